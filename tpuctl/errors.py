@@ -1,0 +1,122 @@
+"""The error tree: every failure a user can meet, its sentence, its hint and its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+EXIT_CODES = {
+    "ok": 0,
+    "bug": 1,
+    "usage": 2,
+    "configuration": 3,
+    "state": 4,
+    "stockout": 5,
+    "quota": 6,
+    "preempted": 7,
+    "host": 8,
+    "timeout": 9,
+    "declined": 10,
+    "job": 100,
+    "interrupted": 130,
+}
+
+
+class TpuctlError(Exception):
+    """A failure with one sentence for the user, a hint of what to do next, and an exit code.
+
+    `facts` go into the JSON form of the error, so that a program need not parse the sentence.
+    """
+
+    kind = "bug"
+
+    def __init__(self, message: str, *, hint: str = "", **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.facts = facts
+
+    @property
+    def exit_code(self) -> int:
+        """The process's exit code for this kind of failure."""
+        return EXIT_CODES[self.kind]
+
+
+class UsageError(TpuctlError):
+    """What was typed cannot be meant: an unknown accelerator, a missing file."""
+
+    kind = "usage"
+
+
+class ConfigError(TpuctlError):
+    """Configuration, credentials, permission or a disabled API stand in the way."""
+
+    kind = "configuration"
+
+
+class StateError(TpuctlError):
+    """A thing is not there, is there already, or is in the wrong state."""
+
+    kind = "state"
+
+
+class NotFoundError(StateError):
+    """The API answered that the thing does not exist (and nothing less than that answer)."""
+
+
+class ConflictError(StateError):
+    """The thing exists already, or somebody else changed it first."""
+
+
+class StockoutError(TpuctlError):
+    """The zone has no free capacity of this type."""
+
+    kind = "stockout"
+
+
+class QuotaError(TpuctlError):
+    """The project's quota does not allow it."""
+
+    kind = "quota"
+
+
+class PreemptedError(TpuctlError):
+    """Google took the machine back."""
+
+    kind = "preempted"
+
+
+class HostError(TpuctlError):
+    """A TPU host, or the SSH connection to it, failed."""
+
+    kind = "host"
+
+
+class DeadlineError(TpuctlError):
+    """It took longer than the caller allowed."""
+
+    kind = "timeout"
+
+
+class DeclinedError(TpuctlError):
+    """The user said no, or could not be asked."""
+
+    kind = "declined"
+
+
+class JobFailedError(TpuctlError):
+    """The user's program ended with a failure of its own."""
+
+    kind = "job"
+
+
+class InterruptedByUser(TpuctlError):
+    """Ctrl-C: says what goes on without us and how to come back to it."""
+
+    kind = "interrupted"
+
+
+def nearest(wanted: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Return the names of `known` that a user who typed `wanted` most likely meant, best first."""
+    from difflib import get_close_matches  # noqa: PLC0415  only on the way to an error
+
+    return get_close_matches(wanted, list(known), n=most, cutoff=0.5)
