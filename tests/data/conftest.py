@@ -1,0 +1,22 @@
+"""Fixtures of the dataset tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from data_trees import Tree, write_image
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Make `{folder: number of images}` below a fresh folder, and return that."""
+
+    def make(folders: dict[str, int], suffix: str = ".png") -> Path:
+        root = tmp_path / "pictures"
+        for number, (folder, count) in enumerate(folders.items()):
+            for index in range(count):
+                write_image(root / folder / f"{index}{suffix}", shade=100 * number + index)
+        return root
+
+    return make

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from data_trees import Tree
+
+from tpuctl.data.manifest import Manifest, decode_manifest, encode_manifest
+from tpuctl.data.plan import plan
+from tpuctl.errors import UsageError
+
+
+@pytest.fixture
+def manifest(tree: Tree) -> Manifest:
+    planned = plan(tree({"cat": 2}), name="pets")
+    shard = next(planned.shards())
+    list(shard.chunks())
+    return decode_manifest(planned.finish([shard.entry])["manifest.json"])
+
+
+def test_a_manifest_reads_back_as_it_was(manifest: Manifest) -> None:
+    assert decode_manifest(encode_manifest(manifest)) == manifest
+
+
+def test_the_digest_is_of_the_data_and_not_of_the_program(manifest: Manifest) -> None:
+    assert msgspec.structs.replace(manifest, tpuctl="9.9.9").digest == manifest.digest
+    assert msgspec.structs.replace(manifest, version="9.9.9").digest != manifest.digest
+
+
+def test_a_manifest_of_a_later_schema_asks_for_an_update(manifest: Manifest) -> None:
+    with pytest.raises(UsageError, match="schema 99") as caught:
+        decode_manifest(encode_manifest(msgspec.structs.replace(manifest, schema=99)))
+    assert caught.value.hint == "Update tpuctl."
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"schema": 1}'])
+def test_what_is_no_manifest_is_a_clear_error(data: bytes) -> None:
+    with pytest.raises(UsageError, match="not a dataset's manifest"):
+        decode_manifest(data)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpuctl.data.shards import (
+    DEFAULT_SIZE,
+    MAX_SIZE,
+    MIN_SIZE,
+    choose_count,
+    deal,
+    fixed_count,
+    shard_file,
+)
+from tpuctl.data.source import Record
+from tpuctl.errors import UsageError
+
+
+@given(
+    st.integers(1, 10**7),
+    st.integers(0, 10**13),
+    st.sampled_from([1, 2, 4, 16, 64]),
+    st.integers(MIN_SIZE, MAX_SIZE),
+)
+def test_the_count_is_a_multiple_of_the_hosts_within_records_and_bounds(
+    records: int, size: int, hosts: int, target: int
+) -> None:
+    count = choose_count(records, size, hosts=hosts, target=target).count
+    assert 1 <= count <= records
+    if records >= hosts:
+        assert count % hosts == 0
+    if count + hosts <= records and count > hosts:
+        assert size / count >= MIN_SIZE or size / (count - hosts) > MAX_SIZE
+    if count + hosts <= records:
+        assert size / count <= MAX_SIZE
+
+
+@pytest.mark.parametrize(
+    ("records", "size", "hosts", "count", "why"),
+    [
+        (1_797, 500_000, 1, 1, "500 kB in one file"),
+        (1_797, 500_000, 4, 4, "one for each of the 4 hosts, 125 kB each"),
+        (10_000, 1_030_000_000, 1, 10, "103 MB each, near the 100 MB wanted"),
+        (10_000, 1_030_000_000, 4, 12, "85.8 MB each, near the 100 MB wanted, a multiple of the 4 hosts"),
+        (3, 900, 4, 3, "one record each; some of the 4 hosts will read nothing"),
+        (7, 10_000_000_000, 4, 4, "at most the 7 records, and the same for each host"),
+    ],
+)
+def test_the_count_comes_with_its_reason(records: int, size: int, hosts: int, count: int, why: str) -> None:
+    chosen = choose_count(records, size, hosts=hosts, target=DEFAULT_SIZE)
+    assert (chosen.count, chosen.why) == (count, why)
+
+
+@given(st.integers(1, 500), st.data())
+def test_shards_differ_by_one_record_at_most_and_keep_the_order(records: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, records))
+    members = [Record(str(index), "", 0, 1, 0) for index in range(records)]
+    dealt = deal(members, count)
+    lengths = [len(one) for one in dealt]
+    assert len(dealt) == count
+    assert max(lengths) - min(lengths) <= 1
+    assert [record for one in dealt for record in one] == members
+
+
+@pytest.mark.parametrize(
+    ("shards", "hosts", "message"),
+    [
+        (0, 1, "0 shards cannot be"),
+        (6, 4, "6 shards cannot be shared evenly by 4 hosts"),
+        (12, 1, "The split 'test' has 10 records, fewer than 12 shards"),
+    ],
+)
+def test_a_count_that_cannot_be_is_refused(shards: int, hosts: int, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        fixed_count(shards, 10, hosts=hosts, split="test")
+    assert caught.value.hint
+
+
+def test_files_are_named_as_tfds_names_them() -> None:
+    assert shard_file("digits", "train", 3, 16) == "digits-train.tfrecord-00003-of-00016"

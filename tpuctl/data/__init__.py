@@ -1,0 +1,1 @@
+"""Datasets as TFRecord: readers -> examples -> shards -> manifest; no network and no TensorFlow."""

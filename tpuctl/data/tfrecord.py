@@ -1,0 +1,74 @@
+"""TFRecord framing: each record with its length and a checksum of both.
+
+A record is its length (8 bytes, little endian), the masked CRC-32C of these 8 bytes, the record, and its
+masked CRC-32C (4 bytes each). Source: tensorflow/core/lib/io/record_writer.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Protocol
+
+import google_crc32c
+
+from tpuctl.errors import UsageError
+
+OVERHEAD = 16
+"""Bytes that the framing adds to a record."""
+
+_LENGTH = struct.Struct("<Q")
+_CHECKSUM = struct.Struct("<I")
+_MASK_DELTA = 0xA282EAD8
+
+
+class Readable(Protocol):
+    """A stream of bytes; `read` may return fewer than asked for, and none at the end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def frame(record: bytes) -> bytes:
+    """Return the bytes that a TFRecord file holds for `record`."""
+    length = _LENGTH.pack(len(record))
+    return b"".join((length, _checksum(length), record, _checksum(record)))
+
+
+def read_records(stream: Readable) -> Iterator[bytes]:
+    """Yield the records of a TFRecord stream; raises UsageError with the offset of the first damaged one."""
+    offset = 0
+    while length := _read(stream, _LENGTH.size, offset, at_end_of_record=True):
+        if _read(stream, _CHECKSUM.size, offset) != _checksum(length):
+            raise _damaged(offset, "the checksum of its length does not match")
+        record = _read(stream, _LENGTH.unpack(length)[0], offset)
+        if _read(stream, _CHECKSUM.size, offset) != _checksum(record):
+            raise _damaged(offset, "the checksum of its data does not match")
+        yield record
+        offset += len(record) + OVERHEAD
+
+
+def _checksum(data: bytes) -> bytes:
+    crc: int = google_crc32c.value(data)
+    rotated = (crc >> 15) | (crc << 17)
+    return _CHECKSUM.pack((rotated + _MASK_DELTA) & 0xFFFFFFFF)
+
+
+def _read(stream: Readable, size: int, offset: int, *, at_end_of_record: bool = False) -> bytes:
+    """Read exactly `size` bytes, however few come at a time; at the end of a record, none are right too."""
+    data = stream.read(size)
+    while len(data) < size:
+        more = stream.read(size - len(data))
+        if not more:
+            break
+        data += more
+    if len(data) == size or (at_end_of_record and not data):
+        return data
+    raise _damaged(offset, "the file ends in the middle of it")
+
+
+def _damaged(offset: int, reason: str) -> UsageError:
+    return UsageError(
+        f"The record at byte {offset} is damaged: {reason}.",
+        hint="If this is not a TFRecord file, give the right one; else make or copy it again.",
+        offset=offset,
+    )
