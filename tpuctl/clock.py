@@ -1,0 +1,31 @@
+"""Times as text: ISO-8601, UTC, seconds."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+
+def now() -> datetime:
+    """Return the current time, with its zone."""
+    return datetime.now(timezone.utc)
+
+
+def iso(moment: datetime) -> str:
+    """Return a time as `2026-01-31T23:59:59Z`."""
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse(text: str) -> datetime:
+    """Return the time that `iso` wrote."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+
+
+def age(text: str, at: datetime) -> str:
+    """Return how long before `at` a time was, as people say it: `12s`, `5m`, `3h`, `2d`; empty for none."""
+    if not text:
+        return ""
+    seconds = max(0, int((at - parse(text)).total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

@@ -1,0 +1,70 @@
+"""Where things are in the bucket: the layout that every machine and every attempt agrees on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DATASETS = "datasets/"
+RUNS = "runs/"
+
+
+def gs(bucket: str, name: str) -> str:
+    """Return the `gs://` form of an object's or a folder's name."""
+    return f"gs://{bucket}/{name}"
+
+
+def dataset(name: str, version: str = "") -> str:
+    """Return the folder of a dataset, or of one version of it, with a trailing slash."""
+    return f"{DATASETS}{name}/{version}/" if version else f"{DATASETS}{name}/"
+
+
+def bundle(sha256: str) -> str:
+    """Return the object that holds the code with this hash."""
+    return f"bundles/{sha256}.tar.gz"
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """Names of one run's objects, without the bucket."""
+
+    run: str
+
+    @property
+    def folder(self) -> str:
+        return f"{RUNS}{self.run}/"
+
+    @property
+    def record(self) -> str:
+        return f"{self.folder}run.json"
+
+    @property
+    def verdict(self) -> str:
+        return f"{self.folder}verdict.json"
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.folder}checkpoints/"
+
+    @property
+    def tensorboard(self) -> str:
+        return f"{self.folder}tensorboard/"
+
+    @property
+    def outputs(self) -> str:
+        return f"{self.folder}outputs/"
+
+    def attempt(self, attempt: int) -> str:
+        """Return the record of one attempt."""
+        return f"{self.folder}attempts/{attempt}/attempt.json"
+
+    def worker(self, attempt: int, worker: int) -> str:
+        """Return the folder of one worker in one attempt, with a trailing slash."""
+        return f"{self.folder}attempts/{attempt}/workers/{worker}/"
+
+    def status(self, attempt: int, worker: int) -> str:
+        """Return the object with a worker's status and heartbeat."""
+        return f"{self.worker(attempt, worker)}status.json"
+
+    def log(self, attempt: int, worker: int, chunk: int) -> str:
+        """Return the object with the chunk-th piece of a worker's log, counted from 1."""
+        return f"{self.worker(attempt, worker)}log/{chunk:06d}.log"
