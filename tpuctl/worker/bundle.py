@@ -1,0 +1,34 @@
+"""The code of a run: fetched, checked against its hash, unpacked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+
+from tpuctl.worker import gcs
+
+
+class BundleError(Exception):
+    """The code that arrived is not the code that was sent."""
+
+
+def fetch(bucket: gcs.Bucket, name: str, sha256: str, folder: str) -> None:
+    """Unpack the bundle `name` into `folder`; raises BundleError when it is damaged or unsafe."""
+    data = bucket.get(name)
+    found = hashlib.sha256(data).hexdigest()
+    if found != sha256:
+        raise BundleError("the code in gs://%s/%s has the hash %s" % (bucket.name, name, found))
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+        for member in archive.getmembers():
+            _check(member, folder)
+        archive.extractall(folder)
+
+
+def _check(member: tarfile.TarInfo, folder: str) -> None:
+    """Only plain files and folders, only inside `folder` (tarfile's own filters came after Python 3.8)."""
+    place = os.path.realpath(os.path.join(folder, member.name))
+    inside = place.startswith(os.path.realpath(folder) + os.sep)
+    if not inside or not (member.isfile() or member.isdir()):
+        raise BundleError("the bundle holds %r, which is not a plain file inside it" % member.name)

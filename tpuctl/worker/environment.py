@@ -1,0 +1,35 @@
+"""What a job finds in its environment."""
+
+from __future__ import annotations
+
+import os
+from typing import Dict
+
+from tpuctl.worker.spec import Spec
+
+FOLDERS = (
+    ("TPUCTL_MODEL_DIR", "AIP_MODEL_DIR", "outputs"),
+    ("TPUCTL_CHECKPOINT_DIR", "AIP_CHECKPOINT_DIR", "checkpoints"),
+    ("TPUCTL_TENSORBOARD_DIR", "AIP_TENSORBOARD_LOG_DIR", "tensorboard"),
+)
+"""Our name, Vertex AI's name, the folder under the run."""
+
+
+def of_job(spec: Spec, packages: str) -> Dict[str, str]:
+    """Return the environment of the script: the host's own, the run's places, what the user added."""
+    result = dict(os.environ)
+    result.update(
+        TPUCTL_RUN=spec.run,
+        TPUCTL_ATTEMPT=str(spec.attempt),
+        TPUCTL_WORKER=str(spec.worker),
+        TPUCTL_WORKERS=str(spec.workers),
+        PYTHONUNBUFFERED="1",
+    )
+    for ours, vertex, folder in FOLDERS:
+        result[ours] = result[vertex] = "gs://%s/runs/%s/%s" % (spec.bucket, spec.run, folder)
+    if spec.framework == "tensorflow" and spec.workers == 1:
+        result["TPU_NAME"] = "local"  # TPUClusterResolver() of one host: no look-up of the node
+    if packages:
+        result["PYTHONPATH"] = os.pathsep.join(filter(None, [packages, result.get("PYTHONPATH", "")]))
+    result.update(spec.environment)
+    return result

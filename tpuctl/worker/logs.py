@@ -1,0 +1,52 @@
+"""Ships a growing local log to the bucket as numbered, immutable chunks."""
+
+from __future__ import annotations
+
+import time
+
+from tpuctl.worker import gcs
+
+CHUNK = 4 * 1024 * 1024
+PAUSES = ((60, 1.0), (600, 5.0), (float("inf"), 15.0))
+"""Up to this age of the job in seconds, ship that often: an object costs money, a young job is watched."""
+
+
+class LogShipper:
+    """Reads a file from where it stopped and writes what is new as the next chunk."""
+
+    def __init__(self, bucket: gcs.Bucket, folder: str, path: str) -> None:
+        self._bucket = bucket
+        self._folder = folder
+        self._path = path
+        self._offset = 0
+        self._pending = b""
+        self._began = time.monotonic()
+        self._next = 0.0
+        self.chunks = 0
+
+    def due(self) -> bool:
+        """Tell whether it is time to ship again."""
+        return time.monotonic() >= self._next
+
+    def ship(self) -> None:
+        """Ship everything that is new; what fails is kept and is the same chunk the next time."""
+        with open(self._path, "rb") as stream:
+            while True:
+                stream.seek(self._offset)
+                self._pending = self._pending or stream.read(CHUNK)
+                if not self._pending:
+                    break
+                self._put()
+        self._next = time.monotonic() + self._pause()
+
+    def _put(self) -> None:
+        name = "%slog/%06d.log" % (self._folder, self.chunks + 1)
+        # No precondition: after a lost answer the same bytes go to the same name once more.
+        self._bucket.put(name, self._pending, content_type="text/plain; charset=utf-8")
+        self.chunks += 1
+        self._offset += len(self._pending)
+        self._pending = b""
+
+    def _pause(self) -> float:
+        age = time.monotonic() - self._began
+        return next(pause for limit, pause in PAUSES if age < limit)

@@ -1,0 +1,118 @@
+"""Runs one script from start to end: code, packages, process, log, heartbeat, last word."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+from tpuctl.worker import bundle, environment, gcs, packages
+from tpuctl.worker.logs import LogShipper
+from tpuctl.worker.spec import Spec
+from tpuctl.worker.status import Status, now
+
+TICK = 0.25
+GRACE = 15.0
+"""Seconds between SIGTERM and SIGKILL for the script: a preempted VM has about 30 in all."""
+STARTED = "started"
+"""File in the attempt's folder which says that the first status is in the bucket."""
+
+
+class Supervisor:
+    """One worker's part of one attempt; `folder` is where it keeps everything on this host."""
+
+    def __init__(self, spec: Spec, folder: str) -> None:
+        self._spec = spec
+        self._folder = folder
+        self._log = os.path.join(folder, "log")
+        self._code = os.path.join(folder, "code")
+        bucket = gcs.Bucket(spec.bucket)
+        self._bucket = bucket
+        self._status = Status(bucket, spec)
+        self._shipper = LogShipper(bucket, spec.folder, self._log)
+        self._stop_signal = 0
+        self._term_sent = 0.0
+
+    def run(self) -> None:
+        """Run the script to its end, whatever that is, and leave the last word in the bucket."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        with open(self._log, "ab"):
+            pass
+        self._status.write(state="preparing", started=now())
+        with open(os.path.join(self._folder, STARTED), "w", encoding="utf-8"):
+            pass
+        try:
+            outcome = self._wait(self._start())
+        except (bundle.BundleError, packages.PackageError, gcs.GcsError, OSError) as error:
+            outcome = {"error": "%s: %s" % (type(error).__name__, error)}
+        self._finish(outcome)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        spec = self._spec
+        bundle.fetch(self._bucket, spec.bundle, spec.bundle_sha256, self._code)
+        installed = packages.ensure(spec.dependencies, os.path.join(self._folder, "packages"), self._log)
+        command: List[str] = [sys.executable, "-u", spec.script, *spec.arguments]
+        with open(self._log, "ab") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=self._code,
+                env=environment.of_job(spec, installed),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._status.write(state="running", pid=process.pid)
+        return process
+
+    def _wait(self, process: "subprocess.Popen[bytes]") -> Dict[str, Any]:
+        while process.poll() is None:
+            self._pass_on_stop(process)
+            self._tell()
+            time.sleep(TICK)
+        code = process.returncode
+        if code < 0:
+            return {"exit_code": 128 - code, "signal": signal.Signals(-code).name}
+        return {"exit_code": code}
+
+    def _tell(self) -> None:
+        """Ship and beat when due; the script goes on when the bucket cannot be reached for a while."""
+        try:
+            if self._shipper.due():
+                self._shipper.ship()
+            if self._status.due():
+                self._status.write(log_chunks=self._shipper.chunks)
+        except gcs.GcsError as error:
+            print("[tpuctl] %s" % error, file=sys.stderr, flush=True)
+
+    def _pass_on_stop(self, process: "subprocess.Popen[bytes]") -> None:
+        if not self._stop_signal:
+            return
+        if not self._term_sent:
+            self._term_sent = time.monotonic()
+            _signal_group(process.pid, signal.SIGTERM)
+        elif time.monotonic() > self._term_sent + GRACE:
+            _signal_group(process.pid, signal.SIGKILL)
+
+    def _finish(self, outcome: Dict[str, Any]) -> None:
+        if self._stop_signal:
+            outcome["stopped"] = signal.Signals(self._stop_signal).name
+        try:
+            self._shipper.ship()
+        except gcs.GcsError as error:
+            outcome.setdefault("error", "the end of the log could not be shipped: %s" % error)
+        self._status.write(state="finished", finished=now(), log_chunks=self._shipper.chunks, **outcome)
+
+    def _on_signal(self, number: int, _frame: Optional[object]) -> None:
+        self._stop_signal = number
+
+
+def _signal_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        pass
