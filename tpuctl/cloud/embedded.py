@@ -1,0 +1,141 @@
+"""Finds the running simulator of this user, or starts one."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from tpuctl.errors import ConfigError, HostError
+from tpuctl.waiting import poll
+
+START_TIMEOUT = 60.0
+SERVERS = ("asyncssh", "aiohttp", "trustme", "grpc_status")
+"""What the simulator needs beyond the core: the `sim` extra."""
+
+
+class Served(msgspec.Struct, frozen=True):
+    """endpoints.json: what a running simulator says about itself."""
+
+    pid: int
+    project: str
+    bucket: str
+    tpu_grpc: str
+    tpu_rest: str
+    storage: str
+    proxy: str
+    hosts_file: str
+    ca_file: str
+    schema: int = 1
+
+
+def running(folder: Path) -> Served | None:
+    """Return the simulator that serves `folder`, or None: it holds a lock for as long as it lives."""
+    if not _locked(folder / "simulator.lock"):
+        return None
+    try:
+        return msgspec.json.decode((folder / "endpoints.json").read_bytes(), type=Served)
+    except (OSError, msgspec.DecodeError):
+        return None  # it holds the lock but is not ready yet
+
+
+def ensure(folder: Path, *options: str) -> Served:
+    """Return the simulator of `folder`, started when there is none; `options` go to its command line."""
+    found = running(folder)
+    if found:
+        return found
+    _check_installed()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _exclusive(folder / "starting.lock"):
+        return running(folder) or _start(folder, options)
+
+
+def stop(folder: Path) -> bool:
+    """End the simulator of `folder` and wait until it is gone; False when none was running."""
+    found = running(folder)
+    if not found:
+        return False
+    os.kill(found.pid, signal.SIGTERM)
+    poll(
+        lambda: None if _locked(folder / "simulator.lock") else True,
+        what="the simulator to stop",
+        timeout=30,
+        hint=f"End it by hand: kill -9 {found.pid}",
+        first=0.05,
+    )
+    return True
+
+
+def _start(folder: Path, options: tuple[str, ...]) -> Served:
+    diary = folder / "simulator.log"
+    command = [sys.executable, "-m", "tpuctl.sim", "--folder", str(folder), *options]
+    with diary.open("ab") as stream:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
+        )
+
+    def ready() -> Served | None:
+        if process.poll() is not None:
+            raise HostError("The simulator did not start.", hint=f"Its log is {diary}.")
+        found = running(folder)
+        return found if found and found.pid == process.pid else None
+
+    try:
+        return poll(
+            ready,
+            what="the simulator to start",
+            timeout=START_TIMEOUT,
+            hint=f"Its log is {diary}.",
+            first=0.05,
+        )
+    finally:
+        # It outlives this process on purpose; without this Python warns about the child it leaves running.
+        process.returncode = process.returncode or 0
+
+
+def _check_installed() -> None:
+    missing = [name for name in SERVERS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"The simulator needs packages that are not installed: {', '.join(missing)}.",
+            hint="Install them: pip install 'tpuctl[sim]'",
+        )
+
+
+def _locked(path: Path) -> bool:
+    """Tell whether some process holds the lock; the kernel drops it with the process, whatever its end."""
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def uptime(folder: Path) -> float:
+    """Return for how many seconds the simulator of `folder` has been up."""
+    return time.time() - (folder / "endpoints.json").stat().st_mtime

@@ -1,0 +1,115 @@
+"""Where to connect, and the clients: the only place that knows which target a command runs on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpuctl.config import Config, state_folder
+from tpuctl.errors import HostError
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import Ssh
+    from tpuctl.cloud.storage import Bucket
+    from tpuctl.cloud.tpu import TpuApi
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Addresses of the services; empty ones are Google's own."""
+
+    target: str
+    tpu: str = ""
+    storage: str = ""
+    hosts_file: str = ""
+    price: str = "unknown: no price list is read yet"
+    """What an hour of any node costs, and how that is known."""
+
+
+class Cloud:
+    """The clients of one command, each built when it is first asked for: their imports are slow."""
+
+    def __init__(self, config: Config, endpoints: Endpoints) -> None:
+        self.config = config
+        self.endpoints = endpoints
+
+    @cached_property
+    def tpu(self) -> TpuApi:
+        """The Cloud TPU API."""
+        import grpc  # noqa: PLC0415
+        from google.cloud import tpu_v2  # noqa: PLC0415
+        from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport  # noqa: PLC0415
+
+        from tpuctl.cloud.tpu import TpuApi  # noqa: PLC0415
+
+        project = self.config.require("project")
+        if not self.endpoints.tpu:
+            return TpuApi(tpu_v2.TpuClient(credentials=self.credentials), project)
+        # Without the option gRPC sends even loopback traffic to a proxy that the user's environment names.
+        channel = grpc.insecure_channel(self.endpoints.tpu, options=[("grpc.enable_http_proxy", 0)])
+        return TpuApi(tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel)), project)
+
+    @cached_property
+    def bucket(self) -> Bucket:
+        """The configured bucket."""
+        from google.cloud import storage  # type: ignore[attr-defined]  # noqa: PLC0415
+
+        from tpuctl.cloud.storage import Bucket  # noqa: PLC0415
+
+        name = self.config.require("bucket").removeprefix("gs://").rstrip("/")
+        options = {"api_endpoint": self.endpoints.storage} if self.endpoints.storage else None
+        client = storage.Client(
+            project=self.config.require("project"), credentials=self.credentials, client_options=options
+        )
+        return Bucket(client, name)
+
+    @cached_property
+    def ssh(self) -> Ssh:
+        """SSH to the hosts."""
+        from tpuctl.cloud.ssh import Ssh  # noqa: PLC0415
+
+        key = Path(self.config.require("ssh_key")).expanduser()
+        return Ssh(self.config.require("ssh_user"), key, self._dial)
+
+    @cached_property
+    def credentials(self) -> Any:
+        """Application default credentials, or anonymous ones where nobody asks; raises ConfigError."""
+        import google.auth  # noqa: PLC0415
+        from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415
+
+        from tpuctl.cloud.translate import translated  # noqa: PLC0415
+
+        if self.endpoints.storage:
+            return AnonymousCredentials()  # type: ignore[no-untyped-call]
+        with translated("Google Cloud"):
+            found, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+            return found
+
+    def _dial(self, address: str) -> tuple[str, int]:
+        """Return host and port behind a node's address: itself and 22, unless a file says otherwise."""
+        if not self.endpoints.hosts_file:
+            return address, 22
+        places = json.loads(Path(self.endpoints.hosts_file).read_text())
+        if address not in places:
+            raise HostError(f"No host answers at {address}.", hint="'tpuctl ls' shows the state of its node.")
+        host, port = places[address]
+        return host, port
+
+
+def connect(config: Config) -> Cloud:
+    """Return the clients for the configured target, starting the simulator where it is the target."""
+    if config.target == "gcp":
+        return Cloud(config, Endpoints("gcp"))
+    from tpuctl.cloud import embedded  # noqa: PLC0415
+
+    served = embedded.ensure(simulator_folder())
+    price = "nothing: this is the simulator"
+    return Cloud(config, Endpoints("sim", served.tpu_grpc, served.storage, served.hosts_file, price))
+
+
+def simulator_folder() -> Path:
+    """Return the folder of the embedded simulator's state."""
+    return state_folder() / "sim"

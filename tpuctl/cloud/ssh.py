@@ -1,0 +1,184 @@
+"""SSH to the TPU hosts, through fabric: our key, their published host keys, nothing from ~/.ssh/config."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fabric
+import paramiko
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from invoke.exceptions import CommandTimedOut
+
+from tpuctl.errors import ConfigError, HostError
+from tpuctl.nodes import Node
+
+CONNECT_TIMEOUT = 20.0
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Session:
+    """An open connection to one worker."""
+
+    def __init__(self, connection: fabric.Connection, where: str) -> None:
+        self._connection = connection
+        self._where = where
+
+    def run(self, argv: Sequence[str], timeout: float = 120.0) -> Output:
+        """Run a command, quoted once, here; a failing command is an Output, a lost host a HostError."""
+        with _translated(self._where):
+            result = self._connection.run(
+                shlex.join(argv), hide=True, warn=True, in_stream=False, timeout=timeout
+            )
+        return Output(result.exited, result.stdout, result.stderr)
+
+    def put(self, data: bytes, path: str) -> None:
+        """Write a file on the host; `path` is relative to the home folder."""
+        with _translated(self._where):
+            self._connection.put(io.BytesIO(data), path)
+
+
+class Ssh:
+    """Opens connections with one user and one key; `dial` says where an address really answers."""
+
+    def __init__(self, user: str, key: Path, dial: Callable[[str], tuple[str, int]]) -> None:
+        self.user = user
+        self.key = key
+        self._dial = dial
+
+    def public_key(self) -> str:
+        """Return `TYPE BASE64` of the key, made when there is none; raises ConfigError when unusable."""
+        if not self.key.exists():
+            make_key(self.key)
+        return read_public_key(self.key)
+
+    @contextmanager
+    def connect(self, node: Node, worker: int, host_key: str) -> Iterator[Session]:
+        """Open a connection to one worker whose ed25519 host key has to be `host_key` (base64)."""
+        where = f"worker {worker} of '{node.name}'"
+        with _translated(where):
+            host, port = self._dial(node.addresses[worker])
+            connection = self._open(host, port, host_key)
+        try:
+            yield Session(connection, where)
+        finally:
+            connection.close()
+
+    def _open(self, host: str, port: int, host_key: str) -> fabric.Connection:
+        sock = socket.create_connection((host, port), timeout=CONNECT_TIMEOUT)
+        # Small packets at once: paramiko leaves Nagle on, which with delayed ACKs costs 40 ms a request.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        arguments = {
+            "key_filename": str(self.key),
+            "allow_agent": False,
+            "look_for_keys": False,
+            "sock": sock,
+        }
+        connection = fabric.Connection(
+            host,
+            user=self.user,
+            port=port,
+            connect_timeout=int(CONNECT_TIMEOUT),
+            connect_kwargs=arguments,
+            config=fabric.Config(overrides={"load_ssh_configs": False}),
+        )
+        name = host if port == 22 else f"[{host}]:{port}"
+        key = paramiko.PKey.from_type_string("ssh-ed25519", _decode(host_key))
+        connection.client.get_host_keys().add(name, "ssh-ed25519", key)
+        connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        try:
+            connection.open()
+        except BaseException:
+            sock.close()
+            raise
+        return connection
+
+
+def make_key(path: Path) -> None:
+    """Make an ed25519 key pair without a passphrase, the private half readable by its owner alone."""
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.with_name(path.name + ".pub").write_bytes(public + b" tpuctl\n")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+            stream.write(private)
+    except OSError as error:
+        raise ConfigError(
+            f"The SSH key {path} cannot be written: {error.strerror}.", hint="Set ssh_key to another path."
+        ) from error
+
+
+def read_public_key(path: Path) -> str:
+    """Return `TYPE BASE64` of a private key file's public half; raises ConfigError when it is unusable."""
+    try:
+        private = serialization.load_ssh_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"The SSH key {path} cannot be used: {error}.",
+            hint="It has to be an OpenSSH private key without a passphrase: set ssh_key to another one.",
+        ) from error
+    line = private.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return line.decode()
+
+
+def _decode(base64_key: str) -> bytes:
+    import base64  # noqa: PLC0415
+
+    return base64.b64decode(base64_key)
+
+
+@contextmanager
+def _translated(where: str) -> Iterator[None]:
+    """Turn errors of the SSH libraries inside the block into a HostError; `where` names the worker."""
+    try:
+        yield
+    except FAILURES as error:
+        text, hint = _explain(error)
+        raise HostError(f"{where}: {text}.", hint=hint) from error
+
+
+FAILURES = (paramiko.SSHException, EOFError, OSError, CommandTimedOut)
+
+
+def _explain(error: BaseException) -> tuple[str, str]:
+    for kind, text, hint in EXPLANATIONS:
+        if isinstance(error, kind):
+            return text.format(error=error), hint
+    return str(error) or type(error).__name__, "The host may be down: 'tpuctl ls' shows its state."
+
+
+EXPLANATIONS: tuple[tuple[Any, str, str], ...] = (
+    (paramiko.BadHostKeyException, "its host key is not the one it published", "Do not trust this address."),
+    (paramiko.PasswordRequiredException, "the SSH key has a passphrase", "Use a key without one."),
+    (
+        paramiko.AuthenticationException,
+        "it refused the SSH key",
+        "Run 'tpuctl up' again: it installs the key.",
+    ),
+    (CommandTimedOut, "a command did not end in time", "The host may hang: 'tpuctl ls' shows its state."),
+    (socket.timeout, "it did not answer in time", "Check that port 22 is open to you, or that it is up."),
+    (ConnectionRefusedError, "it refused the connection", "It may still boot, or be gone: see 'tpuctl ls'."),
+)
+"""First match decides: error class, what to say, what to try."""

@@ -1,0 +1,168 @@
+"""Cloud Storage, through Google's own client."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.api_core.exceptions import PreconditionFailed
+from google.cloud import storage  # type: ignore[attr-defined]  # its package has no annotations
+
+from tpuctl.cloud.translate import translated
+from tpuctl.errors import ConflictError, NotFoundError
+from tpuctl.uris import gs
+
+UPLOAD_PART = 8 * 1024 * 1024
+"""Bytes held in memory per object that is being uploaded; a multiple of 256 KiB, as the service asks."""
+
+
+@dataclass(frozen=True)
+class Object:
+    """One object as the bucket lists it."""
+
+    name: str
+    size: int
+    crc32c: str
+    """Base64 of the big-endian checksum, as Cloud Storage writes it."""
+    generation: int
+    updated: str
+
+
+class BucketMissingError(NotFoundError):
+    """The bucket itself is not there."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The bucket gs://{name} does not exist.",
+            hint=f"Create it in the TPUs' region: gcloud storage buckets create gs://{name} "
+            "--location=REGION --uniform-bucket-level-access; or configure another one.",
+            bucket=name,
+        )
+
+
+class Bucket:
+    """One bucket; raises tpuctl's errors."""
+
+    def __init__(self, client: storage.Client, name: str) -> None:
+        self._bucket = client.bucket(name)
+        self.name = name
+
+    def check(self) -> None:
+        """Raise unless the bucket is there and its objects can be listed."""
+        self.objects("datasets/", most=1)
+
+    def objects(
+        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = ""
+    ) -> list[Object]:
+        """Return the objects whose names begin with `prefix`, in order; `start` and `glob` narrow them."""
+        with self._translated(prefix):
+            found = self._bucket.list_blobs(
+                prefix=prefix or None, max_results=most, start_offset=start or None, match_glob=glob or None
+            )
+            return [_object(one) for one in found]
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names directly under a prefix that have something below them, without slashes."""
+        with self._translated(prefix):
+            pages = self._bucket.list_blobs(prefix=prefix, delimiter="/")
+            for _ in pages:
+                pass
+            return sorted(one[len(prefix) :].rstrip("/") for one in pages.prefixes)
+
+    def read(self, name: str) -> bytes:
+        """Return an object's bytes; raises NotFoundError when it is not there."""
+        with self._translated(name):
+            return bytes(self._bucket.blob(name).download_as_bytes())
+
+    def find(self, name: str) -> bytes | None:
+        """Return an object's bytes, or None when there is no such object (the bucket has to be there)."""
+        try:
+            return self.read(name)
+        except BucketMissingError:
+            raise
+        except NotFoundError:
+            return None
+
+    def create(self, name: str, data: bytes, content_type: str = "application/json") -> None:
+        """Write an object that must not be there yet; raises ConflictError when it is."""
+        with self._translated(name):
+            blob = self._bucket.blob(name)
+            try:
+                blob.upload_from_string(data, content_type=content_type, if_generation_match=0)
+            except PreconditionFailed as error:
+                if blob.download_as_bytes() != data:  # our own write, its answer lost, is no conflict
+                    raise ConflictError(
+                        f"{gs(self.name, name)} exists already.", hint="Somebody else was first."
+                    ) from error
+
+    def upload(self, name: str, chunks: Iterable[bytes], content_type: str) -> Object:
+        """Write an object from a stream, checksummed on the way, in flat memory."""
+        with self._translated(name):
+            blob = self._bucket.blob(name, chunk_size=UPLOAD_PART)
+            blob.upload_from_file(_Stream(chunks), content_type=content_type, checksum="crc32c")
+            return _object(blob)
+
+    def download(self, item: Object, path: Path) -> None:
+        """Fetch one generation of an object into `path`, whole or not at all; its checksum is verified."""
+        part = path.with_name(path.name + ".part")
+        with self._translated(item.name):
+            blob = self._bucket.blob(item.name, generation=item.generation)
+            blob.download_to_filename(str(part), checksum="crc32c")
+        part.replace(path)
+
+    @contextmanager
+    def _translated(self, name: str) -> Iterator[None]:
+        try:
+            with translated(gs(self.name, name)):
+                yield
+        except NotFoundError as error:
+            if "bucket does not exist" in str(error.__cause__):
+                raise BucketMissingError(self.name) from error.__cause__
+            raise
+
+
+def _object(blob: Any) -> Object:
+    return Object(
+        name=blob.name,
+        size=int(blob.size or 0),
+        crc32c=blob.crc32c or "",
+        generation=int(blob.generation or 0),
+        updated=blob.updated.strftime("%Y-%m-%dT%H:%M:%SZ") if blob.updated else "",
+    )
+
+
+class _Stream(io.RawIOBase):
+    """An iterator of bytes as the file that the client wants; only read forward."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest = b""
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """Return exactly `size` bytes while there are that many: the client takes less for the end."""
+        parts = [self._rest]
+        have = len(self._rest)
+        while size < 0 or have < size:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                break
+            parts.append(chunk)
+            have += len(chunk)
+        data = b"".join(parts)
+        if size >= 0:
+            data, self._rest = data[:size], data[size:]
+        else:
+            self._rest = b""
+        self._position += len(data)
+        return data
