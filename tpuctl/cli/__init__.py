@@ -1,0 +1,1 @@
+"""The command line: options in, one flow called, one result shown; the only prints of the package."""

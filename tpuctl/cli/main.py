@@ -1,0 +1,144 @@
+"""The entry point: the command tree, loaded one command at a time, and the one error handler."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from tpuctl import __version__
+from tpuctl.errors import EXIT_CODES, TpuctlError
+
+COMMANDS = {
+    "up": ("tpuctl.cli.nodes", "Create (or find) a TPU, ready for SSH on every host."),
+    "ls": ("tpuctl.cli.nodes", "List TPUs, in every zone."),
+    "down": ("tpuctl.cli.nodes", "Delete TPUs: everything that bills."),
+    "data": ("tpuctl.cli.data", "Datasets: TFRecord shards in the bucket."),
+    "submit": ("tpuctl.cli.runs", "Ship a training script to a TPU and start it."),
+    "logs": ("tpuctl.cli.runs", "Show a run's logs, also after the TPU is gone."),
+    "runs": ("tpuctl.cli.runs", "List runs and how they ended."),
+    "pull": ("tpuctl.cli.runs", "Fetch a run's checkpoints, logs and records, verified."),
+    "init": ("tpuctl.cli.setup", "Write tpuctl.toml for a Google Cloud project."),
+    "config": ("tpuctl.cli.setup", "Show each setting and where it comes from."),
+    "doctor": ("tpuctl.cli.setup", "Check that everything is in place, and say what is not."),
+    "sim": ("tpuctl.cli.simulator", "Start, stop and look at the simulator."),
+}
+"""Name -> where it is, and the line for the help, so that the help imports none of them."""
+
+
+class CommandTree(click.Group):
+    """A group that imports a command's module when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest commands when there is none of that name."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from tpuctl.errors import nearest  # noqa: PLC0415  only on the way to an error
+
+            close = nearest(args[0], COMMANDS)
+            hint = f" Did you mean {' or '.join(close)}?" if close else ""
+            raise click.UsageError(f"There is no command '{args[0]}'.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=CommandTree, invoke_without_command=True)
+@click.version_option(__version__, prog_name="tpuctl")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Train on Google Cloud TPUs from a laptop; without a project, on a simulator at no cost.
+
+    \b
+    Example:
+      tpuctl up v3-8
+      tpuctl data upload digits ./digits
+      tpuctl submit jobs/digits.py
+      tpuctl logs -f
+      tpuctl pull
+      tpuctl down
+    """
+    if ctx.invoked_subcommand is None:
+        from tpuctl.cli.setup import welcome  # noqa: PLC0415  not needed for any command
+
+        welcome()
+
+
+def main() -> NoReturn:
+    """Run the command line and leave with the exit code that DESIGN and README state."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; every error becomes text here and nowhere else."""
+    try:
+        result = cli.main(arguments, prog_name="tpuctl", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except TpuctlError as error:
+        return _show(error, as_json="--json" in arguments)
+    except click.ClickException as error:
+        error.show()
+        return EXIT_CODES["usage"]
+    except (click.Abort, KeyboardInterrupt):
+        print("Interrupted.", file=sys.stderr)
+        return EXIT_CODES["interrupted"]
+    except BrokenPipeError:
+        # The reader has gone (`tpuctl logs | head`): Python's own flush at the end must not fail on it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return _show_bug(error)
+
+
+def _show(error: TpuctlError, *, as_json: bool) -> int:
+    if as_json:
+        import msgspec  # noqa: PLC0415
+
+        body = {
+            "kind": error.kind,
+            "message": error.message,
+            "hint": error.hint,
+            "exit_code": error.exit_code,
+        }
+        answer = {"schema": 1, "error": {**body, **error.facts}}
+        print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+    print(f"Error: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"Hint: {error.hint}", file=sys.stderr)
+    return error.exit_code
+
+
+def _show_bug(error: Exception) -> int:
+    """A bug: the traceback goes to a file, the user gets its path."""
+    import traceback  # noqa: PLC0415
+    from datetime import datetime  # noqa: PLC0415
+
+    from tpuctl.config import state_folder  # noqa: PLC0415
+
+    text = "".join(traceback.format_exception(error))
+    print(f"Error: a bug in tpuctl: {type(error).__name__}: {error}", file=sys.stderr)
+    try:
+        folder = state_folder() / "crashes"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.txt"
+        path.write_text(f"tpuctl {__version__}, Python {sys.version}\n{sys.argv}\n\n{text}")
+        print(f"Hint: please report it with the file {path}", file=sys.stderr)
+    except OSError:
+        print(text, file=sys.stderr)
+    return EXIT_CODES["bug"]

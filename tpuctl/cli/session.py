@@ -1,0 +1,79 @@
+"""What every command has: options of its target, its configuration, its clients, its way to show things."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from functools import cached_property
+from typing import Any, TypeVar
+
+import click
+
+from tpuctl import clock
+from tpuctl.cloud import endpoints
+from tpuctl.config import Config, load
+from tpuctl.errors import DeclinedError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+FLAGS = ("target", "project", "zone", "bucket")
+
+
+class Session:
+    """One command's configuration and clients."""
+
+    def __init__(self, config: Config, *, as_json: bool) -> None:
+        self.config = config
+        self.as_json = as_json
+        self.now: datetime = clock.now()
+
+    @cached_property
+    def cloud(self) -> endpoints.Cloud:
+        """The clients; says on stderr when they are those of the simulator."""
+        if self.config.target == "sim":
+            print("[sim] simulated TPUs and storage on this machine: nothing bills", file=sys.stderr)
+        return endpoints.connect(self.config)
+
+    @property
+    def user(self) -> str:
+        """The name under which this user's nodes are labelled."""
+        return self.config.require("ssh_user")
+
+
+def with_session(command: Command) -> Command:
+    """Give a command the options of its target and --json, and pass it a Session as first argument."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, as_json: bool, **kwargs: Any) -> Any:
+        flags = {name: kwargs.pop(f"flag_{name}") for name in FLAGS}
+        return command(Session(load(flags), as_json=as_json), *args, **kwargs)
+
+    for option in reversed(OPTIONS):
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
+
+
+OPTIONS = (
+    click.option("--target", "flag_target", type=click.Choice(["gcp", "sim"]), help="Where to run."),
+    click.option("--project", "flag_project", help="Google Cloud project."),
+    click.option("--zone", "flag_zone", help="Zone of the TPUs."),
+    click.option("--bucket", "flag_bucket", help="Bucket of datasets and runs."),
+    click.option("--json", "as_json", is_flag=True, help="Show the result as JSON."),
+)
+
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show the requests, send none.")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before what costs or destroys; raises DeclinedError for a no, or without a terminal to ask on."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise DeclinedError(
+            "This has to be confirmed, and there is no terminal to ask on.", hint="Pass --yes."
+        )
+    if not click.confirm(question, err=True):
+        raise DeclinedError("Declined: nothing was done.")

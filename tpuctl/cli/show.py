@@ -1,0 +1,135 @@
+"""How results look: tables and JSON on stdout, progress and hints on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from tpuctl.nodes import HttpRequest
+
+SCHEMA = 1
+INTERVAL = 10.0
+"""Seconds between progress lines where there is no terminal."""
+
+
+def json(content: Mapping[str, Any]) -> None:
+    """Print a JSON object with its schema version."""
+    encoded = msgspec.json.encode({"schema": SCHEMA, **content}, enc_hook=str)
+    print(msgspec.json.format(encoded, indent=2).decode())
+
+
+def json_line(content: Mapping[str, Any]) -> str:
+    """Return one line of JSON with its schema version, for a stream of them."""
+    return msgspec.json.encode({"schema": SCHEMA, **content}).decode()
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, err: bool = False) -> None:
+    """Print a table: as wide as it needs when piped, as wide as the terminal otherwise."""
+    from rich.console import Console  # noqa: PLC0415  not for --json
+    from rich.table import Table  # noqa: PLC0415
+
+    console = Console(stderr=err, highlight=False)
+    if not console.is_terminal:
+        console.width = 1000
+    grid = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for column in columns:
+        grid.add_column(column, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        grid.add_row(*(str(cell) for cell in row))
+    lines = console.render_lines(grid, pad=False) if not console.is_terminal else None
+    if lines is None:
+        console.print(grid)
+        return
+    for line in lines:
+        print("".join(segment.text for segment in line).rstrip(), file=sys.stderr if err else sys.stdout)
+
+
+def facts(content: Mapping[str, object], *, err: bool = False) -> None:
+    """Print names and values, one a line."""
+    width = max(len(name) for name in content)
+    for name, value in content.items():
+        print(f"{name:<{width}}  {value}", file=sys.stderr if err else sys.stdout)
+
+
+def note(text: str) -> None:
+    """Print a line on stderr."""
+    print(text, file=sys.stderr)
+
+
+def hint(command: str) -> None:
+    """Print the next useful command on stderr."""
+    print(f"Next: {command}", file=sys.stderr)
+
+
+def requests(planned: Iterable[HttpRequest], *, as_json: bool) -> None:
+    """Print the requests that --dry-run holds back."""
+    listed = list(planned)
+    if as_json:
+        json({"requests": [{"method": one.method, "url": one.url, "body": one.body} for one in listed]})
+        return
+    for one in listed:
+        print(f"{one.method} {one.url}")
+        if one.body is not None:
+            print(msgspec.json.format(msgspec.json.encode(one.body), indent=2).decode())
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows what is going on: a live line on a terminal, a line each elsewhere."""
+    if not sys.stderr.isatty():
+        yield note
+        return
+    from rich.console import Console  # noqa: PLC0415  only on a terminal
+
+    console = Console(stderr=True, highlight=False)
+    began = time.monotonic()
+    with console.status("...") as live:
+
+        def tell(text: str) -> None:
+            console.print(f"[dim]{time.monotonic() - began:5.1f}s[/dim] {text}")
+            live.update(text)
+
+        yield tell
+
+
+@contextmanager
+def counting(noun: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows how many of how many are done."""
+    if sys.stderr.isatty():
+        with _bar(noun) as count:
+            yield count
+        return
+    last = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= INTERVAL:
+            last = time.monotonic()
+            note(f"{done} of {total} {noun}")
+
+    yield tell
+
+
+@contextmanager
+def _bar(noun: str) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console  # noqa: PLC0415  only on a terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn(noun), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(noun, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def bytes_text(size: float) -> str:
+    """Return a size as people read it: `1.2 MB` (powers of ten)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

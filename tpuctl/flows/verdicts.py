@@ -1,0 +1,161 @@
+"""How a run ended: decided from what the workers wrote, or from the machine when they fell silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tpuctl import clock, runs
+from tpuctl.errors import (
+    ConflictError,
+    JobFailedError,
+    NotFoundError,
+    PreemptedError,
+    StateError,
+    TpuctlError,
+)
+from tpuctl.nodes import GONE
+from tpuctl.runs import Attempt, Tpu, Verdict, WorkerStatus
+from tpuctl.uris import RunPaths
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket
+    from tpuctl.cloud.tpu import TpuApi
+
+SILENCE = 120.0
+"""Seconds without a heartbeat (they come every 10) after which the machine itself is asked about."""
+
+
+def latest_run(bucket: Bucket) -> str:
+    """Return the run that was submitted last; raises NotFoundError when there is none."""
+    found = every_run(bucket)
+    if not found:
+        raise NotFoundError("There is no run yet.", hint="Submit one: tpuctl submit jobs/digits.py")
+    return found[-1]
+
+
+def every_run(bucket: Bucket) -> list[str]:
+    """Return all runs, oldest first."""
+    records = bucket.objects("runs/", glob="runs/*/run.json")
+    return [one.name.split("/")[1] for one in sorted(records, key=lambda one: one.generation)]
+
+
+def last_attempt(bucket: Bucket, run: str) -> Attempt:
+    """Return the newest attempt of a run; raises NotFoundError when there is no such run."""
+    paths = RunPaths(run)
+    numbers = [int(one) for one in bucket.folders(f"{paths.folder}attempts/") if one.isdigit()]
+    if not numbers:
+        raise NotFoundError(f"There is no run '{run}'.", hint="'tpuctl runs' lists them.", run=run)
+    name = paths.attempt(max(numbers))
+    return runs.decode(bucket.read(name), Attempt, name)
+
+
+def statuses(bucket: Bucket, run: str, attempt: Attempt) -> list[WorkerStatus | None]:
+    """Return what each worker of an attempt wrote last; None for one that has not written yet."""
+    found = []
+    for worker in attempt.workers:
+        name = RunPaths(run).status(attempt.attempt, worker)
+        data = bucket.find(name)
+        found.append(runs.decode(data, WorkerStatus, name) if data else None)
+    return found
+
+
+def verdict(bucket: Bucket, run: str) -> Verdict | None:
+    """Return the verdict that stands in the bucket, or None."""
+    name = RunPaths(run).verdict
+    data = bucket.find(name)
+    return runs.decode(data, Verdict, name) if data else None
+
+
+def settle(bucket: Bucket, tpu: TpuApi, run: str, at: datetime) -> Verdict | None:
+    """Return the run's verdict, writing it when it can be decided now; None while the run goes on.
+
+    Whoever looks first decides; of two at once one is written and both return it.
+    """
+    standing = verdict(bucket, run)
+    if standing:
+        return standing
+    attempt = last_attempt(bucket, run)
+    decided = decide(run, attempt, statuses(bucket, run, attempt), at, lambda: _machine(tpu, attempt.tpu))
+    return write(bucket, decided) if decided else None
+
+
+def write(bucket: Bucket, decided: Verdict) -> Verdict:
+    """Write a verdict unless one stands, and return the one that stands then."""
+    try:
+        bucket.create(RunPaths(decided.run).verdict, runs.encode(decided))
+    except ConflictError:
+        return verdict(bucket, decided.run) or decided
+    return decided
+
+
+def decide(
+    run: str,
+    attempt: Attempt,
+    found: Sequence[WorkerStatus | None],
+    at: datetime,
+    machine: Callable[[], str],
+) -> Verdict | None:
+    """Return the verdict that the workers' words and the machine's state amount to; None for not yet.
+
+    `machine` asks for the state of the attempt's node: "" when it is not there any more.
+    """
+
+    def ended(outcome: str, evidence: str, exit_code: int | None = None) -> Verdict:
+        return Verdict(run, outcome, attempt.attempt, clock.iso(at), evidence, exit_code)
+
+    told_to_stop = [one for one in found if one and one.done and one.stopped]
+    if all(one and one.done for one in found) and not told_to_stop:
+        bad = [one for one in found if one and (one.exit_code != 0)]
+        if not bad:
+            return ended(runs.SUCCEEDED, "every worker's script ended with exit code 0")
+        return ended(runs.FAILED, _blame(bad[0]), bad[0].exit_code)
+    if not told_to_stop and not _silent(attempt, found, at):
+        return None
+    state = machine()
+    if state in GONE:
+        return ended(runs.PREEMPTED, f"the node is {state}")
+    if state in ("", "DELETING"):
+        return ended(runs.STOPPED, "the node was deleted")
+    if told_to_stop and all(one and one.done for one in found):
+        return ended(runs.STOPPED, f"worker {told_to_stop[0].worker} was ended by {told_to_stop[0].stopped}")
+    if told_to_stop:
+        return None
+    return ended(runs.LOST, f"no heartbeat for {SILENCE:.0f} s while the node was {state}")
+
+
+def error_of(found: Verdict) -> TpuctlError | None:
+    """Return the error that a verdict means for a command that waited for it; None for success."""
+    hint = f"See it all with 'tpuctl pull {found.run}'."
+    if found.outcome == runs.SUCCEEDED:
+        return None
+    if found.outcome == runs.PREEMPTED:
+        return PreemptedError(f"Run '{found.run}' was preempted: {found.evidence}.", hint=hint)
+    if found.outcome == runs.FAILED:
+        return JobFailedError(
+            f"Run '{found.run}' failed: {found.evidence}.", hint=hint, job_exit_code=found.exit_code
+        )
+    return StateError(f"Run '{found.run}' was {found.outcome}: {found.evidence}.", hint=hint)
+
+
+def _machine(tpu: TpuApi, machine: Tpu) -> str:
+    try:
+        node = tpu.node(machine.zone, machine.name)
+    except NotFoundError:
+        return ""
+    return node.state if node.uid == machine.uid else ""
+
+
+def _silent(attempt: Attempt, found: Sequence[WorkerStatus | None], at: datetime) -> bool:
+    """Tell whether a worker that has not finished has said nothing for too long."""
+    last = [one.heartbeat if one else attempt.created for one in found if not (one and one.done)]
+    return any((at - clock.parse(one)).total_seconds() > SILENCE for one in last)
+
+
+def _blame(status: WorkerStatus) -> str:
+    if status.error:
+        return f"worker {status.worker}: {status.error}"
+    if status.signal:
+        return f"worker {status.worker}'s script was ended by {status.signal}"
+    return f"worker {status.worker}'s script ended with exit code {status.exit_code}"
