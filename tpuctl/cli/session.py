@@ -36,6 +36,11 @@ class Session:
             print("[sim] simulated TPUs and storage on this machine: nothing bills", file=sys.stderr)
         return endpoints.connect(self.config)
 
+    def close(self) -> None:
+        """Close the clients, when any were built."""
+        if "cloud" in self.__dict__:
+            self.cloud.close()
+
     @property
     def user(self) -> str:
         """The name under which this user's nodes are labelled."""
@@ -48,7 +53,11 @@ def with_session(command: Command) -> Command:
     @functools.wraps(command)
     def wrapper(*args: Any, as_json: bool, **kwargs: Any) -> Any:
         flags = {name: kwargs.pop(f"flag_{name}") for name in FLAGS}
-        return command(Session(load(flags), as_json=as_json), *args, **kwargs)
+        session = Session(load(flags), as_json=as_json)
+        try:
+            return command(session, *args, **kwargs)
+        finally:
+            session.close()
 
     for option in reversed(OPTIONS):
         wrapper = option(wrapper)

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,7 +84,7 @@ def _start(folder: Path, options: tuple[str, ...]) -> Served:
 
     def ready() -> Served | None:
         if process.poll() is not None:
-            raise HostError("The simulator did not start.", hint=f"Its log is {diary}.")
+            raise HostError(f"The simulator did not start: {_last_line(diary)}.", hint=f"Its log is {diary}.")
         found = running(folder)
         return found if found and found.pid == process.pid else None
 
@@ -100,6 +99,11 @@ def _start(folder: Path, options: tuple[str, ...]) -> Served:
     finally:
         # It outlives this process on purpose; without this Python warns about the child it leaves running.
         process.returncode = process.returncode or 0
+
+
+def _last_line(diary: Path) -> str:
+    lines = diary.read_text(errors="replace").strip().splitlines()
+    return lines[-1].rstrip(".") if lines else "it said nothing"
 
 
 def _check_installed() -> None:
@@ -134,8 +138,3 @@ def _exclusive(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def uptime(folder: Path) -> float:
-    """Return for how many seconds the simulator of `folder` has been up."""
-    return time.time() - (folder / "endpoints.json").stat().st_mtime

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +36,12 @@ class Cloud:
     def __init__(self, config: Config, endpoints: Endpoints) -> None:
         self.config = config
         self.endpoints = endpoints
+        self._closers: list[Callable[[], None]] = []
+
+    def close(self) -> None:
+        """Close the connections of the clients that were built."""
+        for closer in self._closers:
+            closer()
 
     @cached_property
     def tpu(self) -> TpuApi:
@@ -47,10 +54,13 @@ class Cloud:
 
         project = self.config.require("project")
         if not self.endpoints.tpu:
-            return TpuApi(tpu_v2.TpuClient(credentials=self.credentials), project)
-        # Without the option gRPC sends even loopback traffic to a proxy that the user's environment names.
-        channel = grpc.insecure_channel(self.endpoints.tpu, options=[("grpc.enable_http_proxy", 0)])
-        return TpuApi(tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel)), project)
+            client = tpu_v2.TpuClient(credentials=self.credentials)
+        else:
+            # Without the option gRPC sends even loopback traffic to a proxy of the user's environment.
+            channel = grpc.insecure_channel(self.endpoints.tpu, options=[("grpc.enable_http_proxy", 0)])
+            client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
+        self._closers.append(client.transport.close)
+        return TpuApi(client, project)
 
     @cached_property
     def bucket(self) -> Bucket:
@@ -64,6 +74,7 @@ class Cloud:
         client = storage.Client(
             project=self.config.require("project"), credentials=self.credentials, client_options=options
         )
+        self._closers.append(client.close)
         return Bucket(client, name)
 
     @cached_property
