@@ -17,7 +17,7 @@ from tpuctl.flows import submit as submit_flow
 from tpuctl.runs import Verdict
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command()
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--name", help="Name of the run; by default SCRIPT-DATE-TIME.")
@@ -39,11 +39,11 @@ def submit(
 ) -> None:  # fmt: skip
     """Ship a training script to a TPU and start it there, detached.
 
-    What follows the script's name goes to the script.
+    What follows -- goes to the script.
 
     \b
     Example:
-      tpuctl submit jobs/digits.py --epochs 30
+      tpuctl submit jobs/digits.py -- --epochs 30
     """
     added = submit_flow.parse_environment(environment)
     wanted = submit_flow.Wanted(script, arguments, include, name, tpu, accelerator, dataset, added)
@@ -62,7 +62,7 @@ def submit(
 @click.option("--worker", type=int, help="Only this worker.")
 @with_session
 def logs(session: Session, run: str | None, follow: bool, worker: int | None) -> None:
-    """Show the logs of a run (the last one), also after the TPU is gone.
+    """Show a run's logs (the last run's), also after the TPU is gone.
 
     \b
     Example:

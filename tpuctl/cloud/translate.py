@@ -68,7 +68,7 @@ def _denied(what: str, message: str, reason: str) -> ConfigError:
         return ConfigError(
             f"An API that {what} needs is not enabled in the project.", hint=_enable(message), reason=reason
         )
-    if reason == "LOCATION_POLICY_VIOLATED" or "locations/" in message:
+    if reason == "LOCATION_POLICY_VIOLATED" or "denied on 'locations/" in message:
         return ConfigError(
             f"{what}: {message}",
             hint="The zone does not exist, or this project may not use it: see 'tpuctl doctor'.",

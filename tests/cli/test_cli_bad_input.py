@@ -1,0 +1,277 @@
+"""Bad input of every kind: one clear sentence, a hint, the right exit code, nothing created."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tpuctl.sim.faults import Rule
+
+Command = Callable[..., object]
+
+JOB = """\
+# /// script
+# dependencies = []
+# [tool.tpuctl]
+# accelerator = "v3-8"
+# dataset = "digits"
+# ///
+print("hello")
+"""
+
+
+@pytest.fixture
+def job(home: Path) -> Path:
+    path = Path("job.py")
+    path.write_text(JOB)
+    return path
+
+
+@pytest.fixture
+def pictures(home: Path) -> Path:
+    for name in ("cat", "dog"):
+        folder = Path("pictures") / name
+        folder.mkdir(parents=True)
+        for number in range(4):
+            Image.new("L", (8, 8), number).save(folder / f"{number}.png")
+    return Path("pictures")
+
+
+@pytest.fixture
+def nothing_created(simulator):
+    """Fails a test that leaves a node, an operation or an object behind."""
+    yield
+    assert simulator.world.nodes() == []
+    assert objects(simulator) == []
+
+
+def objects(simulator) -> list[str]:
+    import requests
+
+    storage = simulator.simulator.endpoints["storage"]
+    found = requests.get(f"{storage}/storage/v1/b/sim-project-tpuctl/o", timeout=10).json()
+    return [one["name"] for one in found.get("items", [])]
+
+
+def refused(done, code: int, *words: str) -> None:
+    """One sentence and a hint on stderr, nothing on stdout, the exit code, no traceback."""
+    lines = [line for line in done.err.splitlines() if not line.startswith("[sim]")]
+    errors = [line for line in lines if line.startswith("Error: ")]
+    assert done.code == code, done.err
+    assert len(errors) == 1, done.err
+    assert "Traceback" not in done.err
+    for word in words:
+        assert word in done.err
+    assert any(line.startswith("Hint: ") for line in lines), done.err
+    assert done.out == ""
+
+
+@pytest.mark.usefixtures("nothing_created")
+class TestUp:
+    def test_an_unknown_accelerator_names_the_nearest(self, tpuctl) -> None:
+        refused(tpuctl("up", "v3-9", "--yes"), 2, "no accelerator type 'v3-9'", "v3-8")
+
+    def test_a_word_that_is_no_accelerator_names_examples(self, tpuctl) -> None:
+        refused(tpuctl("up", "gpu", "--yes"), 2, "'gpu'", "v3-8")
+
+    def test_an_unknown_zone_is_named(self, tpuctl) -> None:
+        done = tpuctl("up", "v3-8", "--zone", "europe-west4-q", "--yes")
+        refused(done, 3, "europe-west4-q")
+
+    def test_a_zone_of_no_region_names_the_nearest(self, tpuctl) -> None:
+        refused(tpuctl("up", "v3-8", "--zone", "europe-wset4-a", "--yes"), 2, "europe-west4-a")
+
+    def test_a_type_that_the_zone_lacks_names_zones_that_had_it(self, tpuctl) -> None:
+        refused(tpuctl("up", "v4-8", "--yes"), 2, "v4-8 is not offered in europe-west4-a", "us-central2-b")
+
+    def test_an_unknown_runtime_names_the_nearest(self, tpuctl) -> None:
+        refused(tpuctl("up", "v3-8", "--runtime", "tpu-vm-tf-2.18", "--yes"), 2, "tpu-vm-tf-2.18.0")
+
+    def test_a_name_that_cannot_be(self, tpuctl) -> None:
+        refused(tpuctl("up", "v3-8", "--name", "My_TPU", "--yes"), 2, "'My_TPU' cannot name a node")
+
+    def test_without_a_terminal_and_without_yes_nothing_is_created(self, tpuctl) -> None:
+        done = tpuctl("up", "v3-8")
+        assert done.code == 10
+        assert "--yes" in done.err
+
+    def test_a_stockout_says_so(self, tpuctl, simulator) -> None:
+        text = 'There is no more capacity in the zone "europe-west4-a"'
+        simulator.faults.add(Rule("tpu.CreateNode", 8, text, late=True))
+        refused(tpuctl("up", "v3-8", "--yes"), 5, "no more capacity", "another zone")
+
+    def test_a_quota_that_was_never_granted_is_told_from_a_stockout(self, tpuctl, simulator) -> None:
+        text = "Quota limit 'TPUV3sPodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0 in zone europe-west4-a."
+        simulator.faults.add(Rule("tpu.CreateNode", 8, text))
+        refused(tpuctl("up", "v3-8", "--yes"), 6, "never granted")
+
+    def test_a_disabled_api_names_the_page_that_enables_it(self, tpuctl, simulator) -> None:
+        simulator.world.disabled_projects.add("sim-project")
+        refused(tpuctl("up", "v3-8", "--yes"), 3, "not enabled", "https://console.developers.google.com")
+
+    def test_no_permission(self, tpuctl, simulator) -> None:
+        text = "Permission 'tpu.nodes.create' denied on 'projects/sim-project/locations/europe-west4-a'"
+        simulator.faults.add(Rule("tpu.CreateNode", 7, text))
+        refused(tpuctl("up", "v3-8", "--yes"), 3, "tpu.nodes.create", "roles/tpu.admin")
+
+    def test_the_api_is_down(self, tpuctl, simulator, monkeypatch) -> None:
+        from tpuctl.cloud import tpu
+
+        monkeypatch.setattr(tpu, "RETRY", None)
+        simulator.faults.add(Rule("tpu.*", 14, "unavailable"))
+        refused(tpuctl("up", "v3-8", "--yes"), 9, "cannot be reached")
+
+
+class TestNodes:
+    def test_down_of_a_node_that_is_not_there_names_the_nearest(self, tpuctl, node) -> None:
+        refused(tpuctl("down", "n2", "--yes"), 4, "There is no node 'n2'", "n1")
+
+    def test_up_of_a_name_that_is_another_type(self, tpuctl, node) -> None:
+        refused(tpuctl("up", "v2-8", "--name", node, "--yes"), 4, "'n1' exists and is a v3-8")
+
+    def test_up_of_a_preempted_node_says_how_to_go_on(self, tpuctl, node, simulator) -> None:
+        simulator.call(simulator.world.preempt(f"projects/sim-project/locations/europe-west4-a/nodes/{node}"))
+        refused(tpuctl("up", "v3-8", "--name", node, "--yes"), 7, "PREEMPTED", "tpuctl down n1")
+
+    def test_down_asks_first(self, tpuctl, node, simulator) -> None:
+        assert tpuctl("down").code == 10
+        assert len(simulator.world.nodes()) == 1
+
+
+@pytest.mark.usefixtures("nothing_created")
+class TestUpload:
+    def test_a_folder_that_is_not_there(self, tpuctl) -> None:
+        refused(tpuctl("data", "upload", "digits", "./nowhere"), 2, "nowhere")
+
+    def test_an_unreadable_picture_is_named(self, tpuctl, pictures) -> None:
+        (pictures / "cat" / "0.png").write_bytes(b"not a picture")
+        refused(tpuctl("data", "upload", "pets", str(pictures)), 2, "0.png")
+
+    def test_a_name_that_cannot_be(self, tpuctl, pictures) -> None:
+        refused(tpuctl("data", "upload", "My Pets", str(pictures)), 2, "My Pets")
+
+    def test_a_bucket_that_may_not_be_read(self, tpuctl, simulator, pictures) -> None:
+        text = "caller does not have storage.objects.list access to the Google Cloud Storage bucket."
+        simulator.faults.add(Rule("storage.objects.*", 7, text))
+        refused(tpuctl("data", "upload", "pets", str(pictures)), 3, "storage.objects.", "roles/storage")
+        simulator.faults.clear()
+
+    def test_a_bucket_that_is_not_there(self, tpuctl, simulator, pictures) -> None:
+        done = tpuctl("data", "upload", "pets", str(pictures), "--bucket", "no-such-bucket")
+        refused(done, 4, "gs://no-such-bucket does not exist", "buckets create")
+
+
+class TestSubmit:
+    @pytest.mark.usefixtures("nothing_created")
+    def test_a_script_that_is_not_there(self, tpuctl) -> None:
+        refused(tpuctl("submit", "jobs/nothing.py"), 2, "jobs/nothing.py")
+
+    @pytest.mark.usefixtures("nothing_created")
+    def test_a_header_that_is_no_toml(self, tpuctl) -> None:
+        Path("job.py").write_text("# /// script\n# dependencies = [\n# ///\n")
+        refused(tpuctl("submit", "job.py"), 2, "header of job.py")
+
+    @pytest.mark.usefixtures("nothing_created")
+    def test_a_header_that_asks_for_an_unknown_accelerator(self, tpuctl) -> None:
+        Path("job.py").write_text(JOB.replace("v3-8", "v3-9"))
+        refused(tpuctl("submit", "job.py"), 2, "v3-9", "v3-8")
+
+    @pytest.mark.usefixtures("nothing_created")
+    def test_a_dataset_that_is_not_there(self, tpuctl, job) -> None:
+        refused(tpuctl("submit", "job.py"), 4, "no dataset 'digits'", "tpuctl data upload digits")
+
+    @pytest.mark.usefixtures("nothing_created")
+    def test_an_environment_that_is_no_pair(self, tpuctl, job) -> None:
+        refused(tpuctl("submit", "job.py", "--env", "RATE"), 2, "'RATE' is not KEY=VALUE")
+
+    def test_no_tpu_to_run_on(self, tpuctl, simulator, job, pictures) -> None:
+        assert tpuctl("data", "upload", "digits", str(pictures)).code == 0
+        before = objects(simulator)
+        refused(tpuctl("submit", "job.py"), 4, "no v3-8 to run on", "tpuctl up v3-8")
+        refused(tpuctl("submit", "job.py", "--tpu", "n7"), 4, "no node 'n7'")
+        assert objects(simulator) == before
+
+    def test_a_run_name_that_cannot_be(self, tpuctl, simulator, job) -> None:
+        refused(tpuctl("submit", "job.py", "--name", "My Run"), 2, "'My Run' cannot name a run")
+
+
+@pytest.mark.usefixtures("nothing_created")
+class TestRuns:
+    @pytest.mark.parametrize("command", ["logs", "pull"])
+    def test_a_run_that_is_not_there(self, tpuctl, simulator, command) -> None:
+        refused(tpuctl(command, "no-such-run"), 4, "no run 'no-such-run'", "tpuctl runs")
+
+    @pytest.mark.parametrize("command", ["logs", "pull"])
+    def test_no_run_at_all(self, tpuctl, simulator, command) -> None:
+        refused(tpuctl(command), 4, "no run yet", "tpuctl submit")
+
+    @pytest.mark.parametrize("command", [("logs",), ("pull",), ("runs",), ("data", "ls")])
+    def test_a_bucket_that_is_not_there(self, tpuctl, simulator, command) -> None:
+        refused(tpuctl(*command, "--bucket", "no-such-bucket"), 4, "gs://no-such-bucket does not exist")
+
+    @pytest.mark.parametrize("command", [("logs",), ("pull",), ("runs",), ("data", "ls")])
+    def test_a_bucket_that_may_not_be_read(self, tpuctl, simulator, command) -> None:
+        text = "caller does not have storage.objects.list access to the Google Cloud Storage bucket."
+        simulator.faults.add(Rule("storage.objects.*", 7, text))
+        refused(tpuctl(*command), 3, "storage.objects.list")
+        simulator.faults.clear()
+
+
+class TestConfiguration:
+    """On the gcp target, with nothing of Google's in reach."""
+
+    @pytest.fixture(autouse=True)
+    def _no_google(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NO_GCE_CHECK", "true")  # else google-auth looks for a metadata server
+        monkeypatch.setenv("TPUCTL_PROJECT", "my-project")
+        monkeypatch.setenv("TPUCTL_ZONE", "europe-west4-a")
+        monkeypatch.setenv("TPUCTL_BUCKET", "my-bucket")
+
+    @pytest.mark.parametrize(
+        "command",
+        [("up", "v3-8", "--yes"), ("ls",), ("down",), ("logs",), ("pull",), ("runs",), ("data", "ls")],
+        ids=" ".join,
+    )
+    def test_no_credentials_say_how_to_log_in(self, tpuctl, command) -> None:
+        refused(tpuctl(*command), 3, "no Google Cloud credentials", "gcloud auth application-default login")
+
+    def test_submit_and_upload_need_them_too(self, tpuctl, job, pictures) -> None:
+        refused(tpuctl("submit", "job.py"), 3, "no Google Cloud credentials")
+        refused(tpuctl("data", "upload", "pets", str(pictures)), 3, "no Google Cloud credentials")
+
+    def test_no_zone_names_zones_with_the_type(self, tpuctl, monkeypatch) -> None:
+        monkeypatch.delenv("TPUCTL_ZONE")
+        refused(tpuctl("up", "v3-8", "--yes"), 3, "No zone is configured", "europe-west4-a")
+
+    def test_no_project_with_the_gcp_target(self, tpuctl, monkeypatch) -> None:
+        monkeypatch.delenv("TPUCTL_PROJECT")
+        refused(tpuctl("ls", "--target", "gcp"), 3, "No project is configured", "tpuctl init")
+
+    def test_no_bucket(self, tpuctl, monkeypatch) -> None:
+        monkeypatch.delenv("TPUCTL_BUCKET")
+        refused(tpuctl("runs"), 3, "No bucket is configured", "tpuctl init")
+
+
+class TestWords:
+    def test_an_unknown_command_names_the_nearest(self, tpuctl) -> None:
+        done = tpuctl("sumbit")
+        assert done.code == 2
+        assert "Did you mean submit?" in done.err
+
+    def test_an_unknown_option(self, tpuctl) -> None:
+        assert tpuctl("ls", "--wrong").code == 2
+
+    def test_a_missing_argument(self, tpuctl) -> None:
+        done = tpuctl("up")
+        assert done.code == 2
+        assert "ACCELERATOR" in done.err
+
+    def test_an_error_is_json_when_json_was_asked_for(self, tpuctl) -> None:
+        done = tpuctl("up", "v3-9", "--json")
+        assert done.code == 2
+        assert done.json["error"]["kind"] == "usage"
+        assert done.json["error"]["exit_code"] == 2
+        assert "v3-8" in done.json["error"]["nearest"]

@@ -1,0 +1,111 @@
+"""A simulator in this process, a clean environment, and the command line as a function."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tpuctl.cli.main import run
+
+FOREIGN = ("TPUCTL_", "CLOUDSDK_", "GOOGLE_", "GCLOUD_", "GCE_", "STORAGE_EMULATOR_HOST", "XDG_")
+"""Variables of the developer's own environment that would change what a command does."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed, decoded."""
+        return msgspec.json.decode(self.out)
+
+
+class RunningSimulator:
+    """A simulator on an event loop of its own thread; `call` runs a coroutine there."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        from tpuctl.sim.simulator import Simulator
+
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="simulator")
+        self._thread.start()
+
+        async def start() -> Simulator:
+            simulator = Simulator(folder, **options)
+            await simulator.start()
+            return simulator
+
+        self.simulator = self.call(start())
+        self.folder = folder
+        self.faults = self.simulator.faults
+        self.world = self.simulator.world
+        self.gcs = self.simulator.gcs
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on the simulator's loop and return its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def close(self) -> None:
+        """Stop the simulator and its thread."""
+        self.call(self.simulator.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home, an empty working folder, and nothing of the developer's own configuration."""
+    for name in list(os.environ):
+        if name.startswith(FOREIGN):
+            monkeypatch.delenv(name)
+    folder = tmp_path / "home"
+    (tmp_path / "work").mkdir()
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("TPUCTL_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path / "work")
+    return folder
+
+
+@pytest.fixture
+def simulator(home: Path, tmp_path: Path) -> Iterator[RunningSimulator]:
+    """A fresh simulator that the commands of this test find running."""
+    running = RunningSimulator(tmp_path / "state" / "sim")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def tpuctl(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """The command line as a function; anything that is not an error of ours is raised, not shown."""
+
+    def call(*arguments: str) -> Done:
+        capsys.readouterr()
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        assert "a bug in tpuctl" not in captured.err, captured.err
+        return Done(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def node(simulator: RunningSimulator, tpuctl: Callable[..., Done]) -> str:
+    """The name of a READY v3-8."""
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    return "n1"

@@ -1,0 +1,188 @@
+"""The law of the house: which floor may import which, and where foreign packages may be named."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "tpuctl"
+
+FLOORS = {
+    # floor: the floors it may import, besides itself
+    "errors": set(),
+    "facts": {"errors"},
+    "data": {"errors", "facts"},
+    "worker": set(),
+    "cloud": {"errors", "facts"},
+    "flows": {"errors", "facts", "data", "cloud"},
+    "cli": {"errors", "facts", "data", "cloud", "flows"},
+    "sim": {"errors", "facts"},
+    "guest": set(),
+}
+FACTS = {
+    "accelerators", "clock", "config", "fanout", "jobheader", "nodes", "runs", "uris", "waiting", "__init__",
+}  # fmt: skip
+ROOMS = {"data", "worker", "cloud", "flows", "cli", "sim"}
+
+HOMES = {
+    # foreign top-level package: the floors that may name it
+    "grpc": {"cloud", "sim"},
+    "grpc_status": {"sim"},
+    "google": {"cloud", "sim"},
+    "requests": {"cloud"},
+    "fabric": {"cloud"},
+    "paramiko": {"cloud"},
+    "invoke": {"cloud"},
+    "cryptography": {"cloud", "sim"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "asyncssh": {"sim"},
+    "aiohttp": {"sim"},
+    "trustme": {"sim"},
+    "PIL": {"data"},
+    "google_crc32c": {"data", "flows", "sim"},
+    "msgspec": {"facts", "data", "cloud", "flows", "cli", "sim"},
+    "tensorflow": {"guest"},
+    "keras": {"guest"},
+    "tf_keras": {"guest"},
+    "numpy": {"guest"},
+}
+ALLOWED_GOOGLE = {"data": {"google.protobuf"}}
+"""protobuf is a wire format, not a client: tf.train.Example is written with it."""
+
+
+def modules() -> Iterator[Path]:
+    return (path for path in sorted(PACKAGE.rglob("*.py")))
+
+
+def floor(dotted: str) -> str:
+    """The floor of a module of the package, by its dotted name."""
+    parts = dotted.split(".")[1:]
+    if not parts:
+        return "facts"
+    if parts[:2] == ["sim", "guest"] and len(parts) > 2:
+        return "guest"
+    if parts[0] in ROOMS:
+        return parts[0]
+    return "errors" if parts[0] == "errors" else "facts"
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] in ("__init__", "__main__") else parts)
+
+
+def imports(path: Path, *, types_too: bool = False) -> Iterator[str]:
+    """Names of the modules a file imports, those only for types left out unless asked for."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.If) and ast.unparse(outer.test) == "TYPE_CHECKING"
+        for inner in ast.walk(outer)
+    }
+    for one in ast.walk(tree):
+        if id(one) in typing_only and not types_too:
+            continue
+        if isinstance(one, ast.Import):
+            yield from (alias.name for alias in one.names)
+        elif isinstance(one, ast.ImportFrom):
+            yield from (f"{_absolute(path, one)}.{alias.name}" for alias in one.names)
+
+
+def _absolute(path: Path, one: ast.ImportFrom) -> str:
+    """The module that a from-import names; only the guest, which has another name on a host, is relative."""
+    if one.level == 0:
+        return str(one.module)
+    assert floor(dotted(path)) == "guest", f"{path}: relative import"
+    package = ".".join(path.relative_to(ROOT).parts[: -one.level])
+    return f"{package}.{one.module}" if one.module else package
+
+
+def test_every_module_imports_only_lower_floors() -> None:
+    wrong = []
+    for path in modules():
+        here = floor(dotted(path)) if path.name != "__main__.py" or path.parent != PACKAGE else "cli"
+        for name in imports(path, types_too=True):
+            if name.split(".")[0] != "tpuctl":
+                continue
+            there = floor(name)
+            if there != here and there not in FLOORS[here] and name != "tpuctl.__version__":
+                wrong.append(f"{path.relative_to(ROOT)} ({here}) imports {name} ({there})")
+    assert wrong == []
+
+
+def test_foreign_packages_are_named_only_where_they_live() -> None:
+    wrong = []
+    for path in modules():
+        here = floor(dotted(path))
+        for name in imports(path, types_too=True):
+            homes = HOMES.get(name.split(".")[0])
+            allowed = any(name.startswith(one) for one in ALLOWED_GOOGLE.get(here, ()))
+            if homes is not None and here not in homes and not allowed:
+                wrong.append(f"{path.relative_to(ROOT)} ({here}) imports {name}")
+    assert wrong == []
+
+
+def test_the_table_of_floor_one_names_every_module_beside_the_rooms() -> None:
+    found = {path.stem for path in PACKAGE.glob("*.py")} - {"errors", "__main__"}
+    assert found == FACTS
+
+
+def test_there_is_no_import_cycle() -> None:
+    known = {dotted(path) for path in modules()}
+    graph = {dotted(path): set(_targets(path, known)) for path in modules()}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail, name))
+        if name not in done:
+            for target in graph[name]:
+                visit(target, (*trail, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def _targets(path: Path, known: set[str]) -> Iterator[str]:
+    here = dotted(path)
+    for name in imports(path):
+        for candidate in (name, name.rpartition(".")[0]):
+            if candidate in known and candidate != here and not here.startswith(f"{candidate}."):
+                yield candidate
+                break
+
+
+def test_the_worker_uses_the_standard_library_alone() -> None:
+    import sys
+
+    allowed = set(sys.stdlib_module_names) | {"tpuctl"}
+    wrong = [
+        f"{path.name}: {name}"
+        for path in (PACKAGE / "worker").glob("*.py")
+        for name in imports(path)
+        if name.split(".")[0] not in allowed
+    ]
+    assert wrong == []
+
+
+def test_the_worker_is_written_in_python_3_8() -> None:
+    for path in (PACKAGE / "worker").glob("*.py"):
+        ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+@pytest.mark.parametrize("job", sorted((ROOT / "jobs").glob("*.py")), ids=lambda path: path.name)
+def test_jobs_import_nothing_of_tpuctl(job: Path) -> None:
+    assert not [name for name in imports(job) if name.split(".")[0] == "tpuctl"]
+
+
+def test_jobs_know_nothing_of_the_simulator() -> None:
+    for job in (ROOT / "jobs").glob("*.py"):
+        text = job.read_text().lower()
+        assert "tpuctl_sim" not in text
+        assert "simulat" not in text
