@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from tpuctl.errors import UsageError, nearest
 
@@ -42,7 +42,7 @@ class Accelerator:
 @cache
 def catalogue() -> dict[str, Accelerator]:
     """Return every known accelerator type by name, smallest first within a generation."""
-    text = resources.files("tpuctl").joinpath("accelerators.json").read_text()
+    text = Path(__file__).with_name("accelerators.json").read_text()
     return {
         name: Accelerator(
             type=name,

@@ -104,7 +104,8 @@ class TestUp:
         refused(tpuctl("up", "v3-8", "--yes"), 5, "no more capacity", "another zone")
 
     def test_a_quota_that_was_never_granted_is_told_from_a_stockout(self, tpuctl, simulator) -> None:
-        text = "Quota limit 'TPUV3sPodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0 in zone europe-west4-a."
+        quota = "TPUV3sPodPerProjectPerZoneForTPUAPI"
+        text = f"Quota limit '{quota}' has been exceeded. Limit: 0 in zone europe-west4-a."
         simulator.faults.add(Rule("tpu.CreateNode", 8, text))
         refused(tpuctl("up", "v3-8", "--yes"), 6, "never granted")
 

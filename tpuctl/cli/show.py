@@ -29,24 +29,12 @@ def json_line(content: Mapping[str, Any]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, err: bool = False) -> None:
-    """Print a table: as wide as it needs when piped, as wide as the terminal otherwise."""
-    from rich.console import Console  # noqa: PLC0415  not for --json
-    from rich.table import Table  # noqa: PLC0415
-
-    console = Console(stderr=err, highlight=False)
-    if not console.is_terminal:
-        console.width = 1000
-    grid = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for column in columns:
-        grid.add_column(column, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        grid.add_row(*(str(cell) for cell in row))
-    lines = console.render_lines(grid, pad=False) if not console.is_terminal else None
-    if lines is None:
-        console.print(grid)
-        return
+    """Print rows under the names of their columns, each column as wide as it needs."""
+    lines = [list(columns), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
-        print("".join(segment.text for segment in line).rstrip(), file=sys.stderr if err else sys.stdout)
+        padded = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print(padded.rstrip(), file=sys.stderr if err else sys.stdout)
 
 
 def facts(content: Mapping[str, object], *, err: bool = False) -> None:

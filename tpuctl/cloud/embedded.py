@@ -18,6 +18,8 @@ from tpuctl.errors import ConfigError, HostError
 from tpuctl.waiting import poll
 
 START_TIMEOUT = 60.0
+LOCK = "simulator.lock"
+ENDPOINTS = "endpoints.json"
 SERVERS = ("asyncssh", "aiohttp", "trustme", "grpc_status")
 """What the simulator needs beyond the core: the `sim` extra."""
 
@@ -39,12 +41,7 @@ class Served(msgspec.Struct, frozen=True):
 
 def running(folder: Path) -> Served | None:
     """Return the simulator that serves `folder`, or None: it holds a lock for as long as it lives."""
-    if not _locked(folder / "simulator.lock"):
-        return None
-    try:
-        return msgspec.json.decode((folder / "endpoints.json").read_bytes(), type=Served)
-    except (OSError, msgspec.DecodeError):
-        return None  # it holds the lock but is not ready yet
+    return _served(folder) if _locked(folder / LOCK) else None
 
 
 def ensure(folder: Path, *options: str) -> Served:
@@ -65,7 +62,7 @@ def stop(folder: Path) -> bool:
         return False
     os.kill(found.pid, signal.SIGTERM)
     poll(
-        lambda: None if _locked(folder / "simulator.lock") else True,
+        lambda: None if _locked(folder / LOCK) else True,
         what="the simulator to stop",
         timeout=30,
         hint=f"End it by hand: kill -9 {found.pid}",
@@ -74,8 +71,16 @@ def stop(folder: Path) -> bool:
     return True
 
 
+def _served(folder: Path) -> Served | None:
+    try:
+        return msgspec.json.decode((folder / ENDPOINTS).read_bytes(), type=Served)
+    except (OSError, msgspec.DecodeError):
+        return None  # it is not ready yet
+
+
 def _start(folder: Path, options: tuple[str, ...]) -> Served:
     diary = folder / "simulator.log"
+    (folder / ENDPOINTS).unlink(missing_ok=True)  # of one that was killed: the lock will be held before ours
     command = [sys.executable, "-m", "tpuctl.sim", "--folder", str(folder), *options]
     with diary.open("ab") as stream:
         process = subprocess.Popen(
@@ -85,7 +90,7 @@ def _start(folder: Path, options: tuple[str, ...]) -> Served:
     def ready() -> Served | None:
         if process.poll() is not None:
             raise HostError(f"The simulator did not start: {_last_line(diary)}.", hint=f"Its log is {diary}.")
-        found = running(folder)
+        found = _served(folder)  # not by its lock: looking takes it for a moment, and it must get it
         return found if found and found.pid == process.pid else None
 
     try:

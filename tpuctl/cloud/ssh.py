@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 import shlex
@@ -46,6 +47,8 @@ class Session:
             result = self._connection.run(
                 shlex.join(argv), hide=True, warn=True, in_stream=False, timeout=timeout
             )
+            if result.exited < 0 and not self._connection.is_connected:
+                raise EOFError("the connection was lost")
         return Output(result.exited, result.stdout, result.stderr)
 
     def put(self, data: bytes, path: str) -> None:
@@ -81,6 +84,7 @@ class Ssh:
             connection.close()
 
     def _open(self, host: str, port: int, host_key: str) -> fabric.Connection:
+        key = _host_key(host_key)
         sock = socket.create_connection((host, port), timeout=CONNECT_TIMEOUT)
         # Small packets at once: paramiko leaves Nagle on, which with delayed ACKs costs 40 ms a request.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -99,7 +103,6 @@ class Ssh:
             config=fabric.Config(overrides={"load_ssh_configs": False}),
         )
         name = host if port == 22 else f"[{host}]:{port}"
-        key = paramiko.PKey.from_type_string("ssh-ed25519", _decode(host_key))
         connection.client.get_host_keys().add(name, "ssh-ed25519", key)
         connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
         try:
@@ -119,13 +122,26 @@ def make_key(path: Path) -> None:
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.with_name(path.name + ".pub").write_bytes(public + b" tpuctl\n")
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            stream.write(private)
+        if _put_first(path, private):
+            path.with_name(path.name + ".pub").write_bytes(public + b" tpuctl\n")
     except OSError as error:
         raise ConfigError(
             f"The SSH key {path} cannot be written: {error.strerror}.", hint="Set ssh_key to another path."
         ) from error
+
+
+def _put_first(path: Path, data: bytes) -> bool:
+    """Write a private file, whole or not at all; False when another command was first."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+        stream.write(data)
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        return False
+    finally:
+        part.unlink()
+    return True
 
 
 def read_public_key(path: Path) -> str:
@@ -143,10 +159,11 @@ def read_public_key(path: Path) -> str:
     return line.decode()
 
 
-def _decode(base64_key: str) -> bytes:
-    import base64  # noqa: PLC0415
-
-    return base64.b64decode(base64_key)
+def _host_key(published: str) -> paramiko.PKey:
+    try:
+        return paramiko.Ed25519Key(data=base64.b64decode(published, validate=True))
+    except (ValueError, IndexError) as error:
+        raise paramiko.SSHException("its published host key is garbage") from error
 
 
 @contextmanager

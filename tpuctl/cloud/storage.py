@@ -11,9 +11,10 @@ from typing import Any
 
 from google.api_core.exceptions import PreconditionFailed
 from google.cloud import storage  # type: ignore[attr-defined]  # its package has no annotations
+from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl.cloud.translate import translated
-from tpuctl.errors import ConflictError, NotFoundError
+from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
 from tpuctl.uris import gs
 
 UPLOAD_PART = 8 * 1024 * 1024
@@ -109,10 +110,14 @@ class Bucket:
     def download(self, item: Object, path: Path) -> None:
         """Fetch one generation of an object into `path`, whole or not at all; its checksum is verified."""
         part = path.with_name(path.name + ".part")
-        with self._translated(item.name):
-            blob = self._bucket.blob(item.name, generation=item.generation)
-            blob.download_to_filename(str(part), checksum="crc32c")
-        part.replace(path)
+        try:
+            with self._translated(item.name):
+                blob = self._bucket.blob(item.name, generation=item.generation)
+                blob.download_to_filename(str(part), checksum="crc32c")
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
 
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:
@@ -120,9 +125,18 @@ class Bucket:
             with translated(gs(self.name, name)):
                 yield
         except NotFoundError as error:
-            if "bucket does not exist" in str(error.__cause__):
+            if _names_bucket(str(error.__cause__)):
                 raise BucketMissingError(self.name) from error.__cause__
             raise
+        except DataCorruption as error:
+            raise DeadlineError(
+                f"{gs(self.name, name)} arrived damaged.", hint="Try again: nothing of it was kept."
+            ) from error
+
+
+def _names_bucket(answer: str) -> bool:
+    """Tell whether a 404 is the bucket's; a missing object's own name may hold any words."""
+    return "bucket does not exist" in answer and "No such object: " not in answer
 
 
 def _object(blob: Any) -> Object:

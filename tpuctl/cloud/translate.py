@@ -39,7 +39,7 @@ def translated(what: str) -> Iterator[None]:
         raise ConfigError("There are no Google Cloud credentials on this machine.", hint=LOGIN) from error
     except auth.RefreshError as error:
         raise ConfigError(f"The Google Cloud credentials were refused: {error}.", hint=LOGIN) from error
-    except (auth.TransportError, requests.exceptions.ConnectionError) as error:
+    except (auth.TransportError, requests.exceptions.RequestException) as error:
         raise unreachable(what) from error
 
 
@@ -128,8 +128,8 @@ BY_CODE: Mapping[int, Callable[[str, str], TpuctlError]] = {
     16: lambda what, message: ConfigError(f"The credentials were refused for {what}.", hint=LOGIN),
 }
 
-HTTP_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 6, 412: 10, 429: 8, 503: 14, 504: 4}
-"""HTTP status -> gRPC code, for Cloud Storage."""
+HTTP_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 6, 412: 10, 503: 14, 504: 4}
+"""HTTP status -> gRPC code, for Cloud Storage; its 429 asks for patience and is no stockout: not here."""
 
 
 def _code(error: google.GoogleAPICallError) -> int:

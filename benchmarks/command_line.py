@@ -1,0 +1,69 @@
+"""Start-up of the command line, against importing click alone and against gcloud on the same simulator."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.measure import Ratio, ratio, report, rows, side_by_side
+from tpuctl.cloud import embedded
+
+RUNS = 9
+
+
+def main() -> None:
+    """Measure and report."""
+    with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder:
+        own = {name: value for name, value in os.environ.items() if not name.startswith("TPUCTL_")}
+        environment = {**own, "TPUCTL_STATE": folder, "TPUCTL_TARGET": "sim"}
+        served = embedded.ensure(Path(folder) / "sim")
+        try:
+            measure(environment, served, folder)
+        finally:
+            embedded.stop(Path(folder) / "sim")
+
+
+def measure(environment: dict[str, str], served: embedded.Served, folder: str) -> None:
+    """Run the commands in turn, with one node there to be listed."""
+    tpuctl = [str(Path(sys.executable).with_name("tpuctl"))]
+    side_by_side({"up": [*tpuctl, "up", "v3-8", "--yes"]}, runs=0, environment=environment)
+    commands = {
+        'python -c "import click"': [sys.executable, "-c", "import click"],
+        "tpuctl --help": [*tpuctl, "--help"],
+        "tpuctl ls": [*tpuctl, "ls"],
+    }
+    notes = []
+    gcloud = shutil.which("gcloud")
+    if gcloud:
+        commands["gcloud compute tpus tpu-vm list"] = [
+            gcloud, "compute", "tpus", "tpu-vm", "list", "--zone=-",
+        ]  # fmt: skip
+        environment = {**environment, **gcloud_environment(served, folder)}
+    else:
+        notes.append("gcloud is not installed here: not compared")
+    taken = side_by_side(commands, runs=RUNS, environment=environment)
+    help_against_click = ratio(
+        "tpuctl --help / import click", taken["tpuctl --help"], taken['python -c "import click"'], "2 at most"
+    )
+    ratios: list[Ratio] = [help_against_click]
+    if gcloud:
+        theirs = taken["gcloud compute tpus tpu-vm list"]
+        ratios.append(ratio("gcloud list / tpuctl ls", theirs, taken["tpuctl ls"], "2 at least"))
+    report("command line", rows(taken), ratios, notes)
+
+
+def gcloud_environment(served: embedded.Served, folder: str) -> dict[str, str]:
+    """What points stock gcloud at the simulator, with a configuration folder of its own."""
+    return {
+        "CLOUDSDK_CONFIG": f"{folder}/gcloud",
+        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{served.tpu_rest}/",
+        "CLOUDSDK_CORE_PROJECT": served.project,
+    }
+
+
+if __name__ == "__main__":
+    main()
