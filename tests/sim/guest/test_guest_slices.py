@@ -1,0 +1,60 @@
+"""The slice that a process sees agrees with the catalogue of accelerator types."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.accelerators import catalogue
+from tpuctl.sim.guest._tpuctl_tpu.slices import Slice
+
+
+@pytest.mark.parametrize("name", list(catalogue()))
+def test_hosts_and_chips_of_every_type_are_those_of_the_catalogue(name: str) -> None:
+    known, seen = catalogue()[name], Slice.named(name)
+    assert (seen.hosts, seen.chips) == (known.hosts, known.chips)
+
+
+@pytest.mark.parametrize(
+    ("name", "devices"),
+    [("v2-8", 8), ("v3-8", 8), ("v3-32", 32), ("v4-8", 4), ("v5p-8", 4), ("v5litepod-8", 8), ("v6e-16", 16)],
+)
+def test_a_core_of_v2_and_v3_and_a_chip_of_later_versions_is_a_device(name: str, devices: int) -> None:
+    assert Slice.named(name).cores == devices
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [("v3-8", (2, 2, 1, 2)), ("v3-32", (4, 4, 1, 2)), ("v4-16", (2, 2, 2, 1)), ("v5litepod-8", (2, 4, 1, 1))],
+)
+def test_the_mesh_is_nearly_square_or_cubic(name: str, mesh: tuple[int, ...]) -> None:
+    assert Slice.named(name).mesh == mesh
+
+
+@pytest.mark.parametrize("name", list(catalogue()))
+def test_every_core_has_its_own_place_in_the_mesh(name: str) -> None:
+    seen = Slice.named(name)
+    places = {tuple(place) for host in seen.coordinates for place in host}
+    assert len(places) == seen.cores
+    assert all(0 <= axis < size for place in places for axis, size in zip(place, seen.mesh, strict=True))
+
+
+def test_fewer_cores_keep_the_hosts_where_they_divide_evenly() -> None:
+    several = Slice.from_environment({"TPUCTL_SIM_TPU": "v3-32", "TPUCTL_SIM_CORES": "8"})
+    assert (several.cores, several.hosts, several.cores_per_host, several.chips) == (8, 4, 2, 4)
+    odd = Slice.from_environment({"TPUCTL_SIM_TPU": "v3-8", "TPUCTL_SIM_CORES": "3"})
+    assert (odd.cores, odd.hosts, len(odd.coordinates[0])) == (3, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"TPUCTL_SIM_TPU": "v9-8"}, "v9-8 is not an accelerator type"),
+        ({"TPUCTL_SIM_TPU": "v3-0"}, "v3-0 is not an accelerator type"),
+        ({"TPUCTL_SIM_TPU": "fast"}, "fast is not an accelerator type"),
+        ({"TPUCTL_SIM_TPU": "v3-8", "TPUCTL_SIM_CORES": "9"}, "from 1 to 8"),
+        ({"TPUCTL_SIM_TPU": "v3-8", "TPUCTL_SIM_CORES": "some"}, "from 1 to 8"),
+    ],
+)
+def test_what_is_not_a_slice_is_refused(variables: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Slice.from_environment(variables)

@@ -1,0 +1,26 @@
+"""What a simulated host finds on its PYTHONPATH: unmodified TPU programs run there on logical CPU devices."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+"""The folder to put on PYTHONPATH; its `sitecustomize` does nothing unless TPUCTL_SIM_TPU is set."""
+
+
+def environment(accelerator: str, *, node: str = "", cores: int | None = None) -> dict[str, str]:
+    """Return the variables that give a process the emulated TPU of `accelerator`.
+
+    `node` is the name that the program may give to TPUClusterResolver besides 'local'. `cores` runs fewer
+    replicas than the slice has. PYTHONPATH keeps what the simulator's own process has in it.
+    """
+    variables = {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(FOLDER), os.environ.get("PYTHONPATH", "")))),
+        "TPUCTL_SIM_TPU": accelerator,
+    }
+    if node:
+        variables["TPUCTL_SIM_NODE"] = node
+    if cores:
+        variables["TPUCTL_SIM_CORES"] = str(cores)
+    return variables

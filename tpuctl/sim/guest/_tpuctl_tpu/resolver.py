@@ -1,0 +1,84 @@
+"""Finding the TPU: the Cloud TPU client under TPUClusterResolver, and the connection to its workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .exports import replace_everywhere
+from .slices import Slice
+
+_PORT = 8470
+"""Of the TensorFlow server on a TPU host."""
+
+
+def install(tensorflow: Any, tpu: Slice) -> None:
+    """Answer for the Cloud TPU API and for the workers; the resolver itself stays TensorFlow's."""
+    tensorflow.resolver.client.Client = _client_class(tensorflow, tpu)
+    _count_accelerators(tensorflow, tpu)
+    _connect_without_network(tensorflow)
+
+
+def _client_class(tensorflow: Any, tpu: Slice) -> type:
+    class SimulatedTPUClient(tensorflow.client.Client):  # type: ignore[misc]
+        """Knows one TPU: the one this process runs on."""
+
+        def __init__(self, tpu: Any = None, **options: Any) -> None:
+            """Take the name that TensorFlow's own client would take; without any, the TPU is local."""
+            del options  # zone, project and credentials lead to the Cloud TPU API
+            name = tensorflow.client._get_tpu_name(tpu[0] if isinstance(tpu, list) else tpu)
+            self._tpu = name.decode() if isinstance(name, bytes) else name or "local"
+            self._use_api = not self._tpu.startswith("grpc://")
+
+        def _fetch_cloud_tpu_metadata(self) -> dict[str, Any]:
+            if self._tpu != tpu.node:
+                raise ValueError(
+                    f"Could not lookup TPU metadata from name '{self._tpu}'. Please doublecheck the tpu "
+                    "argument in the TPUClusterResolver constructor. Exception: this simulated host belongs "
+                    f"to {_the_node(tpu)}."
+                )
+            return {
+                "name": tpu.node,
+                "acceleratorType": tpu.accelerator,
+                "state": "READY",
+                "health": "HEALTHY",
+                "networkEndpoints": [
+                    {"ipAddress": f"10.0.0.{host + 2}", "port": str(_PORT)} for host in range(tpu.hosts)
+                ],
+            }
+
+    return SimulatedTPUClient
+
+
+def _the_node(tpu: Slice) -> str:
+    return f"the node '{tpu.node}'" if tpu.node else "a node without a name (TPUCTL_SIM_NODE is not set)"
+
+
+def _count_accelerators(tensorflow: Any, tpu: Slice) -> None:
+    """A resolver of a named TPU would connect to count its cores."""
+    resolver = tensorflow.resolver.TPUClusterResolver
+    count = resolver.num_accelerators
+
+    def num_accelerators(self: Any, *args: Any, **options: Any) -> dict[str, int]:
+        if self.master() in tensorflow.systems._LOCAL_MASTERS:
+            return dict(count(self, *args, **options))
+        return {"TPU": tpu.cores_per_host}
+
+    resolver.num_accelerators = num_accelerators
+
+
+def _connect_without_network(tensorflow: Any) -> None:
+    """The workers' cores are devices of this process: there is nothing to connect to."""
+    remote, resolver = tensorflow.remote, tensorflow.resolver.TPUClusterResolver
+    to_cluster, to_host = remote.connect_to_cluster, remote.connect_to_remote_host
+
+    def connect_to_cluster(cluster_spec_or_resolver: Any, *args: Any, **options: Any) -> None:
+        if not isinstance(cluster_spec_or_resolver, resolver):
+            to_cluster(cluster_spec_or_resolver, *args, **options)
+        else:
+            cluster_spec_or_resolver.cluster_spec()  # refuses a TPU that is not there
+
+    def connect_to_remote_host(remote_host: Any = None, job_name: str = "worker") -> None:
+        if not remote_host:
+            to_host(remote_host, job_name)
+
+    replace_everywhere({to_cluster: connect_to_cluster, to_host: connect_to_remote_host})

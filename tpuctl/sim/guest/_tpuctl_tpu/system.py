@@ -1,0 +1,56 @@
+"""The TPU system: initialising it and shutting it down, below TensorFlow's own code for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .names import LOCAL_JOB, WORKER_JOB
+from .slices import Slice
+
+
+@dataclass(frozen=True)
+class SystemState:
+    """What TensorFlow's own record says of the TPU system; nothing is kept beside it."""
+
+    systems: dict[str, Any]
+    local_names: tuple[str, ...]
+
+    @property
+    def initialized(self) -> bool:
+        """Whether initialize_tpu_system was called, and not undone."""
+        return bool(self.systems)
+
+    @property
+    def job(self) -> str:
+        """The job of the TPU devices: this process for a local TPU, workers for a node known by name."""
+        return LOCAL_JOB if all(name in self.local_names for name in self.systems) else WORKER_JOB
+
+
+def install(tensorflow: Any, tpu: Slice) -> SystemState:
+    """Replace the two operations that only a TPU has; returns the state that follows from their use."""
+    tf = tensorflow.tf
+
+    def initialize_system(embedding_config: Any = None, job: str | None = None, **options: Any) -> Any:
+        """Stand for ConfigureDistributedTPU, whose result is the slice's topology."""
+        del options  # they say what happens when a chip fails
+        if embedding_config is not None:
+            raise NotImplementedError("The simulated TPU has no embedding hardware (TPUEmbedding).")
+        if job is None and tpu.hosts > 1:
+            raise tf.errors.InvalidArgumentError(
+                None,
+                None,
+                f"a host of {tpu.accelerator} cannot start its part of the TPU alone: "
+                "give TPUClusterResolver the node's name (TPU_NAME) instead of 'local', on worker 0 only.",
+            )
+        topology = tensorflow.topology.Topology(mesh_shape=tpu.mesh, device_coordinates=tpu.coordinates)
+        return tf.constant(topology.serialized())
+
+    def shutdown_system(job: str | None = None) -> Any:
+        """Stand for ShutdownDistributedTPU."""
+        del job
+        return tf.no_op()
+
+    tensorflow.tpu.initialize_system = initialize_system
+    tensorflow.tpu.shutdown_system = shutdown_system
+    return SystemState(tensorflow.systems._INITIALIZED_TPU_SYSTEMS, tensorflow.systems._LOCAL_MASTERS)

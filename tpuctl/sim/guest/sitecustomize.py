@@ -1,0 +1,78 @@
+"""Run at the start of every Python program of a simulated host: gives TensorFlow its emulated TPU.
+
+Inert without TPUCTL_SIM_TPU=<accelerator type>. With it, nothing is loaded until the program imports
+TensorFlow (nor is `__future__`). A sitecustomize that this one hides from the program is run first.
+"""
+
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class _TensorFlowHook:
+    """A finder that lets TensorFlow be found as ever, and adds the TPU once it is loaded."""
+
+    searching = False
+
+    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+        if name != "tensorflow" or self.searching:
+            return None
+        self.searching = True
+        try:
+            spec = _find_spec(name, path, target)
+        finally:
+            self.searching = False
+        if spec is not None and spec.loader is not None:
+            self._extend(spec.loader)
+        return spec
+
+    def _extend(self, loader):  # type: ignore[no-untyped-def]
+        load = loader.exec_module
+
+        def load_with_tpu(module):  # type: ignore[no-untyped-def]
+            load(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            _emulate_tpu()
+
+        loader.exec_module = load_with_tpu
+
+
+def _find_spec(name, path, target):  # type: ignore[no-untyped-def]
+    for finder in sys.meta_path:
+        spec = finder.find_spec(name, path, target)
+        if spec is not None:
+            return spec
+    return None
+
+
+def _emulate_tpu() -> None:
+    if _HERE not in sys.path:
+        sys.path.append(_HERE)
+    from _tpuctl_tpu import install  # type: ignore[import-not-found]  # noqa: PLC0415  only in programs that use TensorFlow
+
+    install(os.environ)
+
+
+def _run_hidden_sitecustomize() -> None:
+    """Import the sitecustomize next on the path, as if this folder were not there."""
+    mine = sys.modules.pop("sitecustomize", None)
+    path = sys.path[:]
+    sys.path[:] = [entry for entry in path if os.path.abspath(entry) != _HERE]
+    try:
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401, PLC0415
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        sys.path[:] = path
+        if mine is not None:
+            sys.modules.setdefault("sitecustomize", mine)
+
+
+try:
+    _run_hidden_sitecustomize()
+finally:
+    if os.environ.get("TPUCTL_SIM_TPU"):
+        sys.meta_path.insert(0, _TensorFlowHook())
