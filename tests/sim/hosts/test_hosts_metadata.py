@@ -1,0 +1,207 @@
+"""The metadata server of a simulated host, as Google's clients use it."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hosts_site import Site, hosts_of
+
+from tpuctl.accelerators import catalogue
+from tpuctl.sim.hosts.metadata_tree import Notices, host_bounds, project_number
+from tpuctl.sim.records import GuestAttribute, Host
+
+FLAVOR = {"Metadata-Flavor": "Google"}
+
+
+class Metadata:
+    """urllib against one host's metadata server."""
+
+    def __init__(self, site: Site, host: Host) -> None:
+        with site.fabric(host) as connection:
+            self.address = connection.run("echo $GCE_METADATA_HOST").stdout.strip()
+
+    def open(
+        self, path: str, *, headers: dict[str, str] = FLAVOR, method: str = "GET", data: bytes | None = None
+    ) -> Any:
+        url = f"http://{self.address}{path}"
+        request = urllib.request.Request(url, data=data, headers=headers, method=method)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+        return opener.open(request, timeout=20)
+
+    def get(self, path: str) -> str:
+        with self.open(f"/computeMetadata/v1/{path}") as answer:
+            assert answer.headers["Metadata-Flavor"] == "Google"
+            return str(answer.read().decode())
+
+    def refused(self, path: str, **how: Any) -> Any:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            self.open(path, **how)
+        with refused.value:
+            return refused.value
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+@pytest.fixture
+def hosts(site: Site) -> list[Host]:
+    return site.up(hosts_of(4, "v3-32", preemptible=True), {"startup-script": "echo hi"})
+
+
+@pytest.fixture
+def metadata(site: Site, hosts: list[Host]) -> Metadata:
+    return Metadata(site, hosts[1])
+
+
+def test_it_answers_a_ping(metadata: Metadata) -> None:
+    with metadata.open("/", headers={}) as answer:
+        assert answer.headers["Metadata-Flavor"] == "Google"
+        assert answer.read() == b"0.1/\ncomputeMetadata/\n"
+
+
+@pytest.mark.parametrize("headers", [{}, {"Metadata-Flavor": "x"}, {**FLAVOR, "X-Forwarded-For": "1.2.3.4"}])
+def test_a_request_that_may_come_from_a_proxy_is_forbidden(
+    metadata: Metadata, headers: dict[str, str]
+) -> None:
+    assert metadata.refused("/computeMetadata/v1/project/project-id", headers=headers).code == 403
+
+
+def test_the_facts_of_the_worker(metadata: Metadata, hosts: list[Host], site: Site) -> None:
+    host = hosts[1]
+    expected = {
+        "project/project-id": "demo",
+        "project/numeric-project-id": str(project_number("demo")),
+        "instance/zone": f"projects/{project_number('demo')}/zones/europe-west4-a",
+        "instance/name": host.hostname,
+        "instance/preempted": "FALSE",
+        "instance/maintenance-event": "NONE",
+        "instance/scheduling/preemptible": "TRUE",
+        "instance/network-interfaces/0/ip": host.address,
+        "instance/attributes/accelerator-type": "v3-32",
+        "instance/attributes/agent-worker-number": "1",
+        "instance/attributes/instance-id": "alpha",
+        "instance/attributes/ssh-keys": site.key.line(),
+        "instance/attributes/startup-script": "echo hi",
+        "universe/universe-domain": "googleapis.com",
+    }
+    assert {path: metadata.get(path) for path in expected} == expected
+    endpoints = metadata.get("instance/attributes/worker-network-endpoints").split(",")
+    assert [endpoint.split(":")[2] for endpoint in endpoints] == [one.address for one in hosts]
+
+
+def test_tpu_env_has_the_shape_of_the_slice(metadata: Metadata) -> None:
+    lines = metadata.get("instance/attributes/tpu-env").splitlines()
+    values = dict(line.split(": ") for line in lines)
+    assert values["ACCELERATOR_TYPE"] == "'v3-32'"
+    assert values["CHIPS_PER_HOST_BOUNDS"] == "'2,2,1'"
+    assert values["HOST_BOUNDS"] == "'2,2,1'"
+    assert values["WORKER_ID"] == "'1'"
+    assert values["ZONE"] == "'europe-west4-a'"
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_the_hosts_of_every_type_make_up_its_topology(name: str) -> None:
+    x, y, z = host_bounds(catalogue()[name])
+    assert x * y * z == catalogue()[name].hosts
+
+
+def test_a_directory_without_its_slash_is_redirected(metadata: Metadata) -> None:
+    moved = metadata.refused("/computeMetadata/v1/instance/attributes")
+    assert moved.code == 301
+    assert moved.headers["Location"] == "/computeMetadata/v1/instance/attributes/"
+    assert "network-interfaces/\n" in metadata.get("instance/")
+    assert metadata.get("instance/network-interfaces/") == "0/\n"
+
+
+def test_what_is_not_there_is_404(metadata: Metadata) -> None:
+    for path in ("instance/attributes/nothing", "instance/zone/below", "instance/network-interfaces/1/ip"):
+        assert metadata.refused(f"/computeMetadata/v1/{path}").code == 404
+
+
+def test_a_whole_directory_as_json_and_as_text(metadata: Metadata) -> None:
+    tree = json.loads(metadata.get("instance/?recursive=true"))
+    assert tree["attributes"]["agent-worker-number"] == "1", "the user's names stay"
+    assert tree["networkInterfaces"][0]["accessConfigs"][0]["type"] == "ONE_TO_ONE_NAT"
+    assert tree["serviceAccounts"]["default"]["aliases"] == ["default"]
+    assert "0/type ONE_TO_ONE_NAT\n" in metadata.get(
+        "instance/network-interfaces/0/access-configs/?recursive=true&alt=text"
+    )
+    assert json.loads(metadata.get("instance/name?alt=json")) == tree["name"]
+
+
+def test_changed_metadata_shows_at_once_with_another_etag(
+    site: Site, hosts: list[Host], metadata: Metadata
+) -> None:
+    path = "/computeMetadata/v1/instance/attributes/?recursive=true"
+    with metadata.open(path) as before:
+        tag = before.headers["ETag"]
+    site.loop.run(site.pool.update_metadata(hosts, {"colour": "red"}))
+    with metadata.open(path) as after:
+        assert after.headers["ETag"] != tag
+        assert json.loads(after.read())["colour"] == "red"
+
+
+def test_a_client_that_waits_for_a_change_gets_it(site: Site, hosts: list[Host], metadata: Metadata) -> None:
+    wait = "instance/preempted?wait_for_change=true"
+    with metadata.open("/computeMetadata/v1/instance/preempted") as now, ThreadPoolExecutor() as threads:
+        waiting = threads.submit(metadata.get, f"{wait}&last_etag={now.headers['ETag']}")
+        site.loop.run(site.pool.update_metadata(hosts, {"unrelated": "change"}))
+        site.loop.run(site.pool.announce(hosts, Notices(preempted=True, maintenance_event="NONE")))
+        assert waiting.result(20) == "TRUE"
+    assert metadata.get("instance/preempted?wait_for_change=true&last_etag=0") == "TRUE"
+    assert metadata.get("instance/preempted?wait_for_change=true&timeout_sec=0.01") == "TRUE"
+
+
+def test_a_host_that_ends_cuts_off_who_waits(site: Site, hosts: list[Host], metadata: Metadata) -> None:
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(metadata.get, "instance/preempted?wait_for_change=true")
+        metadata.get("instance/name")
+        site.stop(hosts)
+        assert isinstance(waiting.exception(20), OSError | ConnectionError)
+
+
+def test_guest_attributes_are_written_read_and_deleted(
+    site: Site, hosts: list[Host], metadata: Metadata
+) -> None:
+    path = "/computeMetadata/v1/instance/guest-attributes/run/state"
+    assert metadata.refused(path).code == 404
+    metadata.open(path, method="PUT", data=b"busy").close()
+    assert metadata.get("instance/guest-attributes/run/state") == "busy"
+    assert GuestAttribute("run", "state", "busy") in site.pool.guest_attributes(hosts[1])
+    assert GuestAttribute("run", "state", "busy") not in site.pool.guest_attributes(hosts[0])
+    metadata.open(path, method="DELETE").close()
+    assert metadata.refused(path).code == 404
+    assert metadata.refused("/computeMetadata/v1/instance/name", method="PUT", data=b"x").code == 404
+
+
+def test_google_auth_finds_its_credentials_on_a_host(site: Site, hosts: list[Host]) -> None:
+    script = (
+        "import google.auth, google.auth.transport.requests as t\n"
+        "c, project = google.auth.default()\n"
+        "c.refresh(t.Request())\n"
+        "print(project, c.service_account_email, c.token)\n"
+    )
+    tokens = set()
+    for host in hosts[:2]:
+        with site.fabric(host) as connection:
+            connection.put(_file(script), "who.py")
+            project, account, token = connection.run("python3 who.py").stdout.split()
+        assert (project, account) == (
+            "demo",
+            f"{project_number('demo')}-compute@developer.gserviceaccount.com",
+        )
+        tokens.add(token)
+    assert len(tokens) == 2, "each host has a token of its own"
+
+
+def _file(text: str) -> Any:
+    import io
+
+    return io.BytesIO(text.encode())

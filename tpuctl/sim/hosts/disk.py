@@ -1,0 +1,52 @@
+"""What a simulated host keeps on disk: its home, its tmp, its SSH host key and its guest attributes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import asyncssh
+
+from tpuctl.sim.hosts.guest import GuestAttributes
+from tpuctl.sim.hosts.private_file import write_private
+from tpuctl.sim.records import Host
+
+HOST_KEY = "ssh_host_ed25519_key"
+GUEST_ATTRIBUTES = "guest.json"
+
+
+class HostDisk:
+    """The folder of one host. It outlives a restart of the simulator, and a stop of the node."""
+
+    def __init__(self, pool: Path, host: Host) -> None:
+        self.folder = pool / host.node_uid / f"w{host.worker}"
+        self.home = self.folder / "home"
+        self.tmp = self.folder / "tmp"
+        self.guest = GuestAttributes(self.folder / GUEST_ATTRIBUTES)
+
+    def exists(self) -> bool:
+        """Return whether the host has been started before."""
+        return (self.folder / HOST_KEY).exists()
+
+    def prepare(self) -> None:
+        """Create what is missing, readable by this user alone."""
+        for folder in (self.folder.parent, self.folder, self.home, self.tmp):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def host_key(self) -> asyncssh.SSHKey:
+        """Return the host's private key; the first call makes it."""
+        path = self.folder / HOST_KEY
+        try:
+            return asyncssh.import_private_key(path.read_bytes())
+        except FileNotFoundError:
+            key = asyncssh.generate_private_key("ssh-ed25519")
+            write_private(path, key.export_private_key())
+            return key
+
+    def delete(self) -> None:
+        """Delete everything, the node's folder with its last host."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self.folder.parent.rmdir()
+        except OSError:  # other hosts of the node are still there
+            pass

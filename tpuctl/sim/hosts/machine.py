@@ -1,0 +1,111 @@
+"""One simulated host while it is up: its disk, its two servers and its programs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from tpuctl.sim.hosts.disk import HostDisk
+from tpuctl.sim.hosts.keys import AuthorizedKeys
+from tpuctl.sim.hosts.login import search_path, write_profile
+from tpuctl.sim.hosts.metadata_server import MetadataServer
+from tpuctl.sim.hosts.metadata_tree import Instance, Notices
+from tpuctl.sim.hosts.network import Network
+from tpuctl.sim.hosts.processes import MARK, host_mark
+from tpuctl.sim.hosts.programs import Programs
+from tpuctl.sim.hosts.ssh_server import SshHost, SshServer
+from tpuctl.sim.records import Host
+
+SSH_KEYS = "ssh-keys"
+Endpoint = tuple[str, int]
+KeysFrom = Callable[[str], AuthorizedKeys]
+Serve = Callable[[socket.socket], Awaitable[None]]
+
+
+class Machine:
+    """A host that is up, from `open` to `close`."""
+
+    def __init__(
+        self,
+        host: Host,
+        pool: Path,
+        metadata: Mapping[str, str],
+        environment: Callable[[Host], Mapping[str, str]],
+        keys_from: KeysFrom,
+    ) -> None:
+        self.host = host
+        self.mark = host_mark(pool, host)
+        self.disk = HostDisk(pool, host)
+        self.programs = Programs()
+        self.ssh_endpoint: Endpoint = (host.address, 0)
+        self._metadata_endpoint: Endpoint = (host.address, 0)
+        self._assembly_environment = environment
+        self._path = ""
+        self._keys = keys_from(metadata.get(SSH_KEYS, ""))
+        self._metadata = MetadataServer(Instance(host, dict(metadata)), self.disk.guest)
+        self._ssh = SshServer(SshHost(host, self.disk.home, self._keys, self.programs, self._environment))
+
+    async def open(self, network: Network) -> None:
+        """Start both servers; raises OSError when one cannot be, and leaves nothing open."""
+        self.disk.prepare()
+        self._path = search_path(self.disk.folder)
+        write_profile(self.disk.home, self._path)
+        key = self.disk.host_key()
+        self._publish(key.export_public_key().decode().split()[1])
+        try:
+            self._metadata_endpoint = await self._serve(network, "metadata", self._metadata.open)
+            self.ssh_endpoint = await self._serve(network, "ssh", partial(self._ssh.open, host_key=key))
+        except BaseException:
+            await self.close()
+            raise
+
+    def update(self, metadata: Mapping[str, str]) -> None:
+        """Take the node's changed metadata: shown at once, its keys after their delay."""
+        self._metadata.show(replace(self._metadata.instance, metadata=dict(metadata)))
+        self._keys.change(metadata.get(SSH_KEYS, ""))
+
+    def announce(self, notices: Notices) -> None:
+        """Show a preemption or a maintenance event to the host."""
+        self._metadata.show(replace(self._metadata.instance, notices=notices))
+
+    async def cut_off(self) -> None:
+        """Close the SSH server and its connections; the programs go on."""
+        await self._ssh.close()
+
+    async def close(self) -> None:
+        """Close what is left, once the programs have been ended."""
+        await self._ssh.close()
+        await self.programs.close()
+        await self._metadata.close()
+
+    async def _serve(self, network: Network, service: str, serve: Serve) -> Endpoint:
+        listener = network.listen(self.host.address, service)
+        try:
+            await serve(listener)
+        except BaseException:
+            listener.close()
+            raise
+        address, port = listener.getsockname()
+        return address, port
+
+    def _publish(self, public_key: str) -> None:
+        """Write the guest attributes that gcloud verifies and names a host by."""
+        for key, value in (("ssh-ed25519", public_key), ("hostname", self.host.hostname)):
+            self.disk.guest.put("hostkeys", key, value)
+
+    def _environment(self) -> dict[str, str]:
+        """Everything but what depends on the login; nothing of the simulator's own environment."""
+        metadata = "{}:{}".format(*self._metadata_endpoint)
+        return {
+            "HOME": str(self.disk.home),
+            "PATH": self._path,
+            "TMPDIR": str(self.disk.tmp),
+            "HOSTNAME": self.host.hostname,
+            "GCE_METADATA_HOST": metadata,
+            "GCE_METADATA_IP": metadata,
+            **self._assembly_environment(self.host),
+            MARK: self.mark,
+        }

@@ -1,0 +1,148 @@
+"""What a TPU VM's metadata server answers, as a tree: the paths below `/computeMetadata/v1`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpuctl.accelerators import Accelerator, accelerator
+from tpuctl.sim.records import Host
+
+SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+CHIP_GRIDS = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
+"""How a host's chips are laid out, by their number."""
+GENERATION_TYPES = {"v5e": "V5LITE_POD"}
+"""AcceleratorConfig.Type where it is not the generation's own name."""
+
+
+@dataclass(frozen=True)
+class Notices:
+    """What the platform has announced to the host."""
+
+    preempted: bool = False
+    maintenance_event: str = "NONE"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """Everything the tree is made of."""
+
+    host: Host
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """The node's own metadata, `ssh-keys` and the user's keys."""
+    notices: Notices = Notices()
+
+
+def metadata_tree(instance: Instance) -> dict[str, Any]:
+    """Return the tree: dicts and lists of dicts are directories, all else is a value.
+
+    Names and shapes: Compute Engine's metadata documentation; the attributes of a TPU VM as TensorFlow's and
+    JAX's cluster resolvers read them.
+    """
+    host = instance.host
+    return {
+        "instance": _instance(instance),
+        "project": {
+            "attributes": {},
+            "numeric-project-id": project_number(host.project),
+            "project-id": host.project,
+        },
+        "universe": {"universe-domain": "googleapis.com"},
+    }
+
+
+def project_number(project: str) -> int:
+    """Return a number for a project, the same on every run: twelve digits, as Google's."""
+    return 100_000_000_000 + _number(project) % 899_999_999_999
+
+
+def service_account(project: str) -> str:
+    """Return the address of the project's default service account."""
+    return f"{project_number(project)}-compute@developer.gserviceaccount.com"
+
+
+def _instance(instance: Instance) -> dict[str, Any]:
+    host, number = instance.host, project_number(instance.host.project)
+    preemptible = host.preemptible
+    return {
+        "attributes": {**instance.metadata, **_tpu_attributes(host)},
+        "cpu-platform": "AMD Rome",
+        "description": "",
+        "hostname": f"{host.hostname}.{host.zone}.c.{host.project}.internal",
+        "id": _number(f"{host.node_uid}/{host.worker}"),
+        "image": "",
+        "machine-type": f"projects/{number}/machineTypes/n2d-48-24-v2-tpu",
+        "maintenance-event": instance.notices.maintenance_event,
+        "name": host.hostname,
+        "network-interfaces": [_network_interface(host, number)],
+        "preempted": _upper(instance.notices.preempted),
+        "scheduling": {
+            "automatic-restart": _upper(not preemptible),
+            "on-host-maintenance": "TERMINATE",
+            "preemptible": _upper(preemptible),
+        },
+        "service-accounts": {name: _account(host) for name in ("default", service_account(host.project))},
+        "tags": [],
+        "zone": f"projects/{number}/zones/{host.zone}",
+    }
+
+
+def _tpu_attributes(host: Host) -> dict[str, str]:
+    return {
+        "accelerator-type": host.accelerator_type,
+        "agent-worker-number": str(host.worker),
+        "instance-id": host.node_id,
+        "tpu-env": "".join(f"{name}: '{value}'\n" for name, value in _tpu_env(host).items()),
+        "worker-network-endpoints": ",".join(f"unknown:unknown:{address}" for address in host.peers),
+    }
+
+
+def _tpu_env(host: Host) -> dict[str, str]:
+    """What libtpu and JAX read to learn the shape of the slice."""
+    kind = accelerator(host.accelerator_type)
+    return {
+        "ACCELERATOR_TYPE": host.accelerator_type,
+        "CHIPS_PER_HOST_BOUNDS": _comma(CHIP_GRIDS[kind.chips_per_host]),
+        "CONSUMER_PROJECT_ID": host.project,
+        "HOST_BOUNDS": _comma(host_bounds(kind)),
+        "NODE_ID": host.node_id,
+        "PREEMPTIBLE": str(host.preemptible).lower(),
+        "RUNTIME_VERSION": host.runtime_version,
+        "TOPOLOGY": kind.topology,
+        "TYPE": GENERATION_TYPES.get(kind.generation, kind.generation.upper()),
+        "WORKER_ID": str(host.worker),
+        "ZONE": host.zone,
+    }
+
+
+def host_bounds(kind: Accelerator) -> tuple[int, ...]:
+    """Return how the hosts of a slice are laid out in three dimensions."""
+    chips = ([int(side) for side in kind.topology.split("x")] + [1])[:3]
+    return tuple(side // own for side, own in zip(chips, CHIP_GRIDS[kind.chips_per_host], strict=True))
+
+
+def _network_interface(host: Host, number: int) -> dict[str, Any]:
+    return {
+        "access-configs": [{"external-ip": host.address, "type": "ONE_TO_ONE_NAT"}],
+        "ip": host.address,
+        "mac": "42:01:" + ":".join(f"{int(part):02x}" for part in host.address.split(".")),
+        "network": f"projects/{number}/networks/default",
+    }
+
+
+def _account(host: Host) -> dict[str, Any]:
+    return {"aliases": ["default"], "email": service_account(host.project), "scopes": SCOPES}
+
+
+def _upper(value: bool) -> str:
+    return str(value).upper()
+
+
+def _comma(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")

@@ -1,0 +1,162 @@
+"""The simulated hosts of all nodes, as the simulated world asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tpuctl.sim.hosts.disk import HostDisk
+from tpuctl.sim.hosts.keys import AuthorizedKeys
+from tpuctl.sim.hosts.machine import Machine
+from tpuctl.sim.hosts.metadata_tree import Notices
+from tpuctl.sim.hosts.network import Network
+from tpuctl.sim.hosts.private_file import write_private
+from tpuctl.sim.hosts.processes import end_processes, host_mark, world_mark
+from tpuctl.sim.records import GuestAttribute, Host
+
+GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL when a host ends."""
+OPEN_FILES = 16_384
+"""Wanted: two listening sockets a host, and some ten descriptors for each session, with 256 hosts a slice."""
+
+HostId = tuple[str, int]
+
+
+class HostPool:
+    """Runs the hosts; implements `tpuctl.sim.records.Hosts`.
+
+    `folder` holds the hosts' files. `environment` adds to what a host's programs see. `aliases` says whether
+    hosts listen on addresses of their own (None: where the system can). Keys added to a running node are
+    accepted after `key_delay` seconds of `clock`. `dial` is a JSON file that says where the SSH server of
+    each address really listens: `{address: [host, port]}`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        environment: Callable[[Host], Mapping[str, str]],
+        *,
+        aliases: bool | None = None,
+        key_delay: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.dial = folder.with_name(f"{folder.name}.json")
+        self._folder = folder
+        self._environment = environment
+        self._key_delay = key_delay
+        self._clock = clock
+        self._network = Network(aliases)
+        self._machines: dict[HostId, Machine] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def start(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
+        """Bring every host of a node up; one that is up only learns the metadata.
+
+        Raises OSError when a host cannot listen; then none of those that were down is up.
+        """
+        _allow_open_files()
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        async with self._locks[_node(hosts)]:
+            await self._open([host for host in hosts if _id(host) not in self._machines], metadata)
+            self._update(hosts, metadata)
+            self._write_dial()
+
+    async def stop(self, hosts: Sequence[Host], *, keep_disk: bool, grace: float = GRACE) -> None:
+        """End the hosts: connections, then programs (SIGTERM, SIGKILL after `grace` seconds), then servers.
+
+        Without `keep_disk` their files go, too, also those of hosts that were down.
+        """
+        async with self._locks[_node(hosts)]:
+            machines = [self._machines.pop(_id(host)) for host in hosts if _id(host) in self._machines]
+            self._write_dial()
+            marks = {host_mark(self._folder, host) for host in hosts}
+            await self._end(machines, marks.__contains__, grace)
+            if not keep_disk:
+                await asyncio.to_thread(_delete, [HostDisk(self._folder, host) for host in hosts])
+
+    async def update_metadata(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
+        """Show the node's changed metadata on its hosts at once; keys count after the delay."""
+        self._update(hosts, metadata)
+
+    async def announce(self, hosts: Sequence[Host], notices: Notices) -> None:
+        """Show a preemption or maintenance notice on the hosts' metadata servers; nothing is ended yet."""
+        for machine in self._up(hosts):
+            machine.announce(notices)
+
+    def guest_attributes(self, host: Host) -> list[GuestAttribute]:
+        """Return what the host has written, up or not; nothing for a host that never was."""
+        return HostDisk(self._folder, host).guest.items()
+
+    async def sweep(self, live: Iterable[Host]) -> None:
+        """End what a killed simulator left running on hosts that are not among `live`."""
+        marks = {host_mark(self._folder, host) for host in live}
+        world = world_mark(self._folder)
+        await end_processes(lambda mark: mark.startswith(world) and mark not in marks, set, GRACE)
+
+    async def close(self, *, grace: float = GRACE) -> None:
+        """End all hosts, keeping their files."""
+        machines = list(self._machines.values())
+        self._machines.clear()
+        if machines:
+            self._write_dial()
+        await self._end(machines, {machine.mark for machine in machines}.__contains__, grace)
+
+    async def _open(self, hosts: Sequence[Host], metadata: Mapping[str, str]) -> None:
+        machines = [
+            Machine(host, self._folder, metadata, self._environment, self._authorized_keys) for host in hosts
+        ]
+        outcomes = await asyncio.gather(
+            *(machine.open(self._network) for machine in machines), return_exceptions=True
+        )
+        failures = [outcome for outcome in outcomes if outcome is not None]
+        if failures:
+            await asyncio.gather(*(machine.close() for machine in machines))
+            raise failures[0]
+        self._machines.update({_id(machine.host): machine for machine in machines})
+
+    async def _end(self, machines: Sequence[Machine], chosen: Callable[[str], bool], grace: float) -> None:
+        await asyncio.gather(*(machine.cut_off() for machine in machines))
+        await end_processes(
+            chosen, lambda: set().union(*(machine.programs.pids() for machine in machines)), grace
+        )
+        await asyncio.gather(*(machine.close() for machine in machines))
+
+    def _update(self, hosts: Sequence[Host], metadata: Mapping[str, str]) -> None:
+        for machine in self._up(hosts):
+            machine.update(metadata)
+
+    def _up(self, hosts: Sequence[Host]) -> list[Machine]:
+        return [self._machines[_id(host)] for host in hosts if _id(host) in self._machines]
+
+    def _authorized_keys(self, text: str) -> AuthorizedKeys:
+        return AuthorizedKeys(text, self._key_delay, self._clock)
+
+    def _write_dial(self) -> None:
+        table = {machine.host.address: machine.ssh_endpoint for machine in self._machines.values()}
+        write_private(self.dial, json.dumps(table).encode())
+
+
+def _id(host: Host) -> HostId:
+    return host.node_uid, host.worker
+
+
+def _node(hosts: Sequence[Host]) -> str:
+    return hosts[0].node_uid if hosts else ""
+
+
+def _delete(disks: Iterable[HostDisk]) -> None:
+    for disk in disks:
+        disk.delete()
+
+
+def _allow_open_files() -> None:
+    """Raise this process's own soft limit, which is 256 on macOS and 1,024 on Linux; the hard one stays."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
