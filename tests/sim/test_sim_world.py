@@ -1,0 +1,145 @@
+"""The plain parts of the simulated world: the database, tables, pages, addresses, profiles."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import string
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+import pytest
+
+from tpuctl.errors import UsageError
+from tpuctl.sim.database import Database, Shelf
+from tpuctl.sim.profiles import DELAYS, Profile, profile
+from tpuctl.sim.world import Problem, names
+from tpuctl.sim.world.pages import page
+from tpuctl.sim.world.problems import ROWS, RULES
+from tpuctl.sim.world.states import ALLOWED, CANCELLABLE, TRANSITIONS
+
+
+@dataclass(frozen=True)
+class Thing:
+    name: str
+    value: int
+
+
+def test_a_committed_record_is_there_when_the_file_is_opened_again(tmp_path: Path) -> None:
+    first = Database(tmp_path / "db")
+    Shelf(first, "thing", Thing).put(Thing("a", 1))
+    assert first.next("counter") == 1
+    second = Database(tmp_path / "db")  # while the first is still open, as after a kill
+    assert Shelf(second, "thing", Thing).all() == [Thing("a", 1)]
+    assert second.next("counter") == 2
+    first.close()
+    second.close()
+
+
+def test_a_transaction_that_raises_leaves_nothing(tmp_path: Path) -> None:
+    database = Database(tmp_path / "db")
+
+    def broken() -> None:
+        with database.transaction():
+            database.put("thing", "a", b"{}")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        broken()
+    assert database.load("thing") == []
+    database.close()
+
+
+def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    database = Database(tmp_path / "db")
+    database.put("thing", "a", b"{}")
+    for file in tmp_path.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    database.close()
+
+
+def test_a_shelf_finds_by_prefix_and_forgets_what_is_removed(tmp_path: Path) -> None:
+    database = Database(tmp_path / "db")
+    shelf = Shelf(database, "thing", Thing)
+    for name in ("a/1", "a/2", "b/1"):
+        shelf.put(Thing(name, 0))
+    shelf.remove("a/1")
+    assert [thing.name for thing in shelf.all("a/")] == ["a/2"]
+    assert shelf.get("a/1") is None
+    database.close()
+
+
+def test_addresses_start_at_127_77_0_1_and_never_end_in_0_or_255() -> None:
+    assert names.address(1) == "127.77.0.1"
+    assert names.address(254) == "127.77.0.254"
+    assert names.address(255) == "127.77.1.1"
+    every = [names.address(number) for number in range(1, 64 * 256 * 254 + 1, 97)]
+    network = IPv4Network("127.64.0.0/10")
+    assert all(IPv4Address(address) in network for address in every)
+    assert not [address for address in every if address.endswith((".0", ".255"))]
+    assert len(every) == len(set(every))
+
+
+@pytest.mark.parametrize(
+    ("parent", "expected"),
+    [
+        ("projects/p/locations/z", "projects/p/locations/z/"),
+        ("projects/p/locations/-", "projects/p/locations/"),
+        ("projects/p/locations/z/operations", "projects/p/locations/z/"),
+    ],
+)
+def test_a_parent_is_a_prefix_of_what_is_in_it(parent: str, expected: str) -> None:
+    assert names.prefix(parent) == expected
+
+
+def test_a_parent_that_is_none_is_refused() -> None:
+    with pytest.raises(Problem):
+        names.prefix("projects/p")
+
+
+def test_pages_cover_everything_once_in_order() -> None:
+    seen, token = [], ""
+    for _ in range(4):
+        found, token = page(["c", "a", "e", "b", "d"], str, 2, token)
+        seen += found
+        if not token:
+            break
+    assert seen == ["a", "b", "c", "d", "e"]
+
+
+def test_every_state_of_a_transition_has_its_row_of_allowed_calls() -> None:
+    for transition in TRANSITIONS.values():
+        assert {transition.during, transition.after} - {None} <= set(ALLOWED)
+    calls = set().union(*ALLOWED.values())
+    assert calls - {"preempt", "get guest attributes"} == set(TRANSITIONS) - {"create"}
+    assert set(TRANSITIONS) >= CANCELLABLE
+
+
+def test_every_error_says_where_its_text_is_from() -> None:
+    assert all(row.source for row in ROWS.values())
+    assert set(RULES) <= set(ROWS)
+    for row in ROWS.values():
+        assert all(
+            field is None or field.isidentifier() for _, field, _, _ in string.Formatter().parse(row.text)
+        )
+
+
+def test_a_pause_lasts_what_is_left_of_the_transition() -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    pace = Profile({"create": 60}, scale=0.5, clock=lambda: 110.0, sleep=sleep)
+    asyncio.run(pace.pause("create", since=100.0))
+    asyncio.run(pace.pause("create", since=10.0))
+    asyncio.run(pace.pause("delete", since=100.0))
+    assert slept == [20.0]
+
+
+def test_the_profiles_know_every_transition_or_none() -> None:
+    assert set(DELAYS["real"]) == {*TRANSITIONS, "failure"}
+    assert not profile("instant").delays
+    with pytest.raises(UsageError, match="slow"):
+        profile("slow")

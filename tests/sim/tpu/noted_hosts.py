@@ -1,0 +1,70 @@
+"""Hosts that only note what they are told, and a clock that only moves when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from tpuctl.sim.records import GuestAttribute, Host
+
+
+class NotedHosts:
+    """Hosts without servers: they note what they are told, and can be told to fail or to wait first."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.finished = 0
+        """Starts and stops that were neither cancelled nor failed."""
+        self.metadata: dict[str, dict[str, str]] = {}
+        self.up: dict[str, Host] = {}
+        self.hold: asyncio.Event | None = None
+        self.failure: Exception | None = None
+
+    async def start(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
+        self.calls.append(("start", hosts[0].node_id))
+        if self.failure:
+            raise self.failure
+        if self.hold:
+            await self.hold.wait()
+        self.metadata[hosts[0].node] = metadata
+        self.up.update({host.address: host for host in hosts})
+        self.finished += 1
+
+    async def stop(self, hosts: Sequence[Host], *, keep_disk: bool) -> None:
+        self.calls.append(("stop" if keep_disk else "remove", hosts[0].node_id))
+        if self.hold:
+            await self.hold.wait()
+        for host in hosts:
+            self.up.pop(host.address, None)
+        self.finished += 1
+
+    async def update_metadata(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
+        self.calls.append(("metadata", hosts[0].node_id))
+        self.metadata[hosts[0].node] = metadata
+
+    def guest_attributes(self, host: Host) -> list[GuestAttribute]:
+        return [
+            GuestAttribute("hostkeys", "ssh-ed25519", f"AAAA{host.worker}"),
+            GuestAttribute("guestInventory", "Hostname", host.hostname),
+        ]
+
+
+class ManualTime:
+    """A clock that moves when it is told to, and sleeps by it."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+        self._moved = asyncio.Event()
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            await self._moved.wait()
+
+    async def advance(self, seconds: float) -> None:
+        self.now += seconds
+        self._moved.set()
+        self._moved = asyncio.Event()

@@ -1,0 +1,32 @@
+"""A process of its own with a busy world in it, to be killed: prints each operation that was accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from pathlib import Path
+
+from noted_hosts import NotedHosts
+
+from tpuctl.sim.database import Database
+from tpuctl.sim.faults import Faults
+from tpuctl.sim.profiles import profile
+from tpuctl.sim.world import World
+
+PARENT = "projects/rehearsal/locations/europe-west4-a"
+SPEC = {"acceleratorType": "v3-32", "runtimeVersion": "tpu-ubuntu2204-base"}
+
+
+async def main(database: Path) -> None:
+    world = World(Database(database), profile("instant"), NotedHosts(), Faults())
+    for number in itertools.count():
+        operation = world.fleet.create(PARENT, f"n{number}", SPEC)
+        print(operation.name, flush=True)
+        if number % 3:
+            await world.operations.wait(operation.name, None)
+        if number % 3 == 1:
+            print(world.fleet.delete(operation.target).name, flush=True)
+
+
+asyncio.run(main(Path(sys.argv[1])))

@@ -1,0 +1,107 @@
+"""The simulator's state on disk: JSON records by kind and name, and counters, in one SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS record (
+    kind TEXT NOT NULL, name TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+NEXT = """
+INSERT INTO counter VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value
+"""
+
+
+class Named(Protocol):
+    """A record that knows the name it is filed under."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Record = TypeVar("Record", bound=Named)
+
+
+class Database:
+    """One SQLite file with one connection, used by one thread at a time.
+
+    Every statement outside `transaction()` commits at once. The write-ahead log makes a commit outlive
+    `kill -9` of the process (not a power cut: nothing is fsynced).
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.touch(mode=0o600)
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.executescript(SCHEMA)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit everything inside together, or nothing when it raises; do not await in it."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def load(self, kind: str) -> list[bytes]:
+        """Return the bodies of all records of one kind, by name."""
+        rows = self._connection.execute("SELECT body FROM record WHERE kind = ? ORDER BY name", (kind,))
+        return [body for (body,) in rows]
+
+    def put(self, kind: str, name: str, body: bytes) -> None:
+        """File a record, in place of the one of the same kind and name."""
+        self._connection.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", (kind, name, body))
+
+    def remove(self, kind: str, name: str) -> None:
+        """Drop a record, if it is there."""
+        self._connection.execute("DELETE FROM record WHERE kind = ? AND name = ?", (kind, name))
+
+    def next(self, counter: str) -> int:
+        """Return the next number of a counter: 1, 2, 3 ..., never the same again, restarts included."""
+        (value,) = self._connection.execute(NEXT, (counter,)).fetchone()
+        return int(value)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+class Shelf(Generic[Record]):
+    """All records of one kind, in memory for reading; a change is on disk before it can be read."""
+
+    def __init__(self, database: Database, kind: str, record_type: type[Record]) -> None:
+        self._database = database
+        self._kind = kind
+        loaded = (msgspec.json.decode(body, type=record_type) for body in database.load(kind))
+        self._records = {record.name: record for record in loaded}
+
+    def get(self, name: str) -> Record | None:
+        """Return the record called `name`, or None."""
+        return self._records.get(name)
+
+    def all(self, prefix: str = "") -> list[Record]:
+        """Return the records whose names start with `prefix`."""
+        return [record for name, record in self._records.items() if name.startswith(prefix)]
+
+    def put(self, record: Record) -> None:
+        """File a record, in place of the one of the same name."""
+        self._database.put(self._kind, record.name, msgspec.json.encode(record))
+        self._records[record.name] = record
+
+    def remove(self, name: str) -> None:
+        """Drop a record, if it is there."""
+        self._database.remove(self._kind, name)
+        self._records.pop(name, None)

@@ -1,0 +1,38 @@
+"""The Cloud TPU API over gRPC: generic handlers for a `grpc.aio` server."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import grpc
+from grpc_status import rpc_status
+
+from tpuctl.sim.tpu.messages import status_message
+from tpuctl.sim.tpu.rpcs import Rpc, rpcs
+from tpuctl.sim.tpu.service import Service
+from tpuctl.sim.world import Problem, World
+
+
+def handlers(world: World) -> Sequence[grpc.GenericRpcHandler[Any, Any]]:
+    """Return a handler for each service of the API: google.cloud.tpu.v2.Tpu, Operations and Locations."""
+    service = Service(world)
+    by_service: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = defaultdict(dict)
+    for rpc in rpcs():
+        by_service[rpc.service][rpc.name] = grpc.unary_unary_rpc_method_handler(
+            _behaviour(service, rpc),
+            request_deserializer=rpc.request.FromString,
+            response_serializer=rpc.response.SerializeToString,
+        )
+    return [grpc.method_handlers_generic_handler(name, methods) for name, methods in by_service.items()]
+
+
+def _behaviour(service: Service, rpc: Rpc) -> Callable[[Any, Any], Awaitable[Any]]:
+    async def answer(request: Any, context: Any) -> Any:
+        try:
+            return await service.call(rpc.name, request)
+        except Problem as failure:
+            return await context.abort_with_status(rpc_status.to_status(status_message(failure.status)))
+
+    return answer

@@ -1,0 +1,144 @@
+"""Google's HTTP rules, read off the official client and turned round: from a path to a request message."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.cloud.tpu_v2.services.tpu.transports import rest_base
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from tpuctl.sim.tpu.rpcs import rpcs
+from tpuctl.sim.world import problem
+
+V1_METHODS = frozenset(
+    {
+        "GetLocation",
+        "ListLocations",
+        "GetAcceleratorType",
+        "ListAcceleratorTypes",
+        "GetOperation",
+        "ListOperations",
+    }
+)
+"""Methods that stock gcloud still asks for under /v1, where they are the same."""
+
+SYSTEM_PARAMETERS = frozenset(
+    {
+        "alt",
+        "access_token",
+        "callback",
+        "fields",
+        "key",
+        "oauth_token",
+        "prettyPrint",
+        "quotaUser",
+        "uploadType",
+        "upload_protocol",
+    }
+)
+"""Query parameters of every Google API, which are not fields of the request (those with $ neither)."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """One HTTP rule of a method."""
+
+    method: str
+    verb: str
+    path: re.Pattern[str]
+    body: str
+    """The field that the body is, `*` for the whole request, or '' for no body."""
+    request: Any
+
+    def message(self, path: Mapping[str, str], query: Mapping[str, Sequence[str]], body: bytes) -> Any:
+        """Return the request message; raises INVALID_ARGUMENT for what does not fit it."""
+        fields: dict[str, Any] = {}
+        if self.body:
+            sent = _json(body)
+            fields = sent if self.body == "*" else {self.body: sent}
+        for key, values in query.items():
+            if not key.startswith("$") and key not in SYSTEM_PARAMETERS:
+                _set(fields, key, _query_value(self.request.DESCRIPTOR, key, values))
+        for group, value in path.items():
+            _set(fields, group.replace("__", "."), value)
+        try:
+            return json_format.ParseDict(fields, self.request())
+        except json_format.ParseError as error:
+            raise problem("bad_json", what=str(error)) from None
+
+
+def routes() -> list[Route]:
+    """Return the routes of every method that the client's REST transport speaks."""
+    requests = {rpc.name: rpc.request for rpc in rpcs()}
+    found = []
+    member: Any
+    for name, member in inspect.getmembers(rest_base._BaseTpuRestTransport, inspect.isclass):
+        method = name.removeprefix("_Base")
+        if method in requests:
+            for rule in member._get_http_options():
+                path = _pattern(rule["uri"], "v[12]" if method in V1_METHODS else "v2")
+                body = rule.get("body", "")
+                found.append(Route(method, rule["method"].upper(), path, body, requests[method]))
+    return found
+
+
+def _pattern(uri: str, version: str) -> re.Pattern[str]:
+    """`/v2/{node.name=projects/*}` -> `/v2/(?P<node__name>projects/[^/]+)`"""
+
+    def group(match: re.Match[str]) -> str:
+        return f"(?P<{match[1].replace('.', '__')}>{match[2].replace('*', '[^/]+')})"
+
+    return re.compile(re.sub(r"\{([\w.]+)=([^}]+)\}", group, uri).replace("/v2/", f"/{version}/", 1))
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        sent = json.loads(body or b"{}")
+    except ValueError as error:
+        raise problem("bad_json", what=str(error)) from None
+    if not isinstance(sent, dict):
+        raise problem("bad_json", what="Root element must be a message.")
+    return sent
+
+
+def _set(fields: dict[str, Any], path: str, value: object) -> None:
+    *parents, leaf = path.split(".")
+    for parent in parents:
+        inner = fields.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise problem("bad_json", what=f"{parent} is not a message.")
+        fields = inner
+    fields[leaf] = value
+
+
+def _query_value(message: Descriptor, key: str, values: Sequence[str]) -> object:
+    """The JSON form of a query parameter, by the type of the field it names."""
+    field = _query_field(message, key)
+    last = values[-1]
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return {"true": True, "false": False}.get(last.lower(), last)  # gcloud sends True
+    if field.message_type and field.message_type.full_name == "google.protobuf.FieldMask":
+        return re.sub(
+            r"_([a-z])", lambda match: match[1].upper(), last
+        )  # JSON has network_config as networkConfig
+    return last
+
+
+def _query_field(message: Descriptor, key: str) -> FieldDescriptor:
+    field: FieldDescriptor | None = None
+    inner: Descriptor | None = message
+    for part in key.split("."):
+        known = {**inner.fields_by_name, **inner.fields_by_camelcase_name} if inner else {}
+        field = known.get(part)
+        if field is None:
+            what = f'Unknown name "{key}": Cannot bind query parameter.'
+            raise problem("bad_json", what=what)
+        inner = field.message_type
+    assert field is not None
+    return field

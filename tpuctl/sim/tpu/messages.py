@@ -1,0 +1,129 @@
+"""The world's records as protobuf messages of one version of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from types import ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from google.cloud.location import locations_pb2
+from google.longrunning import operations_pb2
+from google.protobuf import empty_pb2, json_format
+from google.rpc import (
+    error_details_pb2,  # noqa: F401  registers the details that a Status carries
+    status_pb2,
+)
+
+from tpuctl import accelerators
+from tpuctl.accelerators import Accelerator
+from tpuctl.sim.records import GuestAttribute
+from tpuctl.sim.world import Node, Operation, Status, offers
+
+NETWORK_PORT = 8470
+"""Where TensorFlow's gRPC server of a TPU host listens."""
+
+
+class Messages:
+    """Builds messages of the client package `module` (`tpu_v2`) for API version `version` (`v2`).
+
+    A node's message is built once for each of its states: records are frozen.
+    """
+
+    def __init__(self, module: ModuleType, version: str) -> None:
+        self._module = module
+        self._version = version
+        self._nodes: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
+
+    def new(self, message: str, **fields: Any) -> Any:
+        """Return a plain protobuf message of this API version by the name of its type."""
+        return getattr(self._module, message).pb()(**fields)
+
+    def node(self, node: Node) -> Any:
+        """Return a Node; it is shared, do not change it."""
+        message = self._nodes.get(node)
+        if message is None:
+            # a version of the API that lacks a field or an enum's name leaves it out
+            message = json_format.ParseDict(_node_json(node), self.new("Node"), ignore_unknown_fields=True)
+            self._nodes[node] = message
+        return message
+
+    def operation(self, operation: Operation) -> Any:
+        """Return a google.longrunning.Operation with this API version's metadata and result."""
+        message = operations_pb2.Operation(name=operation.name, done=operation.done)
+        metadata = json_format.ParseDict(
+            _operation_json(operation, self._version), self.new("OperationMetadata")
+        )
+        message.metadata.Pack(metadata)
+        if operation.error:
+            message.error.CopyFrom(status_message(operation.error))
+        elif operation.done:
+            message.response.Pack(self.node(operation.result) if operation.result else empty_pb2.Empty())
+        return message
+
+    def accelerator_type(self, parent: str, accelerator: Accelerator) -> Any:
+        """Return an AcceleratorType."""
+        config = {"type": offers.CONFIG_TYPES[accelerator.generation], "topology": accelerator.topology}
+        name = f"{parent}/acceleratorTypes/{accelerator.type}"
+        fields = {"name": name, "type": accelerator.type, "acceleratorConfigs": [config]}
+        return json_format.ParseDict(fields, self.new("AcceleratorType"))
+
+    def runtime_version(self, parent: str, version: str) -> Any:
+        """Return a RuntimeVersion."""
+        return self.new("RuntimeVersion", name=f"{parent}/runtimeVersions/{version}", version=version)
+
+    def guest_attributes(self, path: str, attributes: Iterable[GuestAttribute]) -> Any:
+        """Return the GuestAttributes of one worker."""
+        items = [{"namespace": one.namespace, "key": one.key, "value": one.value} for one in attributes]
+        fields = {"queryPath": path, "queryValue": {"items": items}}
+        return json_format.ParseDict(fields, self.new("GuestAttributes"))
+
+
+def location(project: str, zone: str) -> Any:
+    """Return a google.cloud.location.Location."""
+    return locations_pb2.Location(
+        name=f"projects/{project}/locations/{zone}",
+        location_id=zone,
+        labels={"cloud.googleapis.com/region": accelerators.region(zone)},
+    )
+
+
+def status_message(status: Status) -> Any:
+    """Return a google.rpc.Status, details packed."""
+    fields = {"code": int(status.code), "message": status.message, "details": list(status.details)}
+    return json_format.ParseDict(fields, status_pb2.Status())
+
+
+def _node_json(node: Node) -> dict[str, Any]:
+    return {
+        **node.spec,
+        "name": node.name,
+        "id": node.uid,
+        "state": node.state,
+        "health": node.health,
+        "createTime": _timestamp(node.create_time),
+        "networkEndpoints": [_endpoint_json(address, node.external_ips) for address in node.addresses],
+        "apiVersion": "V2",
+    }
+
+
+def _endpoint_json(address: str, external: bool) -> dict[str, Any]:
+    """The external address is the internal one: there is only loopback here."""
+    endpoint = {"ipAddress": address, "port": NETWORK_PORT}
+    return {**endpoint, "accessConfig": {"externalIp": address}} if external else endpoint
+
+
+def _operation_json(operation: Operation, version: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "createTime": _timestamp(operation.create_time),
+        "target": operation.target,
+        "verb": operation.verb,
+        "cancelRequested": operation.cancel_requested,
+        "apiVersion": version,
+    }
+    return fields if operation.end_time is None else fields | {"endTime": _timestamp(operation.end_time)}
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,210 @@
+"""Every error of the simulated Cloud TPU API in one table: code, text, details, and their source."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from tpuctl.sim.faults import Rule
+
+SERVICE = "tpu.googleapis.com"
+ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+QUOTA_FAILURE = "type.googleapis.com/google.rpc.QuotaFailure"
+
+
+class Code(IntEnum):
+    """google.rpc.Code."""
+
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+@dataclass(frozen=True)
+class Status:
+    """What google.rpc.Status says, with its details in their JSON form."""
+
+    code: int
+    message: str
+    details: tuple[dict[str, Any], ...] = ()
+
+
+class Problem(Exception):
+    """A call that fails: the API answers it with `status`."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of error; `{fields}` in text and details are filled in, `{eid}` always with a fresh number."""
+
+    code: Code
+    text: str
+    source: str
+    """Where the wording is from; "ours" where no source was found (the code then is what the notes of
+    the proto or the clients' behaviour say)."""
+    reason: str = ""
+    metadata: Mapping[str, str] | None = None
+
+
+OURS = "ours"
+BAD_REQUEST = "Cloud TPU received a bad request. "
+CONSUMER = {"consumer": "projects/{project}", "service": SERVICE}
+
+ROWS: dict[str, Row] = {
+    "api_disabled": Row(
+        Code.PERMISSION_DENIED,
+        "Cloud TPU API has not been used in project {project} before or it is disabled. Enable it by "
+        "visiting https://console.developers.google.com/apis/api/tpu.googleapis.com/overview?"
+        "project={project} then retry. If you enabled this API recently, wait a few minutes for the "
+        "action to propagate to our systems and retry.",
+        "Google's generic text, from memory",
+        "SERVICE_DISABLED",
+        CONSUMER,
+    ),
+    "location": Row(
+        Code.PERMISSION_DENIED,
+        "Permission denied on 'locations/{zone}' (or it may not exist).",
+        "a public log of the real API",
+        "LOCATION_POLICY_VIOLATED",
+        CONSUMER | {"location": "{zone}"},
+    ),
+    "type_not_in_zone": Row(
+        Code.INVALID_ARGUMENT,
+        BAD_REQUEST + 'The requested accelerator configuration for accelerator type, "{type}", could not '
+        'be found in the zonal accelerator configurations for "{zone}".; the accelerator {type} was not '
+        "found in zone {zone} [EID: {eid}]",
+        "a public log of the real API; the second half in skypilot-org/skypilot#3840",
+    ),
+    "bad_runtime": Row(
+        Code.INVALID_ARGUMENT,
+        'Cloud TPU received an invalid argument. The field "RuntimeVersion" cannot be "{runtime}". '
+        "[EID: {eid}]",
+        "ours, after the same code and text for TensorflowVersion in API v1 (tensorflow/tpu#877)",
+    ),
+    "exists": Row(Code.ALREADY_EXISTS, "Resource '{name}' already exists", OURS),
+    "not_found": Row(Code.NOT_FOUND, "Resource '{name}' was not found", OURS),
+    "wrong_state": Row(
+        Code.INVALID_ARGUMENT,
+        BAD_REQUEST + "{call} is not supported while in state {state} [EID: {eid}]",
+        "skypilot-org/skypilot, for update while in state PREEMPTED",
+    ),
+    "several_hosts": Row(
+        Code.INVALID_ARGUMENT,
+        BAD_REQUEST + "{call} is only available with single TPU nodes, {name} has {hosts} hosts [EID: {eid}]",
+        "ours, after the client's documentation of start and stop",
+    ),
+    "spot_start": Row(
+        Code.INVALID_ARGUMENT,
+        BAD_REQUEST + "start is not supported for the preemptible node {name} [EID: {eid}]",
+        "ours, after gcloud's help: preemptible nodes cannot be restarted",
+    ),
+    "concurrent_update": Row(
+        Code.ABORTED,
+        "Resource '{name}' is being updated by another operation",
+        "ours; gcloud takes a 409 on UpdateNode for another update in flight",
+    ),
+    "cancelled": Row(Code.CANCELLED, "The operation was cancelled.", OURS),
+    "stockout": Row(
+        Code.RESOURCE_EXHAUSTED,
+        'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud TPU Nodes '
+        "are offered (see https://cloud.google.com/tpu/docs/regions) [EID: {eid}]",
+        "GoogleCloudPlatform/magic-modules#7297",
+    ),
+    "reserved_stockout": Row(
+        Code.FAILED_PRECONDITION,
+        "Insufficient reserved capacity. Contact customer support to increase your reservation. [EID: {eid}]",
+        "skypilot-org/skypilot#4579",
+    ),
+    "quota": Row(
+        Code.RESOURCE_EXHAUSTED,
+        "Quota limit '{limit}' has been exceeded. Limit: {value} in zone {zone}.",
+        "a public log of the real API",
+        "",
+        {"quota_limit": "{limit}", "quota_limit_value": "{value}", "quota_location": "zone {zone}"},
+    ),
+    "unavailable": Row(Code.UNAVAILABLE, "The service is currently unavailable.", "Google's generic text"),
+    "bad_name": Row(Code.INVALID_ARGUMENT, "Invalid resource field value in the request: '{name}'.", OURS),
+    "bad_id": Row(Code.INVALID_ARGUMENT, "Invalid node ID: '{id}'.", OURS),
+    "bad_page": Row(Code.INVALID_ARGUMENT, "Invalid {what}.", OURS),
+    "bad_field": Row(Code.INVALID_ARGUMENT, BAD_REQUEST + "{what} [EID: {eid}]", OURS),
+    "bad_mask": Row(
+        Code.INVALID_ARGUMENT, "Invalid update_mask: {paths}. Fields that can be updated: {known}.", OURS
+    ),
+    "bad_json": Row(Code.INVALID_ARGUMENT, "Invalid JSON payload received. {what}", "Google's generic text"),
+    "operation_runs": Row(Code.FAILED_PRECONDITION, "The operation '{name}' is still running.", OURS),
+    "no_route": Row(Code.NOT_FOUND, "There is no method {verb} {path} in the Cloud TPU API.", OURS),
+    "unimplemented": Row(Code.UNIMPLEMENTED, "The simulator does not know {what} yet.", OURS),
+    "internal": Row(Code.INTERNAL, "Internal error in the simulator: {what}", OURS),
+}
+
+RULES: dict[str, tuple[str, bool]] = {
+    "stockout": ("CreateNode", True),
+    "reserved_stockout": ("CreateNode", True),
+    "quota": ("CreateNode", False),
+    "api_disabled": ("*", False),
+    "unavailable": ("*", False),
+}
+"""Errors often asked for as a fault -> the method they hit; whether they end the operation instead."""
+
+
+def problem(kind: str, **fields: object) -> Problem:
+    """Return the error of this row of the table, filled in."""
+    row, filled = ROWS[kind], _filled(fields)
+    metadata = _metadata(row, filled)
+    return Problem(Status(row.code, row.text.format_map(filled), _details(row.reason, metadata)))
+
+
+def rule(kind: str, *, resource: str = "*", count: int | None = None, **fields: object) -> Rule:
+    """Return a fault that fails calls with this row of the table: `rule("stockout", zone=..., count=1)`."""
+    row, filled = ROWS[kind], _filled(fields)
+    method, late = RULES[kind]
+    text, metadata = row.text.format_map(filled), _metadata(row, filled)
+    return Rule(f"tpu.{method}", row.code, text, resource, row.reason, metadata, count, late)
+
+
+def of_rule(asked: Rule) -> Problem:
+    """Return the error that a fault asks for."""
+    return Problem(Status(asked.status, asked.message, _details(asked.reason, asked.metadata)))
+
+
+def _filled(fields: Mapping[str, object]) -> dict[str, object]:
+    return {"eid": f"0x{secrets.token_hex(8)}", **fields}
+
+
+def _metadata(row: Row, fields: Mapping[str, object]) -> dict[str, str]:
+    return {key: value.format_map(fields) for key, value in (row.metadata or {}).items()}
+
+
+def _details(reason: str, metadata: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
+    """ErrorInfo when there is a reason; QuotaFailure when the metadata names a quota, as the TPU API does."""
+    found: list[dict[str, Any]] = []
+    if reason:
+        info = {"reason": reason, "domain": "googleapis.com", "metadata": dict(metadata)}
+        found.append({"@type": ERROR_INFO, **info})
+    if "quota_limit" in metadata:
+        limit, value = metadata["quota_limit"], metadata.get("quota_limit_value", "0")
+        where = metadata.get("quota_location", "")
+        description = f"Quota '{limit}' exhausted. Limit {value} in {where}".removesuffix(" in ")
+        violation = {"subject": "project:123456789012", "description": description}
+        found.append({"@type": QUOTA_FAILURE, "violations": [violation]})
+    return tuple(found)
