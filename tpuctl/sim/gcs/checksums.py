@@ -1,0 +1,81 @@
+"""CRC32C and MD5, computed as the bytes pass, and what clients claim about them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import google_crc32c
+
+from tpuctl.sim.gcs.errors import GcsError
+
+
+class Checksums:
+    """Size, CRC32C and (unless left out, as for composed objects) MD5 of the bytes seen so far."""
+
+    def __init__(self, *, with_md5: bool = True) -> None:
+        self.size = 0
+        self._crc32c = 0
+        self._md5 = hashlib.md5(usedforsecurity=False) if with_md5 else None
+
+    def update(self, data: bytes) -> None:
+        """Add the next bytes."""
+        self.size += len(data)
+        self._crc32c = google_crc32c.extend(self._crc32c, data)
+        if self._md5 is not None:
+            self._md5.update(data)
+
+    @property
+    def crc32c(self) -> str:
+        """The CRC32C, big-endian, in base64, as in the API."""
+        return base64.b64encode(self._crc32c.to_bytes(4, "big")).decode()
+
+    @property
+    def md5(self) -> str | None:
+        """The MD5 in base64, as in the API."""
+        return base64.b64encode(self._md5.digest()).decode() if self._md5 is not None else None
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a client says the checksums of its data are; None where it says nothing."""
+
+    crc32c: str | None = None
+    md5: str | None = None
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str], metadata: Mapping[str, object] | None = None) -> Claims:
+        """Gather the claims of `x-goog-hash`, `Content-MD5` and an object's metadata; the latter win."""
+        hashes = dict(_parse_hash_header(headers.get("X-Goog-Hash", "")))
+        if "Content-MD5" in headers:
+            hashes["md5"] = headers["Content-MD5"]
+        known = metadata or {}
+        return cls(
+            crc32c=_text(known.get("crc32c")) or hashes.get("crc32c"),
+            md5=_text(known.get("md5Hash")) or hashes.get("md5"),
+        )
+
+    def check(self, crc32c: str, md5: str | None) -> None:
+        """Raise 400 unless what was received is what was claimed."""
+        for label, claimed, found in (("CRC32C", self.crc32c, crc32c), ("MD5 hash", self.md5, md5)):
+            if claimed and found and claimed != found:
+                message = f'Provided {label} "{claimed}" doesn\'t match calculated {label} "{found}".'
+                raise GcsError(400, message, xml_code="BadDigest")
+
+
+def hash_header(crc32c: str, md5: str | None) -> str:
+    """Return the value of `x-goog-hash`."""
+    return f"crc32c={crc32c}" + (f",md5={md5}" if md5 else "")
+
+
+def _parse_hash_header(value: str) -> Iterable[tuple[str, str]]:
+    for part in value.split(","):
+        kind, separator, digest = part.strip().partition("=")
+        if separator:
+            yield kind.lower(), digest
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,10 @@
+"""Where a client believes it is talking to."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+
+def origin_of(request: web.Request) -> str:
+    """Return scheme and host as the client wrote them: behind the proxy that is https and Google's name."""
+    return f"{request.scheme}://{request.host}"

@@ -1,0 +1,54 @@
+"""Writing a request's body to disk: hashing and file writes in a thread, memory flat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from tpuctl.sim.gcs.blobs import BLOCK, BlobWriter
+
+SMALL = 64 << 10
+"""Bytes that are hashed and written sooner than a thread is reached."""
+
+
+async def spool(chunks: AsyncIterator[bytes], writer: BlobWriter) -> None:
+    """Append all chunks; when the source fails midway, what came before it is written all the same."""
+    spooler = _Spooler(writer)
+    try:
+        async for chunk in chunks:
+            await spooler.add(chunk)
+    finally:
+        await spooler.flush()
+
+
+class _Spooler:
+    """Gathers chunks into blocks and writes one block while the next one comes in."""
+
+    def __init__(self, writer: BlobWriter) -> None:
+        self._writer = writer
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._under_way: asyncio.Future[None] | None = None
+
+    async def add(self, chunk: bytes) -> None:
+        self._waiting.append(chunk)
+        self._size += len(chunk)
+        if self._size >= BLOCK:
+            await self._settle()
+            self._under_way = asyncio.ensure_future(asyncio.to_thread(self._writer.write, self._take()))
+
+    async def flush(self) -> None:
+        await self._settle()
+        if self._size <= SMALL:
+            self._writer.write(self._take())
+        else:
+            await asyncio.to_thread(self._writer.write, self._take())
+
+    async def _settle(self) -> None:
+        if self._under_way is not None:
+            under_way, self._under_way = self._under_way, None
+            await under_way
+
+    def _take(self) -> list[bytes]:
+        taken, self._waiting, self._size = self._waiting, [], 0
+        return taken

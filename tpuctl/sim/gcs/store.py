@@ -1,0 +1,57 @@
+"""The store: a folder with one database and the objects' files, whole again after a kill -9."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import Any
+
+from tpuctl.errors import StateError
+from tpuctl.sim.gcs.blobs import Blobs
+from tpuctl.sim.gcs.buckets import Bucket, Buckets
+from tpuctl.sim.gcs.database import Database
+from tpuctl.sim.gcs.objects import Objects
+from tpuctl.sim.gcs.sessions import Sessions
+
+
+class Store:
+    """Everything Cloud Storage keeps, under `root`.
+
+    With `fsync` it also survives a power cut; without, a kill of the process at any moment. Raises StateError
+    when another process has the folder open.
+    """
+
+    def __init__(self, root: Path, *, fsync: bool = False) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self._lock = (root / "lock").open("w")
+        self._claim(root)
+        self.database = Database(root / "metadata.db", fsync=fsync)
+        self.blobs = Blobs(root / "blobs", self.database, fsync=fsync)
+        self.buckets = Buckets(self.database)
+        self.objects = Objects(self.database, self.buckets, self.blobs)
+        self.sessions = Sessions(self.database, self.objects, self.blobs)
+        self.sessions.clear_expired()
+        self.blobs.clear_orphans()
+
+    def create_bucket(self, name: str, project: str, **metadata: Any) -> Bucket:
+        """Make a bucket; `metadata` are fields of the API's resource. Raises GcsError 409 if it exists."""
+        return self.buckets.create(name, project, metadata)
+
+    def ensure_bucket(self, name: str, project: str, **metadata: Any) -> Bucket:
+        """Return the bucket of that name, made now if need be."""
+        with self.database.transaction():
+            return self.buckets.find(name) or self.create_bucket(name, project, **metadata)
+
+    def close(self) -> None:
+        """Close the database and let go of the folder."""
+        self.database.close()
+        self._lock.close()
+
+    def _claim(self, root: Path) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise StateError(
+                f"{root} is in use by another simulator.", hint="Stop it first, or use another folder."
+            ) from error

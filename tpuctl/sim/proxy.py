@@ -1,0 +1,284 @@
+"""A CONNECT proxy that decides by host name: serve here under TLS, tunnel, refuse, or pass through."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from tpuctl.sim.authority import Authority
+from tpuctl.sim.gcs.framing import FramingRepair
+
+LONGEST_HEAD = 16 << 10
+"""Bytes of a CONNECT request."""
+
+CONNECT_TIMEOUT = 20.0
+"""Seconds to reach a host that is passed through."""
+
+HANDSHAKE_TIMEOUT = 20.0
+"""Seconds for the TLS handshake with a client."""
+
+ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Serve:
+    """End TLS here and hand the connection to a server of this process.
+
+    `protocol` makes a protocol for a connection: `aiohttp.web.AppRunner.server`, after its setup.
+    """
+
+    protocol: Callable[[], asyncio.Protocol]
+
+
+@dataclass(frozen=True)
+class Tunnel:
+    """Pass the bytes, TLS and all, to an address instead of the host that was asked for."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Answer the CONNECT with 403."""
+
+    reason: str
+
+
+Route = Serve | Tunnel | Refuse
+
+
+class ConnectProxy:
+    """An HTTP proxy for `https_proxy`. `routes` maps host names, `*` allowed, to what becomes of them.
+
+    An exact name wins over a pattern, an earlier pattern over a later one; other hosts are passed through.
+    """
+
+    def __init__(self, routes: Mapping[str, Route], authority: Authority) -> None:
+        self._routes = dict(routes)
+        self._authority = authority
+        self._server: asyncio.Server | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transports: set[asyncio.Transport] = set()
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen, and return the port."""
+        served = [name for name, route in self._routes.items() if isinstance(route, Serve)]
+        self._tls = self._authority.server_context(served) if served else None
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Client(self), host, port, backlog=1024)
+        address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        return address[1]
+
+    async def close(self) -> None:
+        """Stop listening and cut every connection."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for transport in list(self._transports):
+            transport.abort()
+        if self._server is not None:
+            await self._server.wait_closed()
+        await asyncio.sleep(0)  # lets the transports close their sockets
+
+    def route(self, host: str) -> Route | None:
+        """Return what becomes of a host; None is passed through."""
+        host = host.lower().rstrip(".")
+        if host in self._routes:
+            return self._routes[host]
+        return next((route for name, route in self._routes.items() if fnmatch.fnmatchcase(host, name)), None)
+
+    def accept(self, transport: asyncio.Transport, head: bytes) -> None:
+        """Deal with a client that has sent its request; it waits, paused, until then."""
+        task = asyncio.ensure_future(self._answer(transport, head))
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(done, transport))
+
+    def track(self, transport: asyncio.Transport) -> None:
+        """Remember a connection that is to be cut by `close`."""
+        self._transports.add(transport)
+
+    def forget(self, transport: asyncio.Transport) -> None:
+        """Forget a connection that has ended."""
+        self._transports.discard(transport)
+
+    def _ended(self, task: asyncio.Task[None], transport: asyncio.Transport) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is not None:
+            transport.abort()
+
+    async def _answer(self, transport: asyncio.Transport, head: bytes) -> None:
+        target = _target(head)
+        if target is None:
+            _reply(transport, "405 Method Not Allowed", "This proxy knows CONNECT HOST:PORT only.")
+            return
+        host, port = target
+        route = self.route(host)
+        if isinstance(route, Refuse):
+            _reply(transport, "403 Forbidden", f"{host}: {route.reason}")
+        elif isinstance(route, Serve):
+            await self._serve(transport, route)
+        elif isinstance(route, Tunnel):
+            await self._tunnel(transport, route.host, route.port)
+        else:
+            await self._tunnel(transport, host, port)
+
+    async def _serve(self, transport: asyncio.Transport, route: Serve) -> None:
+        assert self._tls is not None
+        inner = _Repaired(route.protocol(), self)
+        transport.write(ESTABLISHED)
+        loop = asyncio.get_running_loop()
+        try:
+            secure = await loop.start_tls(
+                transport, inner, self._tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT
+            )
+        except (OSError, ssl.SSLError):
+            transport.abort()  # the client does not trust us, or has gone
+            return
+        self.forget(transport)
+        if secure is not None:
+            inner.connection_made(secure)
+
+    async def _tunnel(self, client: asyncio.Transport, host: str, port: int) -> None:
+        relay = _Relay(client, self)
+        loop = asyncio.get_running_loop()
+        try:
+            connecting = loop.create_connection(lambda: relay, host, port)
+            upstream, _ = await asyncio.wait_for(connecting, CONNECT_TIMEOUT)
+        except (OSError, asyncio.TimeoutError, UnicodeError) as error:
+            _reply(client, "502 Bad Gateway", f"{host}:{port} cannot be reached: {error}")
+            return
+        if client.is_closing():
+            upstream.abort()
+            return
+        client.write(ESTABLISHED)
+        client.set_protocol(_Relay(upstream, self, client))
+        client.resume_reading()
+
+
+class _Client(asyncio.Protocol):
+    """A client that has not said yet where it wants to go."""
+
+    def __init__(self, proxy: ConnectProxy) -> None:
+        self._proxy = proxy
+        self._head = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._proxy.track(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._head += data
+        if b"\r\n\r\n" in self._head:
+            self._transport.pause_reading()
+            self._proxy.accept(self._transport, self._head)
+        elif len(self._head) > LONGEST_HEAD:
+            _reply(self._transport, "431 Request Header Fields Too Large", "The request is too long.")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._proxy.forget(self._transport)
+
+
+class _Relay(asyncio.Protocol):
+    """One end of a tunnel: what arrives goes to `peer`, no faster than the peer takes it."""
+
+    def __init__(
+        self, peer: asyncio.Transport, proxy: ConnectProxy, transport: asyncio.Transport | None = None
+    ) -> None:
+        self._peer = peer
+        self._proxy = proxy
+        self._transport = transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._proxy.track(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._peer.write(data)
+
+    def eof_received(self) -> bool:
+        if self._peer.can_write_eof() and not self._peer.is_closing():
+            self._peer.write_eof()
+        return True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._peer.close()
+        if self._transport is not None:
+            self._proxy.forget(self._transport)
+
+    def pause_writing(self) -> None:
+        if not self._peer.is_closing():
+            self._peer.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._peer.is_closing():
+            self._peer.resume_reading()
+
+
+class _Repaired(asyncio.Protocol):
+    """Stands between TLS and an HTTP server, repairs the framing, and waits until both are ready."""
+
+    def __init__(self, inner: asyncio.Protocol, proxy: ConnectProxy) -> None:
+        self._inner = inner
+        self._proxy = proxy
+        self._repair = FramingRepair()
+        self._transport: asyncio.Transport | None = None
+        self._early = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._proxy.track(self._transport)
+        self._inner.connection_made(transport)
+        if self._early:
+            early, self._early = self._early, b""
+            self.data_received(early)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:  # the request can come in one packet with the end of the handshake
+            self._early += data
+        elif repaired := self._repair.feed(data):
+            self._inner.data_received(repaired)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received() if self._transport is not None else None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._transport is not None:
+            self._proxy.forget(self._transport)
+            self._inner.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+
+def _target(head: bytes) -> tuple[str, int] | None:
+    """Return host and port of a CONNECT request, or None."""
+    words = head.split(b"\r\n", 1)[0].decode("latin-1").split()
+    if len(words) != 3 or words[0] != "CONNECT" or not head.endswith(b"\r\n\r\n"):
+        return None
+    host, _, port = words[1].rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        return None
+    return host.strip("[]"), int(port)
+
+
+def _reply(transport: asyncio.Transport, status: str, text: str) -> None:
+    body = f"{text}\n".encode()
+    lines = (
+        f"HTTP/1.1 {status}",
+        "Content-Type: text/plain",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    )
+    transport.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+    transport.close()
