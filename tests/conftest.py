@@ -2,68 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
-from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
+from running import Done, RunningSimulator
 
 from tpuctl.cli.main import run
 
 FOREIGN = ("TPUCTL_", "CLOUDSDK_", "GOOGLE_", "GCLOUD_", "GCE_", "STORAGE_EMULATOR_HOST", "XDG_")
 """Variables of the developer's own environment that would change what a command does."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """What it printed, decoded."""
-        return msgspec.json.decode(self.out)
-
-
-class RunningSimulator:
-    """A simulator on an event loop of its own thread; `call` runs a coroutine there."""
-
-    def __init__(self, folder: Path, **options: Any) -> None:
-        from tpuctl.sim.simulator import Simulator
-
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="simulator")
-        self._thread.start()
-
-        async def start() -> Simulator:
-            simulator = Simulator(folder, **options)
-            await simulator.start()
-            return simulator
-
-        self.simulator = self.call(start())
-        self.folder = folder
-        self.faults = self.simulator.faults
-        self.world = self.simulator.world
-        self.gcs = self.simulator.gcs
-
-    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine on the simulator's loop and return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
-
-    def close(self) -> None:
-        """Stop the simulator and its thread."""
-        self.call(self.simulator.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Done, RunningSimulator
 from PIL import Image
+from running import Done, RunningSimulator
 
 from tpuctl import runs
 from tpuctl.waiting import poll
