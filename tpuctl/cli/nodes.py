@@ -12,6 +12,7 @@ from tpuctl.cli import show
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.errors import ConfigError
 from tpuctl.flows import nodes as flow
+from tpuctl.flows import up as up_flow
 from tpuctl.jobheader import FRAMEWORKS
 from tpuctl.nodes import Node
 
@@ -40,7 +41,7 @@ def up(
     """
     wanted = _wanted(session, accelerator, name, runtime, framework, spot)
     cloud = session.cloud
-    plan = flow.plan_up(cloud.tpu, cloud.ssh, wanted)
+    plan = up_flow.plan_up(cloud.tpu, cloud.ssh, wanted)
     if dry_run:
         show.requests(_requests(plan), as_json=session.as_json)
         return
@@ -48,7 +49,7 @@ def up(
         _show_plan(plan, cloud.endpoints.price)
         confirm(f"Create {plan.request.name}?", yes=yes)
     with show.steps() as tell:
-        node = flow.up(cloud.tpu, cloud.ssh, plan, tell)
+        node = up_flow.up(cloud.tpu, cloud.ssh, plan, tell)
     _show_nodes(session, [node])
     show.hint("tpuctl submit jobs/digits.py")
 
@@ -95,7 +96,7 @@ def down(session: Session, names: tuple[str, ...], yes: bool, dry_run: bool) -> 
 
 def _wanted(
     session: Session, accelerator: str, name: str | None, runtime: str | None, framework: str, spot: bool
-) -> flow.Wanted:
+) -> up_flow.Wanted:
     kind = accelerators.accelerator(accelerator)
     zone = session.config.get("zone")
     if zone is None:
@@ -103,9 +104,9 @@ def _wanted(
             "No zone is configured.",
             hint=f"{kind.type} has been seen in {', '.join(kind.zones)}: pass --zone, or run 'tpuctl init'.",
         )
-    return flow.Wanted(
+    return up_flow.Wanted(
         accelerator=kind.type,
-        name=name or flow.default_name(session.user, kind.type),
+        name=name or up_flow.default_name(session.user, kind.type),
         zone=zone,
         runtime=runtime,
         framework=framework,
@@ -115,7 +116,7 @@ def _wanted(
     )
 
 
-def _requests(plan: flow.UpPlan) -> list[Any]:
+def _requests(plan: up_flow.UpPlan) -> list[Any]:
     from tpuctl.cloud.tpu import create_request  # noqa: PLC0415  the client is slow to import
 
     return [] if plan.found else [create_request(plan.request)]
@@ -127,7 +128,7 @@ def _deletes(nodes: Sequence[Node]) -> list[Any]:
     return [delete_request(node) for node in nodes]
 
 
-def _show_plan(plan: flow.UpPlan, price: str) -> None:
+def _show_plan(plan: up_flow.UpPlan, price: str) -> None:
     request = plan.request
     size = f"{plan.hosts} host{'s' if plan.hosts > 1 else ''}, {plan.chips} chips"
     content = {

@@ -159,12 +159,12 @@ def _show_pulled(session: Session, run: str, pulled: collect.Pulled) -> None:
                    "kept": pulled.kept, "uncommitted": list(pulled.uncommitted)})  # fmt: skip
         return
     kept = f", {pulled.kept} of them were here" if pulled.kept else ""
-    show.facts(
-        {
-            "run": run,
-            "files": f"{pulled.files} ({show.bytes_text(pulled.size)}), checksums right{kept}",
-            "left out": f"{len(pulled.uncommitted)} files of unfinished checkpoints",
-            "where": pulled.folder,
-        }
-    )
+    content: dict[str, object] = {
+        "run": run,
+        "files": f"{pulled.files} ({show.bytes_text(pulled.size)}), checksums right{kept}",
+        "where": pulled.folder,
+    }
+    if pulled.uncommitted:
+        content["left out"] = f"{len(pulled.uncommitted)} files of unfinished checkpoints"
+    show.facts(content)
     show.hint("tpuctl down")

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import getpass
-import io
-import json
 import platform
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl import __version__, accelerators, clock, jobheader, runs
-from tpuctl.errors import ConflictError, HostError, TpuctlError, UsageError
+from tpuctl import accelerators, clock, jobheader, runs
+from tpuctl.errors import ConflictError, TpuctlError, UsageError
 from tpuctl.fanout import fanout
-from tpuctl.flows import bundles, datasets, nodes, verdicts
+from tpuctl.flows import bundles, datasets, launch, nodes, verdicts
 from tpuctl.nodes import HttpRequest, Node
 from tpuctl.uris import RunPaths, bundle, dataset, gs
 
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
     from tpuctl.cloud.tpu import TpuApi
 
 SPEC_SCHEMA = 1
-LAUNCH_TIMEOUT = 180.0
 SECRET = re.compile(r"(?i)(key|token|secret|password|credential)")
 
 
@@ -116,43 +111,21 @@ def start(bucket: Bucket, tpu: TpuApi, ssh: Ssh, planned: SubmitPlan) -> None:
     _create_bundle(bucket, planned.code)
     bucket.create(paths.record, runs.encode(planned.run))
     bucket.create(paths.attempt(planned.attempt.attempt), runs.encode(planned.attempt))
-    program = worker_program()
+    program = launch.worker_program()
     keys = tpu.host_keys(planned.node)
 
-    def launch(worker: int) -> int:
-        return _launch(ssh, bucket.name, planned, worker, keys[worker], program)
+    def one(worker: int) -> int:
+        spec = _spec(bucket.name, planned, worker)
+        return launch.launch(ssh, planned.node, keys[worker], program, spec)
 
-    results = fanout(launch, planned.attempt.workers)
-    failed = [one for one in results if one.error]
+    results = fanout(one, planned.attempt.workers)
+    failed = [result for result in results if result.error]
     if failed and failed[0].error:
-        for one in results:
-            if one.value:
-                _stop(ssh, planned.node, one.item, keys[one.item], one.value)
+        for result in results:
+            if result.value:
+                launch.stop(ssh, planned.node, result.item, keys[result.item], result.value)
         _give_up(bucket, planned, failed[0].error)
         raise failed[0].error
-
-
-def worker_program() -> bytes:
-    """Return the program for the hosts as a zip that `python3` runs; the same source gives the same bytes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        _write(archive, "__main__.py", ENTRY)
-        _write(archive, "tpuctl/__init__.py", f'__version__ = "{__version__}"\n'.encode())
-        for name, source in _sources():
-            _write(archive, f"tpuctl/worker/{name}", source)
-    return buffer.getvalue()
-
-
-ENTRY = b"import sys\nfrom tpuctl.worker.main import main\nsys.exit(main(sys.argv[1:]))\n"
-
-
-def _sources() -> list[tuple[str, bytes]]:
-    folder = resources.files("tpuctl").joinpath("worker")
-    return sorted((one.name, one.read_bytes()) for one in folder.iterdir() if one.name.endswith(".py"))
-
-
-def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
 
 
 def _text(script: Path) -> str:
@@ -194,39 +167,9 @@ def _create_bundle(bucket: Bucket, code: bundles.Bundle) -> None:
             pass
 
 
-def _launch(ssh: Ssh, bucket: str, planned: SubmitPlan, worker: int, host_key: str, program: bytes) -> int:
-    """Put program and spec on one host and start it; return the pid."""
-    run, attempt = planned.run.run, planned.attempt.attempt
-    folder = f".tpuctl/runs/{run}/{attempt}"
-    with ssh.connect(planned.node, worker, host_key) as session:
-        made = session.run(["mkdir", "-p", "-m", "700", folder])
-        if made.code:
-            raise HostError(
-                f"Worker {worker} cannot make {folder}: {made.err.strip()}.", hint="Is its disk full?"
-            )
-        session.put(program, f"{folder}/worker.zip")
-        session.put(_spec(bucket, planned, worker), f"{folder}/spec.json")
-        done = session.run(
-            ["python3", f"{folder}/worker.zip", "launch", f"{folder}/spec.json"], timeout=LAUNCH_TIMEOUT
-        )
-    return _pid(done.out, done.err, worker)
-
-
-def _pid(out: str, err: str, worker: int) -> int:
-    try:
-        answer = json.loads(out.strip().splitlines()[-1])
-        return int(answer["pid"])
-    except (IndexError, ValueError):
-        said = err.strip().splitlines() or ["nothing"]
-        text = said[-1]
-    except KeyError:
-        text = answer["error"]
-    raise HostError(f"Worker {worker} could not start the script: {text}.", hint="Check the host's python3.")
-
-
-def _spec(bucket: str, planned: SubmitPlan, worker: int) -> bytes:
+def _spec(bucket: str, planned: SubmitPlan, worker: int) -> launch.Spec:
     run, attempt = planned.run, planned.attempt
-    content = {
+    return {
         "schema": SPEC_SCHEMA,
         "bucket": bucket,
         "run": run.run,
@@ -243,15 +186,6 @@ def _spec(bucket: str, planned: SubmitPlan, worker: int) -> bytes:
         "folder": RunPaths(run.run).worker(attempt.attempt, worker),
         "environment": dict(planned.environment),
     }
-    return json.dumps(content).encode()
-
-
-def _stop(ssh: Ssh, node: Node, worker: int, host_key: str, pid: int) -> None:
-    try:
-        with ssh.connect(node, worker, host_key) as session:
-            session.run(["kill", "-TERM", str(pid)])
-    except HostError:
-        pass  # the verdict stands; a worker that cannot be reached cannot be told
 
 
 def _give_up(bucket: Bucket, planned: SubmitPlan, error: TpuctlError) -> None:
