@@ -30,7 +30,7 @@ class Accelerator:
 
     @property
     def cores(self) -> int:
-        """TensorCores, which is TensorFlow's number of replicas."""
+        """TensorCores."""
         return self.chips * self.cores_per_chip
 
     @property

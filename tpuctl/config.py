@@ -133,7 +133,7 @@ def user_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder for what tpuctl itself keeps on this machine: simulator, crash reports, key."""
-    if "TPUCTL_STATE" in environ:
+    if environ.get("TPUCTL_STATE"):
         return Path(environ["TPUCTL_STATE"])
     return _home(environ, "XDG_STATE_HOME", ".local/state") / "tpuctl"
 
@@ -168,7 +168,11 @@ def read_file(path: Path) -> dict[str, str]:
 
 def _file_layers(environ: Mapping[str, str], folder: Path) -> list[Layer]:
     paths = [find_file(folder), user_file(environ)]
-    files = [Layer(read_file(path), _named(str(path))) for path in paths if path and path.is_file()]
+    files = [
+        Layer({k: v for k, v in read_file(path).items() if v}, _named(str(path)))
+        for path in paths
+        if path and path.is_file()
+    ]
     gcloud, origins = _from_gcloud(environ)
     return [*files, Layer(gcloud, origins.__getitem__)]
 
@@ -241,7 +245,7 @@ def _from_gcloud(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
     properties = configparser.ConfigParser(interpolation=None)
     try:
         properties.read(path)
-    except configparser.Error:
+    except (configparser.Error, UnicodeDecodeError):
         properties = configparser.ConfigParser()  # gcloud itself complains about its own file
     values, origins = {}, {}
     for name, (variables, (section, key)) in GCLOUD.items():
@@ -260,7 +264,7 @@ def _gcloud_file(environ: Mapping[str, str]) -> Path:
     )
     try:
         active = (home / "active_config").read_text().strip()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         active = "default"
     name = environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME") or active or "default"
     return home / "configurations" / f"config_{name}"

@@ -39,17 +39,21 @@ def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDT
     listed = list(items)
     if width == 1 or len(listed) <= 1:
         return [one(item) for item in listed]
-    with ThreadPoolExecutor(min(width, len(listed)), thread_name_prefix="fanout") as pool:
+    pool = ThreadPoolExecutor(min(width, len(listed)), thread_name_prefix="fanout")
+    try:
         return list(pool.map(one, listed))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C, what hangs holds nobody up
 
 
 def values(results: Iterable[Result[Item, Out]]) -> list[Out]:
-    """Return every value; raises the first error with a count of the others in its hint."""
+    """Return every value; raises the first error, with a count in its hint when others failed too."""
     listed = list(results)
-    failed = [one for one in listed if one.error]
-    if failed and failed[0].error:
-        first = failed[0].error
-        if len(failed) > 1:
-            first.hint = f"{len(failed)} of {len(listed)} failed. {first.hint}".strip()
+    errors = [one.error for one in listed if one.error]
+    if errors:
+        first = errors[0]
+        if len(errors) > 1 and "failed" not in first.facts:
+            first.facts.update(failed=len(errors), of=len(listed))
+            first.hint = f"{len(errors)} of {len(listed)} failed. {first.hint}".strip()
         raise first
     return [one.value for one in listed]  # type: ignore[misc]  # without an error there is a value

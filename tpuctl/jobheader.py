@@ -42,6 +42,7 @@ class _Block(msgspec.Struct, frozen=True, rename={"requires_python": "requires-p
 
 def parse(text: str, path: str) -> Header:
     """Return the header of a script's text; raises UsageError that names `path` and what is wrong in it."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")  # Python reads such scripts, so we do
     blocks = [match.group("content") for match in _BLOCK.finditer(text)]
     if not blocks:
         return Header()

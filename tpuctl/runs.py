@@ -115,6 +115,12 @@ class Verdict(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
+class _Versioned(msgspec.Struct):
+    """What every record has, of whatever schema."""
+
+    schema: int
+
+
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
@@ -126,6 +132,8 @@ def encode(record: msgspec.Struct) -> bytes:
 def decode(data: bytes, kind: type[Record], name: str) -> Record:
     """Return the record in `data`; raises StateError naming the object when it is not one of this schema."""
     try:
+        if msgspec.json.decode(data, type=_Versioned).schema != SCHEMA:
+            raise msgspec.ValidationError("it is of another schema")
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
         raise StateError(

@@ -41,7 +41,8 @@ def poll(
         found = check()
         if found is not None:
             return found
-        if clock() + pause > end:
+        left = end - clock()
+        if left <= 0:
             raise DeadlineError(f"Waited {timeout:.0f} s for {what}.", hint=hint)
-        sleep(pause)
+        sleep(min(pause, left))
     raise AssertionError("pauses() has no end")

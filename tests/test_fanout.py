@@ -1,0 +1,92 @@
+"""The same work on many: order, width, one result for each, and errors that are all counted."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tpuctl.errors import HostError
+from tpuctl.fanout import Result, fanout, values
+
+
+def fail_on(*bad: int):
+    def work(item: int) -> int:
+        if item in bad:
+            raise HostError(f"Worker {item} is gone.", hint="Look.")
+        return item * 10
+
+    return work
+
+
+def test_results_come_in_the_order_of_the_items_whoever_is_first() -> None:
+    later = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 0:
+            assert later.wait(30)
+        if item == 3:
+            later.set()
+        return item
+
+    assert values(fanout(work, range(4))) == [0, 1, 2, 3]
+
+
+def test_each_item_has_one_result_whatever_becomes_of_the_others() -> None:
+    results = fanout(fail_on(1, 3), [1, 2, 3])
+    assert [one.item for one in results] == [1, 2, 3]
+    assert [one.value for one in results] == [None, 20, None]
+    assert [str(one.error) for one in results] == ["Worker 1 is gone.", "None", "Worker 3 is gone."]
+
+
+def test_a_width_of_one_is_a_plain_loop_in_this_thread() -> None:
+    here = threading.current_thread()
+    assert values(fanout(lambda _: threading.current_thread(), range(3), width=1)) == [here] * 3
+
+
+def test_a_single_item_needs_no_thread() -> None:
+    assert values(fanout(lambda _: threading.current_thread(), [7])) == [threading.current_thread()]
+
+
+def test_as_many_as_the_width_run_at_once_and_no_more() -> None:
+    together = threading.Barrier(3, timeout=30)
+
+    def work(_: int) -> str:
+        together.wait()  # breaks, failing the test, unless three are here at once
+        return threading.current_thread().name
+
+    assert len(set(values(fanout(work, range(300), width=3)))) == 3
+
+
+def test_nothing_to_do_is_no_result() -> None:
+    assert fanout(fail_on(), []) == []
+    assert values([]) == []
+
+
+def test_the_first_error_is_raised_with_a_count_of_all() -> None:
+    with pytest.raises(HostError, match=r"Worker 2 is gone\.") as failed:
+        values(fanout(fail_on(2, 3), range(5)))
+    assert failed.value.hint == "2 of 5 failed. Look."
+
+
+def test_a_single_error_keeps_its_hint() -> None:
+    with pytest.raises(HostError) as failed:
+        values(fanout(fail_on(2), range(5)))
+    assert failed.value.hint == "Look."
+
+
+@pytest.mark.parametrize("width", [1, 8])
+def test_a_bug_is_raised_and_not_collected(width: int) -> None:
+    def work(_: int) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fanout(work, range(3), width=width)
+
+
+def test_values_may_be_none() -> None:
+    assert values([Result(1), Result(2)]) == [None, None]
+
+
+def test_an_iterator_is_read_once() -> None:
+    assert values(fanout(fail_on(), iter([1, 2]))) == [10, 20]

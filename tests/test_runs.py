@@ -1,0 +1,87 @@
+"""The records of a run: there and back, and what is said of bytes that are none."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tpuctl import runs
+from tpuctl.errors import StateError, UsageError
+
+TPU = runs.Tpu("n1", "77", "p", "z", "v3-8", "tpu-vm-tf-2.18.0", 1, spot=False)
+RECORDS = [
+    runs.Run(
+        "r1",
+        "2026-01-02T03:04:05Z",
+        "ada@laptop",
+        "job.py",
+        ("--epochs", "3"),
+        "ab" * 32,
+        "tensorflow",
+        "v3-8",
+        ("numpy",),
+        {"RATE": "0.1", "ÄÖ": "\n\"'"},
+        runs.DatasetRef("d", "1.0.0", "cd" * 32),
+        runs.Git("0" * 40, ""),
+    ),
+    runs.Run("r1", "", "", "job.py", (), "", "jax", "v6e-8", (), {}),
+    runs.Attempt(1, "2026-01-02T03:04:05Z", TPU, (0, 1)),
+    runs.WorkerStatus(0, 1, "77", "finished", "2026-01-02T03:04:05Z", exit_code=137, signal="SIGKILL"),
+    runs.Verdict("r1", runs.FAILED, 1, "2026-01-02T03:04:05Z", "it failed", 3),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda one: type(one).__name__)
+def test_a_record_comes_back_as_it_was(record: msgspec.Struct) -> None:
+    data = runs.encode(record)
+    assert runs.decode(data, type(record), "x.json") == record
+    assert data.endswith(b"}\n")
+    assert b'\n  "schema": 1' in data, "the schema is written, though it is a default"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"null", b"[]", b"\xff", b'{"schema": 1}', b'{"schema": "1"}', b"{}", b"\x00" * 10],
+)
+def test_garbage_is_named(data: bytes) -> None:
+    with pytest.raises(StateError, match=r"runs/r1/verdict\.json is not a Verdict record of schema 1"):
+        runs.decode(data, runs.Verdict, "runs/r1/verdict.json")
+
+
+def test_a_record_of_another_schema_is_refused_even_when_it_looks_alike() -> None:
+    data = runs.encode(RECORDS[-1]).replace(b'"schema": 1', b'"schema": 2')
+    with pytest.raises(StateError, match="of another schema") as refused:
+        runs.decode(data, runs.Verdict, "verdict.json")
+    assert "another version of tpuctl" in refused.value.hint
+
+
+def test_a_field_that_a_later_version_added_does_no_harm() -> None:
+    data = runs.encode(RECORDS[-1]).replace(b'"schema": 1', b'"schema": 1, "colour": "red"')
+    assert runs.decode(data, runs.Verdict, "verdict.json") == RECORDS[-1]
+
+
+def test_a_status_is_done_when_it_says_finished() -> None:
+    assert not runs.WorkerStatus(0, 1, "77", "running", "now").done
+    assert runs.WorkerStatus(0, 1, "77", "finished", "now").done
+
+
+@pytest.mark.parametrize("name", ["a", "0", "my-run-1", "x" * 63])
+def test_names_that_can_be(name: str) -> None:
+    assert runs.check_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "-a", "A", "a_b", "a/b", "..", "a b", "x" * 64, "a\n", "ä"])
+def test_names_that_cannot_be(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot name a run"):
+        runs.check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("key", "secret"),
+    [("API_KEY", True), ("WANDB_TOKEN", True), ("password", True), ("MySecret", True),
+     ("GOOGLE_CREDENTIALS", True), ("RATE", False), ("EPOCHS", False)],
+)  # fmt: skip
+def test_keys_that_name_a_secret_are_told_from_others(key: str, secret: bool) -> None:
+    from tpuctl.flows.submit import SECRET
+
+    assert bool(SECRET.search(key)) is secret
