@@ -29,7 +29,7 @@ def of_job(spec: Spec, packages: str) -> Dict[str, str]:
         result[ours] = result[vertex] = "gs://%s/runs/%s/%s" % (spec.bucket, spec.run, folder)
     if spec.framework == "tensorflow" and spec.workers == 1:
         result["TPU_NAME"] = "local"  # TPUClusterResolver() of one host: no look-up of the node
+    result.update(spec.environment)
     if packages:
         result["PYTHONPATH"] = os.pathsep.join(filter(None, [packages, result.get("PYTHONPATH", "")]))
-    result.update(spec.environment)
     return result

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from typing import Any
 
 HOST = "https://storage.googleapis.com"
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
-TRIES = 8
+PAUSES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Seconds before each try."""
 
 
 class PreconditionError(Exception):
@@ -35,12 +38,22 @@ class Token:
             host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
             url = "http://%s/computeMetadata/v1/instance/service-accounts/default/token" % host
             request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
-            direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            with direct.open(request, timeout=20) as response:
-                answer = json.load(response)
+            answer = _ask(request)
             self._value = answer["access_token"]
             self._until = time.time() + answer["expires_in"] - 120
         return "Bearer " + self._value
+
+
+def _ask(request: urllib.request.Request) -> Any:
+    """Return the metadata server's answer; its 404 must not be taken for one of Cloud Storage."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(request, timeout=20) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        error.close()
+        text = "the metadata server gives no access token: %s" % error
+        raise (OSError if error.code in TRANSIENT else GcsError)(text) from None
 
 
 class Bucket:
@@ -80,15 +93,14 @@ class Bucket:
     def _call(
         self, method: str, url: str, data: bytes | None = None, headers: dict[str, str] | None = None
     ) -> bytes:
-        """Send one request, again after transient failures (waiting 0.5 s to 30 s between tries)."""
+        """Send one request, again after transient failures."""
         last = ""
-        for attempt in range(TRIES):
-            if attempt:
-                time.sleep(min(0.25 * 2**attempt, 30))
+        for pause in PAUSES:
+            time.sleep(pause)
             try:
                 return self._once(method, url, data, headers or {})
             except urllib.error.HTTPError as error:
-                text = error.read().decode("utf-8", "replace")
+                text = _body(error)
                 if error.code == 412:
                     raise PreconditionError(url) from None
                 if error.code == 404:
@@ -96,8 +108,8 @@ class Bucket:
                 last = "%s %s" % (error.code, text[:300])
                 if error.code not in TRANSIENT:
                     break
-            except OSError as error:  # includes URLError, time-outs and cut connections
-                last = str(error)
+            except (OSError, http.client.HTTPException) as error:  # time-outs, cut connections and answers
+                last = str(error) or type(error).__name__
         raise GcsError("%s %s: %s" % (method, url.split("?")[0], last))
 
     def _once(self, method: str, url: str, data: bytes | None, headers: dict[str, str]) -> bytes:
@@ -105,3 +117,12 @@ class Bucket:
         request.add_header("Authorization", self._token.header())
         with urllib.request.urlopen(request, timeout=60) as response:
             return bytes(response.read())
+
+
+def _body(error: urllib.error.HTTPError) -> str:
+    """What an answer says, or as much as that it was cut."""
+    with error:
+        try:
+            return error.read().decode("utf-8", "replace")
+        except (OSError, http.client.HTTPException):
+            return "(the answer was cut)"

@@ -37,7 +37,9 @@ def ensure(requirements: List[str], folder: str, log: str) -> str:
 
 
 def _present(requirement: str) -> bool:
-    name = re.split(r"[^A-Za-z0-9._-]", requirement.strip(), maxsplit=1)[0]
+    name = re.split(r"[^A-Za-z0-9._-]", requirement.strip(), maxsplit=1)[0].strip("._-")
+    if not name:
+        return False  # a path or the like: pip knows what to do with it
     try:
         metadata.distribution(name)
         return True

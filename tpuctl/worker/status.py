@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from tpuctl.worker import gcs
 from tpuctl.worker.spec import SCHEMA, Spec
@@ -19,6 +19,7 @@ class Status:
         self._bucket = bucket
         self._name = spec.folder + "status.json"
         self._generation = 0
+        self._unsure: List[bytes] = []
         self._written = 0.0
         self._content: Dict[str, Any] = {
             "schema": SCHEMA,
@@ -35,18 +36,21 @@ class Status:
         """Write the status with `changes`; raises gcs.PreconditionError when somebody else has written it."""
         self._content.update(changes, heartbeat=now())
         data = json.dumps(self._content, indent=2).encode() + b"\n"
+        self._unsure.append(data)
         try:
             self._generation = self._bucket.put(self._name, data, if_generation=self._generation)
         except gcs.PreconditionError:
-            self._generation = self._own_write(data)
+            self._generation = self._after_own_write(data)
+        self._unsure.clear()
         self._written = time.monotonic()
 
-    def _own_write(self, data: bytes) -> int:
-        """A write whose answer was lost comes back as a failed precondition: look whether it is ours."""
+    def _after_own_write(self, data: bytes) -> int:
+        """A write whose answer was lost fails the next precondition: go on from it when it is one of ours."""
         generation = self._bucket.generation(self._name)
-        if not generation or self._bucket.get(self._name) != data:
+        found = self._bucket.get(self._name) if generation else b""
+        if found not in self._unsure:
             raise gcs.PreconditionError(self._name)
-        return generation
+        return generation if found == data else self._bucket.put(self._name, data, if_generation=generation)
 
 
 def now() -> str:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from tpuctl.worker import bundle, environment, gcs, packages
 from tpuctl.worker.logs import LogShipper
@@ -19,6 +19,10 @@ GRACE = 15.0
 """Seconds between SIGTERM and SIGKILL for the script: a preempted VM has about 30 in all."""
 STARTED = "started"
 """File in the attempt's folder which says that the first status is in the bucket."""
+
+
+class _Stopped(Exception):
+    """The host was told to stop before the script had started."""
 
 
 class Supervisor:
@@ -33,6 +37,8 @@ class Supervisor:
         self._bucket = bucket
         self._status = Status(bucket, spec)
         self._shipper = LogShipper(bucket, spec.folder, self._log)
+        self._preparing = False
+        self._process: Optional["subprocess.Popen[bytes]"] = None
         self._stop_signal = 0
         self._term_sent = 0.0
 
@@ -46,18 +52,30 @@ class Supervisor:
         with open(os.path.join(self._folder, STARTED), "w", encoding="utf-8"):
             pass
         try:
-            outcome = self._wait(self._start())
+            outcome = self._wait(self._start(self._prepare()))
+        except _Stopped:
+            outcome = {"error": "it was told to stop before the script had started"}
         except (bundle.BundleError, packages.PackageError, gcs.GcsError, OSError) as error:
+            self._preparing = False
             outcome = {"error": "%s: %s" % (type(error).__name__, error)}
         self._finish(outcome)
 
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def _prepare(self) -> str:
+        """Fetch code and packages, and return the packages' folder; a signal ends this with _Stopped."""
         spec = self._spec
+        self._preparing = True
+        if self._stop_signal:
+            raise _Stopped
         bundle.fetch(self._bucket, spec.bundle, spec.bundle_sha256, self._code)
         installed = packages.ensure(spec.dependencies, os.path.join(self._folder, "packages"), self._log)
+        self._preparing = False
+        return installed
+
+    def _start(self, installed: str) -> "subprocess.Popen[bytes]":
+        spec = self._spec
         command: List[str] = [sys.executable, "-u", spec.script, *spec.arguments]
         with open(self._log, "ab") as log:
-            process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 command,
                 cwd=self._code,
                 env=environment.of_job(spec, installed),
@@ -66,10 +84,10 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._status.write(state="running", pid=process.pid)
-        return process
+        return self._process
 
     def _wait(self, process: "subprocess.Popen[bytes]") -> Dict[str, Any]:
+        self._try(lambda: self._status.write(state="running", pid=process.pid))
         while process.poll() is None:
             self._pass_on_stop(process)
             self._tell()
@@ -80,13 +98,20 @@ class Supervisor:
         return {"exit_code": code}
 
     def _tell(self) -> None:
-        """Ship and beat when due; the script goes on when the bucket cannot be reached for a while."""
+        """Ship and beat when due."""
+        if self._shipper.due():
+            self._try(self._shipper.ship)
+        if self._status.due():
+            self._try(lambda: self._status.write(log_chunks=self._shipper.chunks))
+
+    def _try(self, work: Callable[[], None]) -> None:
+        """Do it; the script goes on when the bucket cannot be reached for a while."""
         try:
-            if self._shipper.due():
-                self._shipper.ship()
-            if self._status.due():
-                self._status.write(log_chunks=self._shipper.chunks)
-        except gcs.GcsError as error:
+            work()
+        except gcs.PreconditionError as error:
+            print("[tpuctl] somebody else has written %s" % error, file=sys.stderr, flush=True)
+            self._stop_signal = signal.SIGTERM  # two must not train into the same checkpoints
+        except (gcs.GcsError, OSError) as error:
             print("[tpuctl] %s" % error, file=sys.stderr, flush=True)
 
     def _pass_on_stop(self, process: "subprocess.Popen[bytes]") -> None:
@@ -103,12 +128,17 @@ class Supervisor:
             outcome["stopped"] = signal.Signals(self._stop_signal).name
         try:
             self._shipper.ship()
-        except gcs.GcsError as error:
+        except (gcs.GcsError, OSError) as error:
             outcome.setdefault("error", "the end of the log could not be shipped: %s" % error)
         self._status.write(state="finished", finished=now(), log_chunks=self._shipper.chunks, **outcome)
 
     def _on_signal(self, number: int, _frame: Optional[object]) -> None:
         self._stop_signal = number
+        if self._preparing:
+            self._preparing = False
+            raise _Stopped
+        if self._process and self._process.returncode is None:
+            self._pass_on_stop(self._process)  # at once: the loop may be waiting for the bucket
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -1,0 +1,72 @@
+"""The worker's own Cloud Storage client behind a faulty wire, and a simulated host to run its program on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faulty_wire import FaultyWire
+from worker_host import BUCKET, Host, environment_of
+
+from tpuctl.cloud.endpoints import connect
+from tpuctl.cloud.storage import Bucket
+from tpuctl.config import load
+from tpuctl.waiting import poll
+from tpuctl.worker import gcs
+
+
+@pytest.fixture
+def bucket(simulator: Any) -> Iterator[Bucket]:
+    """The simulator's bucket, through tpuctl's own client: what the worker wrote is read with another."""
+    cloud = connect(load({}))
+    yield cloud.bucket
+    cloud.close()
+
+
+@pytest.fixture
+def wire(simulator: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyWire]:
+    """What stands between the worker's client in this process and the simulator; nothing waits for a try."""
+    running = FaultyWire(simulator.simulator.endpoints["storage"])
+    monkeypatch.setattr(gcs, "HOST", f"http://{running.address}")
+    monkeypatch.setattr(gcs, "PAUSES", (0.0,) * len(gcs.PAUSES))
+    monkeypatch.setenv("GCE_METADATA_HOST", running.address)
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def own(wire: FaultyWire) -> gcs.Bucket:
+    """The bucket as the worker sees it."""
+    return gcs.Bucket(BUCKET)
+
+
+@pytest.fixture
+def host(simulator: Any, node: str, bucket: Bucket, tmp_path: Path) -> Host:
+    """Worker 0 of a READY v3-8."""
+    environment = environment_of(simulator)
+    return Host(environment, Path(environment["HOME"]) / ".tpuctl/runs/r1/1", bucket)
+
+
+@pytest.fixture
+def gone() -> Callable[[int], None]:
+    """Wait until a process that is not a child of ours has ended."""
+
+    def wait(pid: int) -> None:
+        def ended() -> bool | None:
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                return True
+            try:  # an orphan waits for init to reap it, which in a container may never come
+                return "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] or None
+            except OSError:
+                return None
+
+        poll(ended, what=f"process {pid} to end", timeout=30, first=0.02, most=0.1)
+
+    return wait
