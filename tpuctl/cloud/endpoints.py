@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,6 +72,8 @@ class Cloud:
         """The configured bucket."""
         import requests  # noqa: PLC0415
 
+        # Else each client asks for the bucket once more, in a thread of its own, for tracing that is off.
+        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         with _unimported("aiohttp"):
             from google.cloud import storage  # type: ignore[attr-defined]  # noqa: PLC0415
 

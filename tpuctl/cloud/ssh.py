@@ -162,7 +162,7 @@ def read_public_key(path: Path) -> str:
 def _host_key(published: str) -> paramiko.PKey:
     try:
         return paramiko.Ed25519Key(data=base64.b64decode(published, validate=True))
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, paramiko.SSHException) as error:
         raise paramiko.SSHException("its published host key is garbage") from error
 
 

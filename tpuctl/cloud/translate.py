@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -32,15 +33,30 @@ def translated(what: str) -> Iterator[None]:
     try:
         yield
     except google.GoogleAPICallError as error:
+        _let_go(error)
         raise from_status(what, _code(error), _text(error), _reason(error), error.details) from error
     except google.RetryError as error:
         raise DeadlineError(f"No answer about {what} in time.", hint="Try again in a minute.") from error
     except auth.DefaultCredentialsError as error:
-        raise ConfigError("There are no Google Cloud credentials on this machine.", hint=LOGIN) from error
+        raise ConfigError(_no_credentials(), hint=LOGIN) from error
     except auth.RefreshError as error:
         raise ConfigError(f"The Google Cloud credentials were refused: {error}.", hint=LOGIN) from error
     except (auth.TransportError, requests.exceptions.RequestException) as error:
         raise unreachable(what) from error
+
+
+def _let_go(error: google.GoogleAPICallError) -> None:
+    """A failed download leaves its answer unread, and with it a connection that nobody else can use."""
+    close = getattr(error.response, "close", None)
+    if close:
+        close()
+
+
+def _no_credentials() -> str:
+    file = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    if file:
+        return f"GOOGLE_APPLICATION_CREDENTIALS names {file}, which holds no credentials."
+    return "There are no Google Cloud credentials on this machine."
 
 
 def unreachable(what: str) -> DeadlineError:
@@ -108,6 +124,8 @@ def _has_quota_failure(details: Any) -> bool:
 def _precondition(what: str, message: str) -> TpuctlError:
     if "PREEMPTED" in message:
         return PreemptedError(f"{what} was preempted: {message}", hint="Delete it and create it again.")
+    if "reserved capacity" in message:
+        return StockoutError(f"{what}: {message}", hint="Try without the reservation, or later.")
     return StateError(f"{what}: {message}", hint="'tpuctl ls' shows its state.")
 
 

@@ -1,0 +1,145 @@
+"""The simulator as a process of its own: started once, found by others, not believed when dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tpuctl.cloud import embedded
+from tpuctl.errors import ConfigError, HostError
+from tpuctl.waiting import poll
+
+ENSURE = (
+    "import sys; from pathlib import Path; from tpuctl.cloud import embedded\n"
+    "print(embedded.ensure(Path(sys.argv[1])).pid)"
+)
+
+
+@pytest.fixture
+def folder(home: Path, tmp_path: Path) -> Iterator[Path]:
+    """The folder of a simulator that is stopped after the test."""
+    place = tmp_path / "state" / "sim"
+    yield place
+    found = embedded.running(place)
+    if found:
+        os.kill(found.pid, signal.SIGKILL)
+        dead(place)
+
+
+def dead(folder: Path) -> None:
+    poll(lambda: None if embedded.running(folder) else True, what="its end", timeout=30, first=0.02, most=0.1)
+
+
+def locked(folder: Path) -> bool:
+    return embedded._locked(folder / "simulator.lock")
+
+
+def test_it_starts_is_found_and_stops(folder: Path) -> None:
+    import requests
+
+    assert embedded.running(folder) is None
+    assert embedded.stop(folder) is False
+    served = embedded.ensure(folder)
+    assert embedded.running(folder) == served
+    assert embedded.ensure(folder) == served, "not another one"
+    assert requests.get(f"{served.storage}/storage/v1/b/{served.bucket}", timeout=10).status_code == 200
+    assert embedded.stop(folder) is True
+    assert embedded.running(folder) is None
+    assert not locked(folder)
+
+
+def test_two_starts_at_once_give_one_simulator(folder: Path) -> None:
+    command = [sys.executable, "-c", ENSURE, str(folder)]
+    starts = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    answers = [one.communicate(timeout=60) for one in starts]
+    assert [one.returncode for one in starts] == [0, 0], answers
+    pids = {int(out) for out, _ in answers}
+    found = embedded.running(folder)
+    assert found
+    assert pids == {found.pid}
+
+
+def test_what_a_killed_one_left_is_not_believed(folder: Path) -> None:
+    first = embedded.ensure(folder)
+    os.kill(first.pid, signal.SIGKILL)
+    dead(folder)
+    assert (folder / "endpoints.json").exists(), "it had no time to tidy up"
+    assert embedded.running(folder) is None
+    assert embedded.stop(folder) is False
+    second = embedded.ensure(folder)
+    assert second.pid != first.pid
+    assert embedded.running(folder) == second
+
+
+def test_what_a_killed_one_left_is_not_believed_while_the_next_one_starts(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one holds the lock before it has written where it serves; here, for as long as it is let."""
+    folder.mkdir(parents=True)
+    left = dict.fromkeys(embedded.Served.__struct_fields__[1:-1], "") | {"pid": 1}
+    (folder / "endpoints.json").write_text(json.dumps(left))
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!{sys.executable}\nimport fcntl, os, time\n"
+        f"lock = open({str(folder / 'simulator.lock')!r}, 'w')\nfcntl.flock(lock, fcntl.LOCK_EX)\n"
+        f"open({str(tmp_path / 'locked')!r}, 'w').close()\n"
+        f"while not os.path.exists({str(tmp_path / 'seen')!r}): time.sleep(0.01)\n"
+    )
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with ThreadPoolExecutor(1) as pool:
+        start = pool.submit(embedded.ensure, folder)
+        poll(lambda: (tmp_path / "locked").exists() or None, what="the lock", timeout=30, first=0.01)
+        seen = embedded.running(folder)
+        (tmp_path / "seen").touch()
+        with pytest.raises(HostError, match="did not start"):
+            start.result(30)
+    assert seen is None
+
+
+def test_one_that_cannot_start_says_why(folder: Path) -> None:
+    with pytest.raises(
+        HostError, match=r"The simulator did not start: .*unrecognized arguments: --nonsense"
+    ) as no:
+        embedded.ensure(folder, "--nonsense")
+    assert no.value.hint == f"Its log is {folder / 'simulator.log'}."
+
+
+def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "SERVERS", ("aiohttp", "no_such_server", "nor_this"))
+    with pytest.raises(ConfigError, match=r"not installed: no_such_server, nor_this\.") as missing:
+        embedded.ensure(folder)
+    assert "pip install 'tpuctl[sim]'" in missing.value.hint
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}"])
+def test_garbage_in_the_endpoints_file_is_not_believed(simulator, data: bytes) -> None:
+    (simulator.folder / "endpoints.json").write_bytes(data)
+    assert embedded.running(simulator.folder) is None
+
+
+def test_looking_does_not_wait_for_and_does_not_keep_the_lock(simulator) -> None:
+    assert embedded.running(simulator.folder).pid == os.getpid()
+    assert not embedded._locked(simulator.folder / "no-such.lock")
+    free = simulator.folder / "free.lock"
+    free.touch()
+    assert [embedded._locked(free) for _ in range(2)] == [False, False]
+
+
+def test_its_state_comes_back_after_a_stop(folder: Path, tpuctl) -> None:
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    assert tpuctl("sim", "stop").code == 0
+    assert [one["name"] for one in tpuctl("ls", "--json").json["nodes"]] == ["n1"]
+    assert tpuctl("down", "--yes").code == 0
+    assert tpuctl("sim", "stop").code == 0

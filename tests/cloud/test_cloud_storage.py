@@ -1,0 +1,222 @@
+"""Cloud Storage's client: whole objects or none, and a missing bucket told from a missing object."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from tpuctl.cloud.endpoints import Cloud, connect
+from tpuctl.cloud.storage import UPLOAD_PART, Bucket, BucketMissingError
+from tpuctl.config import load
+from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, TpuctlError
+from tpuctl.sim.faults import Rule
+
+LIAR = "runs/The specified bucket does not exist./x"
+
+
+@pytest.fixture
+def nowhere(simulator) -> Iterator[Bucket]:
+    """A bucket that is not there."""
+    cloud = connect(load({"bucket": "no-such-bucket"}))
+    yield cloud.bucket
+    cloud.close()
+
+
+def crc32c(data: bytes) -> str:
+    return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
+
+
+class TestMissing:
+    def test_a_missing_object_is_none_to_find_and_an_error_to_read(self, bucket: Bucket) -> None:
+        assert bucket.find("nothing") is None
+        with pytest.raises(NotFoundError, match="gs://sim-project-tpuctl/nothing does not exist") as missing:
+            bucket.read("nothing")
+        assert not isinstance(missing.value, BucketMissingError)
+
+    def test_a_missing_bucket_is_an_error_to_every_call(self, nowhere: Bucket, tmp_path: Path) -> None:
+        calls = (
+            nowhere.check,
+            lambda: nowhere.objects("x"),
+            lambda: nowhere.folders("x"),
+            lambda: nowhere.read("x"),
+            lambda: nowhere.find("x"),
+            lambda: nowhere.create("x", b""),
+            lambda: nowhere.upload("x", [b""], "text/plain"),
+            lambda: nowhere.find(LIAR),
+            lambda: nowhere.find("No such object: x"),
+        )
+        for call in calls:
+            with pytest.raises(BucketMissingError, match="The bucket gs://no-such-bucket does not exist"):
+                call()
+
+    def test_an_objects_name_may_hold_any_words(self, bucket: Bucket) -> None:
+        assert bucket.find(LIAR) is None
+        assert bucket.find("bucket does not exist") is None
+        bucket.create(LIAR, b"1")
+        assert bucket.find(LIAR) == b"1"
+
+
+class TestCreate:
+    def test_the_first_wins(self, bucket: Bucket) -> None:
+        bucket.create("x", b"first")
+        with pytest.raises(ConflictError, match="gs://sim-project-tpuctl/x exists already"):
+            bucket.create("x", b"second")
+        assert bucket.read("x") == b"first"
+
+    def test_the_same_again_is_no_conflict(self, bucket: Bucket) -> None:
+        """So that a write whose answer was lost, and is sent again, is not taken for somebody else's."""
+        bucket.create("x", b"first")
+        before = bucket.objects("x")
+        bucket.create("x", b"first")
+        assert bucket.objects("x") == before
+
+    def test_a_service_that_is_busy_at_first_is_tried_again(self, bucket: Bucket, simulator) -> None:
+        simulator.faults.add(Rule("storage.objects.create", 14, "busy", count=1))
+        bucket.create("x", b"1")
+        assert bucket.read("x") == b"1"
+
+
+class TestUpload:
+    @pytest.mark.parametrize("size", [0, 1, UPLOAD_PART - 1, UPLOAD_PART, UPLOAD_PART + 1, 2 * UPLOAD_PART])
+    def test_any_size_arrives_whole(self, bucket: Bucket, size: int) -> None:
+        data = bytes(size)
+        found = bucket.upload("x", iter([data]), "application/octet-stream")
+        assert (found.size, found.crc32c) == (size, crc32c(data))
+        assert bucket.objects("x") == [found]
+
+    def test_chunks_of_odd_sizes_arrive_in_order(self, bucket: Bucket) -> None:
+        chunks = [b"", b"a", b"", b"bc" * 3_000_001, b"d" * UPLOAD_PART, b"e"]
+        found = bucket.upload("x", iter(chunks), "text/plain")
+        assert bucket.read("x") == b"".join(chunks)
+        assert found.crc32c == crc32c(b"".join(chunks))
+
+    def test_memory_stays_flat_however_large_it_is(self, bucket: Bucket) -> None:
+        """48 MiB from 1 MiB pieces; the simulator, in this process too, spools to disk."""
+        piece = bytes(1 << 20)
+        tracemalloc.start()
+        try:
+            bucket.upload("x", (piece for _ in range(48)), "application/octet-stream")
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 4.5 * UPLOAD_PART
+        assert bucket.objects("x")[0].size == 48 << 20
+
+    def test_a_part_that_failed_is_sent_again(self, bucket: Bucket, simulator) -> None:
+        data = bytes(range(256)) * (3 * UPLOAD_PART // 256)
+
+        def chunks() -> Iterator[bytes]:
+            yield data[:UPLOAD_PART]
+            yield data[UPLOAD_PART : 2 * UPLOAD_PART]
+            simulator.faults.add(Rule("storage.objects.create", 14, "busy", count=1))
+            yield data[2 * UPLOAD_PART :]
+
+        assert bucket.upload("x", chunks(), "text/plain").crc32c == crc32c(data)
+        assert simulator.faults.rules == []
+
+    def test_a_source_that_fails_leaves_no_object(self, bucket: Bucket) -> None:
+        def chunks() -> Iterator[bytes]:
+            yield bytes(UPLOAD_PART)
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            bucket.upload("x", chunks(), "text/plain")
+        assert bucket.objects("") == []
+
+
+class TestDownload:
+    def test_a_file_comes_whole(self, bucket: Bucket, tmp_path: Path) -> None:
+        data = hashlib.sha256(b"").digest() * 100_000
+        item = bucket.upload("x", [data], "text/plain")
+        bucket.download(item, tmp_path / "x")
+        assert (tmp_path / "x").read_bytes() == data
+        assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["x"]
+
+    def test_the_generation_that_was_listed_comes_or_none(self, bucket: Bucket, tmp_path: Path) -> None:
+        item = bucket.upload("x", [b"old"], "text/plain")
+        bucket.upload("x", [b"new"], "text/plain")
+        with pytest.raises(NotFoundError):
+            bucket.download(item, tmp_path / "x")
+        assert not list(tmp_path.glob("x*"))
+
+    def test_what_was_damaged_on_the_way_is_not_left_behind(
+        self, bucket: Bucket, simulator, tmp_path: Path
+    ) -> None:
+        item = bucket.upload("x", [b"0" * 100_000], "text/plain")
+        (tmp_path / "x").write_bytes(b"what was there before")
+        blob = next(one for one in (simulator.folder / "gcs").rglob("*") if is_data(one, b"0" * 100_000))
+        blob.write_bytes(b"0" * 50_000 + b"1" + b"0" * 49_999)
+        with pytest.raises(DeadlineError, match=r"gs://sim-project-tpuctl/x arrived damaged"):
+            bucket.download(item, tmp_path / "x")
+        assert (tmp_path / "x").read_bytes() == b"what was there before"
+        assert not (tmp_path / "x.part").exists()
+
+    def test_a_service_that_fails_leaves_nothing_behind(
+        self, bucket: Bucket, simulator, tmp_path: Path
+    ) -> None:
+        item = bucket.upload("x", [b"data"], "text/plain")
+        simulator.faults.add(Rule("storage.objects.get", 7, "no"))
+        with pytest.raises(TpuctlError):
+            bucket.download(item, tmp_path / "x")
+        assert not list(tmp_path.glob("x*"))
+
+
+def is_data(path: Path, data: bytes) -> bool:
+    return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
+
+
+class TestLists:
+    @pytest.fixture
+    def full(self, bucket: Bucket) -> Bucket:
+        for name in ("runs/b/run.json", "runs/a/run.json", "runs/a/log/000001.log", "runs/a/log/000002.log",
+                     "runs/a/log/000010.log", "runs", "runs/a/deep/run.json", "ü/x"):  # fmt: skip
+            bucket.create(name, name.encode())
+        return bucket
+
+    def names(self, bucket: Bucket, prefix: str, **narrow: object) -> list[str]:
+        return [one.name for one in bucket.objects(prefix, **narrow)]  # type: ignore[arg-type]
+
+    def test_names_come_in_order(self, full: Bucket) -> None:
+        assert self.names(full, "runs/a/log/") == [f"runs/a/log/{one:06d}.log" for one in (1, 2, 10)]
+        assert len(self.names(full, "")) == 8
+        assert self.names(full, "nothing/") == []
+
+    def test_a_start_leaves_out_what_comes_before_it(self, full: Bucket) -> None:
+        found = self.names(full, "runs/a/log/", start="runs/a/log/000002.log")
+        assert found == ["runs/a/log/000002.log", "runs/a/log/000010.log"]
+        assert self.names(full, "runs/a/log/", start="runs/a/log/000011.log") == []
+
+    def test_a_glob_takes_only_what_fits(self, full: Bucket) -> None:
+        assert self.names(full, "runs/", glob="runs/*/run.json") == ["runs/a/run.json", "runs/b/run.json"]
+
+    def test_no_more_come_than_were_asked_for(self, full: Bucket) -> None:
+        assert self.names(full, "runs/", most=2) == ["runs/a/deep/run.json", "runs/a/log/000001.log"]
+
+    def test_folders_are_what_has_something_below_it(self, full: Bucket) -> None:
+        assert full.folders("runs/") == ["a", "b"]
+        assert full.folders("") == ["runs", "ü"]
+        assert full.folders("nothing/") == []
+
+    def test_an_object_is_described_with_its_checksum(self, full: Bucket) -> None:
+        (found,) = full.objects("ü/")
+        assert (found.name, found.size, found.crc32c) == ("ü/x", 4, crc32c("ü/x".encode()))
+        assert found.updated.endswith("Z")
+        assert found.generation > 0
+
+
+def test_a_proxy_of_the_users_is_not_asked_for_loopback(simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    cloud: Cloud = connect(load({}))
+    cloud.bucket.create("x", b"1")
+    assert cloud.bucket.read("x") == b"1"
+    assert cloud.tpu.nodes().nodes == ()
+    cloud.close()
