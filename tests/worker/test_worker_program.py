@@ -306,6 +306,30 @@ class TestBucketTrouble:
         assert (status.exit_code, status.error) == (0, "")
         assert host.log() == b"step 1\nstep 2\n"
 
+    def test_a_bucket_that_is_away_when_the_script_ends_hears_of_it_later(
+        self, host: Host, simulator
+    ) -> None:
+        """A success must not become a lost run because the last word came at a bad moment."""
+        from tpuctl.sim.faults import Rule
+
+        script = "import os, time\nprint('step 1')\nwhile not os.path.exists('../go'):\n  time.sleep(0.02)\n"
+        with host.supervise(script + "print('step 2')", f"{FAST}; gcs.PAUSES = (0,)"):
+            host.printed(b"step 1")
+            simulator.faults.add(Rule("storage.objects.create", 14, "away"))
+            (host.folder / "go").touch()
+            host.printed(b"step 2")
+            poll(
+                lambda: True if host.diary().count("503") > 5 else None,
+                what="trouble",
+                timeout=30,
+                first=0.02,
+            )
+            assert host.status().state == "running"
+            simulator.faults.clear()
+        status = host.finished()
+        assert (status.exit_code, status.error) == (0, "")
+        assert host.log() == b"step 1\nstep 2\n"
+
     def test_a_script_whose_status_somebody_else_has_taken_is_stopped(self, host: Host, gone) -> None:
         """Two attempts must not train into the same checkpoints."""
         with host.supervise("import os\nprint(os.getpid(), flush=True)\n" + WAIT, FAST) as process:

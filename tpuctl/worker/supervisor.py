@@ -17,6 +17,8 @@ from tpuctl.worker.status import Status, now
 TICK = 0.25
 GRACE = 15.0
 """Seconds between SIGTERM and SIGKILL for the script: a preempted VM has about 30 in all."""
+PATIENCE = 3600.0
+"""Seconds for which the last word is tried again, when the bucket cannot be reached."""
 STARTED = "started"
 """File in the attempt's folder which says that the first status is in the bucket."""
 
@@ -104,15 +106,17 @@ class Supervisor:
         if self._status.due():
             self._try(lambda: self._status.write(log_chunks=self._shipper.chunks))
 
-    def _try(self, work: Callable[[], None]) -> None:
-        """Do it; the script goes on when the bucket cannot be reached for a while."""
+    def _try(self, work: Callable[[], None]) -> bool:
+        """Do it if the bucket lets us; the script goes on when it cannot be reached for a while."""
         try:
             work()
+            return True
         except gcs.PreconditionError as error:
             print("[tpuctl] somebody else has written %s" % error, file=sys.stderr, flush=True)
             self._stop_signal = signal.SIGTERM  # two must not train into the same checkpoints
         except (gcs.GcsError, OSError) as error:
             print("[tpuctl] %s" % error, file=sys.stderr, flush=True)
+        return False
 
     def _pass_on_stop(self, process: "subprocess.Popen[bytes]") -> None:
         if not self._stop_signal:
@@ -126,11 +130,23 @@ class Supervisor:
     def _finish(self, outcome: Dict[str, Any]) -> None:
         if self._stop_signal:
             outcome["stopped"] = signal.Signals(self._stop_signal).name
-        try:
-            self._shipper.ship()
-        except (gcs.GcsError, OSError) as error:
-            outcome.setdefault("error", "the end of the log could not be shipped: %s" % error)
-        self._status.write(state="finished", finished=now(), log_chunks=self._shipper.chunks, **outcome)
+        outcome["finished"] = now()
+        end = time.monotonic() + PATIENCE
+        if not self._insist(self._shipper.ship, end):
+            outcome.setdefault("error", "the end of the log could not be shipped")
+        if not self._insist(lambda: self._write_end(outcome), end):
+            raise gcs.GcsError("the bucket does not know how this ended")
+
+    def _write_end(self, outcome: Dict[str, Any]) -> None:
+        self._status.write(state="finished", log_chunks=self._shipper.chunks, **outcome)
+
+    def _insist(self, work: Callable[[], None], end: float) -> bool:
+        """Do it until it works, the time is up, or the host is told to stop: a run must not end unheard."""
+        while not self._try(work):
+            if self._stop_signal or time.monotonic() > end:
+                return False
+            time.sleep(TICK)
+        return True
 
     def _on_signal(self, number: int, _frame: Optional[object]) -> None:
         self._stop_signal = number
