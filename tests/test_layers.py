@@ -24,7 +24,7 @@ FLOORS = {
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "clock", "config", "fanout", "jobheader", "nodes", "runs", "uris", "waiting", "__init__",
+    "accelerators", "clock", "config", "fanout", "gcloud", "jobheader", "nodes", "runs", "uris", "waiting", "__init__",
 }  # fmt: skip
 ROOMS = {"data", "worker", "cloud", "flows", "cli", "sim"}
 

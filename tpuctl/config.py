@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import getpass
 import os
 import re
@@ -13,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tpuctl.errors import ConfigError, nearest
+from tpuctl.gcloud import gcloud_settings
 
 FILE_NAME = "tpuctl.toml"
 
@@ -173,7 +173,7 @@ def _file_layers(environ: Mapping[str, str], folder: Path) -> list[Layer]:
         for path in paths
         if path and path.is_file()
     ]
-    gcloud, origins = _from_gcloud(environ)
+    gcloud, origins = gcloud_settings(environ)
     return [*files, Layer(gcloud, origins.__getitem__)]
 
 
@@ -231,43 +231,6 @@ def _default_key(environ: Mapping[str, str]) -> Value:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[one.variable] for name, one in SETTINGS.items() if environ.get(one.variable)}
-
-
-GCLOUD = {
-    "project": (("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT"), ("core", "project")),
-    "zone": (("CLOUDSDK_COMPUTE_ZONE",), ("compute", "zone")),
-}
-"""Setting -> (environment variables, section and key in gcloud's configuration)."""
-
-
-def _from_gcloud(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    path = _gcloud_file(environ)
-    properties = configparser.ConfigParser(interpolation=None)
-    try:
-        properties.read(path)
-    except (configparser.Error, UnicodeDecodeError):
-        properties = configparser.ConfigParser()  # gcloud itself complains about its own file
-    values, origins = {}, {}
-    for name, (variables, (section, key)) in GCLOUD.items():
-        candidates = [(environ.get(variable), variable) for variable in variables]
-        candidates.append((properties.get(section, key, fallback=None), f"gcloud ({path})"))
-        for value, origin in candidates:
-            if value and name not in values:
-                values[name], origins[name] = value, origin
-    return values, origins
-
-
-def _gcloud_file(environ: Mapping[str, str]) -> Path:
-    """gcloud's active configuration; layout: `gcloud topic configurations`."""
-    home = Path(
-        environ.get("CLOUDSDK_CONFIG") or Path(environ.get("HOME", "~")).expanduser() / ".config/gcloud"
-    )
-    try:
-        active = (home / "active_config").read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        active = "default"
-    name = environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME") or active or "default"
-    return home / "configurations" / f"config_{name}"
 
 
 def _home(environ: Mapping[str, str], variable: str, default: str) -> Path:
