@@ -24,7 +24,8 @@ FLOORS = {
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "clock", "config", "fanout", "gcloud", "jobheader", "nodes", "runs", "uris", "waiting", "__init__",
+    "accelerators", "clock", "config", "fanout", "gcloud", "jobheader", "nodes", "runs", "uris", "waiting",
+    "__init__",
 }  # fmt: skip
 ROOMS = {"data", "worker", "cloud", "flows", "cli", "sim"}
 
