@@ -87,18 +87,11 @@ def test_every_page_of_a_list_is_read(tpu: TpuApi, simulator, monkeypatch: pytes
     assert len(simulator.world.nodes()) == 5
 
 
-def test_another_zones_silence_is_told(tpu: TpuApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulator reaches every zone, so its messages are given a zone that it did not reach."""
-    from tpuctl.sim.tpu.messages import Messages
+def test_another_zones_silence_is_told(tpu: TpuApi, simulator) -> None:
+    from tpuctl.sim.world import rule
 
-    new = Messages.new
-
-    def with_unreachable(self: Messages, name: str, **fields: object) -> object:
-        more = {"unreachable": ["projects/p/locations/us-east1-d"]} if name == "ListNodesResponse" else {}
-        return new(self, name, **fields, **more)
-
-    monkeypatch.setattr(Messages, "new", with_unreachable)
-    assert tpu.nodes().unreachable == ("projects/p/locations/us-east1-d",)
+    simulator.faults.add(rule("unreachable", resource="*/us-east1-d"))
+    assert [one.rpartition("/")[2] for one in tpu.nodes().unreachable] == ["us-east1-d"]
 
 
 def test_the_metadata_is_replaced_as_a_whole(tpu: TpuApi) -> None:

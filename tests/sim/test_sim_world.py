@@ -17,7 +17,16 @@ from tpuctl.sim.profiles import DELAYS, Profile, profile
 from tpuctl.sim.world import Problem, names
 from tpuctl.sim.world.pages import page
 from tpuctl.sim.world.problems import ROWS, RULES
-from tpuctl.sim.world.states import ALLOWED, CANCELLABLE, TRANSITIONS
+from tpuctl.sim.world.states import (
+    ALLOWED,
+    CANCELLABLE,
+    LOST,
+    QUEUE_ALLOWED,
+    QUEUE_NEXT,
+    SERVING,
+    TRANSITIONS,
+)
+from tpuctl.sim.world.wakes import Wakes
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,25 @@ def test_a_transaction_that_raises_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         broken()
     assert database.load("thing") == []
+    database.close()
+
+
+def test_a_transaction_that_raises_takes_back_what_could_be_read(tmp_path: Path) -> None:
+    database = Database(tmp_path / "db")
+    shelf = Shelf(database, "thing", Thing)
+    shelf.put(Thing("old", 1))
+
+    def broken() -> None:
+        with database.transaction():
+            shelf.put(Thing("old", 2))
+            with database.transaction():  # a part of the other
+                shelf.put(Thing("new", 1))
+            shelf.remove("old")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        broken()
+    assert shelf.all() == [Thing("old", 1)] == Shelf(database, "thing", Thing).all()
     database.close()
 
 
@@ -111,9 +139,41 @@ def test_pages_cover_everything_once_in_order() -> None:
 def test_every_state_of_a_transition_has_its_row_of_allowed_calls() -> None:
     for transition in TRANSITIONS.values():
         assert {transition.during, transition.after} - {None} <= set(ALLOWED)
-    calls = set().union(*ALLOWED.values())
-    assert calls - {"preempt", "get guest attributes"} == set(TRANSITIONS) - {"create"}
+    calls = {_camel(call) for call in set().union(*ALLOWED.values())}
+    assert calls - {"preempt", "getGuestAttributes"} == set(TRANSITIONS) - {"create"}
     assert set(TRANSITIONS) >= CANCELLABLE
+
+
+def test_every_state_of_a_queued_resource_has_its_rows() -> None:
+    assert set(QUEUE_ALLOWED) == set(QUEUE_NEXT)
+    assert set().union(*QUEUE_NEXT.values()) <= set(QUEUE_NEXT)
+    for state, calls in QUEUE_ALLOWED.items():
+        assert "force delete" in calls or state == "DELETING"
+        assert "reset" not in calls or "SUSPENDING" in QUEUE_NEXT[state]
+        assert ("DELETING" in QUEUE_NEXT[state]) == ("force delete" in calls)
+    assert {state for state, calls in QUEUE_ALLOWED.items() if "delete" in calls} == {
+        "CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "SUSPENDED", "FAILED",
+    }  # fmt: skip
+    assert set(ALLOWED) >= SERVING | LOST
+
+
+def test_whoever_sleeps_is_woken_by_a_call_or_by_the_clock() -> None:
+    async def story() -> list[str]:
+        woken: list[str] = []
+        wakes = Wakes(Profile({}, clock=lambda: 100.0, sleep=lambda _: asyncio.sleep(0)))
+
+        async def sleeper(name: str, until: float | None) -> None:
+            await wakes.sleep(until)
+            woken.append(name)
+
+        timed, untimed = (asyncio.ensure_future(sleeper(*one)) for one in (("clock", 101.0), ("call", None)))
+        await timed
+        assert woken == ["clock"]
+        wakes.call()
+        await untimed
+        return woken
+
+    assert asyncio.run(story()) == ["clock", "call"]
 
 
 def test_every_error_says_where_its_text_is_from() -> None:
@@ -139,7 +199,13 @@ def test_a_pause_lasts_what_is_left_of_the_transition() -> None:
 
 
 def test_the_profiles_know_every_transition_or_none() -> None:
-    assert set(DELAYS["real"]) == {*TRANSITIONS, "failure"}
-    assert not profile("instant").delays
+    queue = {"accept", "queue", "retry", "suspend", "dequeue"}
+    assert set(DELAYS["real"]) == {*TRANSITIONS, "failure", *queue}
+    assert set(profile("instant").delays) == {"retry"}
     with pytest.raises(UsageError, match="slow"):
         profile("slow")
+
+
+def _camel(call: str) -> str:
+    first, *others = call.split()
+    return first + "".join(word.capitalize() for word in others)

@@ -82,7 +82,7 @@ def _start(folder: Path, options: tuple[str, ...]) -> Served:
     diary = folder / "simulator.log"
     (folder / ENDPOINTS).unlink(missing_ok=True)  # of one that was killed: the lock will be held before ours
     command = [sys.executable, "-m", "tpuctl.sim", "--folder", str(folder), *options]
-    with diary.open("ab") as stream:
+    with open(os.open(diary, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stream:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
         )

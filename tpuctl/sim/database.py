@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -44,17 +44,32 @@ class Database:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.executescript(SCHEMA)
+        self._undo: list[Callable[[], object]] = []
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit everything inside together, or nothing when it raises; do not await in it."""
+        """Commit everything inside together, or nothing when it raises; do not await in it.
+
+        One inside another is a part of it.
+        """
+        if self._connection.in_transaction:
+            yield
+            return
         self._connection.execute("BEGIN IMMEDIATE")
+        self._undo.clear()
         try:
             yield
+            self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            self._connection.rollback()  # of what is left: a full disk may have ended it already
+            for undo in reversed(self._undo):
+                undo()
             raise
-        self._connection.execute("COMMIT")
+
+    def on_rollback(self, undo: Callable[[], object]) -> None:
+        """Have `undo` called when the transaction that is under way does not commit."""
+        if self._connection.in_transaction:
+            self._undo.append(undo)
 
     def load(self, kind: str) -> list[bytes]:
         """Return the bodies of all records of one kind, by name."""
@@ -99,9 +114,20 @@ class Shelf(Generic[Record]):
     def put(self, record: Record) -> None:
         """File a record, in place of the one of the same name."""
         self._database.put(self._kind, record.name, msgspec.json.encode(record))
-        self._records[record.name] = record
+        self._change(record.name, record)
 
     def remove(self, name: str) -> None:
         """Drop a record, if it is there."""
         self._database.remove(self._kind, name)
-        self._records.pop(name, None)
+        self._change(name, None)
+
+    def _change(self, name: str, record: Record | None) -> None:
+        before = self._records.get(name)
+        self._database.on_rollback(lambda: self._set(name, before))
+        self._set(name, record)
+
+    def _set(self, name: str, record: Record | None) -> None:
+        if record is None:
+            self._records.pop(name, None)
+        else:
+            self._records[name] = record

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 class Rule:
     """One fault: calls of `method` on `resource` (both shell patterns) fail as stated, `count` times.
 
-    Methods are `tpu.CreateNode`, `storage.objects.get` and the like; a resource is a full name or
-    `BUCKET/OBJECT`. `status` is a gRPC code number; `count` None means until removed. With `late`, the fault
-    is the end of the long-running operation, not the answer to the call.
+    Methods are `tpu.CreateNode`, `storage.objects.get` and the like, or `location` for a zone that does not
+    answer; a resource is a full name or `BUCKET/OBJECT`. `status` is a gRPC code number; `count` None means
+    until removed. With `late`, the fault is the end of the long-running operation, not the answer.
     """
 
     method: str

@@ -10,9 +10,24 @@ from dataclasses import dataclass
 from tpuctl.errors import UsageError
 
 DELAYS: dict[str, Mapping[str, float]] = {
-    "instant": {},
+    # a queued resource that finds no room would ask again without a pause
+    "instant": {"retry": 0.05},
     # Seconds, of the order that users see for a small slice; made for rehearsal, not measured.
-    "real": {"create": 65, "delete": 20, "update": 3, "start": 20, "stop": 20, "failure": 5},
+    "real": {
+        "create": 65,
+        "delete": 20,
+        "update": 3,
+        "start": 20,
+        "stop": 20,
+        "simulateMaintenanceEvent": 3,
+        "performMaintenance": 40,
+        "failure": 5,
+        "accept": 3,
+        "queue": 5,
+        "retry": 30,
+        "suspend": 5,
+        "dequeue": 5,
+    },
 }
 
 
@@ -20,7 +35,8 @@ DELAYS: dict[str, Mapping[str, float]] = {
 class Profile:
     """Seconds from the request to the end of each transition, times `scale`.
 
-    The key is the operation's verb, or `failure` for an operation that was asked to fail.
+    The key is the operation's verb, or `failure` for an operation that is to fail; for a queued resource
+    `accept`, `queue` (until it is served or waits), `retry` (while it waits), `suspend` and `dequeue`.
     """
 
     delays: Mapping[str, float]
@@ -28,9 +44,13 @@ class Profile:
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
+    def seconds(self, transition: str) -> float:
+        """Return how long `transition` takes."""
+        return self.delays.get(transition, 0) * self.scale
+
     async def pause(self, transition: str, since: float) -> None:
         """Wait until `transition` has taken its time, counted from the moment `since`."""
-        remaining = since + self.delays.get(transition, 0) * self.scale - self.clock()
+        remaining = since + self.seconds(transition) - self.clock()
         if remaining > 0:
             await self.sleep(remaining)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tpuctl.sim.hosts.metadata_tree import Notices
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,9 @@ class Hosts(Protocol):
 
     async def update_metadata(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
         """The node's metadata has changed, `ssh-keys` included."""
+
+    async def announce(self, hosts: Sequence[Host], notices: Notices) -> None:
+        """Show a preemption or maintenance notice on these hosts' metadata servers; nothing is ended yet."""
 
     def guest_attributes(self, host: Host) -> list[GuestAttribute]:
         """Return what the host has written: `hostkeys/ssh-ed25519` and `guestInventory/...`."""

@@ -9,7 +9,7 @@ import fabric
 import pytest
 from hosts_site import KeyPair, Loop, Site, hosts_of, new_key
 
-from tpuctl.sim.hosts.network import Network
+from tpuctl.sim.hosts.network import has_aliases
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +41,7 @@ def site(loop: Loop, tmp_path: Path, key: KeyPair) -> Iterator[Site]:
 def either_site(request: pytest.FixtureRequest, loop: Loop, tmp_path: Path, key: KeyPair) -> Iterator[Site]:
     """A pool in both ways."""
     aliases = request.param == "own addresses"
-    if aliases and not Network().aliases:
+    if aliases and not has_aliases():
         pytest.skip("this system has no loopback addresses but 127.0.0.1")
     site = Site(loop, tmp_path, key, aliases)
     yield site

@@ -80,13 +80,19 @@ class Site:
     def __init__(self, loop: Loop, folder: Path, key: KeyPair, aliases: bool | None) -> None:
         self.loop, self.key, self.clock, self.aliases = loop, key, Clock(), aliases
         self.folder = folder / "hosts"
+        self.projects: dict[str, dict[str, str]] = {}
         self.pool = self.new_pool()
+
+    def another(self) -> Site:
+        """Return a site over the same files, as there is after a kill -9; this one still has its ports."""
+        return Site(self.loop, self.folder.parent, self.key, self.aliases)
 
     def new_pool(self) -> HostPool:
         """Return a pool over the same files, as a restarted simulator would."""
         return HostPool(
             self.folder,
             lambda host: {"ASSEMBLY": host.hostname},
+            project_metadata=lambda project: self.projects.get(project, {}),
             aliases=self.aliases,
             key_delay=5.0,
             clock=self.clock,
@@ -96,6 +102,11 @@ class Site:
         """Start hosts that accept the user's key."""
         self.loop.run(self.pool.start(hosts, {"ssh-keys": self.key.line(), **(metadata or {})}))
         return hosts
+
+    def set_project(self, name: str, metadata: dict[str, str]) -> None:
+        """Change what all hosts of a project see."""
+        self.projects[name] = metadata
+        self.loop.loop.call_soon_threadsafe(self.pool.project_changed, name)
 
     def stop(self, hosts: list[Host], *, keep_disk: bool = False, grace: float = 2.0) -> None:
         self.loop.run(self.pool.stop(hosts, keep_disk=keep_disk, grace=grace))

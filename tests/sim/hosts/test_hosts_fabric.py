@@ -13,6 +13,8 @@ import paramiko
 import pytest
 from hosts_site import USER, KeyPair, Site, hosts_of, published_key, wait_until
 
+from tpuctl.sim.hosts.network import has_aliases
+
 
 def test_a_command_runs_in_the_hosts_home_as_the_user(either_site: Site) -> None:
     (host,) = either_site.up(hosts_of())
@@ -189,6 +191,8 @@ def test_a_terminal_is_the_controlling_one(connection: fabric.Connection) -> Non
         channel.exec_command("echo ready > /dev/tty; exec cat")
         output = channel.makefile("rb")
         assert output.readline() == b"ready\r\n"
+        channel.sendall(b"hello\n")
+        assert [output.readline() for _ in ("echo", "cat")] == 2 * [b"hello\r\n"], "cat is what runs now"
         channel.sendall(b"\x03")
         assert output.read().strip() == b"^C"
         assert channel.recv_exit_status() == -1, "ended by a signal, SIGINT"
@@ -233,6 +237,30 @@ def test_with_a_terminal_a_command_is_hung_up_with_its_connection(site: Site) ->
     wait_until((home / "hung-up").exists)
 
 
+def test_nohup_outlives_the_terminal_it_was_typed_on(site: Site) -> None:
+    (host,) = site.up(hosts_of())
+    home = site.folder / host.node_uid / "w0" / "home"
+    with site.fabric(host) as connection, client_channel(connection) as channel:
+        channel.get_pty()
+        channel.invoke_shell()
+        channel.sendall(
+            b"nohup sh -c 'touch begun; while [ ! -e go ]; do sleep 0.01; done; touch survived' &\n"
+        )
+        wait_until((home / "begun").exists)
+    (home / "go").touch()
+    wait_until((home / "survived").exists)
+
+
+def test_a_program_that_talks_on_to_a_lost_connection_gets_a_broken_pipe(site: Site) -> None:
+    (host,) = site.up(hosts_of())
+    home = site.folder / host.node_uid / "w0" / "home"
+    with site.fabric(host) as connection, client_channel(connection) as channel:
+        channel.exec_command("echo $$ > pid; trap '' HUP; yes; kill -l $? > end")
+        channel.recv(1)
+    wait_until(lambda: (home / "end").exists() and (home / "end").read_text())
+    assert (home / "end").read_text() == "PIPE\n"
+
+
 def test_many_sessions_share_a_connection(connection: fabric.Connection) -> None:
     channels = [client_channel(connection) for _ in range(8)]
     for number, channel in enumerate(channels):
@@ -253,6 +281,37 @@ def test_a_port_of_the_host_is_reached_through_it(connection: fabric.Connection)
                 assert on_host.recv(3) == b"GET"
 
 
+def test_fabric_forwards_ports_both_ways(connection: fabric.Connection) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as board:
+        there = board.getsockname()[1]
+        here = free_port()
+        with connection.forward_local(here, there), arrived(here) as user:
+            on_host, _ = board.accept()
+            with on_host:
+                user.sendall(b"GET")
+                assert on_host.recv(3) == b"GET"
+        here = free_port()
+        with connection.forward_remote(here, there), arrived(here) as host:
+            on_laptop, _ = board.accept()
+            with on_laptop:
+                host.sendall(b"up")
+                assert on_laptop.recv(2) == b"up"
+
+
+def test_a_port_of_another_worker_is_reached_through_the_first(site: Site) -> None:
+    if not has_aliases():
+        pytest.skip("hosts have no addresses of their own here")
+    one, two = site.up(hosts_of(2, "v4-16"))
+    with site.fabric(one) as connection, socket.create_server((two.address, 0)) as service:
+        connection.open()
+        target = service.getsockname()[:2]
+        with connection.transport.open_channel("direct-tcpip", target, ("127.0.0.1", 0)) as user:
+            user.sendall(b"GET")
+            on_two, _ = service.accept()
+            with on_two:
+                assert on_two.recv(3) == b"GET"
+
+
 def test_nothing_outside_the_simulated_network_is_reached_through_a_host(
     connection: fabric.Connection,
 ) -> None:
@@ -260,6 +319,26 @@ def test_nothing_outside_the_simulated_network_is_reached_through_a_host(
     with pytest.raises(paramiko.ChannelException) as refused:
         connection.transport.open_channel("direct-tcpip", ("192.0.2.1", 80), ("127.0.0.1", 0), timeout=10)
     assert refused.value.code == 1, "administratively prohibited"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def arrived(port: int) -> socket.socket:
+    """Connect to a port that fabric listens on in a moment."""
+    connections = []
+
+    def connected() -> bool:
+        try:
+            connections.append(socket.create_connection(("127.0.0.1", port)))
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    wait_until(connected)
+    return connections[0]
 
 
 def client_channel(connection: fabric.Connection) -> paramiko.Channel:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import socket
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hosts_site import Site, hosts_of
+from google.auth import jwt
+from hosts_site import Site, hosts_of, wait_until
 
 from tpuctl.accelerators import catalogue
-from tpuctl.sim.hosts.metadata_tree import Notices, host_bounds, project_number
+from tpuctl.sim.accounts import project_number
+from tpuctl.sim.hosts.identity import Signer
+from tpuctl.sim.hosts.metadata_tree import Notices, host_bounds
 from tpuctl.sim.records import GuestAttribute, Host
 
 FLAVOR = {"Metadata-Flavor": "Google"}
@@ -179,6 +183,133 @@ def test_guest_attributes_are_written_read_and_deleted(
     metadata.open(path, method="DELETE").close()
     assert metadata.refused(path).code == 404
     assert metadata.refused("/computeMetadata/v1/instance/name", method="PUT", data=b"x").code == 404
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "wait_for_change=true&timeout_sec=soon",
+        "wait_for_change=true&timeout_sec=-1",
+        "wait_for_change=true&timeout_sec=nan",
+        "wait_for_change=true&timeout_sec=1e999",
+        "timeout_sec=soon",
+        "wait_for_change=maybe",
+        "recursive=%ff",
+        "alt=xml",
+    ],
+)
+def test_parameters_that_make_no_sense_are_a_bad_request(metadata: Metadata, query: str) -> None:
+    assert metadata.refused(f"/computeMetadata/v1/instance/?{query}").code == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/%",
+        "/%00",
+        "/..",
+        "//",
+        "/instance//name",
+        "/instance/%2e%2e/name",
+        "/\u2603",
+        "/instance/" + 6000 * "a",
+    ],
+)
+def test_a_path_that_makes_no_sense_is_no_failure_of_the_server(metadata: Metadata, path: str) -> None:
+    host, port = metadata.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        request = f"GET /computeMetadata/v1{path} HTTP/1.1\r\nHost: x\r\nMetadata-Flavor: Google\r\n\r\n"
+        connection.sendall(request.encode())
+        status = int(connection.recv(4096).split()[1])
+    assert status in (200, 301, 400, 404), status
+
+
+def test_a_project_wide_attribute_shows_on_the_hosts_of_the_project(
+    site: Site, hosts: list[Host], metadata: Metadata
+) -> None:
+    path = "project/attributes/?recursive=true"
+    with metadata.open(f"/computeMetadata/v1/{path}") as now, ThreadPoolExecutor() as threads:
+        assert now.read() == b"{}"
+        wait = f"{path}&wait_for_change=true&last_etag={now.headers['ETag']}"
+        waiting = threads.submit(metadata.get, wait)
+        site.set_project("other", {"colour": "red"})
+        site.set_project("demo", {"colour": "blue"})
+        assert json.loads(waiting.result(20)) == {"colour": "blue"}
+    assert metadata.get("project/attributes/colour") == "blue"
+    metadata.refused("/computeMetadata/v1/instance/attributes/colour")
+
+
+def test_an_identity_token_is_for_its_audience_and_signed_by_this_world(
+    site: Site, hosts: list[Host], metadata: Metadata
+) -> None:
+    path = "instance/service-accounts/default/identity"
+    assert metadata.refused(f"/computeMetadata/v1/{path}").code == 400
+    token = metadata.get(f"{path}?audience=https://service.example&format=full")
+    key = Signer(site.folder.with_name("hosts-identity.pem")).public_key()
+    claims = jwt.decode(token, certs=key, audience="https://service.example")
+    assert claims["email"] == metadata.get("instance/service-accounts/default/email")
+    assert claims["google"]["compute_engine"]["instance_name"] == hosts[1].hostname
+    assert claims["google"]["compute_engine"]["zone"] == "europe-west4-a"
+    short = jwt.decode(metadata.get(f"{path}?audience=a"), certs=key, audience="a")
+    assert "google" not in short
+
+
+def test_a_value_that_is_no_text_or_too_long_is_refused(metadata: Metadata) -> None:
+    path = "/computeMetadata/v1/instance/guest-attributes/run/state"
+    assert metadata.refused(path, method="PUT", data=b"\xff").code == 400
+    assert metadata.refused(path, method="PUT", data=b"x" * (2 << 20)).code == 413
+
+
+def test_jax_learns_its_slice_from_the_metadata_alone(metadata: Metadata, hosts: list[Host]) -> None:
+    """What jax/_src/clusters/cloud_tpu_cluster.py (0.10) reads, taken apart as it does."""
+    found = {}
+    for key in ("agent-worker-number", "worker-network-endpoints", "tpu-env"):
+        with metadata.open(f"/computeMetadata/v1/instance/attributes/{key}") as answer:
+            found[key] = answer.read().decode()
+    assert int(found["agent-worker-number"]) == 1
+    endpoints = [one.split(":")[2] for one in found["worker-network-endpoints"].split(",")]
+    assert endpoints == [host.address for host in hosts]
+    assert metadata.refused("/computeMetadata/v1/instance/attributes/megascale-num-slices").code == 404
+    line = next(line for line in found["tpu-env"].splitlines() if line.startswith("ACCELERATOR_TYPE"))
+    assert line.split(": ")[1].strip("'") == "v3-32"
+
+
+NOTICED = """
+import os, pathlib, signal, sys, time, urllib.request
+home = pathlib.Path(os.environ["HOME"])
+def note(text):
+    with open(home / "diary", "a") as diary:
+        diary.write(text + "\\n")
+def told(*_):
+    note("SIGTERM")
+signal.signal(signal.SIGTERM, told)
+url = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/instance/preempted"
+def ask(query=""):
+    return urllib.request.urlopen(urllib.request.Request(url + query, headers={"Metadata-Flavor": "Google"}))
+tag = ask().headers["ETag"]
+(home / "begun").touch()
+note(f"preempted {ask(f'?wait_for_change=true&last_etag={tag}').read().decode()}")
+while True:
+    time.sleep(0.01)
+    (home / "alive").touch()
+"""
+
+
+def test_a_preemption_is_noticed_before_the_signal_and_the_end(site: Site) -> None:
+    hosts = site.up(hosts_of(preemptible=True))
+    home = site.folder / hosts[0].node_uid / "w0" / "home"
+    with site.fabric(hosts[0]) as connection:
+        connection.put(_file(NOTICED), "train.py")
+        connection.run("nohup python3 train.py >out 2>&1 & echo $! > pid")
+        wait_until((home / "begun").exists)
+        site.loop.run(site.pool.announce(hosts, Notices(preempted=True)))
+        wait_until((home / "alive").exists)
+        assert (home / "diary").read_text() == "preempted TRUE\n"
+        site.stop(hosts, keep_disk=True, grace=0.3)
+    assert (home / "diary").read_text() == "preempted TRUE\nSIGTERM\n"
+    (home / "alive").unlink()
+    site.up(hosts)
+    assert not (home / "alive").exists(), "it was killed after the grace"
 
 
 def test_google_auth_finds_its_credentials_on_a_host(site: Site, hosts: list[Host]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
-from hosts_site import USER, Site, hosts_of, program, wait_until
+from hosts_site import USER, KeyPair, Site, hosts_of, program, wait_until
 
 from tpuctl.sim.records import Host
 
@@ -91,6 +92,46 @@ def test_sftp_takes_a_batch(openssh: OpenSsh, tmp_path: Path) -> None:
     done = openssh.copy("sftp", "-b", str(tmp_path / "batch"), openssh.target)
     assert done.returncode == 0, done.stderr
     assert openssh.ssh("cat d/other").stdout == b"content"
+
+
+def test_rsync_sends_what_has_changed_and_fetches_it(openssh: OpenSsh, tmp_path: Path) -> None:
+    rsync = program("rsync")
+    shell = shlex.join([program("ssh"), *openssh.options, "-p", str(openssh.port)])
+    folder = tmp_path / "code"
+    (folder / "deep").mkdir(parents=True)
+    for name in ("train.py", "deep/model.py", "old.py"):
+        (folder / name).write_text(f"# {name}\n")
+
+    def copy(*words: str) -> str:
+        command = [rsync, "-a", "--itemize-changes", f"--rsync-path={rsync}", "-e", shell, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "deep/model.py" in copy(f"{folder}/", f"{openssh.target}:code/")
+    (folder / "old.py").unlink()
+    (folder / "train.py").write_text("print('changed')\n")
+    changes = copy("--delete", f"{folder}/", f"{openssh.target}:code/")
+    assert "train.py" in changes
+    assert "*deleting   old.py" in changes
+    assert "model.py" not in changes
+    copy(f"{openssh.target}:code/", f"{tmp_path}/back")
+    assert (tmp_path / "back" / "train.py").read_text() == "print('changed')\n"
+    assert not (tmp_path / "back" / "old.py").exists()
+
+
+def test_the_simulators_ssh_config_knows_every_hosts_port(
+    either_site: Site, key: KeyPair, tmp_path: Path
+) -> None:
+    hosts = either_site.up(hosts_of(2, "v4-16"))
+    options = [
+        *("-F", str(either_site.pool.ssh_config), "-i", str(key.private)),
+        *("-oStrictHostKeyChecking=no", f"-oUserKnownHostsFile={tmp_path / 'known'}", "-oLogLevel=ERROR"),
+    ]
+    for host in hosts:
+        command = [program("ssh"), *options, f"{USER}@{host.address}", "echo $HOSTNAME"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert done.stdout == f"{host.hostname}\n", done.stderr
 
 
 def test_a_port_of_the_host_is_forwarded_to_the_user(openssh: OpenSsh, tmp_path: Path) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import socket
 import stat
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fabric
+import paramiko
 import pytest
-from hosts_site import Site, hosts_of
+from hosts_site import KeyPair, Site, hosts_of
 
-from tpuctl.sim.hosts.network import Network
-from tpuctl.sim.records import GuestAttribute, Hosts
+from tpuctl.sim.hosts.keys import accepted_keys
+from tpuctl.sim.hosts.network import has_aliases
+from tpuctl.sim.records import GuestAttribute, Host, Hosts
 
 
 def test_the_pool_is_what_the_world_asks_for(site: Site) -> None:
@@ -57,7 +60,7 @@ def test_two_simulators_share_the_machine(site: Site, tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_left_to_its_owner(site: Site) -> None:
-    if not Network().aliases:
+    if not has_aliases():
         pytest.skip("hosts have ports of their own here")
     first, second = hosts_of(2, "v4-16")
     site.up([first])
@@ -122,16 +125,112 @@ def test_a_start_that_fails_leaves_no_host_up(site: Site) -> None:
 
 def test_the_host_publishes_its_key_and_name(site: Site) -> None:
     (host,) = site.up(hosts_of())
-    key, name = site.pool.guest_attributes(host)
-    assert (key.namespace, key.key) == ("hostkeys", "ssh-ed25519")
+    published = site.pool.guest_attributes(host)
+    key, name = [item for item in published if item.namespace == "hostkeys"]
+    assert key.key == "ssh-ed25519"
     assert name == GuestAttribute("hostkeys", "hostname", host.hostname)
-    assert site.new_pool().guest_attributes(host) == [key, name], "also while it is down"
+    assert site.new_pool().guest_attributes(host) == published, "also while it is down"
+
+
+def test_the_host_publishes_what_it_runs_on(site: Site) -> None:
+    (host,) = site.up(hosts_of())
+    published = site.pool.guest_attributes(host)
+    inventory = {item.key: item.value for item in published if item.namespace == "guestInventory"}
+    assert inventory["Hostname"] == host.hostname
+    assert {"Architecture", "KernelRelease", "ShortName", "Version", "LastUpdated"} <= set(inventory)
+
+
+def test_after_a_restart_everything_is_where_it_was(either_site: Site) -> None:
+    hosts = either_site.up(hosts_of(4, "v3-32"))
+    before = {host: where_and_who(either_site, host) for host in hosts}
+    either_site.loop.run(either_site.pool.close())
+    either_site.pool = either_site.new_pool()
+    either_site.up(list(reversed(hosts)))
+    assert {host: where_and_who(either_site, host) for host in hosts} == before
+
+
+def test_a_host_whose_port_was_taken_meanwhile_moves(site: Site) -> None:
+    hosts = site.up(hosts_of())
+    endpoint = site.dial(hosts[0])
+    site.loop.run(site.pool.close())
+    site.pool = site.new_pool()
+    with socket.create_server(endpoint):
+        site.up(hosts)
+        assert site.dial(hosts[0]) != endpoint
+        with site.fabric(hosts[0]) as connection:
+            assert connection.run("true").ok
+
+
+def test_a_deleted_hosts_ports_are_forgotten(site: Site) -> None:
+    own_ports = Site(site.loop, site.folder.parent / "other", site.key, aliases=False)
+    hosts = own_ports.up(hosts_of())
+    remembered = own_ports.folder.with_name("hosts-ports.json")
+    assert hosts[0].address in remembered.read_text()
+    own_ports.stop(hosts)
+    assert hosts[0].address not in remembered.read_text()
+
+
+def test_no_two_hosts_and_no_two_worlds_have_the_same_secrets(site: Site) -> None:
+    hosts = site.up(hosts_of(2, "v4-16"))
+    other = Site(site.loop, site.folder.parent / "other", site.key, site.aliases)
+    other.up(hosts)
+    try:
+        pairs = [(world, host) for world in (site, other) for host in hosts]
+        keys = [host_key(world, host).read_text() for world, host in pairs]
+        tokens = [where_and_who(world, host)[2] for world, host in pairs]
+        assert len(set(keys)) == len(set(tokens)) == 4
+    finally:
+        site.loop.run(other.pool.close())
+
+
+def test_a_projects_key_counts_after_the_delay(site: Site, stranger: KeyPair) -> None:
+    (host,) = site.up(hosts_of())
+    site.set_project("demo", {"ssh-keys": stranger.line("eve")})
+    with site.fabric(host, "eve", stranger) as early, pytest.raises(paramiko.AuthenticationException):
+        early.open()
+    site.clock.now += 5.0
+    with site.fabric(host, "eve", stranger) as later:
+        later.open()
+    with site.fabric(host) as own:
+        own.open()
+
+
+@pytest.mark.parametrize(
+    ("node", "project", "accepted"),
+    [
+        ({"ssh-keys": "a"}, {"ssh-keys": "b"}, "a b"),
+        ({"ssh-keys": "a"}, {"ssh-keys": "b", "sshKeys": "c"}, "a b c"),
+        ({"ssh-keys": "a", "block-project-ssh-keys": "TRUE"}, {"ssh-keys": "b"}, "a"),
+        ({"ssh-keys": "a", "block-project-ssh-keys": "true"}, {"ssh-keys": "b"}, "a"),
+        ({"ssh-keys": "a", "block-project-ssh-keys": "FALSE"}, {"ssh-keys": "b"}, "a b"),
+        ({"ssh-keys": "a", "sshKeys": "o"}, {"ssh-keys": "b"}, "a o"),
+        ({}, {}, ""),
+    ],
+)
+def test_which_keys_count(node: dict[str, str], project: dict[str, str], accepted: str) -> None:
+    assert accepted_keys(node, project).split() == accepted.split()
+
+
+def host_key(site: Site, host: Host) -> Path:
+    return site.folder / host.node_uid / f"w{host.worker}" / "ssh_host_ed25519_key"
+
+
+def where_and_who(site: Site, host: Host) -> tuple[object, ...]:
+    """Where the host's servers are, and its access token."""
+    with site.fabric(host) as connection:
+        address = connection.run("echo $GCE_METADATA_HOST").stdout.strip()
+    token = "/computeMetadata/v1/instance/service-accounts/default/token"
+    request = urllib.request.Request(f"http://{address}{token}", headers={"Metadata-Flavor": "Google"})
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as answer:
+        return site.dial(host), address, json.load(answer)["access_token"]
 
 
 def test_secrets_are_this_users_alone(site: Site) -> None:
     (host,) = site.up(hosts_of())
+    where_and_who(site, host)
     folder = site.folder / host.node_uid / "w0"
-    for path in (folder / "ssh_host_ed25519_key", folder / "guest.json", site.pool.dial):
+    names = ("ssh_host_ed25519_key", "access_token", "guest.json")
+    for path in (*(folder / name for name in names), site.pool.dial, site.pool.ssh_config):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     for path in (folder, folder / "home", folder / "tmp"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700

@@ -48,6 +48,16 @@ def test_a_daemon_is_told_and_ends_with_its_host(site: Site) -> None:
     assert (home_of(site, hosts[0]) / "told").exists(), "SIGTERM came first"
 
 
+def test_no_program_hears_of_a_crash(site: Site) -> None:
+    hosts = site.up(hosts_of())
+    pid = start_daemon(site, hosts[0])
+    site.loop.run(site.pool.crash(hosts))
+    assert not runs(pid)
+    assert not (home_of(site, hosts[0]) / "told").exists()
+    site.up(hosts)
+    assert (home_of(site, hosts[0]) / "daemon.py").exists()
+
+
 def test_a_daemon_that_does_not_listen_is_killed_after_the_grace(site: Site) -> None:
     hosts = site.up(hosts_of())
     pid = start_daemon(site, hosts[0], "deaf")
@@ -109,6 +119,25 @@ def test_what_a_killed_simulator_left_on_deleted_hosts_is_swept(site: Site) -> N
     assert runs(kept)
 
 
+def test_what_a_killed_simulator_left_on_a_live_host_ends_with_it(site: Site) -> None:
+    hosts = site.up(hosts_of())
+    pid = start_daemon(site, hosts[0])
+    after_the_crash = site.another()
+    after_the_crash.up(hosts)
+    assert runs(pid)
+    after_the_crash.stop(hosts)
+    assert not runs(pid)
+
+
+def test_what_a_killed_simulator_left_ends_with_the_next_one(site: Site) -> None:
+    hosts, down = site.up(hosts_of()), site.up(hosts_of())
+    pids = [start_daemon(site, host) for host in (*hosts, *down)]
+    after_the_crash = site.another()
+    after_the_crash.up(hosts)
+    site.loop.run(after_the_crash.pool.close())
+    assert not any(map(runs, pids)), "also on hosts that did not come up again"
+
+
 def test_a_sweep_leaves_the_hosts_of_another_simulator_alone(
     site: Site, tmp_path: Path, loop: object
 ) -> None:
@@ -157,6 +186,55 @@ def test_signals_reach_the_whole_group(site: Site) -> None:
             return str(rest), process.exit_status
 
     assert site.loop.run(stopped()) == ("stopped\n", 3)
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(9, "KILL"), (15, "TERM"), (11, "SEGV"), (31, "SYS@openssh.com")]
+)
+def test_the_signal_that_ended_a_program_is_told_by_name(site: Site, number: int, name: str) -> None:
+    (host,) = site.up(hosts_of())
+    address, port = site.dial(host)
+
+    async def end() -> object:
+        login = asyncssh.connect(
+            address, port, username=USER, client_keys=[str(site.key.private)], known_hosts=None, config=None
+        )
+        async with login as connection:
+            done = await connection.run(f"ulimit -c 0; kill -{number} $$")
+            return done.exit_signal
+
+    signal = site.loop.run(end())
+    assert isinstance(signal, tuple)
+    assert signal[0] == name
+
+
+def test_a_terminal_has_the_modes_of_the_clients_own(site: Site) -> None:
+    """paramiko sends none; OpenSSH sends those of the terminal it runs on."""
+    (host,) = site.up(hosts_of())
+    address, port = site.dial(host)
+    modes = {
+        asyncssh.PTY_ECHO: 0,
+        asyncssh.PTY_ONLCR: 0,
+        asyncssh.PTY_IUTF8: 1,
+        asyncssh.PTY_VINTR: ord("X") & 0x1F,
+        asyncssh.PTY_VQUIT: 255,
+        asyncssh.PTY_OP_OSPEED: 19200,
+        asyncssh.PTY_VSTATUS: 20,
+    }
+
+    async def settings() -> str:
+        login = asyncssh.connect(
+            address, port, username=USER, client_keys=[str(site.key.private)], known_hosts=None, config=None
+        )
+        async with login as connection:
+            done = await connection.run("stty -a", term_type="xterm", term_modes=modes)
+            return str(done.stdout)
+
+    said = site.loop.run(settings())
+    assert "\r" not in said
+    assert {"-echo", "-onlcr", "iutf8", "icanon", "echoe"} <= set(said.replace(";", " ").split())
+    assert "intr = ^X; quit = <undef>;" in said
+    assert "speed 19200 baud" in said
 
 
 def home_of(site: Site, host: Host) -> Path:

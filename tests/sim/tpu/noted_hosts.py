@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from tpuctl.sim.hosts.metadata_tree import Notices
 from tpuctl.sim.records import GuestAttribute, Host
 
 
@@ -17,6 +18,8 @@ class NotedHosts:
         """Starts and stops that were neither cancelled nor failed."""
         self.metadata: dict[str, dict[str, str]] = {}
         self.up: dict[str, Host] = {}
+        self.notices: list[tuple[str, str, bool]] = []
+        """Hostname, maintenance event, preempted."""
         self.hold: asyncio.Event | None = None
         self.failure: Exception | None = None
 
@@ -41,6 +44,9 @@ class NotedHosts:
     async def update_metadata(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
         self.calls.append(("metadata", hosts[0].node_id))
         self.metadata[hosts[0].node] = metadata
+
+    async def announce(self, hosts: Sequence[Host], notices: Notices) -> None:
+        self.notices += [(host.hostname, notices.maintenance_event, notices.preempted) for host in hosts]
 
     def guest_attributes(self, host: Host) -> list[GuestAttribute]:
         return [

@@ -221,8 +221,7 @@ def test_hosts_that_do_not_come_up_fail_the_create(
 
 
 def test_what_the_simulator_does_not_know_yet_is_unimplemented(client: tpu_v2.TpuClient) -> None:
-    with pytest.raises((exceptions.MethodNotImplemented, exceptions.ServerError)) as raised:
-        client.list_queued_resources(parent=PARENT)
+    request = {"parent": PARENT, "order_by": "type desc"}
+    with pytest.raises((exceptions.MethodNotImplemented, exceptions.ServerError), match="order_by") as raised:
+        client.list_accelerator_types(request=request)
     assert raised.value.code == 501
-    with pytest.raises((exceptions.MethodNotImplemented, exceptions.ServerError), match="filter"):
-        client.list_accelerator_types(request={"parent": PARENT, "filter": "type=v3-8"})

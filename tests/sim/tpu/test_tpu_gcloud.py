@@ -32,8 +32,8 @@ class Gcloud:
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{address}/",
         }
 
-    def __call__(self, *words: str, fails: bool = False) -> str:
-        command = ["gcloud", "compute", "tpus", *words]
+    def __call__(self, *words: str, fails: bool = False, release: str = "") -> str:
+        command = ["gcloud", *([release] if release else []), "compute", "tpus", *words]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=120)
         assert (done.returncode != 0) == fails, done.stderr
         return done.stderr if fails else done.stdout
@@ -79,3 +79,58 @@ def test_gcloud_shows_what_a_zone_offers_and_why_a_create_failed(gcloud: Gcloud)
         *("tpu-vm", "create", "one", "--accelerator-type=v3-9", "--version=tpu-ubuntu2204-base"), fails=True
     )
     assert "the accelerator v3-9 was not found in zone europe-west4-a" in text
+
+
+QUEUED = ("--accelerator-type=v3-8", "--runtime-version=tpu-ubuntu2204-base")
+
+
+def wait_for(api: Api, identifier: str, state: str) -> None:
+    name = f"projects/rehearsal/locations/{ZONE}/queuedResources/{identifier}"
+    api.until(lambda: api.world.queue.get(name).state == state)
+
+
+def test_gcloud_queues_lists_describes_and_deletes_with_force(gcloud: Gcloud, api: Api) -> None:
+    gcloud("queued-resources", "create", "q", "--node-count=2", "--spot", *QUEUED)
+    wait_for(api, "q", "ACTIVE")
+    (listed,) = gcloud.json("queued-resources", "list")
+    described = gcloud.json("queued-resources", "describe", "q")
+    assert described == listed
+    assert described["state"] == {"state": "ACTIVE", "activeData": {}}
+    assert described["tpu"]["nodeSpec"][0]["multisliceParams"] == {"nodeCount": 2}
+    gcloud("queued-resources", "delete", "q", "--force", "--quiet")
+    assert api.world.idle()
+
+
+def test_gcloud_lists_tensorflow_and_runtime_versions(gcloud: Gcloud) -> None:
+    assert "2.17.0" in gcloud("versions", "list").split()
+    assert "tpu-ubuntu2204-base" in gcloud("tpu-vm", "versions", "list").split()
+
+
+@pytest.mark.slow
+def test_gcloud_stops_starts_and_attaches_a_disk(gcloud: Gcloud, api: Api) -> None:
+    gcloud("tpu-vm", "create", "one", "--accelerator-type=v3-8", "--version=tpu-ubuntu2204-base")
+    gcloud("tpu-vm", "stop", "one")
+    assert api.world.nodes()[0].state == "STOPPED"
+    gcloud("tpu-vm", "start", "one")
+    disk = f"--disk=projects/rehearsal/zones/{ZONE}/disks/d"
+    gcloud("tpu-vm", "attach-disk", "one", disk, "--mode=read-only", release="alpha")
+    assert api.world.nodes()[0].spec["dataDisks"][0]["mode"] == "READ_ONLY"
+    gcloud("tpu-vm", "detach-disk", "one", disk, release="alpha")
+    assert not api.world.nodes()[0].spec["dataDisks"]
+    assert "cloud-tpu.iam" in gcloud("tpu-vm", "service-identity", "create")
+
+
+@pytest.mark.slow
+def test_gcloud_alpha_uses_what_only_v2alpha1_has(gcloud: Gcloud, api: Api) -> None:
+    words = ("queued-resources", "create", "q", "--node-id=one", "--best-effort", *QUEUED)
+    gcloud(*words, release="alpha")
+    wait_for(api, "q", "ACTIVE")
+    assert api.world.nodes()[0].preemptible
+    gcloud("tpu-vm", "simulate-maintenance-event", "one", "--workers=0", release="alpha")
+    gcloud("tpu-vm", "perform-maintenance", "one", release="alpha")
+    assert api.hosts.calls == [("start", "one"), ("stop", "one"), ("start", "one")]
+    gcloud("reservations", "list", release="alpha")
+    gcloud("queued-resources", "reset", "q", "--quiet")
+    wait_for(api, "q", "ACTIVE")
+    text = gcloud("queued-resources", "delete", "q", "--quiet", fails=True)
+    assert "FAILED_PRECONDITION" in text

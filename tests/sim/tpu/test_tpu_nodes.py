@@ -187,3 +187,9 @@ def test_guest_attributes_come_one_entry_a_worker_under_the_path_asked_for(clien
     assert (item.namespace, item.key, item.value) == ("hostkeys", "ssh-ed25519", "AAAA2")
     with pytest.raises(exceptions.BadRequest, match="no worker 4"):
         client.get_guest_attributes(request={"name": NODE, "worker_ids": ["4"]})
+
+
+def test_the_empty_worker_that_gcloud_sends_for_all_of_them_means_all(client: tpu_v2.TpuClient) -> None:
+    create(client, accelerator="v3-32")
+    request = {"name": NODE, "worker_ids": [""]}
+    assert len(client.get_guest_attributes(request=request).guest_attributes) == 4

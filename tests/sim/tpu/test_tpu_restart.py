@@ -224,6 +224,12 @@ def test_every_accepted_operation_outlives_a_kill(database: Path) -> None:
         async with opened as after:
             for name in accepted:
                 await after.end_of(name)
+            while any(one.state != "ACTIVE" for one in after.world.queued_resources()):
+                await asyncio.sleep(0.005)
+            for queued in after.world.queued_resources():
+                assert all(
+                    after.world.fleet.get(node).queued_resource == queued.name for node in queued.nodes
+                )
             assert {node.state for node in after.world.nodes()} == {"READY"}
             given = [address for node in after.world.nodes() for address in node.addresses]
             assert len(given) == len(set(given))

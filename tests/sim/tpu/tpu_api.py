@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +39,19 @@ class Api:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine where the world lives."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until the world is as it should be."""
+
+        async def look() -> None:
+            while not condition():
+                await asyncio.sleep(0.001)
+
+        self.run(look())
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine where the world lives."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
         self.run(self._stop())

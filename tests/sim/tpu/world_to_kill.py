@@ -16,11 +16,13 @@ from tpuctl.sim.world import World
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 SPEC = {"acceleratorType": "v3-32", "runtimeVersion": "tpu-ubuntu2204-base"}
+SLICES = {"parent": PARENT, "node": SPEC, "multisliceParams": {"nodeCount": 2}}
 
 
 async def main(database: Path) -> None:
     world = World(Database(database), profile("instant"), NotedHosts(), Faults())
     for number in itertools.count():
+        print(world.queue.create(PARENT, f"q{number}", {"tpu": {"nodeSpec": [SLICES]}}).name, flush=True)
         operation = world.fleet.create(PARENT, f"n{number}", SPEC)
         print(operation.name, flush=True)
         if number % 3:

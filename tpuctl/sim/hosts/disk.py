@@ -1,4 +1,4 @@
-"""What a simulated host keeps on disk: its home, its tmp, its SSH host key and its guest attributes."""
+"""What a simulated host keeps on disk: its home, its tmp, its keys and its guest attributes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 import asyncssh
 
 from tpuctl.sim.hosts.guest import GuestAttributes
-from tpuctl.sim.hosts.private_file import write_private
+from tpuctl.sim.private_file import write_private
 from tpuctl.sim.records import Host
 
 HOST_KEY = "ssh_host_ed25519_key"
 GUEST_ATTRIBUTES = "guest.json"
+ACCESS_TOKEN = "access_token"
 
 
 class HostDisk:
@@ -22,6 +23,7 @@ class HostDisk:
         self.folder = pool / host.node_uid / f"w{host.worker}"
         self.home = self.folder / "home"
         self.tmp = self.folder / "tmp"
+        self.access_token = self.folder / ACCESS_TOKEN
         self.guest = GuestAttributes(self.folder / GUEST_ATTRIBUTES)
 
     def exists(self) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
-from tpuctl.sim.hosts.private_file import write_private
+from tpuctl.sim.private_file import write_private
 from tpuctl.sim.records import GuestAttribute
 
 
@@ -36,6 +37,10 @@ class GuestAttributes:
         tree = self.tree()
         tree.setdefault(namespace, {})[key] = value
         self._write(tree)
+
+    def publish(self, attributes: Mapping[str, Mapping[str, str]]) -> None:
+        """Write whole namespaces, in place of what was in them."""
+        self._write({**self.tree(), **{name: dict(values) for name, values in attributes.items()}})
 
     def delete(self, namespace: str, key: str) -> bool:
         """Delete one attribute; returns whether it was there."""

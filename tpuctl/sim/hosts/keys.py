@@ -1,9 +1,14 @@
-"""The SSH keys a host accepts, live from its node's `ssh-keys` metadata."""
+"""The SSH keys a host accepts, live from the metadata of its node and of its project."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+KEYS = "ssh-keys"
+OLD_KEYS = "sshKeys"
+"""The name of early days; on a node it also shuts the project's keys out, as gcloud's ssh_utils.py says."""
+BLOCK = "block-project-ssh-keys"
 
 KeySet = frozenset[tuple[str, bytes]]
 
@@ -21,7 +26,7 @@ class AuthorizedKeys:
         self._changes: list[tuple[float, KeySet]] = [(clock(), parse_keys(text))]
 
     def change(self, text: str) -> None:
-        """Take `text` as the new value of `ssh-keys`, in force after the delay."""
+        """Take `text` as the new lines of `ssh-keys`, in force after the delay."""
         if text != self._text:
             self._text = text
             self._changes.append((self._clock() + self._delay, parse_keys(text)))
@@ -32,6 +37,13 @@ class AuthorizedKeys:
         while len(self._changes) > 1 and self._changes[1][0] <= now:
             del self._changes[0]
         return (user, public_key) in self._changes[0][1]
+
+
+def accepted_keys(node: Mapping[str, str], project: Mapping[str, str]) -> str:
+    """Return the lines of `ssh-keys` that count on a host, by the metadata of its node and its project."""
+    alone = OLD_KEYS in node or node.get(BLOCK, "").upper() == "TRUE"
+    sources = [node] if alone else [node, project]
+    return "\n".join(source[name] for source in sources for name in (KEYS, OLD_KEYS) if name in source)
 
 
 def parse_keys(text: str) -> KeySet:

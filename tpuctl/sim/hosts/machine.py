@@ -9,17 +9,18 @@ from functools import partial
 from pathlib import Path
 
 from tpuctl.sim.hosts.disk import HostDisk
-from tpuctl.sim.hosts.keys import AuthorizedKeys
+from tpuctl.sim.hosts.identity import Identity, Signer
+from tpuctl.sim.hosts.inventory import inventory
+from tpuctl.sim.hosts.keys import AuthorizedKeys, accepted_keys
 from tpuctl.sim.hosts.login import search_path, write_profile
 from tpuctl.sim.hosts.metadata_server import MetadataServer
-from tpuctl.sim.hosts.metadata_tree import Instance, Notices
+from tpuctl.sim.hosts.metadata_tree import Instance, Notices, metadata_tree
 from tpuctl.sim.hosts.network import Network
 from tpuctl.sim.hosts.processes import MARK, host_mark
 from tpuctl.sim.hosts.programs import Programs
 from tpuctl.sim.hosts.ssh_server import SshHost, SshServer
 from tpuctl.sim.records import Host
 
-SSH_KEYS = "ssh-keys"
 Endpoint = tuple[str, int]
 KeysFrom = Callable[[str], AuthorizedKeys]
 Serve = Callable[[socket.socket], Awaitable[None]]
@@ -30,13 +31,13 @@ class Machine:
 
     def __init__(
         self,
-        host: Host,
+        instance: Instance,
         pool: Path,
-        metadata: Mapping[str, str],
         environment: Callable[[Host], Mapping[str, str]],
         keys_from: KeysFrom,
+        signer: Signer,
     ) -> None:
-        self.host = host
+        self.host = host = instance.host
         self.mark = host_mark(pool, host)
         self.disk = HostDisk(pool, host)
         self.programs = Programs()
@@ -44,8 +45,10 @@ class Machine:
         self._metadata_endpoint: Endpoint = (host.address, 0)
         self._assembly_environment = environment
         self._path = ""
-        self._keys = keys_from(metadata.get(SSH_KEYS, ""))
-        self._metadata = MetadataServer(Instance(host, dict(metadata)), self.disk.guest)
+        self._instance = instance
+        self._keys = keys_from(accepted_keys(instance.metadata, instance.project_metadata))
+        identity = Identity(self.disk.access_token, signer)
+        self._metadata = MetadataServer(metadata_tree(instance), identity, self.disk.guest)
         self._ssh = SshServer(SshHost(host, self.disk.home, self._keys, self.programs, self._environment))
 
     async def open(self, network: Network) -> None:
@@ -64,12 +67,15 @@ class Machine:
 
     def update(self, metadata: Mapping[str, str]) -> None:
         """Take the node's changed metadata: shown at once, its keys after their delay."""
-        self._metadata.show(replace(self._metadata.instance, metadata=dict(metadata)))
-        self._keys.change(metadata.get(SSH_KEYS, ""))
+        self._show(replace(self._instance, metadata=dict(metadata)))
+
+    def update_project(self, metadata: Mapping[str, str]) -> None:
+        """Take the project's changed metadata in the same way."""
+        self._show(replace(self._instance, project_metadata=dict(metadata)))
 
     def announce(self, notices: Notices) -> None:
         """Show a preemption or a maintenance event to the host."""
-        self._metadata.show(replace(self._metadata.instance, notices=notices))
+        self._show(replace(self._instance, notices=notices))
 
     async def cut_off(self) -> None:
         """Close the SSH server and its connections; the programs go on."""
@@ -80,6 +86,11 @@ class Machine:
         await self._ssh.close()
         await self.programs.close()
         await self._metadata.close()
+
+    def _show(self, instance: Instance) -> None:
+        self._instance = instance
+        self._metadata.show(metadata_tree(instance))
+        self._keys.change(accepted_keys(instance.metadata, instance.project_metadata))
 
     async def _serve(self, network: Network, service: str, serve: Serve) -> Endpoint:
         listener = network.listen(self.host.address, service)
@@ -92,9 +103,9 @@ class Machine:
         return address, port
 
     def _publish(self, public_key: str) -> None:
-        """Write the guest attributes that gcloud verifies and names a host by."""
-        for key, value in (("ssh-ed25519", public_key), ("hostname", self.host.hostname)):
-            self.disk.guest.put("hostkeys", key, value)
+        """Write the guest attributes that gcloud verifies and names a host by, and what it runs on."""
+        hostkeys = {"ssh-ed25519": public_key, "hostname": self.host.hostname}
+        self.disk.guest.publish({"hostkeys": hostkeys, "guestInventory": inventory(self.host.hostname)})
 
     def _environment(self) -> dict[str, str]:
         """Everything but what depends on the login; nothing of the simulator's own environment."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tpuctl.accelerators import Accelerator, accelerator
+from tpuctl.sim.accounts import project_number, service_account, stable_number
 from tpuctl.sim.records import Host
 
 SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
@@ -32,6 +32,8 @@ class Instance:
     host: Host
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The node's own metadata, `ssh-keys` and the user's keys."""
+    project_metadata: Mapping[str, str] = field(default_factory=dict)
+    """What every instance of the project sees."""
     notices: Notices = Notices()
 
 
@@ -41,26 +43,15 @@ def metadata_tree(instance: Instance) -> dict[str, Any]:
     Names and shapes: Compute Engine's metadata documentation; the attributes of a TPU VM as TensorFlow's and
     JAX's cluster resolvers read them.
     """
-    host = instance.host
+    return {"instance": _instance(instance), **_project(instance.host.project, instance.project_metadata)}
+
+
+def workstation_tree(project: str) -> dict[str, Any]:
+    """Return the tree of a machine outside the slices: what Google's clients need to find credentials."""
     return {
-        "instance": _instance(instance),
-        "project": {
-            "attributes": {},
-            "numeric-project-id": project_number(host.project),
-            "project-id": host.project,
-        },
-        "universe": {"universe-domain": "googleapis.com"},
+        "instance": {"attributes": {}, "service-accounts": _accounts(project), "tags": []},
+        **_project(project, {}),
     }
-
-
-def project_number(project: str) -> int:
-    """Return a number for a project, the same on every run: twelve digits, as Google's."""
-    return 100_000_000_000 + _number(project) % 899_999_999_999
-
-
-def service_account(project: str) -> str:
-    """Return the address of the project's default service account."""
-    return f"{project_number(project)}-compute@developer.gserviceaccount.com"
 
 
 def _instance(instance: Instance) -> dict[str, Any]:
@@ -71,7 +62,7 @@ def _instance(instance: Instance) -> dict[str, Any]:
         "cpu-platform": "AMD Rome",
         "description": "",
         "hostname": f"{host.hostname}.{host.zone}.c.{host.project}.internal",
-        "id": _number(f"{host.node_uid}/{host.worker}"),
+        "id": stable_number(f"{host.node_uid}/{host.worker}"),
         "image": "",
         "machine-type": f"projects/{number}/machineTypes/n2d-48-24-v2-tpu",
         "maintenance-event": instance.notices.maintenance_event,
@@ -83,7 +74,7 @@ def _instance(instance: Instance) -> dict[str, Any]:
             "on-host-maintenance": "TERMINATE",
             "preemptible": _upper(preemptible),
         },
-        "service-accounts": {name: _account(host) for name in ("default", service_account(host.project))},
+        "service-accounts": _accounts(host.project),
         "tags": [],
         "zone": f"projects/{number}/zones/{host.zone}",
     }
@@ -132,8 +123,21 @@ def _network_interface(host: Host, number: int) -> dict[str, Any]:
     }
 
 
-def _account(host: Host) -> dict[str, Any]:
-    return {"aliases": ["default"], "email": service_account(host.project), "scopes": SCOPES}
+def _project(project: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "project": {
+            "attributes": dict(metadata),
+            "numeric-project-id": project_number(project),
+            "project-id": project,
+        },
+        "universe": {"universe-domain": "googleapis.com"},
+    }
+
+
+def _accounts(project: str) -> dict[str, Any]:
+    email = service_account(project)
+    account = {"aliases": ["default"], "email": email, "scopes": SCOPES}
+    return {"default": account, email: account}
 
 
 def _upper(value: bool) -> str:
@@ -142,7 +146,3 @@ def _upper(value: bool) -> str:
 
 def _comma(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
-
-
-def _number(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")

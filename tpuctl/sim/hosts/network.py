@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import errno
 import socket
+from functools import partial
 
-LOOPBACK = "127.0.0.1"
+from tpuctl.sim.ports import LOOPBACK, Ports
+
 PROBE = "127.64.0.1"
+SERVICES = ("ssh", "metadata")
+BACKLOG = 128
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
@@ -14,25 +18,39 @@ class Network:
     """Gives each host its own loopback address, or, where the system has only 127.0.0.1, a port of its own.
 
     With addresses of their own all hosts listen on the same port, as real ones do, unless another program
-    has taken it. `aliases` None finds out which of the two the system can do.
+    has taken it. `aliases` None finds out which of the two the system can do. `ports` remembers all of them.
     """
 
-    def __init__(self, aliases: bool | None = None) -> None:
-        self.aliases = _has_aliases() if aliases is None else aliases
-        self._ports: dict[str, int] = {}
+    def __init__(self, ports: Ports, aliases: bool | None = None) -> None:
+        self.aliases = has_aliases() if aliases is None else aliases
+        self._ports = ports
 
     def listen(self, address: str, service: str) -> PromptListener:
-        """Return a socket for `service` (a name such as `ssh`) of the host at `address`, bound."""
+        """Return a listening socket for one of the `SERVICES` of the host at `address`."""
+        own = _own(address, service)
         if not self.aliases:
-            return _bound(LOOPBACK, 0)
+            return self._ports.listen(own, partial(_bound, LOOPBACK))
+        if not self._ports.known(own):
+            shared = self._shared(address, service)
+            if shared is not None:
+                return shared
+        return self._ports.listen(own, partial(_bound, address))
+
+    def leave(self, address: str) -> None:
+        """Forget the ports of a host that will not come back."""
+        for service in SERVICES:
+            self._ports.forget(_own(address, service))
+
+    def _shared(self, address: str, service: str) -> PromptListener | None:
+        """Listen on the port of all hosts, which the first one chose; None when another program has it."""
+        if not self._ports.known(service):
+            return self._ports.listen(service, partial(_bound, address))
         try:
-            listener = _bound(address, self._ports.get(service, 0))
+            return _bound(address, self._ports.port(service))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            return _bound(address, 0)
-        self._ports.setdefault(service, listener.getsockname()[1])
-        return listener
+            return None
 
 
 class PromptListener(socket.socket):
@@ -61,22 +79,28 @@ class _PromptConnection(socket.socket):
         return data
 
 
-def _bound(address: str, port: int) -> PromptListener:
-    listener = PromptListener(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((address, port))
-    except OSError:
-        listener.close()
-        raise
-    listener.setblocking(False)
-    return listener
-
-
-def _has_aliases() -> bool:
-    """Linux owns all of 127.0.0.0/8; macOS and the BSDs only 127.0.0.1."""
+def has_aliases() -> bool:
+    """Return whether hosts can have addresses: Linux owns all of 127.0.0.0/8, macOS only 127.0.0.1."""
     try:
         _bound(PROBE, 0).close()
     except OSError:
         return False
     return True
+
+
+def _own(address: str, service: str) -> str:
+    return f"{service} of {address}"
+
+
+def _bound(address: str, port: int) -> PromptListener:
+    """Return a socket that listens already: until then another could take the port that this one has."""
+    listener = PromptListener(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tpuctl.sim.hosts.disk import HostDisk
+from tpuctl.sim.hosts.identity import Signer
 from tpuctl.sim.hosts.keys import AuthorizedKeys
 from tpuctl.sim.hosts.machine import Machine
-from tpuctl.sim.hosts.metadata_tree import Notices
+from tpuctl.sim.hosts.metadata_tree import Instance, Notices
 from tpuctl.sim.hosts.network import Network
-from tpuctl.sim.hosts.private_file import write_private
 from tpuctl.sim.hosts.processes import end_processes, host_mark, world_mark
+from tpuctl.sim.ports import Ports
+from tpuctl.sim.private_file import write_private
 from tpuctl.sim.records import GuestAttribute, Host
 
 GRACE = 2.0
@@ -24,16 +26,25 @@ GRACE = 2.0
 OPEN_FILES = 16_384
 """Wanted: two listening sockets a host, and some ten descriptors for each session, with 256 hosts a slice."""
 
+SSH_CONFIG = "Host {}\n  HostName {}\n  Port {}\n"
+
 HostId = tuple[str, int]
+
+
+def no_metadata(project: str) -> dict[str, str]:
+    """Return the metadata of a project that has none."""
+    return {}
 
 
 class HostPool:
     """Runs the hosts; implements `tpuctl.sim.records.Hosts`.
 
-    `folder` holds the hosts' files. `environment` adds to what a host's programs see. `aliases` says whether
-    hosts listen on addresses of their own (None: where the system can). Keys added to a running node are
-    accepted after `key_delay` seconds of `clock`. `dial` is a JSON file that says where the SSH server of
-    each address really listens: `{address: [host, port]}`.
+    `folder` holds the hosts' files. `environment` adds to what a host's programs see. `project_metadata` is
+    asked for what all hosts of a project see. `aliases` says whether hosts listen on addresses of their own
+    (None: where the system can). Keys added to a running node are accepted after `key_delay` seconds of
+    `clock`. `dial` is a JSON file that says where the SSH server of each address really listens:
+    `{address: [host, port]}`; the ports are the same after a restart, where they are free. `ssh_config` says
+    the same to OpenSSH, and to gcloud by `--ssh-flag=-FFILE`.
     """
 
     def __init__(
@@ -41,16 +52,21 @@ class HostPool:
         folder: Path,
         environment: Callable[[Host], Mapping[str, str]],
         *,
+        project_metadata: Callable[[str], Mapping[str, str]] = no_metadata,
         aliases: bool | None = None,
         key_delay: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.dial = folder.with_name(f"{folder.name}.json")
+        self.ssh_config = folder.with_name(f"{folder.name}.ssh_config")
         self._folder = folder
         self._environment = environment
+        self._project_metadata = project_metadata
         self._key_delay = key_delay
         self._clock = clock
-        self._network = Network(aliases)
+        self._ports = Ports(folder.with_name(f"{folder.name}-ports.json"))
+        self._network = Network(self._ports, aliases)
+        self._signer = Signer(folder.with_name(f"{folder.name}-identity.pem"))
         self._machines: dict[HostId, Machine] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -65,6 +81,7 @@ class HostPool:
             await self._open([host for host in hosts if _id(host) not in self._machines], metadata)
             self._update(hosts, metadata)
             self._write_dial()
+            self._ports.save()
 
     async def stop(self, hosts: Sequence[Host], *, keep_disk: bool, grace: float = GRACE) -> None:
         """End the hosts: connections, then programs (SIGTERM, SIGKILL after `grace` seconds), then servers.
@@ -78,10 +95,23 @@ class HostPool:
             await self._end(machines, marks.__contains__, grace)
             if not keep_disk:
                 await asyncio.to_thread(_delete, [HostDisk(self._folder, host) for host in hosts])
+                for host in hosts:
+                    self._network.leave(host.address)
+                self._ports.save()
+
+    async def crash(self, hosts: Sequence[Host]) -> None:
+        """End the hosts as a power cut does: no program hears of it; their files stay."""
+        await self.stop(hosts, keep_disk=True, grace=0)
 
     async def update_metadata(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
         """Show the node's changed metadata on its hosts at once; keys count after the delay."""
         self._update(hosts, metadata)
+
+    def project_changed(self, project: str) -> None:
+        """Show a project's changed metadata on its hosts at once; keys count after the delay."""
+        for machine in self._machines.values():
+            if machine.host.project == project:
+                machine.update_project(self._project_metadata(project))
 
     async def announce(self, hosts: Sequence[Host], notices: Notices) -> None:
         """Show a preemption or maintenance notice on the hosts' metadata servers; nothing is ended yet."""
@@ -95,21 +125,22 @@ class HostPool:
     async def sweep(self, live: Iterable[Host]) -> None:
         """End what a killed simulator left running on hosts that are not among `live`."""
         marks = {host_mark(self._folder, host) for host in live}
-        world = world_mark(self._folder)
-        await end_processes(lambda mark: mark.startswith(world) and mark not in marks, set, GRACE)
+        ours = self._is_ours
+        await end_processes(lambda mark: ours(mark) and mark not in marks, set, GRACE)
 
     async def close(self, *, grace: float = GRACE) -> None:
-        """End all hosts, keeping their files."""
+        """End all hosts, keeping their files, and what a killed simulator left on those that are down."""
         machines = list(self._machines.values())
         self._machines.clear()
         if machines:
             self._write_dial()
-        await self._end(machines, {machine.mark for machine in machines}.__contains__, grace)
+        await self._end(machines, self._is_ours, grace)
+
+    def _is_ours(self, mark: str) -> bool:
+        return mark.startswith(world_mark(self._folder))
 
     async def _open(self, hosts: Sequence[Host], metadata: Mapping[str, str]) -> None:
-        machines = [
-            Machine(host, self._folder, metadata, self._environment, self._authorized_keys) for host in hosts
-        ]
+        machines = [self._machine(host, metadata) for host in hosts]
         outcomes = await asyncio.gather(
             *(machine.open(self._network) for machine in machines), return_exceptions=True
         )
@@ -118,6 +149,10 @@ class HostPool:
             await asyncio.gather(*(machine.close() for machine in machines))
             raise failures[0]
         self._machines.update({_id(machine.host): machine for machine in machines})
+
+    def _machine(self, host: Host, metadata: Mapping[str, str]) -> Machine:
+        instance = Instance(host, dict(metadata), self._project_metadata(host.project))
+        return Machine(instance, self._folder, self._environment, self._authorized_keys, self._signer)
 
     async def _end(self, machines: Sequence[Machine], chosen: Callable[[str], bool], grace: float) -> None:
         await asyncio.gather(*(machine.cut_off() for machine in machines))
@@ -139,6 +174,8 @@ class HostPool:
     def _write_dial(self) -> None:
         table = {machine.host.address: machine.ssh_endpoint for machine in self._machines.values()}
         write_private(self.dial, json.dumps(table).encode())
+        lines = (SSH_CONFIG.format(address, *endpoint) for address, endpoint in table.items())
+        write_private(self.ssh_config, "".join(lines).encode())
 
 
 def _id(host: Host) -> HostId:

@@ -18,6 +18,10 @@ from pathlib import Path
 
 from tpuctl.sim.hosts import controlling_terminal
 from tpuctl.sim.hosts.descriptors import readable
+from tpuctl.sim.hosts.terminal_modes import set_modes
+
+UMASK = 0o022
+"""What a login on Ubuntu has; the simulator's own is stricter."""
 
 TerminalSize = tuple[int, int, int, int]
 """Columns, rows, width and height in pixels: the order of SSH's pty request."""
@@ -108,11 +112,17 @@ class Programs:
             _close(child_in, child_out, child_err)
         return self._remember(Program(process, stdin, stdout, stderr, None))
 
-    def start_on_terminal(self, command: Command, size: TerminalSize) -> Program:
-        """Start a program on a new terminal, its controlling one; raises OSError when it cannot be."""
+    def start_on_terminal(
+        self, command: Command, size: TerminalSize, modes: Mapping[int, int] | None = None
+    ) -> Program:
+        """Start a program on a new terminal, its controlling one; raises OSError when it cannot be.
+
+        `modes` are those of the client's own terminal, by SSH's opcodes.
+        """
         terminal, child = pty.openpty()
         try:
             _set_size(terminal, size)
+            set_modes(child, modes or {})
             process = _spawn(_on_terminal(command, os.ttyname(child)), (child, child, child))
         except OSError:
             _close(terminal)
@@ -156,6 +166,7 @@ def _spawn(command: Command, streams: tuple[int, int, int]) -> subprocess.Popen[
         env=dict(command.environment),
         cwd=command.folder,
         start_new_session=True,
+        umask=UMASK,
     )
 
 

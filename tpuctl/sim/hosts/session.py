@@ -119,7 +119,7 @@ class HostSession(asyncssh.SSHServerProcess[bytes]):
         if self.term_type is None:
             return self._programs.start(command)
         environment["TERM"] = self.term_type
-        return self._programs.start_on_terminal(command, self.term_size)
+        return self._programs.start_on_terminal(command, self.term_size, self.term_modes)
 
     def _report(self, status: int) -> None:
         if status >= 0:

@@ -12,9 +12,9 @@ from typing import Any
 import asyncssh
 
 from tpuctl.sim.hosts.keys import AuthorizedKeys
-from tpuctl.sim.hosts.network import LOOPBACK
 from tpuctl.sim.hosts.programs import Programs
 from tpuctl.sim.hosts.session import Environment, HostSession
+from tpuctl.sim.ports import LOOPBACK
 from tpuctl.sim.records import Host
 
 LOCAL_NAMES = ("localhost", LOOPBACK, "::1", "0.0.0.0", "")

@@ -10,21 +10,23 @@ import grpc
 from grpc_status import rpc_status
 
 from tpuctl.sim.tpu.messages import status_message
-from tpuctl.sim.tpu.rpcs import Rpc, rpcs
-from tpuctl.sim.tpu.service import Service
+from tpuctl.sim.tpu.rpcs import MIXINS, Rpc, rpcs
+from tpuctl.sim.tpu.service import MODULES, Service
 from tpuctl.sim.world import Problem, World
 
 
 def handlers(world: World) -> Sequence[grpc.GenericRpcHandler[Any, Any]]:
-    """Return a handler for each service of the API: google.cloud.tpu.v2.Tpu, Operations and Locations."""
-    service = Service(world)
+    """Return a handler for each service: google.cloud.tpu.v2 and v2alpha1, Operations and Locations."""
     by_service: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = defaultdict(dict)
-    for rpc in rpcs():
-        by_service[rpc.service][rpc.name] = grpc.unary_unary_rpc_method_handler(
-            _behaviour(service, rpc),
-            request_deserializer=rpc.request.FromString,
-            response_serializer=rpc.response.SerializeToString,
-        )
+    services = {version: Service(world, version) for version in MODULES}
+    tables = [(services[version], rpcs(version)) for version in MODULES]
+    for service, table in [*tables, (services["v2"], MIXINS)]:
+        for rpc in table:
+            by_service[rpc.service][rpc.name] = grpc.unary_unary_rpc_method_handler(
+                _behaviour(service, rpc),
+                request_deserializer=rpc.request.FromString,
+                response_serializer=rpc.response.SerializeToString,
+            )
     return [grpc.method_handlers_generic_handler(name, methods) for name, methods in by_service.items()]
 
 

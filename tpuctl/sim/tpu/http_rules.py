@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from google.cloud.tpu_v2.services.tpu.transports import rest_base
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from tpuctl.sim.tpu.rpcs import rpcs
+from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
 from tpuctl.sim.world import problem
 
 V1_METHODS = frozenset(
@@ -27,6 +27,29 @@ V1_METHODS = frozenset(
     }
 )
 """Methods that stock gcloud still asks for under /v1, where they are the same."""
+
+ALPHA_RULES: tuple[tuple[str, str, str], ...] = (
+    (
+        "SimulateMaintenanceEvent",
+        "post",
+        "/v2/{name=projects/*/locations/*/nodes/*}:simulateMaintenanceEvent",
+    ),
+    ("PerformMaintenance", "post", "/v2/{name=projects/*/locations/*/nodes/*}:performMaintenance"),
+    (
+        "PerformMaintenanceQueuedResource",
+        "post",
+        "/v2/{name=projects/*/locations/*/queuedResources/*}:performMaintenanceQueuedResource",
+    ),
+    ("ListReservations", "get", "/v2/{parent=projects/*/locations/*}/reservations"),
+)
+"""Methods that only v2alpha1 has: its client has no REST transport to read their rules from (these are
+gcloud's), while all others have the paths of v2."""
+
+LIVE_FIELDS: dict[str, dict[str, frozenset[str]]] = {
+    "CreateQueuedResource": {"provisioningModel": frozenset({"STANDARD", "SPOT"})},
+}
+"""Fields that the live v2alpha1 has and this client's does not: gcloud always sends this one, next to the
+tier. The values that say no more than the tier are taken, others refused."""
 
 SYSTEM_PARAMETERS = frozenset(
     {
@@ -50,6 +73,7 @@ class Route:
     """One HTTP rule of a method."""
 
     method: str
+    version: str
     verb: str
     path: re.Pattern[str]
     body: str
@@ -61,7 +85,7 @@ class Route:
         fields: dict[str, Any] = {}
         if self.body:
             sent = _json(body)
-            fields = sent if self.body == "*" else {self.body: sent}
+            fields = sent if self.body == "*" else {self.body: self._known(sent)}
         for key, values in query.items():
             if not key.startswith("$") and key not in SYSTEM_PARAMETERS:
                 _set(fields, key, _query_value(self.request.DESCRIPTOR, key, values))
@@ -72,20 +96,55 @@ class Route:
         except json_format.ParseError as error:
             raise problem("bad_json", what=str(error)) from None
 
+    def _known(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """Leave out what this client's messages do not know yet and need not."""
+        live = LIVE_FIELDS.get(self.method, {}) if self.version == "v2alpha1" else {}
+        for name, harmless in live.items():
+            if sent.get(name) not in (None, *harmless):
+                raise problem("unimplemented", what=f"{name} {sent[name]}")
+        return {name: value for name, value in sent.items() if name not in live}
+
 
 def routes() -> list[Route]:
-    """Return the routes of every method that the client's REST transport speaks."""
-    requests = {rpc.name: rpc.request for rpc in rpcs()}
-    found = []
-    member: Any
-    for name, member in inspect.getmembers(rest_base._BaseTpuRestTransport, inspect.isclass):
-        method = name.removeprefix("_Base")
-        if method in requests:
-            for rule in member._get_http_options():
-                path = _pattern(rule["uri"], "v[12]" if method in V1_METHODS else "v2")
-                body = rule.get("body", "")
-                found.append(Route(method, rule["method"].upper(), path, body, requests[method]))
-    return found
+    """Return the routes of every method of both versions."""
+    return [
+        *_routes("v2", _rules(), lambda method: "v[12]" if method in V1_METHODS else "v2"),
+        *_routes("v2alpha1", [*_rules(), *_alpha_rules()], lambda _: "v2alpha1"),
+    ]
+
+
+def _rules() -> list[tuple[str, dict[str, str]]]:
+    """Return method and HTTP rule of all that the client's REST transport speaks."""
+    return [
+        (name.removeprefix("_Base"), rule)
+        for name, member in inspect.getmembers(rest_base._BaseTpuRestTransport, inspect.isclass)
+        if hasattr(member, "_get_http_options")
+        for rule in member._get_http_options()
+    ]
+
+
+def _alpha_rules() -> list[tuple[str, dict[str, str]]]:
+    return [
+        (method, {"method": verb, "uri": uri, "body": "*" if verb == "post" else ""})
+        for method, verb, uri in ALPHA_RULES
+    ]
+
+
+def _routes(
+    version: str, rules: Sequence[tuple[str, dict[str, str]]], place: Callable[[str], str]
+) -> list[Route]:
+    requests = {rpc.name: rpc.request for rpc in [*rpcs(version), *MIXINS]}
+    return [
+        Route(
+            method,
+            version,
+            rule["method"].upper(),
+            _pattern(rule["uri"], place(method)),
+            rule.get("body", ""),
+            requests[method],
+        )
+        for method, rule in rules
+    ]
 
 
 def _pattern(uri: str, version: str) -> re.Pattern[str]:

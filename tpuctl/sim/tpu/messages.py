@@ -19,7 +19,8 @@ from google.rpc import (
 from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
 from tpuctl.sim.records import GuestAttribute
-from tpuctl.sim.world import Node, Operation, Status, offers
+from tpuctl.sim.tpu import dialects
+from tpuctl.sim.world import Node, Operation, QueuedResource, Reservation, Status, offers
 
 NETWORK_PORT = 8470
 """Where TensorFlow's gRPC server of a TPU host listens."""
@@ -45,7 +46,8 @@ class Messages:
         message = self._nodes.get(node)
         if message is None:
             # a version of the API that lacks a field or an enum's name leaves it out
-            message = json_format.ParseDict(_node_json(node), self.new("Node"), ignore_unknown_fields=True)
+            fields = _node_json(node) | {"apiVersion": dialects.API_VERSIONS[self._version]}
+            message = json_format.ParseDict(fields, self.new("Node"), ignore_unknown_fields=True)
             self._nodes[node] = message
         return message
 
@@ -59,8 +61,18 @@ class Messages:
         if operation.error:
             message.error.CopyFrom(status_message(operation.error))
         elif operation.done:
-            message.response.Pack(self.node(operation.result) if operation.result else empty_pb2.Empty())
+            message.response.Pack(self._result(operation))
         return message
+
+    def queued_resource(self, queued: QueuedResource) -> Any:
+        """Return a QueuedResource."""
+        fields = dialects.spoken(self._version, _queued_json(queued))
+        return json_format.ParseDict(fields, self.new("QueuedResource"), ignore_unknown_fields=True)
+
+    def reservation(self, reservation: Reservation, used: int) -> Any:
+        """Return a Reservation, which only v2alpha1 has."""
+        fields = _reservation_json(reservation, used)
+        return json_format.ParseDict(fields, self.new("Reservation"))
 
     def accelerator_type(self, parent: str, accelerator: Accelerator) -> Any:
         """Return an AcceleratorType."""
@@ -79,6 +91,11 @@ class Messages:
         fields = {"queryPath": path, "queryValue": {"items": items}}
         return json_format.ParseDict(fields, self.new("GuestAttributes"))
 
+    def _result(self, operation: Operation) -> Any:
+        if operation.queued and (operation.verb != "delete" or self._version in dialects.SHOWS_DELETED):
+            return self.queued_resource(operation.queued)
+        return self.node(operation.result) if operation.result else empty_pb2.Empty()
+
 
 def location(project: str, zone: str) -> Any:
     """Return a google.cloud.location.Location."""
@@ -91,8 +108,12 @@ def location(project: str, zone: str) -> Any:
 
 def status_message(status: Status) -> Any:
     """Return a google.rpc.Status, details packed."""
-    fields = {"code": int(status.code), "message": status.message, "details": list(status.details)}
-    return json_format.ParseDict(fields, status_pb2.Status())
+    return json_format.ParseDict(status_json(status), status_pb2.Status())
+
+
+def status_json(status: Status) -> dict[str, Any]:
+    """Return a google.rpc.Status in its JSON form."""
+    return {"code": int(status.code), "message": status.message, "details": list(status.details)}
 
 
 def _node_json(node: Node) -> dict[str, Any]:
@@ -104,7 +125,9 @@ def _node_json(node: Node) -> dict[str, Any]:
         "health": node.health,
         "createTime": _timestamp(node.create_time),
         "networkEndpoints": [_endpoint_json(address, node.external_ips) for address in node.addresses],
-        "apiVersion": "V2",
+        "queuedResource": node.queued_resource,
+        "multisliceNode": node.multislice,
+        **({"upcomingMaintenance": node.maintenance} if node.maintenance else {}),
     }
 
 
@@ -112,6 +135,38 @@ def _endpoint_json(address: str, external: bool) -> dict[str, Any]:
     """The external address is the internal one: there is only loopback here."""
     endpoint = {"ipAddress": address, "port": NETWORK_PORT}
     return {**endpoint, "accessConfig": {"externalIp": address}} if external else endpoint
+
+
+def _queued_json(queued: QueuedResource) -> dict[str, Any]:
+    """The data of a state is empty, but for the error of a FAILED one."""
+    error = status_json(queued.error) if queued.error else None
+    name = queued.state.split("_")[0].lower() + "Data"
+    state: dict[str, Any] = {"state": queued.state}
+    if queued.state in dialects.STATES_WITH_DATA:
+        state[name] = {"error": error} if error else {}
+    if queued.initiator:
+        state["stateInitiator"] = queued.initiator
+    return {
+        **queued.spec,
+        "name": queued.name,
+        "createTime": _timestamp(queued.create_time),
+        "state": state,
+    }
+
+
+def _reservation_json(reservation: Reservation, used: int) -> dict[str, Any]:
+    interval = {"startTime": _timestamp(reservation.start), "endTime": _timestamp(reservation.end)}
+    return {
+        "name": reservation.name,
+        "standard": {
+            "size": reservation.size,
+            "capacityUnits": reservation.units,
+            "resourceType": reservation.accelerator_type,
+            "interval": interval,
+            "usage": {"total": used},
+        },
+        "state": "ACTIVE",
+    }
 
 
 def _operation_json(operation: Operation, version: str) -> dict[str, Any]:

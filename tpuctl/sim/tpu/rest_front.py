@@ -1,16 +1,18 @@
-"""The Cloud TPU API over REST: v2, and under /v1 what gcloud still asks for there."""
+"""The Cloud TPU API over REST: v2, v2alpha1, and under /v1 what gcloud still asks for there."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
+from google.cloud import tpu_v2
 from google.protobuf import json_format
 
 from tpuctl.sim.tpu.http_rules import Route, routes
-from tpuctl.sim.tpu.service import Service
-from tpuctl.sim.world import Code, Problem, Status, World, problem
+from tpuctl.sim.tpu.service import MODULES, Service
+from tpuctl.sim.world import Code, Problem, Status, World, offers, problem
 
 HTTP_STATUS = {
     Code.CANCELLED: 499,
@@ -33,17 +35,27 @@ ENUMS_AS_NUMBERS = "enum-encoding=int"
 """What the official client adds to `$alt` to get enums as numbers."""
 
 
+TENSORFLOW_VERSIONS = re.compile(r"/v1/(projects/[^/]+/locations/[^/]+)/tensorflowVersions")
+"""What `gcloud compute tpus versions list` asks for: API v1 alone has it, and no client but gcloud."""
+
+
 def application(world: World) -> web.Application:
     """Return the REST server of a world."""
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", _handler(Service(world), routes()))
+    services = {version: Service(world, version) for version in MODULES}
+    app.router.add_route("*", "/{path:.*}", _handler(services, routes()))
     return app
 
 
-def _handler(service: Service, table: list[Route]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _handler(
+    services: dict[str, Service], table: list[Route]
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
-            answer = await _answer(service, table, request)
+            versions = TENSORFLOW_VERSIONS.fullmatch(request.path)
+            if versions:
+                return await _tensorflow_versions(services["v2"], versions[1])
+            answer = await _answer(services, table, request)
         except Problem as failure:
             return _error(failure.status)
         numbers = ENUMS_AS_NUMBERS in request.query.get("$alt", "")
@@ -52,13 +64,22 @@ def _handler(service: Service, table: list[Route]) -> Callable[[web.Request], Aw
     return handle
 
 
-async def _answer(service: Service, table: list[Route], request: web.Request) -> Any:
+async def _tensorflow_versions(service: Service, parent: str) -> web.Response:
+    await service.call("ListRuntimeVersions", tpu_v2.ListRuntimeVersionsRequest.pb()(parent=parent))
+    versions = [
+        {"name": f"{parent}/tensorflowVersions/{version}", "version": version}
+        for version in offers.TENSORFLOW_VERSIONS
+    ]
+    return web.json_response({"tensorflowVersions": versions})
+
+
+async def _answer(services: dict[str, Service], table: list[Route], request: web.Request) -> Any:
     for route in table:
         match = route.path.fullmatch(request.path) if route.verb == request.method else None
         if match:
             query = {key: request.query.getall(key) for key in request.query}
             message = route.message(match.groupdict(), query, await request.read())
-            return await service.call(route.method, message)
+            return await services[route.version].call(route.method, message)
     raise problem("no_route", verb=request.method, path=request.path)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 from google.cloud.location import locations_pb2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
+from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport as AlphaGrpcTransport
 from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 
@@ -44,14 +45,17 @@ MIXINS: tuple[Rpc, ...] = tuple(
 """The services that every Google API shares."""
 
 
-def rpcs(transport: type = TpuGrpcTransport) -> list[Rpc]:
-    """Return every RPC of the API that a client's gRPC transport speaks, and those of the shared services."""
+TRANSPORTS: dict[str, type] = {"v2": TpuGrpcTransport, "v2alpha1": AlphaGrpcTransport}
+
+
+def rpcs(version: str) -> list[Rpc]:
+    """Return every RPC of a version of the API that its client's gRPC transport speaks."""
     own = []
-    for path, (serialize, deserialize) in _recorded(transport).items():
+    for path, (serialize, deserialize) in _recorded(TRANSPORTS[version]).items():
         _, service, name = path.split("/")
         if service.startswith("google.cloud.tpu."):
             own.append(Rpc(service, name, _message_class(serialize), _message_class(deserialize)))
-    return [*own, *MIXINS]
+    return own
 
 
 def _recorded(transport_class: Any) -> dict[str, tuple[Any, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +14,16 @@ from tpuctl.sim.records import Hosts
 from tpuctl.sim.world.events import Events
 from tpuctl.sim.world.operations import Operations
 from tpuctl.sim.world.problems import Problem, Status, of_rule, problem
-from tpuctl.sim.world.resources import Node, Operation
+from tpuctl.sim.world.resources import PLAINLY, Asked, Node, Operation
 from tpuctl.sim.world.states import CANCELLABLE, TRANSITIONS
 from tpuctl.sim.world.tasks import Tasks
+from tpuctl.sim.world.wakes import Wakes
+from tpuctl.sim.world.work import NO_HEALTH, Work
 
 logger = logging.getLogger(__name__)
 
-NO_HEALTH = "HEALTH_UNSPECIFIED"
+PREEMPTIBLE_LIFE = 24 * 3600.0
+"""Seconds that a preemptible node lives at most; a spot node has no limit (Cloud TPU documentation)."""
 
 
 class Lifecycle:
@@ -40,25 +42,29 @@ class Lifecycle:
         events: Events,
         nodes: Shelf[Node],
         operations: Operations,
+        wakes: Wakes,
     ) -> None:
         self.operations = operations
         self._database = database
         self._profile = profile
-        self._hosts = hosts
+        self._work = Work(hosts)
         self._faults = faults
         self._events = events
         self._nodes = nodes
+        self._wakes = wakes
         self._tasks = Tasks()
-        self._work: dict[str, Callable[[Node, Operation], Awaitable[Node | None]]] = {
-            "create": self._bring_up,
-            "delete": self._delete,
-            "update": self._update,
-            "stop": self._stop,
-            "start": self._bring_up,
-        }
+        self._ends = Tasks()
+        self._going: set[int] = set()
 
-    def begin(self, verb: str, node: Node, changes: dict[str, Any] | None = None) -> Operation:
-        """Begin an operation on a node, cancelling the one that runs, if any."""
+    def begin(
+        self,
+        verb: str,
+        node: Node,
+        changes: dict[str, Any] | None = None,
+        fault: Status | None = None,
+        asked: Asked = PLAINLY,
+    ) -> Operation:
+        """Begin an operation on a node, cancelling the one that runs, if any; `fault` is how it will end."""
         transition = TRANSITIONS[verb]
         late = self._faults.take(f"tpu.{transition.method}", node.name, late=True)
         if late:
@@ -67,7 +73,8 @@ class Lifecycle:
         with self._database.transaction():
             if overtaken:
                 self.operations.end(overtaken, error=problem("cancelled").status)
-            operation = self.operations.begin(verb, node, changes, of_rule(late).status if late else None)
+            coming = of_rule(late).status if late else fault
+            operation = self.operations.begin(verb, node, changes, coming, asked)
             if transition.during:
                 self._put(replace(node, state=transition.during))
         self._launch(operation)
@@ -79,33 +86,40 @@ class Lifecycle:
         if operation.done:
             return
         asked = self.operations.request_cancel(operation)
-        if operation.verb in CANCELLABLE:
+        if operation.on_node and operation.verb in CANCELLABLE:
             self._launch(asked)
 
-    async def preempt(self, node: Node) -> None:
-        """Make a node PREEMPTED, its operation a failure, and stop its hosts."""
-        running = self.operations.running_on(node.name)
-        with self._database.transaction():
-            self._put(replace(node, state="PREEMPTED", health=NO_HEALTH))
-            if running:
-                status = problem("wrong_state", call="update", state="PREEMPTED").status
-                self.operations.end(running, error=status)
-        stopping = self._tasks.start(
-            node.name, lambda: _to_the_end(self._hosts.stop(node.hosts(), keep_disk=True))
-        )
-        await asyncio.wait({stopping})
-        if not stopping.cancelled():  # a delete may have taken over
-            stopping.result()
+    def is_going(self, node: Node) -> bool:
+        """Whether the node is being taken back at this moment."""
+        return node.uid in self._going
+
+    async def announce_preemption(self, node: Node) -> None:
+        """Tell the node's hosts that they are about to be taken away."""
+        self._events.note("notice", "PREEMPTED", node.name)
+        await self._work.announce_preemption(node)
+
+    async def take_back(self, node: Node, state: str) -> None:
+        """End a node's hosts, then make it PREEMPTED or TERMINATED and its operation a failure."""
+        self._going.add(node.uid)
+        taking = self._tasks.start(node.name, lambda: self._take_back(node, state))
+        try:
+            await asyncio.wait({taking})
+        finally:
+            self._going.discard(node.uid)
+        if not taking.cancelled():  # a delete may have taken over
+            taking.result()
 
     async def resume(self) -> None:
         """After a restart, bring the hosts of READY nodes up again and continue the operations."""
         ready = [node for node in self._nodes.all() if node.state == "READY"]
         await asyncio.gather(*(self._revive(node) for node in ready))
         for operation in self.operations.running():
-            self._launch(operation)
+            if operation.on_node:
+                self._launch(operation)
 
     async def close(self) -> None:
         """Cancel the tasks; what they worked on is on disk."""
+        await self._ends.close()
         await self._tasks.close()
 
     def _launch(self, operation: Operation) -> None:
@@ -116,7 +130,7 @@ class Lifecycle:
             return
         try:
             await self._wait_its_time(operation)
-            after = await self._work[operation.verb](self._node(operation), operation)
+            after = await self._work.do(self._node(operation), operation)
         except Problem as failure:
             await self._fail(operation, failure.status)
         except Exception as bug:
@@ -133,22 +147,20 @@ class Lifecycle:
             raise Problem(operation.fault)
         await self._profile.pause(operation.verb, operation.create_time)
 
-    async def _bring_up(self, node: Node, _: Operation) -> Node:
-        await _to_the_end(self._hosts.start(node.hosts(), node.metadata))
-        return replace(node, state="READY", health="HEALTHY")
-
-    async def _delete(self, node: Node, _: Operation) -> None:
-        await _to_the_end(self._hosts.stop(node.hosts(), keep_disk=False))
-
-    async def _update(self, node: Node, operation: Operation) -> Node:
-        changed = node.changed(operation.changes)
-        if "metadata" in operation.changes and node.state == "READY":
-            await _to_the_end(self._hosts.update_metadata(changed.hosts(), changed.metadata))
-        return changed
-
-    async def _stop(self, node: Node, _: Operation) -> Node:
-        await _to_the_end(self._hosts.stop(node.hosts(), keep_disk=True))
-        return replace(node, state="STOPPED", health=NO_HEALTH)
+    async def _take_back(self, node: Node, state: str) -> None:
+        try:
+            await self._work.take_down(node, keep_disk=True)
+        except Exception:
+            logger.exception("the hosts of %s did not stop", node.name)
+        current = self._nodes.get(node.name)
+        if current is None or current.uid != node.uid or current.state == "DELETING":
+            return
+        running = self.operations.running_on(node.name)
+        with self._database.transaction():
+            self._put(replace(current, state=state, health=NO_HEALTH, maintenance=None, flagged=()))
+            if running:
+                status = problem("wrong_state", call="update", state=state).status
+                self.operations.end(running, error=status)
 
     async def _fail(self, operation: Operation, error: Status) -> None:
         """A node that could not be created goes; any other is as it was before."""
@@ -157,7 +169,7 @@ class Lifecycle:
             self._finish(operation, replace(node, state=operation.before), error)
             return
         try:
-            await _to_the_end(self._hosts.stop(node.hosts(), keep_disk=False))
+            await self._work.take_down(node, keep_disk=False)
         except Exception:
             logger.exception("the hosts of %s did not stop", node.name)
         self._finish(operation, None, error)
@@ -172,17 +184,17 @@ class Lifecycle:
             else:
                 self._nodes.remove(operation.target)
                 self._events.note("transition", "DELETED", operation.target)
+                self._wakes.call()
             self.operations.end(operation, result=None if error else node, error=error)
 
     async def _revive(self, node: Node) -> None:
         try:
-            await self._hosts.start(node.hosts(), node.metadata)
+            await self._work.revive(node)
             health = "HEALTHY"
         except Exception:
             logger.exception("the hosts of %s did not come up again", node.name)
             health = "TIMEOUT"
-        if health != node.health:
-            self._put(replace(node, health=health))
+        self._put(replace(node, health=health))
 
     def _is_current(self, operation: Operation) -> bool:
         running = self.operations.running_on(operation.target)
@@ -199,15 +211,13 @@ class Lifecycle:
         self._nodes.put(node)
         if before is None or before.state != node.state:
             self._events.note("transition", node.state, node.name)
+        self._wakes.call()
+        if node.limited and node.state == "READY":
+            self._ends.start(node.name, lambda: self._end_of_life(node))
 
-
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await what the hosts do; a cancel takes effect after it, so that no host is left half up."""
-    doing = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(doing)
-    except asyncio.CancelledError:
-        await asyncio.wait({doing})
-        if not doing.cancelled():
-            doing.exception()  # whoever takes over looks at the hosts afresh
-        raise
+    async def _end_of_life(self, node: Node) -> None:
+        left = node.create_time + PREEMPTIBLE_LIFE * self._profile.scale - self._profile.clock()
+        await self._profile.sleep(max(left, 0))
+        current = self._nodes.get(node.name)
+        if current and current.uid == node.uid and current.state == "READY":
+            await self.take_back(current, "TERMINATED")

@@ -21,6 +21,17 @@ def place(name: str) -> tuple[str, str]:
     return match[1], match[2] or ""
 
 
+def parent(name: str) -> str:
+    """Return the place of a full name: `projects/P/locations/Z`."""
+    project, zone = place(name)
+    return f"projects/{project}/locations/{zone}"
+
+
+def last(name: str) -> str:
+    """Return the last part of a name, its id."""
+    return name.rpartition("/")[2]
+
+
 def require(name: str, collection: str) -> None:
     """Raise INVALID_ARGUMENT unless `name` is a full name in that collection."""
     if not re.fullmatch(rf"projects/[^/]+/locations/[^/]+/{collection}/[^/]+", name):

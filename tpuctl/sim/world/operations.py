@@ -9,19 +9,20 @@ from typing import Any
 from tpuctl.sim.database import Database, Shelf
 from tpuctl.sim.profiles import Profile
 from tpuctl.sim.world import names
-from tpuctl.sim.world.pages import page
 from tpuctl.sim.world.problems import Status, problem
-from tpuctl.sim.world.resources import Node, Operation
+from tpuctl.sim.world.resources import PLAINLY, Asked, Node, Operation, QueuedResource
 
 
 class Operations:
     """Every operation that has not been deleted; running ones outlive a restart."""
 
     def __init__(self, database: Database, profile: Profile) -> None:
+        self._database = database
         self._shelf = Shelf(database, "operation", Operation)
         self._clock = profile.clock
         self._endings: dict[str, asyncio.Event] = {}
         self._running = {one.target: one.name for one in self._shelf.all() if not one.done}
+        self._asked = {_key(one): one.name for one in self._shelf.all() if one.asked.request_id}
 
     def get(self, name: str) -> Operation:
         """Return the operation called `name`; raises NOT_FOUND."""
@@ -31,17 +32,25 @@ class Operations:
             raise problem("not_found", name=name)
         return found
 
-    def page(self, parent: str, size: int, token: str) -> tuple[list[Operation], str]:
-        """Return one page of the operations in a zone, or with `-` in all, and the token of the next."""
-        entries = self._shelf.all(names.prefix(parent))
-        return page(entries, lambda operation: operation.name, size, token)
+    def all(self, prefix: str) -> list[Operation]:
+        """Return the operations whose names start with `prefix`."""
+        return self._shelf.all(prefix)
 
     def running(self) -> list[Operation]:
         """Return the operations that have not ended."""
         return [self.get(name) for name in self._running.values()]
 
+    def find(self, name: str) -> Operation | None:
+        """Return the operation called `name`, or None once it has been deleted."""
+        return self._shelf.get(name)
+
+    def asked_before(self, verb: str, target: str, asked: Asked) -> Operation | None:
+        """Return the operation that the same request, by its id, has begun already."""
+        name = self._asked.get((verb, target, asked.request_id))
+        return self._shelf.get(name) if name else None
+
     def running_on(self, target: str) -> Operation | None:
-        """Return the operation on this node that has not ended; there is at most one."""
+        """Return the operation on this node or queued resource that has not ended: one at most."""
         name = self._running.get(target)
         return self.get(name) if name else None
 
@@ -62,22 +71,30 @@ class Operations:
         self._shelf.remove(name)
 
     def begin(
-        self, verb: str, node: Node, changes: dict[str, Any] | None = None, fault: Status | None = None
+        self,
+        verb: str,
+        target: Node | QueuedResource,
+        changes: dict[str, Any] | None = None,
+        fault: Status | None = None,
+        asked: Asked = PLAINLY,
     ) -> Operation:
-        """File a new operation on a node that has none running."""
+        """File a new operation on what has none running."""
         now = self._clock()
-        parent = node.name.partition("/nodes/")[0]
         operation = Operation(
-            name=names.new_operation(parent, now),
+            name=names.new_operation(names.parent(target.name), now),
             verb=verb,
-            target=node.name,
+            target=target.name,
             create_time=now,
-            before=node.state,
+            before=target.state,
             changes=changes or {},
             fault=fault,
+            asked=asked,
         )
         self._shelf.put(operation)
-        self._running[node.name] = operation.name
+        self._database.on_rollback(lambda: self._running.pop(target.name, None))
+        self._running[target.name] = operation.name
+        if asked.request_id:
+            self._asked[_key(operation)] = operation.name
         return operation
 
     def request_cancel(self, operation: Operation) -> Operation:
@@ -86,9 +103,24 @@ class Operations:
         self._shelf.put(asked)
         return asked
 
-    def end(self, operation: Operation, *, result: Node | None = None, error: Status | None = None) -> None:
+    def end(
+        self,
+        operation: Operation,
+        *,
+        result: Node | QueuedResource | None = None,
+        error: Status | None = None,
+    ) -> None:
         """File how it ended, and tell those who wait."""
         current = self.get(operation.name)  # a cancel may have been asked for since
-        self._shelf.put(replace(current, end_time=self._clock(), result=result, error=error))
+        ended = replace(current, end_time=self._clock(), error=error)
+        if isinstance(result, QueuedResource):
+            self._shelf.put(replace(ended, queued=result))
+        else:
+            self._shelf.put(replace(ended, result=result))
+        self._database.on_rollback(lambda: self._running.update({operation.target: operation.name}))
         del self._running[operation.target]
         self._endings.pop(operation.name, asyncio.Event()).set()
+
+
+def _key(operation: Operation) -> tuple[str, str, str]:
+    return operation.verb, operation.target, operation.asked.request_id

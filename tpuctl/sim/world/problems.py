@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from tpuctl.sim.accounts import project_number
 from tpuctl.sim.faults import Rule
 
 SERVICE = "tpu.googleapis.com"
@@ -137,11 +138,31 @@ ROWS: dict[str, Row] = {
     ),
     "quota": Row(
         Code.RESOURCE_EXHAUSTED,
-        "Quota limit '{limit}' has been exceeded. Limit: {value} in zone {zone}.",
-        "a public log of the real API",
+        "Quota limit '{limit}' has been exceeded. Limit: {value} in {place}.",
+        "a public log of the real API; several at once, joined by commas, in another",
         "",
-        {"quota_limit": "{limit}", "quota_limit_value": "{value}", "quota_location": "zone {zone}"},
+        {
+            "quota_limit": "{limit}",
+            "quota_limit_value": "{value}",
+            "quota_location": "{place}",
+            "subject": "{subject}",
+        },
     ),
+    "no_reservation": Row(Code.NOT_FOUND, "Reservation not found", "skypilot-org/skypilot#4579"),
+    "expired": Row(
+        Code.DEADLINE_EXCEEDED,
+        "The queued resource could not be provisioned within the time it was valid.",
+        "ours, after the comment on valid_until_time in the proto",
+    ),
+    "unreachable": Row(
+        Code.UNAVAILABLE, "The location could not be reached.", "ours; lists name it as unreachable"
+    ),
+    "queue_state": Row(
+        Code.FAILED_PRECONDITION,
+        "{call} is not supported for the queued resource {name} while in state {state}{hint} [EID: {eid}]",
+        "ours, after the comment on force in the proto",
+    ),
+    "bad_filter": Row(Code.INVALID_ARGUMENT, "Invalid filter: {what}", OURS),
     "unavailable": Row(Code.UNAVAILABLE, "The service is currently unavailable.", "Google's generic text"),
     "bad_name": Row(Code.INVALID_ARGUMENT, "Invalid resource field value in the request: '{name}'.", OURS),
     "bad_id": Row(Code.INVALID_ARGUMENT, "Invalid node ID: '{id}'.", OURS),
@@ -158,13 +179,17 @@ ROWS: dict[str, Row] = {
 }
 
 RULES: dict[str, tuple[str, bool]] = {
-    "stockout": ("CreateNode", True),
-    "reserved_stockout": ("CreateNode", True),
-    "quota": ("CreateNode", False),
-    "api_disabled": ("*", False),
-    "unavailable": ("*", False),
+    "stockout": ("tpu.CreateNode", True),
+    "reserved_stockout": ("tpu.CreateNode", True),
+    "quota": ("tpu.CreateNode", False),
+    "api_disabled": ("tpu.*", False),
+    "unavailable": ("tpu.*", False),
+    "unreachable": ("location", False),
 }
-"""Errors often asked for as a fault -> the method they hit; whether they end the operation instead."""
+"""Errors often asked for as a fault -> the method they hit; whether they end the operation instead.
+
+`location` is no method: such a fault makes calls to one location fail, and lists of all leave it out.
+"""
 
 
 def problem(kind: str, **fields: object) -> Problem:
@@ -179,7 +204,7 @@ def rule(kind: str, *, resource: str = "*", count: int | None = None, **fields: 
     row, filled = ROWS[kind], _filled(fields)
     method, late = RULES[kind]
     text, metadata = row.text.format_map(filled), _metadata(row, filled)
-    return Rule(f"tpu.{method}", row.code, text, resource, row.reason, metadata, count, late)
+    return Rule(method, row.code, text, resource, row.reason, metadata, count, late)
 
 
 def of_rule(asked: Rule) -> Problem:
@@ -187,8 +212,23 @@ def of_rule(asked: Rule) -> Problem:
     return Problem(Status(asked.status, asked.message, _details(asked.reason, asked.metadata)))
 
 
+def exhausted(project: str, quotas: Sequence[tuple[str, int, str]]) -> Problem:
+    """Return the error of exceeding these quotas of a project: id, limit, zone or region."""
+    kinds = ["zone" if "PerZone" in identifier else "region" for identifier, _, _ in quotas]
+    return problem(
+        "quota",
+        subject=f"project:{project_number(project)}",
+        limit=",".join(identifier for identifier, _, _ in quotas),
+        value=",".join(str(limit) for _, limit, _ in quotas),
+        place=",".join(f"{kind} {place}" for kind, (_, _, place) in zip(kinds, quotas, strict=True)),
+    )
+
+
 def _filled(fields: Mapping[str, object]) -> dict[str, object]:
-    return {"eid": f"0x{secrets.token_hex(8)}", **fields}
+    """Every row's {eid} is fresh; a quota asked for as a fault is one of a {zone}."""
+    place = f"zone {fields['zone']}" if "zone" in fields else ""
+    subject = "project:123456789012"
+    return {"eid": f"0x{secrets.token_hex(8)}", "place": place, "subject": subject, **fields}
 
 
 def _metadata(row: Row, fields: Mapping[str, object]) -> dict[str, str]:
@@ -202,9 +242,19 @@ def _details(reason: str, metadata: Mapping[str, str]) -> tuple[dict[str, Any], 
         info = {"reason": reason, "domain": "googleapis.com", "metadata": dict(metadata)}
         found.append({"@type": ERROR_INFO, **info})
     if "quota_limit" in metadata:
-        limit, value = metadata["quota_limit"], metadata.get("quota_limit_value", "0")
-        where = metadata.get("quota_location", "")
-        description = f"Quota '{limit}' exhausted. Limit {value} in {where}".removesuffix(" in ")
-        violation = {"subject": "project:123456789012", "description": description}
-        found.append({"@type": QUOTA_FAILURE, "violations": [violation]})
+        found.append({"@type": QUOTA_FAILURE, "violations": _violations(metadata)})
     return tuple(found)
+
+
+def _violations(metadata: Mapping[str, str]) -> list[dict[str, str]]:
+    """One for each of the quotas, which stand joined by commas."""
+    limits = metadata["quota_limit"].split(",")
+    values = metadata.get("quota_limit_value", "0").split(",")
+    places = metadata.get("quota_location", "").split(",")
+    return [
+        {
+            "subject": metadata.get("subject", ""),
+            "description": f"Quota '{limit}' exhausted. Limit {value} in {place}".removesuffix(" in "),
+        }
+        for limit, value, place in zip(limits, values, places, strict=False)
+    ]

@@ -1,4 +1,4 @@
-"""Nodes and operations as the world keeps them: frozen records, replaced on every change."""
+"""Nodes, queued resources and operations as the world keeps them: frozen records, replaced on change."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ class Node:
     addresses: tuple[str, ...]
     """Of its hosts, in worker order."""
     health: str = "HEALTH_UNSPECIFIED"
+    queued_resource: str = ""
+    """Full name of the queued resource that it was created for."""
+    multislice: bool = False
+    """Whether that asked for several nodes."""
+    reservation: str = ""
+    """Full name of the reservation that it uses up."""
+    maintenance: dict[str, Any] | None = None
+    """UpcomingMaintenance in its JSON form."""
+    flagged: tuple[int, ...] = ()
+    """The workers that have been told of it."""
 
     @property
     def accelerator_type(self) -> str:
@@ -47,6 +57,11 @@ class Node:
         """Whether its hosts have external addresses."""
         networks = [self.spec.get("networkConfig"), *self.spec.get("networkConfigs", [])]
         return any(network.get("enableExternalIps") for network in networks if network)
+
+    @property
+    def limited(self) -> bool:
+        """Whether it ends after 24 hours: a preemptible node does, a spot node does not."""
+        return bool(self.spec.get("schedulingConfig", {}).get("preemptible"))
 
     def hosts(self) -> list[Host]:
         """Return its hosts in worker order."""
@@ -79,30 +94,83 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
+class QueuedResource:
+    """A request for nodes that waits its turn, and what became of it."""
+
+    name: str
+    state: str
+    create_time: float
+    since: float
+    """When it came to its state."""
+    spec: dict[str, Any]
+    """What its creator may set, checked, in the JSON form of API v2 with v2alpha1's own fields."""
+    nodes: dict[str, dict[str, Any]]
+    """Full names of the nodes that it asks for -> their fields."""
+    valid_after: float | None = None
+    valid_until: float | None = None
+    initiator: str = ""
+    """Of SUSPENDING and SUSPENDED: `USER` or `SERVICE`."""
+    error: Status | None = None
+    """Why it FAILED."""
+    fault: Status | None = None
+    """The end it was asked to come to, once accepted."""
+    operations: tuple[str, ...] = ()
+    """Those that create its nodes, while it is PROVISIONING."""
+    tries: int = 0
+    """How often it has come to PROVISIONING."""
+    requeue: bool = False
+    """Of SUSPENDING: whether it starts anew afterwards."""
+    force: bool = False
+    """Of DELETING: whether its nodes go with it."""
+
+    @property
+    def reservation(self) -> str:
+        """The reservation it asks for, `.../-` for any of a project; '' for none."""
+        any_one = f"{names.parent(self.name)}/reservations/-"
+        reserved = self.spec.get("guaranteed", {}).get("reserved")
+        return str(self.spec.get("reservationName") or (any_one if reserved else ""))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How an operation was asked for."""
+
+    api_version: str = "v2"
+    request_id: str = ""
+    """Makes the same request, sent again, the same operation."""
+
+
+PLAINLY = Asked()
+
+
+@dataclass(frozen=True, eq=False)
 class Operation:
-    """A long-running operation on one node."""
+    """A long-running operation on one node or one queued resource."""
 
     name: str
     verb: str
     target: str
     create_time: float
     before: str
-    """The node's state before it, which it returns to when the operation fails."""
+    """The target's state before it, which a node returns to when the operation fails."""
     changes: dict[str, Any] = field(default_factory=dict)
-    """Of an update: new values by path."""
+    """Of an update: new values by path. Of a simulated maintenance event: `workers`."""
     fault: Status | None = None
     """The end it was asked to come to."""
     end_time: float | None = None
     error: Status | None = None
     result: Node | None = None
     """The node at the end of it; None when it is gone."""
+    queued: QueuedResource | None = None
+    """The queued resource at the end of an operation on one."""
     cancel_requested: bool = False
+    asked: Asked = PLAINLY
 
     @property
     def done(self) -> bool:
         return self.end_time is not None
 
     @property
-    def parent(self) -> str:
-        project, zone = names.place(self.name)
-        return f"projects/{project}/locations/{zone}"
+    def on_node(self) -> bool:
+        """Whether its target is a node, not a queued resource."""
+        return "/nodes/" in self.target

@@ -1,20 +1,31 @@
-"""The states of a node: which calls are allowed in each, and which states an operation leads through."""
+"""The states of nodes and queued resources: which calls each allows, what leads from one to another."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAINTENANCE = ("simulate maintenance event", "perform maintenance")
+
 ALLOWED: dict[str, frozenset[str]] = {
     # that a node can be deleted while it is being created is ours: no source was found
     "CREATING": frozenset({"delete", "preempt"}),
-    "READY": frozenset({"delete", "preempt", "update", "stop", "get guest attributes"}),
+    "READY": frozenset({"delete", "preempt", "update", "stop", "get guest attributes", *MAINTENANCE}),
     "STOPPING": frozenset(),
     "STOPPED": frozenset({"delete", "update", "start"}),
     "STARTING": frozenset(),
     "DELETING": frozenset(),
+    "REPAIRING": frozenset({"delete", "preempt"}),
     "PREEMPTED": frozenset({"delete"}),
+    "TERMINATED": frozenset({"delete"}),
 }
 """State -> calls that it allows; getting and listing always are."""
+
+
+LOST = frozenset({"PREEMPTED", "TERMINATED"})
+"""States in which a node has nothing left but its name, until it is deleted."""
+
+VACANT = LOST | {"STOPPED"}
+"""States in which a node takes up no capacity."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +43,44 @@ TRANSITIONS: dict[str, Transition] = {
     "update": Transition("UpdateNode", None, None),
     "stop": Transition("StopNode", "STOPPING", "STOPPED"),
     "start": Transition("StartNode", "STARTING", "READY"),
+    "simulateMaintenanceEvent": Transition("SimulateMaintenanceEvent", None, None),
+    # that a node under maintenance is REPAIRING is ours: no source was found
+    "performMaintenance": Transition("PerformMaintenance", "REPAIRING", "READY"),
 }
 """The operation's verb, as its metadata shows it -> its method and states."""
 
 CANCELLABLE = frozenset({"create"})
-"""Verbs whose operation a cancel ends; other operations go on to their end (which operations Google's API
-can cancel is not documented)."""
+"""Verbs whose operation on a node a cancel ends; other operations go on to their end (which operations
+Google's API can cancel is not documented)."""
+
+QUEUE_ALLOWED: dict[str, frozenset[str]] = {
+    "CREATING": frozenset({"delete", "force delete"}),
+    "ACCEPTED": frozenset({"delete", "force delete"}),
+    "WAITING_FOR_RESOURCES": frozenset({"delete", "force delete"}),
+    "PROVISIONING": frozenset({"force delete"}),
+    "ACTIVE": frozenset({"force delete", "reset", "perform maintenance"}),
+    "SUSPENDING": frozenset({"force delete"}),
+    "SUSPENDED": frozenset({"delete", "force delete", "reset"}),
+    "FAILED": frozenset({"delete", "force delete", "reset"}),
+    "DELETING": frozenset(),
+}
+"""State of a queued resource -> calls that it allows; getting and listing always are. Deleting as the
+comment on `force` in google/cloud/tpu/v2/cloud_tpu.proto says: without it in ACCEPTED, FAILED and SUSPENDED,
+and whenever there are no nodes (as in CREATING and WAITING_FOR_RESOURCES). In which states a queued resource
+can be reset is ours: no source was found."""
+
+QUEUE_NEXT: dict[str, frozenset[str]] = {
+    "CREATING": frozenset({"ACCEPTED", "DELETING"}),
+    "ACCEPTED": frozenset({"WAITING_FOR_RESOURCES", "PROVISIONING", "FAILED", "DELETING"}),
+    "WAITING_FOR_RESOURCES": frozenset({"PROVISIONING", "FAILED", "DELETING"}),
+    "PROVISIONING": frozenset({"ACTIVE", "WAITING_FOR_RESOURCES", "FAILED", "SUSPENDING", "DELETING"}),
+    "ACTIVE": frozenset({"SUSPENDING", "DELETING"}),
+    "SUSPENDING": frozenset({"SUSPENDED", "ACCEPTED", "DELETING"}),
+    "SUSPENDED": frozenset({"SUSPENDING", "DELETING"}),
+    "FAILED": frozenset({"SUSPENDING", "DELETING"}),
+    "DELETING": frozenset(),
+}
+"""State of a queued resource -> the states that may follow. SUSPENDING leads back to ACCEPTED in a reset."""
+
+SERVING = frozenset({"READY", "STOPPING", "STOPPED", "STARTING", "REPAIRING"})
+"""States of the nodes of an ACTIVE queued resource."""

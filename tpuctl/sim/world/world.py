@@ -12,7 +12,11 @@ from tpuctl.sim.world.fleet import Fleet
 from tpuctl.sim.world.lifecycle import Lifecycle
 from tpuctl.sim.world.operations import Operations
 from tpuctl.sim.world.problems import of_rule, problem
-from tpuctl.sim.world.resources import Node
+from tpuctl.sim.world.provisioning import Provisioning
+from tpuctl.sim.world.queue import Queue
+from tpuctl.sim.world.resources import Node, QueuedResource
+from tpuctl.sim.world.supply import Supply
+from tpuctl.sim.world.wakes import Wakes
 
 WILDCARD_METHODS = frozenset({"ListNodes", "ListQueuedResources", "ListOperations"})
 """Methods that take `locations/-` for every zone."""
@@ -21,28 +25,38 @@ WILDCARD_METHODS = frozenset({"ListNodes", "ListQueuedResources", "ListOperation
 class World:
     """Everything behind the API, for one thread with a running event loop.
 
-    `fleet` holds the nodes and `operations` the long-running operations; both raise `Problem`. The database
-    and the hosts belong to the caller, who closes them after the world.
+    `fleet` holds the nodes, `queue` the queued resources and `operations` the long-running operations; all
+    raise `Problem`. `supply` says what there is to be had. The database and the hosts belong to the caller,
+    who closes them after the world.
     """
 
     def __init__(self, database: Database, profile: Profile, hosts: Hosts, faults: Faults) -> None:
         self.faults = faults
-        self.events = Events()
+        self.events = events = Events(profile.clock)
         self.disabled_projects: set[str] = set()
         """Projects in which the API is off; in memory only, as faults are."""
-        self._nodes = Shelf(database, "node", Node)
-        self.operations = Operations(database, profile)
-        self._lifecycle = Lifecycle(
-            database, profile, hosts, faults, self.events, self._nodes, self.operations
+        self._nodes = nodes = Shelf(database, "node", Node)
+        self._queued = queued = Shelf(database, "queued resource", QueuedResource)
+        self.operations = operations = Operations(database, profile)
+        self.supply = supply = Supply(nodes, queued, operations)
+        wakes = Wakes(profile)
+        self._lifecycle = lifecycle = Lifecycle(
+            database, profile, hosts, faults, events, nodes, operations, wakes
         )
-        self.fleet = Fleet(database, profile, hosts, self._nodes, self._lifecycle)
+        self.fleet = fleet = Fleet(database, profile, hosts, nodes, lifecycle, supply)
+        self._provisioning = provisioning = Provisioning(
+            database, profile, events, queued, nodes, fleet, operations, lifecycle, supply, wakes
+        )
+        self.queue = Queue(database, profile, faults, events, queued, fleet, operations, supply, provisioning)
 
     async def resume(self) -> None:
-        """Bring the hosts of READY nodes up again and continue operations; before any call is served."""
+        """Bring the hosts of READY nodes up again, continue what goes on; before any call is served."""
         await self._lifecycle.resume()
+        await self._provisioning.resume()
 
     async def close(self) -> None:
-        """Stop working; nodes and operations stay on disk for the next `resume`."""
+        """Stop working; everything stays on disk for the next `resume`."""
+        await self._provisioning.close()
         await self._lifecycle.close()
 
     def admit(self, method: str, resource: str) -> None:
@@ -56,8 +70,19 @@ class World:
         if project in self.disabled_projects:
             raise problem("api_disabled", project=project)
         everywhere = not zone or (zone == "-" and method in WILDCARD_METHODS)
-        if not everywhere and zone not in offers.zones():
+        if everywhere:
+            return
+        if zone not in offers.zones():
             raise problem("location", project=project, zone=zone)
+        if self._is_unreachable(project, zone):
+            raise problem("unreachable")
+
+    def unreachable(self, parent: str) -> list[str]:
+        """Return the zones that do not answer a list over all zones, of which the parent is `locations/-`."""
+        project, zone = names.place(parent)
+        if zone != "-":
+            return []
+        return [one for one in offers.zones() if self._is_unreachable(project, one)]
 
     def cancel(self, operation: str) -> None:
         """Ask an operation to end; raises NOT_FOUND."""
@@ -67,10 +92,20 @@ class World:
         """Return every node, of all projects and zones."""
         return self._nodes.all()
 
-    async def preempt(self, node: str) -> None:
-        """Take a node back, as Google does with spot nodes; raises `Problem` when it is not up."""
-        await self.fleet.preempt(node)
+    def queued_resources(self) -> list[QueuedResource]:
+        """Return every queued resource, of all projects and zones."""
+        return self._queued.all()
+
+    async def preempt(self, node: str, notice: float = 0.0) -> None:
+        """Take a node back, as Google does with spot nodes; raises `Problem` when it is not up.
+
+        Its hosts' metadata servers say so at once; the hosts end `notice` seconds later.
+        """
+        await self.fleet.preempt(node, notice)
 
     def idle(self) -> bool:
-        """Whether there is no node and no running operation."""
-        return not self._nodes.all() and not self.operations.running()
+        """Whether there is no node, no queued resource and no running operation."""
+        return not self._nodes.all() and not self._queued.all() and not self.operations.running()
+
+    def _is_unreachable(self, project: str, zone: str) -> bool:
+        return self.faults.take("location", f"projects/{project}/locations/{zone}") is not None

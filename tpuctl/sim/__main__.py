@@ -1,0 +1,51 @@
+"""`python -m tpuctl.sim --folder FOLDER`: the simulator as a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from tpuctl.sim.profiles import DELAYS
+from tpuctl.sim.simulator import Simulator
+
+
+def main() -> None:
+    """Parse the arguments and serve."""
+    parser = argparse.ArgumentParser(prog="python -m tpuctl.sim", description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="where its state is kept")
+    parser.add_argument("--speed", choices=sorted(DELAYS), default="instant", help="how long things take")
+    parser.add_argument(
+        "--idle", type=float, default=3600, help="seconds without use until it ends; 0: never"
+    )
+    parser.add_argument(
+        "--key-delay", type=float, help="seconds until a host accepts an SSH key it was given"
+    )
+    arguments = parser.parse_args()
+    asyncio.run(serve(**vars(arguments)))
+
+
+async def serve(folder: Path, *, speed: str, idle: float, key_delay: float | None = None) -> None:
+    """Run a simulator until SIGTERM or SIGINT, or until it was idle for `idle` seconds (0: for ever)."""
+    os.umask(0o077)  # whatever it writes is for its user alone
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    simulator = Simulator(folder, speed=speed, key_delay=key_delay)
+    os.dup(simulator.lock)  # so that whoever waits for the lock waits for the end of the process
+    try:
+        await simulator.start()
+        while not stop.is_set() and not (idle and simulator.idle_for() > idle):
+            try:
+                await asyncio.wait_for(stop.wait(), timeout=5)
+            except asyncio.TimeoutError:
+                pass
+    finally:
+        await simulator.close()
+
+
+if __name__ == "__main__":
+    main()

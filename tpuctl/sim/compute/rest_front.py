@@ -1,0 +1,139 @@
+"""The Compute Engine API over REST: a project, its common instance metadata, and the operations on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timezone
+from typing import Any
+
+from aiohttp import web
+
+from tpuctl.sim.accounts import project_number, service_account, stable_number
+from tpuctl.sim.compute.operations import Operation, Operations
+from tpuctl.sim.compute.projects import BadMetadata, Project, Projects, StaleFingerprint
+
+VERSIONS = "v1|beta|alpha"
+PROJECT = f"/compute/{{version:{VERSIONS}}}/projects/{{project}}"
+OPERATION = f"{PROJECT}/global/operations/{{operation}}"
+CREATED = "2020-01-01T00:00:00.000-08:00"
+REASONS = {400: "invalid", 404: "notFound", 412: "conditionNotMet"}
+STALE = "Supplied fingerprint does not match current metadata fingerprint."
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def application(projects: Projects, operations: Operations) -> web.Application:
+    """Return the REST server; what a TPU slice has no part in is 404."""
+    front = _Front(projects, operations)
+    app = web.Application()
+    for verb, path, handler in (
+        ("GET", PROJECT, front.get),
+        ("POST", f"{PROJECT}/setCommonInstanceMetadata", front.set_metadata),
+        ("GET", OPERATION, front.get_operation),
+        ("POST", f"{OPERATION}/wait", front.get_operation),
+        ("*", "/{path:.*}", front.unknown),
+    ):
+        app.router.add_route(verb, path, handler)
+    return app
+
+
+class _Front:
+    """The methods."""
+
+    def __init__(self, projects: Projects, operations: Operations) -> None:
+        self._projects = projects
+        self._operations = operations
+
+    async def get(self, request: web.Request) -> web.Response:
+        project = self._projects.get(request.match_info["project"])
+        return web.json_response(_project(project, _base(request)))
+
+    async def set_metadata(self, request: web.Request) -> web.Response:
+        name = request.match_info["project"]
+        try:
+            fingerprint, metadata = _sent(await request.read())
+            self._projects.set_metadata(name, metadata, fingerprint)
+        except StaleFingerprint:
+            return _error(412, STALE)
+        except BadMetadata as bad:
+            return _error(400, str(bad))
+        operation = self._operations.done(name, "compute.projects.setCommonInstanceMetadata")
+        return web.json_response(_operation(operation, _base(request)))
+
+    async def get_operation(self, request: web.Request) -> web.Response:
+        where = request.match_info
+        operation = self._operations.get(where["project"], where["operation"])
+        if operation is None:
+            path = f"projects/{where['project']}/global/operations/{where['operation']}"
+            return _error(404, f"The resource '{path}' was not found")
+        return web.json_response(_operation(operation, _base(request)))
+
+    async def unknown(self, request: web.Request) -> web.Response:
+        return _error(404, f"The simulator has no {request.method} {request.path} of Compute Engine")
+
+
+def _sent(body: bytes) -> tuple[str, dict[str, str]]:
+    """Read a `Metadata` message: its fingerprint and its items; raises BadMetadata."""
+    try:
+        sent = json.loads(body or b"{}")
+        items = [(item["key"], item.get("value", "")) for item in sent.get("items", [])]
+        fingerprint = sent.get("fingerprint", "")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise BadMetadata("Invalid JSON payload received.") from None
+    if not all(isinstance(text, str) for text in (fingerprint, *(part for item in items for part in item))):
+        raise BadMetadata("Invalid value for field 'metadata.items'.")
+    metadata = dict(items)
+    if len(metadata) < len(items):
+        raise BadMetadata("Invalid value for field 'metadata': duplicate keys.")
+    return fingerprint, metadata
+
+
+def _project(project: Project, base: str) -> dict[str, Any]:
+    items = [{"key": key, "value": value} for key, value in project.metadata.items()]
+    return {
+        "kind": "compute#project",
+        "id": str(stable_number(project.name)),
+        "name": project.name,
+        "creationTimestamp": CREATED,
+        "commonInstanceMetadata": {
+            "kind": "compute#metadata",
+            "fingerprint": project.fingerprint,
+            **({"items": items} if items else {}),
+        },
+        "defaultNetworkTier": "PREMIUM",
+        "defaultServiceAccount": service_account(project.name),
+        "selfLink": f"{base}/projects/{project.name}",
+        "xpnProjectStatus": "UNSPECIFIED_XPN_PROJECT_STATUS",
+    }
+
+
+def _operation(operation: Operation, base: str) -> dict[str, Any]:
+    time = datetime.fromtimestamp(operation.time, timezone.utc).isoformat(timespec="milliseconds")
+    project = f"{base}/projects/{operation.project}"
+    return {
+        "kind": "compute#operation",
+        "id": str(stable_number(operation.name)),
+        "name": operation.id,
+        "operationType": operation.kind,
+        "status": "DONE",
+        "progress": 100,
+        "user": service_account(operation.project),
+        "insertTime": time,
+        "startTime": time,
+        "endTime": time,
+        "targetId": str(project_number(operation.project)),
+        "targetLink": project,
+        "selfLink": f"{project}/global/operations/{operation.id}",
+    }
+
+
+def _base(request: web.Request) -> str:
+    return f"{request.scheme}://{request.host}/compute/{request.match_info['version']}"
+
+
+def _error(status: int, message: str) -> web.Response:
+    """Compute Engine's JSON form of an error."""
+    reason = {"message": message, "domain": "global", "reason": REASONS[status]}
+    error = {"code": status, "message": message, "errors": [reason]}
+    return web.json_response({"error": error}, status=status)
