@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from tpuctl.sim.hosts.metadata_tree import Notices
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,14 @@ class GuestAttribute:
     namespace: str
     key: str
     value: str
+
+
+@dataclass(frozen=True)
+class Notices:
+    """What the platform has announced to the host."""
+
+    preempted: bool = False
+    maintenance_event: str = "NONE"
 
 
 class Hosts(Protocol):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tpuctl.sim.hosts.metadata_tree import Notices
-from tpuctl.sim.records import GuestAttribute, Host
+from tpuctl.sim.records import GuestAttribute, Host, Notices
 
 
 class NotedHosts:

@@ -14,12 +14,12 @@ from tpuctl.sim.hosts.inventory import inventory
 from tpuctl.sim.hosts.keys import AuthorizedKeys, accepted_keys
 from tpuctl.sim.hosts.login import search_path, write_profile
 from tpuctl.sim.hosts.metadata_server import MetadataServer
-from tpuctl.sim.hosts.metadata_tree import Instance, Notices, metadata_tree
+from tpuctl.sim.hosts.metadata_tree import Instance, metadata_tree
 from tpuctl.sim.hosts.network import Network
 from tpuctl.sim.hosts.processes import MARK, host_mark
 from tpuctl.sim.hosts.programs import Programs
 from tpuctl.sim.hosts.ssh_server import SshHost, SshServer
-from tpuctl.sim.records import Host
+from tpuctl.sim.records import Host, Notices
 
 Endpoint = tuple[str, int]
 KeysFrom = Callable[[str], AuthorizedKeys]

@@ -8,21 +8,13 @@ from typing import Any
 
 from tpuctl.accelerators import Accelerator, accelerator
 from tpuctl.sim.accounts import project_number, service_account, stable_number
-from tpuctl.sim.records import Host
+from tpuctl.sim.records import Host, Notices
 
 SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 CHIP_GRIDS = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 """How a host's chips are laid out, by their number."""
 GENERATION_TYPES = {"v5e": "V5LITE_POD"}
 """AcceleratorConfig.Type where it is not the generation's own name."""
-
-
-@dataclass(frozen=True)
-class Notices:
-    """What the platform has announced to the host."""
-
-    preempted: bool = False
-    maintenance_event: str = "NONE"
 
 
 @dataclass(frozen=True)

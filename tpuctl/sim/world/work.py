@@ -8,8 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from tpuctl.sim.hosts.metadata_tree import Notices
-from tpuctl.sim.records import Host, Hosts
+from tpuctl.sim.records import Host, Hosts, Notices
 from tpuctl.sim.world.resources import Node, Operation
 
 NO_HEALTH = "HEALTH_UNSPECIFIED"
