@@ -26,7 +26,7 @@ class Instance:
     """The node's own metadata, `ssh-keys` and the user's keys."""
     project_metadata: Mapping[str, str] = field(default_factory=dict)
     """What every instance of the project sees."""
-    notices: Notices = Notices()
+    notices: Notices = field(default_factory=Notices)
 
 
 def metadata_tree(instance: Instance) -> dict[str, Any]:
