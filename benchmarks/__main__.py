@@ -1,6 +1,6 @@
 """Run every benchmark, one after the other."""
 
-from benchmarks import command_line, simulator
+from benchmarks import command_line, gcs, simulator
 
-for benchmark in (command_line, simulator):
+for benchmark in (command_line, gcs, simulator):
     benchmark.main()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import trustme
 
+from tpuctl.sim.private_file import write_private
+
 KEY_AND_CERTIFICATE = "authority.pem"
 BUNDLE = "ca-bundle.pem"
 
@@ -27,7 +29,7 @@ class Authority:
         self._ca = _load_or_create(folder / KEY_AND_CERTIFICATE)
         self.ca_file = folder / BUNDLE
         """Our certificate and the system's roots: for programs that need this simulator and the world."""
-        _write(self.ca_file, b"\n".join([self._ca.cert_pem.bytes(), *_system_roots(self.ca_file)]))
+        write_private(self.ca_file, b"\n".join([self._ca.cert_pem.bytes(), *_system_roots(self.ca_file)]))
 
     def server_context(self, hostnames: Iterable[str]) -> ssl.SSLContext:
         """Return a server's TLS context with a certificate for the host names, wildcards allowed."""
@@ -42,7 +44,7 @@ def _load_or_create(path: Path) -> trustme.CA:
         key, _, certificate = path.read_bytes().partition(_CERTIFICATE)
         return trustme.CA.from_pem(cert_bytes=_CERTIFICATE + certificate, private_key_bytes=key)
     authority = trustme.CA(organization_name="tpuctl simulator")
-    _write(path, authority.private_key_pem.bytes() + authority.cert_pem.bytes())
+    write_private(path, authority.private_key_pem.bytes() + authority.cert_pem.bytes())
     return authority
 
 
@@ -63,12 +65,3 @@ def _root_files() -> Iterator[Path]:
         yield Path(system)
     elif (certifi := find_spec("certifi")) is not None and certifi.origin:
         yield Path(certifi.origin).with_name("cacert.pem")
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file in one step; only the owner may read it."""
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-    new.replace(path)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from tpuctl.sim.authority import Authority
-from tpuctl.sim.gcs.framing import FramingRepair
+from tpuctl.sim.relays import Relay, Repaired
 
 LONGEST_HEAD = 16 << 10
 """Bytes of a CONNECT request."""
@@ -132,7 +132,7 @@ class ConnectProxy:
 
     async def _serve(self, transport: asyncio.Transport, route: Serve) -> None:
         assert self._tls is not None
-        inner = _Repaired(route.protocol(), self)
+        inner = Repaired(route.protocol(), self)
         transport.write(ESTABLISHED)
         loop = asyncio.get_running_loop()
         try:
@@ -147,7 +147,7 @@ class ConnectProxy:
             inner.connection_made(secure)
 
     async def _tunnel(self, client: asyncio.Transport, host: str, port: int) -> None:
-        relay = _Relay(client, self)
+        relay = Relay(client, self)
         loop = asyncio.get_running_loop()
         try:
             connecting = loop.create_connection(lambda: relay, host, port)
@@ -159,7 +159,7 @@ class ConnectProxy:
             upstream.abort()
             return
         client.write(ESTABLISHED)
-        client.set_protocol(_Relay(upstream, self, client))
+        client.set_protocol(Relay(upstream, self, client))
         client.resume_reading()
 
 
@@ -184,81 +184,6 @@ class _Client(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._proxy.forget(self._transport)
-
-
-class _Relay(asyncio.Protocol):
-    """One end of a tunnel: what arrives goes to `peer`, no faster than the peer takes it."""
-
-    def __init__(
-        self, peer: asyncio.Transport, proxy: ConnectProxy, transport: asyncio.Transport | None = None
-    ) -> None:
-        self._peer = peer
-        self._proxy = proxy
-        self._transport = transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._proxy.track(self._transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._peer.write(data)
-
-    def eof_received(self) -> bool:
-        if self._peer.can_write_eof() and not self._peer.is_closing():
-            self._peer.write_eof()
-        return True
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._peer.close()
-        if self._transport is not None:
-            self._proxy.forget(self._transport)
-
-    def pause_writing(self) -> None:
-        if not self._peer.is_closing():
-            self._peer.pause_reading()
-
-    def resume_writing(self) -> None:
-        if not self._peer.is_closing():
-            self._peer.resume_reading()
-
-
-class _Repaired(asyncio.Protocol):
-    """Stands between TLS and an HTTP server, repairs the framing, and waits until both are ready."""
-
-    def __init__(self, inner: asyncio.Protocol, proxy: ConnectProxy) -> None:
-        self._inner = inner
-        self._proxy = proxy
-        self._repair = FramingRepair()
-        self._transport: asyncio.Transport | None = None
-        self._early = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._proxy.track(self._transport)
-        self._inner.connection_made(transport)
-        if self._early:
-            early, self._early = self._early, b""
-            self.data_received(early)
-
-    def data_received(self, data: bytes) -> None:
-        if self._transport is None:  # the request can come in one packet with the end of the handshake
-            self._early += data
-        elif repaired := self._repair.feed(data):
-            self._inner.data_received(repaired)
-
-    def eof_received(self) -> bool | None:
-        return self._inner.eof_received() if self._transport is not None else None
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._transport is not None:
-            self._proxy.forget(self._transport)
-            self._inner.connection_lost(error)
-
-    def pause_writing(self) -> None:
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._inner.resume_writing()
 
 
 def _target(head: bytes) -> tuple[str, int] | None:

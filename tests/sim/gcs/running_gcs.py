@@ -18,8 +18,10 @@ from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
+from tpuctl.sim.authority import Authority
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
+from tpuctl.sim.proxy import ConnectProxy, Refuse, Serve
 
 PROJECT = "acme"
 BUCKET = "acme-data"
@@ -64,6 +66,20 @@ def client_of(url: str) -> Iterator[storage.Client]:
     )
     with closing(client):
         yield client
+
+
+@contextmanager
+def proxy_to(gcs: RunningGcs, folder: Path) -> Iterator[tuple[str, str]]:
+    """A proxy behind which Google's names are this server: its URL, and the file of the roots to trust."""
+    authority = Authority(folder)
+    here = Serve(gcs.runner.server)
+    routes = {"storage.googleapis.com": here, "www.googleapis.com": here, "*": Refuse("not here")}
+    proxy = ConnectProxy(routes, authority)
+    port = gcs.call(proxy.start())
+    try:
+        yield f"http://127.0.0.1:{port}", str(authority.ca_file)
+    finally:
+        gcs.call(proxy.close())
 
 
 @contextmanager

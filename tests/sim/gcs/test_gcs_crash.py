@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import random
@@ -9,89 +10,131 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import google_crc32c
 import pytest
 import requests
 from running_gcs import BUCKET, PROJECT, RunningGcs, gcs_process
 
 from tpuctl.errors import StateError
 from tpuctl.sim.faults import Faults
+from tpuctl.sim.gcs.blobs import NAMING_TABLES
 from tpuctl.sim.gcs.server import GcsServer
 from tpuctl.sim.gcs.store import Store
 
-ROUNDS = 5
 SECONDS_BEFORE_A_KILL = 0.35
 SIZES = (0, 100, 70_000, 3_000_000)
+PART = 256 << 10
 
 
-class Writer(threading.Thread):
-    """Overwrites one object until the server dies; remembers what it tried and what was acknowledged."""
+class Worker(threading.Thread):
+    """Changes one object until the server dies; remembers what it tried and what was acknowledged."""
 
     def __init__(self, url: str, number: int) -> None:
         super().__init__()
-        self.name_written = f"object-{number}"
+        self.object = f"object-{number}"
         self.attempts: list[str] = []
         self.acknowledged = -1
         self._url = url
         self._number = number
+        self._upload = f"{url}/upload/storage/v1/b/{BUCKET}/o"
+        self._change = (self._put, self._post, self._resume, self._compose, self._multipart)[number % 5]
 
     def run(self) -> None:
+        chance = random.Random(self._number)
         with requests.Session() as http:
             http.trust_env = False
-            chance = random.Random(self._number)
             try:
                 while True:
-                    self._write(http, os.urandom(chance.choice(SIZES)))
-            except requests.RequestException:
-                pass
+                    data = os.urandom(chance.choice(SIZES))
+                    self.attempts.append(digest(data))
+                    if self._change(http, data).status_code == 200:
+                        self.acknowledged = len(self.attempts) - 1
+            except (requests.RequestException, KeyError, IndexError):
+                pass  # the server is gone, or went while it answered
 
-    def _write(self, http: requests.Session, data: bytes) -> None:
-        self.attempts.append(digest(data))
-        upload = f"{self._url}/upload/storage/v1/b/{BUCKET}/o"
-        ways = (
-            lambda: http.put(f"{self._url}/{BUCKET}/{self.name_written}", data=data),
-            lambda: http.post(upload, params={"uploadType": "media", "name": self.name_written}, data=data),
-            lambda: http.put(
-                http.post(upload, params={"uploadType": "resumable", "name": self.name_written}).headers.get(
-                    "Location", ""
-                ),
-                data=data,
-            ),
-        )
-        answer = ways[self._number % len(ways)]()
-        if answer.status_code == 200:
-            self.acknowledged = len(self.attempts) - 1
+    def _put(self, http: requests.Session, data: bytes) -> requests.Response:
+        return http.put(f"{self._url}/{BUCKET}/{self.object}", data=data)
+
+    def _post(self, http: requests.Session, data: bytes) -> requests.Response:
+        return http.post(self._upload, params={"uploadType": "media", "name": self.object}, data=data)
+
+    def _resume(self, http: requests.Session, data: bytes) -> requests.Response:
+        started = http.post(self._upload, params={"uploadType": "resumable", "name": self.object})
+        uri = started.headers["Location"]
+        at = 0
+        while len(data) - at > PART:
+            span = {"Content-Range": f"bytes {at}-{at + PART - 1}/*"}
+            http.put(uri, data=data[at : at + PART], headers=span, allow_redirects=False)
+            at += PART
+        last = f"bytes {at}-{len(data) - 1}/{len(data)}" if data else "bytes */0"
+        return http.put(uri, data=data[at:], headers={"Content-Range": last})
+
+    def _compose(self, http: requests.Session, data: bytes) -> requests.Response:
+        half = len(data) // 2
+        for name, part in (("left", data[:half]), ("right", data[half:])):
+            http.put(f"{self._url}/{BUCKET}/{name}-{self._number}", data=part)
+        sources = [{"name": f"{side}-{self._number}"} for side in ("left", "right")]
+        path = f"{self._url}/storage/v1/b/{BUCKET}/o/{self.object}/compose"
+        return http.post(path, json={"sourceObjects": sources})
+
+    def _multipart(self, http: requests.Session, data: bytes) -> requests.Response:
+        url = f"{self._url}/{BUCKET}/{self.object}"
+        identity = http.post(f"{url}?uploads").text.split("UploadId>")[1].rstrip("</")
+        query = {"uploadId": identity, "partNumber": "1"}
+        tag = http.put(url, params=query, data=data).headers["ETag"]
+        part = f"<Part><PartNumber>1</PartNumber><ETag>{tag}</ETag></Part>"
+        body = f"<CompleteMultipartUpload>{part}</CompleteMultipartUpload>"
+        return http.post(url, params={"uploadId": identity}, data=body)
 
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def test_objects_are_old_or_new_and_never_torn_after_a_kill(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+def test_objects_are_old_or_new_and_never_torn_after_a_kill(tmp_path: Path, rounds: int) -> None:
     store = Store(tmp_path)
     store.ensure_bucket(BUCKET, PROJECT)
     store.close()
     previous: dict[str, str] = {}
-    for _ in range(ROUNDS):
+    acknowledged = dict.fromkeys(range(10), 0)
+    for _ in range(rounds):
         with gcs_process(tmp_path) as (process, url):
-            writers = [Writer(url, number) for number in range(6)]
-            for writer in writers:
-                writer.start()
+            workers = [Worker(url, number) for number in acknowledged]
+            for worker in workers:
+                worker.start()
             threading.Event().wait(SECONDS_BEFORE_A_KILL)
             process.kill()
-            for writer in writers:
-                writer.join()
+            for worker in workers:
+                worker.join()
         with closing(RunningGcs(tmp_path)) as again:
-            for writer in writers:
-                found = content_of(again.url, writer.name_written)
-                allowed = set(writer.attempts[max(writer.acknowledged, 0) :])
-                if writer.acknowledged < 0:
-                    allowed.add(previous.get(writer.name_written, ""))
-                assert found in allowed
-                previous[writer.name_written] = found
-            assert len(list((tmp_path / "blobs").glob("??/*"))) == sum(
-                1 for one in previous.values() if one
-            ) + len(list(again.server.store.database.rows("select 1 from sessions where result is null")))
-    assert all(writer.acknowledged > 0 for writer in writers)
+            for number, worker in enumerate(workers):
+                acknowledged[number] += worker.acknowledged + 1
+                previous[worker.object] = check(again.url, worker, previous.get(worker.object, ""))
+            check_files(again)
+    assert min(acknowledged.values()) > 0
+
+
+def check(url: str, worker: Worker, previous: str) -> str:
+    """Return what a worker's object is now: whole, and no older than what was acknowledged."""
+    found = content_of(url, worker.object)
+    allowed = set(worker.attempts[max(worker.acknowledged, 0) :])
+    if worker.acknowledged < 0:
+        allowed.add(previous)
+    assert found in allowed
+    return found
+
+
+def check_files(gcs: RunningGcs) -> None:
+    """Every file has a name in the database, and every name its file."""
+    kept = {path.name for path in (gcs.root / "blobs").glob("??/*")}
+    named = {
+        blob
+        for table in NAMING_TABLES
+        for (blob,) in gcs.server.store.database.rows(f"select blob from {table}")
+        if blob
+    }
+    assert kept == named
 
 
 def content_of(url: str, name: str) -> str:
@@ -102,8 +145,8 @@ def content_of(url: str, name: str) -> str:
         if answer.status_code == 404:
             return ""
         assert len(answer.content) == int(answer.headers["x-goog-stored-content-length"])
-        md5 = hashlib.md5(answer.content, usedforsecurity=False).hexdigest()
-        assert answer.headers["ETag"] == f'"{md5}"'
+        crc32c = google_crc32c.value(answer.content).to_bytes(4, "big")
+        assert answer.headers["x-goog-hash"].startswith(f"crc32c={base64.b64encode(crc32c).decode()}")
         return digest(answer.content)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import google_crc32c
@@ -93,17 +94,41 @@ def test_preconditions_hold_on_every_write(bucket: storage.Bucket) -> None:
 
 
 def test_of_many_writers_with_generation_zero_exactly_one_wins(bucket: storage.Bucket) -> None:
+    together = threading.Barrier(32)
+
     def write(number: int) -> int | None:
+        blob = bucket.blob("lock")
+        together.wait()
         try:
-            bucket.blob("lock").upload_from_string(str(number) * 100_000, if_generation_match=0)
+            blob.upload_from_string(str(number) * 100_000, if_generation_match=0)
         except exceptions.PreconditionFailed:
             return None
         return number
 
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(32) as pool:
         winners = [number for number in pool.map(write, range(10, 42)) if number is not None]
     assert len(winners) == 1
     assert bucket.blob("lock").download_as_bytes() == str(winners[0]).encode() * 100_000
+
+
+def test_of_many_counters_none_loses_a_count(bucket: storage.Bucket) -> None:
+    bucket.blob("count").upload_from_string(b"0")
+
+    def count(_: int) -> None:
+        while True:
+            blob = bucket.get_blob("count")
+            try:
+                number = int(blob.download_as_bytes(if_generation_match=blob.generation))
+                blob.upload_from_string(str(number + 1), if_generation_match=blob.generation)
+            except (exceptions.PreconditionFailed, exceptions.NotFound) as error:
+                if error.response is not None:
+                    error.response.close()
+                continue
+            return
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(count, range(32)))
+    assert bucket.blob("count").download_as_bytes() == b"32"
 
 
 def test_listing_shows_folders_once_and_pages_hold_no_more_than_asked(bucket: storage.Bucket) -> None:

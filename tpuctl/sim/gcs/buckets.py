@@ -7,35 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tpuctl.sim.gcs.bucket_fields import SETTABLE, SETTABLE_ONCE, check_policy_change, checked_bucket_fields
 from tpuctl.sim.gcs.clock import timestamp
 from tpuctl.sim.gcs.database import Database
 from tpuctl.sim.gcs.errors import GcsError, condition_not_met, invalid, no_such_bucket
 from tpuctl.sim.gcs.merging import patched
 from tpuctl.sim.gcs.names import check_bucket_name
 from tpuctl.sim.gcs.preconditions import Preconditions
-
-SETTABLE = frozenset(
-    {
-        "autoclass",
-        "billing",
-        "cors",
-        "defaultEventBasedHold",
-        "encryption",
-        "iamConfiguration",
-        "labels",
-        "lifecycle",
-        "logging",
-        "rpo",
-        "softDeletePolicy",
-        "storageClass",
-        "versioning",
-        "website",
-    }
-)
-"""Fields that are kept as given; of these only `versioning` changes what the simulator does."""
-
-SETTABLE_ONCE = frozenset({"location", "customPlacementConfig"})
-"""Fields that only creation may set."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +31,17 @@ class Bucket:
     def versioned(self) -> bool:
         """Whether overwritten and deleted objects stay as noncurrent generations."""
         return bool(self.fields.get("versioning", {}).get("enabled"))
+
+    @property
+    def soft_delete_seconds(self) -> int:
+        """How long deleted objects can be restored; 0, the default here, for not at all."""
+        return int(self.fields.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
+
+    @property
+    def uniform(self) -> bool:
+        """Whether ACLs are off."""
+        uniform = self.fields.get("iamConfiguration", {}).get("uniformBucketLevelAccess", {})
+        return bool(isinstance(uniform, dict) and uniform.get("enabled"))
 
 
 class Buckets:
@@ -90,12 +79,19 @@ class Buckets:
             raise no_such_bucket()
         return bucket
 
-    def of_project(self, project: str) -> list[Bucket]:
-        """Return the buckets of a project by name."""
-        query = (
-            "select name, project, created, updated, metageneration, fields from buckets where project = ?"
+    def all(self) -> list[Bucket]:
+        """Return every bucket."""
+        query = "select name, project, created, updated, metageneration, fields from buckets"
+        return [_of_row(row) for row in self._database.rows(query)]
+
+    def of_project(self, project: str, prefix: str = "", after: str = "") -> list[Bucket]:
+        """Return the buckets of a project by name: those that begin with `prefix` and come after `after`."""
+        rows = self._database.rows(
+            "select name, project, created, updated, metageneration, fields from buckets "
+            "where project = ? and name > ? order by name",
+            (project, after),
         )
-        return [_of_row(row) for row in self._database.rows(query + " order by name", (project,))]
+        return [_of_row(row) for row in rows if row[0].startswith(prefix)]
 
     def patch(
         self, name: str, changes: Mapping[str, Any], conditions: Preconditions, *, replace: bool = False
@@ -107,6 +103,7 @@ class Buckets:
             kept = SETTABLE_ONCE if replace else SETTABLE | SETTABLE_ONCE
             base = {field: value for field, value in old.fields.items() if field in kept}
             fields = checked_bucket_fields(patched(base, changes, SETTABLE))
+            check_policy_change(old.fields, fields)
             bucket = Bucket(name, old.project, old.created, timestamp(), old.metageneration + 1, fields)
             self._database.execute(
                 "update buckets set updated = ?, metageneration = ?, fields = ? where name = ?",
@@ -123,6 +120,14 @@ class Buckets:
                 raise GcsError(409, "The bucket you tried to delete is not empty.", xml_code="BucketNotEmpty")
             self._database.execute("delete from buckets where name = ?", (name,))
 
+    def lock_retention(self, name: str, conditions: Preconditions) -> Bucket:
+        """Make a bucket's retention policy one that can only grow; raises 400 when it has none."""
+        with self._database.transaction():
+            policy = self.get(name).fields.get("retentionPolicy")
+            if not policy:
+                raise invalid("Bucket has no retention policy to lock.")
+            return self.patch(name, {"retentionPolicy": {**policy, "isLocked": True}}, conditions)
+
     def policy(self, name: str) -> dict[str, Any] | None:
         """Return the IAM policy that was set, or None."""
         self.get(name)
@@ -136,19 +141,6 @@ class Buckets:
             if expected_etag not in (None, etag):
                 raise condition_not_met()
             self._database.execute("update buckets set policy = ? where name = ?", (json.dumps(policy), name))
-
-
-def checked_bucket_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields if their types can be meant; raise 400 if not."""
-    for name in ("labels", "versioning", "lifecycle", "iamConfiguration", "softDeletePolicy"):
-        if not isinstance(fields.get(name, {}), dict):
-            raise invalid(f"Invalid value for field: {name}")
-    for name in ("location", "storageClass"):
-        if not isinstance(fields.get(name, ""), str):
-            raise invalid(f"Invalid value for field: {name}")
-    if not all(isinstance(value, str) for value in fields.get("labels", {}).values()):
-        raise invalid("Invalid value for field: labels")
-    return fields
 
 
 def _of_row(row: tuple[Any, ...]) -> Bucket:

@@ -22,8 +22,16 @@ class Checksums:
 
     def update(self, data: bytes) -> None:
         """Add the next bytes."""
+        self.update_crc32c(data)
+        self.update_md5(data)
+
+    def update_crc32c(self, data: bytes) -> None:
+        """Add the next bytes to size and CRC32C alone."""
         self.size += len(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
+
+    def update_md5(self, data: bytes) -> None:
+        """Add the next bytes to the MD5 alone."""
         if self._md5 is not None:
             self._md5.update(data)
 

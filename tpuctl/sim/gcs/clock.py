@@ -7,14 +7,23 @@ from datetime import datetime, timezone
 from email.utils import formatdate
 
 
-def timestamp() -> str:
-    """Return the time now: RFC 3339, UTC, milliseconds."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def timestamp(moment: datetime | None = None) -> str:
+    """Return a time, by default now: RFC 3339, UTC, milliseconds."""
+    moment = moment or datetime.now(timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_timestamp(text: str) -> datetime:
+    """Return an RFC 3339 timestamp as a time; raises ValueError, also for one without a zone."""
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    if moment.tzinfo is None:
+        raise ValueError(f"{text} has no time zone")
+    return moment.astimezone(timezone.utc)
 
 
 def http_date(stamp: str) -> str:
     """Return a timestamp in the form of HTTP headers."""
-    return formatdate(datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp(), usegmt=True)
+    return formatdate(parse_timestamp(stamp).timestamp(), usegmt=True)
 
 
 def microseconds() -> int:

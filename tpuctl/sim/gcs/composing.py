@@ -1,18 +1,20 @@
-"""Composing one object from several."""
+"""Composing one object from several, and one content from several."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from typing import Any, BinaryIO
+import base64
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
 
-from tpuctl.sim.gcs.blobs import BLOCK, BlobWriter
+from tpuctl.sim.gcs.blobs import BlobWriter, Content
+from tpuctl.sim.gcs.combining import combined_crc32c
 from tpuctl.sim.gcs.errors import GcsError, invalid
 from tpuctl.sim.gcs.names import check_object_name
-from tpuctl.sim.gcs.objects import StoredObject
 from tpuctl.sim.gcs.preconditions import Preconditions, parse_number
 from tpuctl.sim.gcs.store import Store
+from tpuctl.sim.gcs.stored_object import StoredObject
 
 MOST_SOURCES = 32
 
@@ -31,10 +33,29 @@ async def compose(
     if not isinstance(fields, dict):
         raise invalid("Invalid value for field: destination")
     components = sum(source.components or 1 for source in sources)
-    with ExitStack() as opened, store.blobs.create(with_md5=False) as writer:
-        files = [opened.enter_context(store.blobs.open(source.blob)) for source in sources]
-        await asyncio.to_thread(_concatenate, writer, files)
-        return store.objects.create(bucket, name, writer.finish(components), fields, conditions)
+    async with joined(store, [source.content for source in sources], components) as content:
+        return store.objects.create(bucket, name, content, fields, conditions)
+
+
+@asynccontextmanager
+async def joined(
+    store: Store, contents: Sequence[Content], components: int | None = None
+) -> AsyncIterator[Content]:
+    """Put contents one behind the other, in a thread; the bytes stay when they have a name by the end."""
+    with ExitStack() as opened, store.blobs.create() as writer:
+        files = [opened.enter_context(store.blobs.open(content.blob)) for content in contents]
+        sizes = [content.size for content in contents]
+        await asyncio.to_thread(_concatenate, writer, list(zip(files, sizes, strict=True)))
+        store.blobs.sync(writer.file)
+        yield Content(writer.blob, sum(sizes), _crc32c(contents), None, components)
+
+
+def _crc32c(contents: Sequence[Content]) -> str:
+    total = 0
+    for content in contents:
+        part = int.from_bytes(base64.b64decode(content.crc32c), "big")
+        total = combined_crc32c(total, part, content.size)
+    return base64.b64encode(total.to_bytes(4, "big")).decode()
 
 
 def _listed_sources(request: dict[str, Any]) -> Sequence[dict[str, Any]]:
@@ -62,11 +83,6 @@ def _find(store: Store, bucket: str, source: dict[str, Any]) -> StoredObject:
     return found
 
 
-def _concatenate(writer: BlobWriter, files: Sequence[BinaryIO]) -> None:
-    for file in files:
-        writer.write(_blocks(file))
-
-
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    while block := file.read(BLOCK):
-        yield block
+def _concatenate(writer: BlobWriter, files: Sequence[tuple[Any, int]]) -> None:
+    for file, size in files:
+        writer.append(file, size)

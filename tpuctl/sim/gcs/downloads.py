@@ -15,8 +15,8 @@ from aiohttp import web
 from tpuctl.sim.gcs.checksums import hash_header
 from tpuctl.sim.gcs.clock import http_date
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.objects import StoredObject
 from tpuctl.sim.gcs.store import Store
+from tpuctl.sim.gcs.stored_object import StoredObject
 
 SMALL = 64 << 10
 """Bytes that are read at once and sent in one piece with the headers."""

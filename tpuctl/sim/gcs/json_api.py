@@ -10,11 +10,13 @@ from typing import Any
 from multidict import MultiMapping
 
 from tpuctl.sim.faults import Faults
+from tpuctl.sim.gcs import json_acl as acl
 from tpuctl.sim.gcs import json_buckets as buckets
 from tpuctl.sim.gcs import json_objects as objects
 from tpuctl.sim.gcs.call import Call
 from tpuctl.sim.gcs.errors import GcsError, invalid
 from tpuctl.sim.gcs.names import decode_segment
+from tpuctl.sim.gcs.partial import select
 from tpuctl.sim.gcs.store import Store
 
 Operation = Callable[[Call], Awaitable[dict[str, Any] | None]]
@@ -31,6 +33,7 @@ ROUTES: tuple[tuple[str, str, Operation], ...] = (
     ("GET", "b/{bucket}/iam", buckets.get_policy),
     ("PUT", "b/{bucket}/iam", buckets.set_policy),
     ("GET", "b/{bucket}/iam/testPermissions", buckets.probe_permissions),
+    ("POST", "b/{bucket}/lockRetentionPolicy", buckets.lock_retention),
     ("GET", "b/{bucket}/storageLayout", buckets.get_storage_layout),
     ("GET", "b/{bucket}/managedFolders", buckets.list_managed_folders),
     ("GET", "projects/{project}/serviceAccount", buckets.get_service_account),
@@ -40,9 +43,11 @@ ROUTES: tuple[tuple[str, str, Operation], ...] = (
     ("PUT", "b/{bucket}/o/{object}", objects.update_object),
     ("DELETE", "b/{bucket}/o/{object}", objects.delete_object),
     ("POST", "b/{bucket}/o/{object}/compose", objects.compose_object),
+    ("POST", "b/{bucket}/o/{object}/restore", objects.restore_object),
     ("POST", "b/{bucket}/o/{object}/copyTo/b/{to_bucket}/o/{to_object}", objects.copy_object),
     ("POST", "b/{bucket}/o/{object}/rewriteTo/b/{to_bucket}/o/{to_object}", objects.rewrite_object),
     ("POST", "b/{bucket}/o/{object}/moveTo/o/{to_object}", objects.move_object),
+    *acl.ROUTES,
 )
 """Method, path below `PREFIX`, operation."""
 
@@ -69,7 +74,8 @@ class JsonApi:
         """
         operation, names = _route(method, path)
         call = Call(self.store, self.faults, names, query, headers, parse_body(body), origin)
-        return await operation(call)
+        answer = await operation(call)
+        return answer if answer is None or "fields" not in query else select(answer, query["fields"])
 
 
 def parse_body(body: bytes) -> dict[str, Any]:

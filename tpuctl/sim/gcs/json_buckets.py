@@ -5,9 +5,17 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from tpuctl.sim.gcs.acl import predefined
+from tpuctl.sim.gcs.buckets import Bucket
 from tpuctl.sim.gcs.call import Call
 from tpuctl.sim.gcs.errors import invalid, required
-from tpuctl.sim.gcs.resources import bucket_resource, location_type, project_number
+from tpuctl.sim.gcs.listing import LARGEST_PAGE, Position
+from tpuctl.sim.gcs.preconditions import parse_number
+from tpuctl.sim.gcs.resources import location_type, project_number
+from tpuctl.sim.gcs.showing import shown_bucket
+
+PREDEFINED_LISTS = {"predefinedAcl": "acl", "predefinedDefaultObjectAcl": "defaultObjectAcl"}
+"""Query parameter -> the field that it sets."""
 
 LEGACY_BINDINGS = (
     ("roles/storage.legacyBucketOwner", ("projectEditor", "projectOwner")),
@@ -24,18 +32,22 @@ async def create_bucket(call: Call) -> dict[str, Any]:
     if not isinstance(name, str):
         raise required("name")
     call.refuse_if_asked("storage.buckets.create", name)
-    return bucket_resource(call.store.buckets.create(name, project, call.body), call.origin)
+    return shown_bucket(call, call.store.buckets.create(name, project, _with_predefined(call)))
 
 
 async def list_buckets(call: Call) -> dict[str, Any]:
-    """buckets.list, on one page."""
+    """buckets.list"""
     project = call.query.get("project")
     if not project:
         raise required("project")
     call.refuse_if_asked("storage.buckets.list", project)
-    prefix = call.query.get("prefix", "")
-    found = [bucket for bucket in call.store.buckets.of_project(project) if bucket.name.startswith(prefix)]
-    return {"kind": "storage#buckets", "items": [bucket_resource(bucket, call.origin) for bucket in found]}
+    limit = parse_number("maxResults", call.query.get("maxResults") or LARGEST_PAGE) or LARGEST_PAGE
+    token = call.query.get("pageToken")
+    after = Position.of_token(token).name if token else ""
+    found = call.store.buckets.of_project(project, call.query.get("prefix", ""), after)
+    page = found[: min(limit, LARGEST_PAGE)]
+    answer = {"kind": "storage#buckets", "items": [shown_bucket(call, bucket) for bucket in page]}
+    return answer | ({"nextPageToken": Position(page[-1].name).to_token()} if len(page) < len(found) else {})
 
 
 async def get_bucket(call: Call) -> dict[str, Any]:
@@ -43,7 +55,7 @@ async def get_bucket(call: Call) -> dict[str, Any]:
     call.refuse_if_asked("storage.buckets.get", call.bucket)
     bucket = call.store.buckets.get(call.bucket)
     call.conditions().check(0, bucket.metageneration, reading=True)
-    return bucket_resource(bucket, call.origin)
+    return shown_bucket(call, bucket)
 
 
 async def patch_bucket(call: Call) -> dict[str, Any]:
@@ -59,7 +71,7 @@ async def update_bucket(call: Call) -> dict[str, Any]:
 async def delete_bucket(call: Call) -> None:
     """buckets.delete"""
     call.refuse_if_asked("storage.buckets.delete", call.bucket)
-    call.store.buckets.delete(call.bucket, call.conditions())
+    call.store.delete_bucket(call.bucket, call.conditions())
 
 
 async def get_policy(call: Call) -> dict[str, Any]:
@@ -91,6 +103,14 @@ async def probe_permissions(call: Call) -> dict[str, Any]:
     return answer | {"permissions": call.query.getall("permissions", [])}
 
 
+async def lock_retention(call: Call) -> dict[str, Any]:
+    """buckets.lockRetentionPolicy"""
+    call.refuse_if_asked("storage.buckets.update", call.bucket)
+    if "ifMetagenerationMatch" not in call.query:
+        raise required("ifMetagenerationMatch")
+    return shown_bucket(call, call.store.buckets.lock_retention(call.bucket, call.conditions()))
+
+
 async def get_storage_layout(call: Call) -> dict[str, Any]:
     """buckets.getStorageLayout: flat, always."""
     call.refuse_if_asked("storage.buckets.getStorageLayout", call.bucket)
@@ -120,8 +140,20 @@ async def get_service_account(call: Call) -> dict[str, Any]:
 
 def _change(call: Call, *, replace: bool) -> dict[str, Any]:
     call.refuse_if_asked("storage.buckets.update", call.bucket)
-    bucket = call.store.buckets.patch(call.bucket, call.body, call.conditions(), replace=replace)
-    return bucket_resource(bucket, call.origin)
+    bucket = call.store.buckets.patch(call.bucket, _with_predefined(call), call.conditions(), replace=replace)
+    return shown_bucket(call, bucket)
+
+
+def _with_predefined(call: Call) -> dict[str, Any]:
+    """Return the body with the lists that the query names."""
+    project = call.query.get("project", "")
+    bucket = call.store.buckets.find(call.names.get("bucket", "")) or Bucket("", project, "", "", 0, {})
+    lists = {
+        field: predefined(call.query[parameter], bucket)
+        for parameter, field in PREDEFINED_LISTS.items()
+        if parameter in call.query
+    }
+    return {**call.body, **lists}
 
 
 def _policy(call: Call) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from tpuctl.sim.gcs.database import Database
 from tpuctl.sim.gcs.errors import invalid
 from tpuctl.sim.gcs.globs import compile_glob
-from tpuctl.sim.gcs.objects import COLUMNS, StoredObject
 from tpuctl.sim.gcs.preconditions import parse_number
+from tpuctl.sim.gcs.soft_deletes import TABLE
+from tpuctl.sim.gcs.stored_object import COLUMNS, StoredObject
 
 LARGEST_PAGE = 1000
 """Objects and prefixes together on one page, at most and by default."""
@@ -53,6 +54,7 @@ class ListQuery:
     end_offset: str = ""
     glob: re.Pattern[str] | None = None
     versions: bool = False
+    soft_deleted: bool = False
     trailing_delimiter: bool = False
     limit: int = LARGEST_PAGE
     position: Position = Position()
@@ -60,6 +62,8 @@ class ListQuery:
     @classmethod
     def of(cls, query: Mapping[str, str]) -> ListQuery:
         """Read the parameters of objects.list; raises 400."""
+        if is_true(query.get("softDeleted")) and is_true(query.get("versions")):
+            raise invalid("softDeleted and versions cannot both be true.")
         limit = parse_number("maxResults", query.get("maxResults") or LARGEST_PAGE)
         token = query.get("pageToken")
         return cls(
@@ -68,8 +72,9 @@ class ListQuery:
             start_offset=query.get("startOffset", ""),
             end_offset=query.get("endOffset", ""),
             glob=compile_glob(query["matchGlob"]) if query.get("matchGlob") else None,
-            versions=_is_true(query.get("versions")),
-            trailing_delimiter=_is_true(query.get("includeTrailingDelimiter")),
+            versions=is_true(query.get("versions")),
+            soft_deleted=is_true(query.get("softDeleted")),
+            trailing_delimiter=is_true(query.get("includeTrailingDelimiter")),
             limit=min(limit, LARGEST_PAGE) or LARGEST_PAGE,
             position=Position.of_token(token) if token else Position(),
         )
@@ -146,9 +151,10 @@ class _Walk:
                     break
 
     def _rows(self, start: Position) -> Iterator[StoredObject]:
-        live = "" if self._query.versions else " and live = 1"
+        table = TABLE if self._query.soft_deleted else "objects"
+        live = "" if self._query.versions or self._query.soft_deleted else " and live = 1"
         rows = self._database.rows(
-            f"select {COLUMNS} from objects where bucket = ? and (name, generation) >= (?, ?){live} "
+            f"select {COLUMNS} from {table} where bucket = ? and (name, generation) >= (?, ?){live} "
             "order by name, generation",
             (self._bucket, start.name, start.generation),
         )
@@ -167,5 +173,6 @@ def _after(prefix: str) -> str | None:
     return None
 
 
-def _is_true(text: str | None) -> bool:
+def is_true(text: str | None) -> bool:
+    """Return whether a parameter says `true`."""
     return (text or "").lower() == "true"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tpuctl.sim.gcs.blobs import Blobs, Content
+from tpuctl.sim.gcs.bucket_fields import checked_acl
 from tpuctl.sim.gcs.buckets import Buckets
 from tpuctl.sim.gcs.clock import microseconds, timestamp
 from tpuctl.sim.gcs.database import Database
@@ -15,59 +16,34 @@ from tpuctl.sim.gcs.errors import invalid, no_such_object
 from tpuctl.sim.gcs.merging import patched
 from tpuctl.sim.gcs.names import check_object_name
 from tpuctl.sim.gcs.preconditions import Preconditions
-
-SETTABLE = frozenset(
-    {
-        "cacheControl",
-        "contentDisposition",
-        "contentEncoding",
-        "contentLanguage",
-        "contentType",
-        "customTime",
-        "metadata",
-    }
+from tpuctl.sim.gcs.retention import (
+    HOLDS,
+    RELEASED,
+    check_archivable,
+    check_removable,
+    checked_retention,
+    with_release,
 )
-"""Fields that callers may set at any time."""
+from tpuctl.sim.gcs.soft_deletes import SoftDeletes
+from tpuctl.sim.gcs.stored_object import COLUMNS, StoredObject
 
 SETTABLE_ONCE = frozenset({"storageClass"})
 """Fields that only a write of the whole object may set."""
 
-COLUMNS = (
-    "bucket, name, generation, live, metageneration, blob, size, crc32c, md5, components, "
-    "created, updated, deleted, fields"
-)
-COLUMN_NAMES = COLUMNS.split(", ")
+TEXTS = SETTABLE_ONCE | {
+    "cacheControl",
+    "contentDisposition",
+    "contentEncoding",
+    "contentLanguage",
+    "contentType",
+    "customTime",
+}
 
+SETTABLE = (TEXTS | {"acl", "eventBasedHold", "metadata", "retention", "temporaryHold"}) - SETTABLE_ONCE
+"""Fields that callers may set at any time."""
 
-@dataclass(frozen=True)
-class StoredObject:
-    """One generation of an object."""
-
-    bucket: str
-    name: str
-    generation: int
-    live: bool
-    metageneration: int
-    blob: str
-    size: int
-    crc32c: str
-    md5: str | None
-    components: int | None
-    created: str
-    updated: str
-    deleted: str | None
-    fields: dict[str, Any]
-
-    @classmethod
-    def of_row(cls, row: tuple[Any, ...]) -> StoredObject:
-        """Build from a row of `COLUMNS`."""
-        values: dict[str, Any] = dict(zip(COLUMN_NAMES, row, strict=True))
-        return cls(**{**values, "live": bool(values["live"]), "fields": json.loads(values["fields"])})
-
-    @property
-    def content(self) -> Content:
-        """The bytes, for another object to share."""
-        return Content(self.blob, self.size, self.crc32c, self.md5, self.components)
+NOT_COPIED = frozenset({"acl", "eventBasedHold", "retention", "temporaryHold", RELEASED})
+"""Fields that belong to one generation; a copy starts without them."""
 
 
 class Objects:
@@ -77,8 +53,11 @@ class Objects:
         self._database = database
         self._buckets = buckets
         self._blobs = blobs
-        newest = database.row("select max(generation) from objects")
-        self._last_generation: int = (newest and newest[0]) or 0
+        self.soft_deletes = SoftDeletes(database, blobs)
+        newest = (
+            database.row(f"select max(generation) from {table}") for table in ("objects", "soft_deleted")
+        )
+        self._last_generation: int = max((row[0] for row in newest if row and row[0]), default=0)
 
     def find(self, bucket: str, name: str, generation: int | None = None) -> StoredObject | None:
         """Return the live object, or the generation asked for, or None."""
@@ -111,9 +90,11 @@ class Objects:
         kept.setdefault("contentType", "application/octet-stream")
         with self._database.transaction():
             self.check(bucket, name, conditions)
+            if self._buckets.get(bucket).fields.get("defaultEventBasedHold"):
+                kept.setdefault("eventBasedHold", True)
             self._retire_live(bucket, name)
-            stored = _new(bucket, name, self._next_generation(), content, kept)
-            self._insert(stored)
+            stored = StoredObject.new(bucket, name, self._next_generation(), content, kept)
+            stored.insert(self._database)
         return stored
 
     def copy(
@@ -126,7 +107,17 @@ class Objects:
     ) -> StoredObject:
         """Give an object's bytes a second name; fields are the source's unless some are given."""
         given = patched({}, fields, SETTABLE | SETTABLE_ONCE)
-        return self.create(bucket, name, source.content, given or source.fields, conditions)
+        kept = {field: value for field, value in source.fields.items() if field not in NOT_COPIED}
+        return self.create(bucket, name, source.content, given or kept, conditions)
+
+    def restore(self, bucket: str, name: str, generation: int, conditions: Preconditions) -> StoredObject:
+        """Make a soft-deleted object live again, as a new generation; raises 404."""
+        with self._database.transaction():
+            self._buckets.get(bucket)
+            buried = self.soft_deletes.get(bucket, name, generation)
+            restored = self.copy(buried, bucket, name, {}, conditions)
+            self.soft_deletes.forget(buried)
+        return restored
 
     def move(
         self,
@@ -155,9 +146,9 @@ class Objects:
         with self._database.transaction():
             old = self.get(old.bucket, old.name, old.generation)
             _check(conditions, old)
-            kept = SETTABLE_ONCE if replace_all else SETTABLE | SETTABLE_ONCE
+            kept = SETTABLE_ONCE if replace_all else SETTABLE | SETTABLE_ONCE | {RELEASED}
             base = {field: value for field, value in old.fields.items() if field in kept}
-            fields = _checked(patched(base, changes, SETTABLE))
+            fields = with_release(old.fields, _checked(patched(base, changes, SETTABLE)))
             new = replace(old, fields=fields, metageneration=old.metageneration + 1, updated=timestamp())
             self._database.execute(
                 "update objects set fields = ?, metageneration = ?, updated = ? "
@@ -165,6 +156,24 @@ class Objects:
                 (json.dumps(fields), new.metageneration, new.updated, new.bucket, new.name, new.generation),
             )
         return new
+
+    def set_storage_class(self, old: StoredObject, storage_class: str) -> None:
+        """Change what only a rewrite can otherwise: this is for lifecycle rules."""
+        fields = {**old.fields, "storageClass": storage_class}
+        with self._database.transaction():
+            self._database.execute(
+                "update objects set fields = ?, metageneration = metageneration + 1, updated = ? "
+                "where bucket = ? and name = ? and generation = ?",
+                (json.dumps(fields), timestamp(), old.bucket, old.name, old.generation),
+            )
+
+    def count_newer(self, old: StoredObject) -> int:
+        """Return how many newer generations of an object there are."""
+        row = self._database.row(
+            "select count(*) from objects where bucket = ? and name = ? and generation > ?",
+            (old.bucket, old.name, old.generation),
+        )
+        return int(row[0]) if row else 0
 
     def delete(self, bucket: str, name: str, generation: int | None, conditions: Preconditions) -> None:
         """Remove a generation, or the live object (which stays noncurrent in a versioned bucket)."""
@@ -187,24 +196,20 @@ class Objects:
         if not self._buckets.get(bucket).versioned:
             self._remove(old)
             return
+        check_archivable(old)
         self._database.execute(
             "update objects set live = 0, deleted = ? where bucket = ? and name = ? and generation = ?",
             (timestamp(), bucket, name, old.generation),
         )
 
     def _remove(self, old: StoredObject) -> None:
-        self._database.execute(
-            "delete from objects where bucket = ? and name = ? and generation = ?",
-            (old.bucket, old.name, old.generation),
-        )
-        self._database.after_commit(lambda: self._blobs.discard(old.blob))
-
-    def _insert(self, new: StoredObject) -> None:
-        values = {**vars(new), "live": int(new.live), "fields": json.dumps(new.fields)}
-        marks = ", ".join("?" * len(COLUMN_NAMES))
-        self._database.execute(
-            f"insert into objects ({COLUMNS}) values ({marks})", [values[name] for name in COLUMN_NAMES]
-        )
+        bucket = self._buckets.get(old.bucket)
+        check_removable(old, bucket)
+        old.remove(self._database)
+        if bucket.soft_delete_seconds:
+            self.soft_deletes.bury(old, bucket.soft_delete_seconds)
+        else:
+            self._database.after_commit(lambda: self._blobs.discard(old.blob))
 
 
 def _check(conditions: Preconditions, found: StoredObject | None) -> None:
@@ -215,28 +220,15 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
     metadata = fields.get("metadata", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise invalid("Invalid value for field: metadata")
-    for name in (SETTABLE | SETTABLE_ONCE) - {"metadata"}:
+    for name in TEXTS:
         value = fields.get(name, "")
         if not isinstance(value, str) or "\n" in value or "\r" in value:
             raise invalid(f"Invalid value for field: {name}")
+    for name in HOLDS:
+        if not isinstance(fields.get(name, False), bool):
+            raise invalid(f"Invalid value for field: {name}")
+    if "acl" in fields:
+        fields["acl"] = checked_acl(fields["acl"])
+    if fields.get("retention"):
+        checked_retention(fields["retention"])
     return fields
-
-
-def _new(bucket: str, name: str, generation: int, content: Content, fields: dict[str, Any]) -> StoredObject:
-    now = timestamp()
-    return StoredObject(
-        bucket=bucket,
-        name=name,
-        generation=generation,
-        live=True,
-        metageneration=1,
-        blob=content.blob,
-        size=content.size,
-        crc32c=content.crc32c,
-        md5=content.md5,
-        components=content.components,
-        created=now,
-        updated=now,
-        deleted=None,
-        fields=fields,
-    )

@@ -16,12 +16,12 @@ QUERY_NAMES = {
 """Field -> its name in the JSON API after `if` or `ifSource`."""
 
 HEADER_NAMES = {
-    "generation_match": "x-goog-if-generation-match",
-    "generation_not_match": "x-goog-if-generation-not-match",
-    "metageneration_match": "x-goog-if-metageneration-match",
-    "metageneration_not_match": "x-goog-if-metageneration-not-match",
+    "generation_match": "generation-match",
+    "generation_not_match": "generation-not-match",
+    "metageneration_match": "metageneration-match",
+    "metageneration_not_match": "metageneration-not-match",
 }
-"""Field -> its header in the XML API."""
+"""Field -> its header in the XML API after `x-goog-if-` or `x-goog-copy-source-if-`."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Preconditions:
         return cls(**{field: _number(query, prefix + name) for field, name in QUERY_NAMES.items()})
 
     @classmethod
-    def of_headers(cls, headers: Mapping[str, str]) -> Preconditions:
+    def of_headers(cls, headers: Mapping[str, str], prefix: str = "x-goog-if-") -> Preconditions:
         """Read the conditions of an XML API call."""
-        return cls(**{field: _number(headers, name) for field, name in HEADER_NAMES.items()})
+        return cls(**{field: _number(headers, prefix + name) for field, name in HEADER_NAMES.items()})
 
     def to_json(self) -> dict[str, int]:
         """Return the conditions that were given, for `Preconditions(**...)`."""

@@ -8,10 +8,13 @@ from typing import Any
 from urllib.parse import quote
 
 from tpuctl.sim.gcs.buckets import Bucket
-from tpuctl.sim.gcs.objects import StoredObject
+from tpuctl.sim.gcs.stored_object import StoredObject
 
 MULTI_REGIONS = frozenset({"US", "EU", "ASIA"})
 DUAL_REGIONS = frozenset({"NAM4", "EUR4", "EUR5", "EUR7", "EUR8", "ASIA1"})
+
+HIDDEN = frozenset({"acl", "defaultObjectAcl", "eventBasedHoldReleased"})
+"""Fields that a resource does not show by itself."""
 
 DEFAULT_IAM_CONFIGURATION = {
     "bucketPolicyOnly": {"enabled": False},
@@ -34,7 +37,7 @@ def bucket_resource(bucket: Bucket, origin: str) -> dict[str, Any]:
         "etag": etag(0, bucket.metageneration),
         "timeCreated": bucket.created,
         "updated": bucket.updated,
-        **bucket.fields,
+        **{name: value for name, value in bucket.fields.items() if name not in HIDDEN},
         "iamConfiguration": {**DEFAULT_IAM_CONFIGURATION, **bucket.fields.get("iamConfiguration", {})},
         "location": location,
         "locationType": location_type(location),
@@ -66,7 +69,7 @@ def object_resource(stored: StoredObject, origin: str) -> dict[str, Any]:
         "timeDeleted": stored.deleted,
         **stored.fields,
     }
-    return {name: value for name, value in resource.items() if value is not None}
+    return {name: value for name, value in resource.items() if value is not None and name not in HIDDEN}
 
 
 def etag(generation: int, metageneration: int) -> str:

@@ -13,12 +13,13 @@ from tpuctl.sim.faults import Faults
 from tpuctl.sim.gcs.blobs import Content
 from tpuctl.sim.gcs.checksums import Checksums, Claims
 from tpuctl.sim.gcs.errors import GcsError, invalid, refuse_if_asked
-from tpuctl.sim.gcs.objects import StoredObject
 from tpuctl.sim.gcs.origin import origin_of
+from tpuctl.sim.gcs.partial import select
 from tpuctl.sim.gcs.resources import object_resource
 from tpuctl.sim.gcs.sessions import Session
-from tpuctl.sim.gcs.spooling import spool
+from tpuctl.sim.gcs.spooling import arriving, spool
 from tpuctl.sim.gcs.store import Store
+from tpuctl.sim.gcs.stored_object import StoredObject
 
 QUANTUM = 256 << 10
 """Bytes: a chunk that is not the last is kept up to a multiple of this."""
@@ -81,7 +82,7 @@ class ResumableUploads:
 
     async def _put(self, request: web.Request, session: Session, progress: _Progress) -> web.Response:
         if session.result is not None:
-            return _complete(request, session.result)
+            return answer_with(request, session.result)
         header = request.headers.get("Content-Range")
         span = ContentRange.parse(header) if header is not None else None
         checksums = await self._resume(session, progress)
@@ -90,7 +91,7 @@ class ResumableUploads:
         if span is not None and span.total is not None and checksums.size > span.total:
             raise invalid(f"{checksums.size} bytes were received, more than the {span.total} announced.")
         if span is None or checksums.size == span.total:
-            return _complete(request, self._finish(request, session, checksums))
+            return answer_with(request, self._finish(request, session, checksums))
         return await self._incomplete(session, progress)
 
     async def _resume(self, session: Session, progress: _Progress) -> Checksums:
@@ -119,7 +120,7 @@ class ResumableUploads:
         length = span.last - first + 1 if span is not None and span.last is not None else None
         progress.checksums = None  # if this request is cut, only the disk knows how far it came
         with self._store.blobs.extend(session.blob, checksums) as writer:
-            await spool(_window(request.content.iter_any(), checksums.size - first, length), writer)
+            await spool(_window(arriving(request.content), checksums.size - first, length), writer)
             self._store.blobs.sync(writer.file)
         progress.checksums = checksums
 
@@ -161,5 +162,8 @@ async def _window(chunks: AsyncIterator[bytes], skip: int, length: int | None) -
             yield chunk[start:end]
 
 
-def _complete(request: web.Request, stored: StoredObject) -> web.Response:
-    return web.json_response(object_resource(stored, origin_of(request)))
+def answer_with(request: web.Request, stored: StoredObject) -> web.Response:
+    """Answer an upload with the object it made."""
+    resource = object_resource(stored, origin_of(request))
+    fields = request.query.get("fields")
+    return web.json_response(select(resource, fields) if fields is not None else resource)

@@ -13,8 +13,9 @@ from tpuctl.sim.gcs.blobs import Blobs, Content
 from tpuctl.sim.gcs.checksums import Claims
 from tpuctl.sim.gcs.database import Database
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.objects import Objects, StoredObject
+from tpuctl.sim.gcs.objects import Objects
 from tpuctl.sim.gcs.preconditions import Preconditions
+from tpuctl.sim.gcs.stored_object import StoredObject
 
 LIFETIME = 7 * 86400
 """Seconds a session can be resumed, as in Cloud Storage."""

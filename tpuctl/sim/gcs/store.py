@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from tpuctl.errors import StateError
 from tpuctl.sim.gcs.blobs import Blobs
 from tpuctl.sim.gcs.buckets import Bucket, Buckets
 from tpuctl.sim.gcs.database import Database
+from tpuctl.sim.gcs.multiparts import Multiparts
 from tpuctl.sim.gcs.objects import Objects
+from tpuctl.sim.gcs.preconditions import Preconditions
 from tpuctl.sim.gcs.sessions import Sessions
 
 
@@ -30,7 +33,8 @@ class Store:
         self.buckets = Buckets(self.database)
         self.objects = Objects(self.database, self.buckets, self.blobs)
         self.sessions = Sessions(self.database, self.objects, self.blobs)
-        self.sessions.clear_expired()
+        self.multiparts = Multiparts(self.database, self.objects, self.blobs)
+        self.forget_expired()
         self.blobs.clear_orphans()
 
     def create_bucket(self, name: str, project: str, **metadata: Any) -> Bucket:
@@ -41,6 +45,19 @@ class Store:
         """Return the bucket of that name, made now if need be."""
         with self.database.transaction():
             return self.buckets.find(name) or self.create_bucket(name, project, **metadata)
+
+    def delete_bucket(self, name: str, conditions: Preconditions) -> None:
+        """Remove a bucket without objects, and the uploads into it; raises GcsError 409 while it has some."""
+        with self.database.transaction():
+            self.buckets.delete(name, conditions)
+            self.objects.soft_deletes.forget_bucket(name)
+            for upload in self.multiparts.in_bucket(name):
+                self.multiparts.drop(upload)
+
+    def forget_expired(self) -> None:
+        """Forget sessions and soft-deleted objects whose time is over."""
+        self.sessions.clear_expired()
+        self.objects.soft_deletes.forget_expired(time.time())
 
     def close(self) -> None:
         """Close the database and let go of the folder."""

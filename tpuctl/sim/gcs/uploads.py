@@ -9,18 +9,19 @@ from urllib.parse import quote
 from aiohttp import web
 
 from tpuctl.sim.faults import Faults
+from tpuctl.sim.gcs.acl import predefined
 from tpuctl.sim.gcs.checksums import Claims
 from tpuctl.sim.gcs.errors import GcsError, invalid, refuse_if_asked
 from tpuctl.sim.gcs.json_api import match, parse_body
 from tpuctl.sim.gcs.multipart import RelatedParts, boundary_of
 from tpuctl.sim.gcs.names import check_object_name
-from tpuctl.sim.gcs.objects import StoredObject
 from tpuctl.sim.gcs.origin import origin_of
 from tpuctl.sim.gcs.preconditions import Preconditions
-from tpuctl.sim.gcs.resources import object_resource
-from tpuctl.sim.gcs.resumable import ResumableUploads
-from tpuctl.sim.gcs.spooling import spool
+from tpuctl.sim.gcs.resumable import ResumableUploads, answer_with
+from tpuctl.sim.gcs.signatures import check_signed_url
+from tpuctl.sim.gcs.spooling import arriving, spool
 from tpuctl.sim.gcs.store import Store
+from tpuctl.sim.gcs.stored_object import StoredObject
 
 PATH = "/upload/storage/v1/b/{bucket}/o"
 
@@ -28,10 +29,10 @@ PATH = "/upload/storage/v1/b/{bucket}/o"
 class Uploads:
     """Answers everything under /upload/ (and gcloud's /resumable/upload/)."""
 
-    def __init__(self, store: Store, faults: Faults) -> None:
+    def __init__(self, store: Store, faults: Faults, resumable: ResumableUploads) -> None:
         self._store = store
         self._faults = faults
-        self._resumable = ResumableUploads(store, faults)
+        self._resumable = resumable
         self._kinds: Mapping[str, Callable[[web.Request, str], Awaitable[web.Response]]] = {
             "media": self._media,
             "multipart": self._multipart,
@@ -40,6 +41,7 @@ class Uploads:
 
     async def handle(self, request: web.Request) -> web.Response:
         """Answer one request; raises GcsError."""
+        check_signed_url(request.query)
         session = request.query.get("upload_id")
         if session is not None:
             return await self._resumable.handle(request, session)
@@ -57,11 +59,11 @@ class Uploads:
         fields = {"contentType": request.headers.get("Content-Type")}
         if "contentEncoding" in request.query:
             fields["contentEncoding"] = request.query["contentEncoding"]
-        return await self._receive(request, bucket, fields, request.content.iter_any())
+        return await self._receive(request, bucket, fields, arriving(request.content))
 
     async def _multipart(self, request: web.Request, bucket: str) -> web.Response:
         boundary = boundary_of(request.headers.get("Content-Type", ""))
-        parts = RelatedParts(request.content.iter_any(), boundary)
+        parts = RelatedParts(arriving(request.content), boundary)
         fields = parse_body(await parts.metadata())
         headers = await parts.content_headers()
         fields.setdefault("contentType", headers.get("content-type"))
@@ -71,6 +73,8 @@ class Uploads:
         fields = parse_body(await request.read())
         fields.setdefault("contentType", request.headers.get("X-Upload-Content-Type"))
         name = _name(request, fields)
+        if "predefinedAcl" in request.query:
+            fields["acl"] = predefined(request.query["predefinedAcl"], self._store.buckets.get(bucket))
         refuse_if_asked(self._faults, "storage.objects.create", f"{bucket}/{name}")
         session = self._store.sessions.start(
             bucket, name, fields, Claims.of(request.headers, fields), Preconditions.of_query(request.query)
@@ -85,6 +89,9 @@ class Uploads:
         self, request: web.Request, bucket: str, fields: Mapping[str, Any], content: AsyncIterator[bytes]
     ) -> web.Response:
         name = _name(request, fields)
+        if "predefinedAcl" in request.query:
+            acl = predefined(request.query["predefinedAcl"], self._store.buckets.get(bucket))
+            fields = {**fields, "acl": acl}
         stored = await receive(
             self._store,
             self._faults,
@@ -95,7 +102,7 @@ class Uploads:
             Claims.of(request.headers, fields),
             Preconditions.of_query(request.query),
         )
-        return web.json_response(object_resource(stored, origin_of(request)))
+        return answer_with(request, stored)
 
 
 async def receive(

@@ -1,128 +1,83 @@
-"""The XML API, as far as TensorFlow, curl and signed URLs use it: /BUCKET/OBJECT."""
+"""The XML API, as far as clients use it: the table of its operations, and the way to one of them."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.gcs.checksums import Claims
-from tpuctl.sim.gcs.downloads import media_headers, send
-from tpuctl.sim.gcs.errors import GcsError, refuse_if_asked
-from tpuctl.sim.gcs.names import decode_segment
-from tpuctl.sim.gcs.objects import StoredObject
-from tpuctl.sim.gcs.preconditions import Preconditions, check_etags, parse_number
-from tpuctl.sim.gcs.resources import etag
+from tpuctl.sim.gcs import xml_buckets as buckets
+from tpuctl.sim.gcs import xml_multiparts as multiparts
+from tpuctl.sim.gcs import xml_objects as objects
+from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.resumable import ResumableUploads
+from tpuctl.sim.gcs.signatures import check_signed_url
 from tpuctl.sim.gcs.store import Store
-from tpuctl.sim.gcs.uploads import receive
+from tpuctl.sim.gcs.xml_request import XmlRequest
 
-OWN_HOSTS = ".storage.googleapis.com"
-"""Hosts that end in this name a bucket before it."""
+Operation = Callable[[XmlRequest], Awaitable[web.StreamResponse]]
 
-METADATA_PREFIX = "x-goog-meta-"
-
-HEADER_FIELDS = {
-    "Content-Type": "contentType",
-    "Content-Encoding": "contentEncoding",
-    "Content-Disposition": "contentDisposition",
-    "Content-Language": "contentLanguage",
-    "Cache-Control": "cacheControl",
-    "x-goog-storage-class": "storageClass",
+ROUTES: dict[tuple[str, str, str], Operation] = {
+    ("service", "GET", ""): buckets.list_buckets,
+    ("bucket", "GET", ""): buckets.list_objects,
+    ("bucket", "GET", "versions"): buckets.list_objects,
+    ("bucket", "GET", "uploads"): multiparts.list_uploads,
+    ("bucket", "GET", "location"): buckets.get_location,
+    ("bucket", "GET", "versioning"): buckets.get_versioning,
+    ("bucket", "HEAD", ""): buckets.head_bucket,
+    ("bucket", "PUT", ""): buckets.create_bucket,
+    ("bucket", "DELETE", ""): buckets.delete_bucket,
+    ("object", "GET", ""): objects.get_object,
+    ("object", "HEAD", ""): objects.get_object,
+    ("object", "PUT", ""): objects.put_object,
+    ("object", "PUT", "compose"): objects.compose_object,
+    ("object", "DELETE", ""): objects.delete_object,
+    ("object", "POST", "uploads"): multiparts.start,
+    ("object", "PUT", "uploadId"): multiparts.put_part,
+    ("object", "POST", "uploadId"): multiparts.complete,
+    ("object", "DELETE", "uploadId"): multiparts.abort,
+    ("object", "GET", "uploadId"): multiparts.list_parts,
 }
-"""Header of an upload -> the field it sets."""
+"""What the path names, method, subresource -> operation."""
 
-SUBRESOURCES = frozenset(
-    {"acl", "cors", "lifecycle", "uploads", "uploadId", "compose", "tagging", "versioning"}
-)
-"""Query parameters that mean another resource than the object itself."""
+SUBRESOURCES = (
+    "uploads", "uploadId", "versions", "compose", "location", "versioning", "acl", "cors", "lifecycle",
+    "logging", "storageClass", "tagging", "website", "billing", "encryption", "retention", "policy",
+)  # fmt: skip
+"""Query parameters that mean another resource than the object or the listing itself."""
 
 
 class XmlApi:
-    """Answers requests to objects by their path."""
+    """Answers requests to the service, to buckets and to objects by their path."""
 
-    def __init__(self, store: Store, faults: Faults) -> None:
+    def __init__(self, store: Store, faults: Faults, resumable: ResumableUploads) -> None:
         self._store = store
         self._faults = faults
-        self._methods: Mapping[str, Callable[[web.Request, str, str], Awaitable[web.StreamResponse]]] = {
-            "GET": self._get,
-            "HEAD": self._get,
-            "PUT": self._put,
-            "DELETE": self._delete,
-        }
+        self._resumable = resumable
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request; raises GcsError."""
-        bucket, name = _target(request)
-        method = self._methods.get(request.method)
-        if method is None or not bucket or not name or SUBRESOURCES & set(request.query):
-            raise GcsError(501, "The simulator's XML API has objects only; use the JSON API for this.")
-        return await method(request, bucket, name)
+        check_signed_url(request.query)
+        call = XmlRequest.of(self._store, self._faults, request)
+        session = request.query.get("upload_id")
+        if session is not None and call.name:
+            return await self._resume(request, session)
+        if request.method == "POST" and call.name and "x-goog-resumable" in request.headers:
+            return objects.start_session(call)
+        return await _operation(call)(call)
 
-    async def _get(self, request: web.Request, bucket: str, name: str) -> web.StreamResponse:
-        refuse_if_asked(self._faults, "storage.objects.get", f"{bucket}/{name}")
-        stored = self._store.objects.get(bucket, name, _generation(request))
-        Preconditions.of_headers(request.headers).check(
-            stored.generation, stored.metageneration, reading=True
-        )
-        check_etags(request.headers, _etag(stored))
-        return await send(self._store, request, stored, _etag(stored))
-
-    async def _put(self, request: web.Request, bucket: str, name: str) -> web.StreamResponse:
-        if "x-goog-copy-source" in request.headers:
-            raise GcsError(501, "The simulator's XML API cannot copy; use the JSON API for this.")
-        stored = await receive(
-            self._store,
-            self._faults,
-            bucket,
-            name,
-            request.content.iter_any(),
-            _fields(request.headers),
-            Claims.of(request.headers),
-            Preconditions.of_headers(request.headers),
-        )
-        headers = media_headers(stored, _etag(stored))
-        return web.Response(
-            headers={name: value for name, value in headers.items() if name.startswith(("X-Goog-", "ETag"))}
-        )
-
-    async def _delete(self, request: web.Request, bucket: str, name: str) -> web.StreamResponse:
-        refuse_if_asked(self._faults, "storage.objects.delete", f"{bucket}/{name}")
-        conditions = Preconditions.of_headers(request.headers)
-        self._store.objects.delete(bucket, name, _generation(request), conditions)
-        return web.Response(status=204)
+    async def _resume(self, request: web.Request, session: str) -> web.StreamResponse:
+        answer = await self._resumable.handle(request, session)
+        return answer if answer.status != 200 else web.Response(headers={"X-GUploader-UploadID": session})
 
 
-def _target(request: web.Request) -> tuple[str, str]:
-    path = request.rel_url.raw_path.removeprefix("/")
-    host = request.host.rpartition(":")[0] or request.host
-    if host.endswith(OWN_HOSTS):
-        return host.removesuffix(OWN_HOSTS), decode_segment(path)
-    bucket, _, name = path.partition("/")
-    return decode_segment(bucket), decode_segment(name)
-
-
-def _generation(request: web.Request) -> int | None:
-    text = request.query.get("generation")
-    return parse_number("generation", text) if text is not None else None
-
-
-def _fields(headers: Mapping[str, str]) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        field: headers[name] for name, field in HEADER_FIELDS.items() if name in headers
-    }
-    metadata = {
-        name[len(METADATA_PREFIX) :].lower(): value
-        for name, value in headers.items()
-        if name.lower().startswith(METADATA_PREFIX)
-    }
-    return fields | ({"metadata": metadata} if metadata else {})
-
-
-def _etag(stored: StoredObject) -> str:
-    """Return the XML API's entity tag: the MD5 in hexadecimal, where there is one."""
-    if stored.md5:
-        return base64.b64decode(stored.md5).hex()
-    return etag(stored.generation, stored.metageneration)
+def _operation(call: XmlRequest) -> Operation:
+    kind = "object" if call.name else "bucket" if call.bucket else "service"
+    subresource = next((name for name in SUBRESOURCES if name in call.query), "")
+    operation = ROUTES.get((kind, call.request.method, subresource))
+    if operation is not None:
+        return operation
+    if any(known[::2] == (kind, subresource) for known in ROUTES):
+        raise GcsError(405, f"Method {call.request.method} is not allowed here.")
+    raise GcsError(501, "The simulator's XML API does not have this resource; use the JSON API for it.")
