@@ -64,8 +64,8 @@ def catalogue() -> dict[str, Accelerator]:
 def accelerator(name: str) -> Accelerator:
     """Return the accelerator type called `name`; raises UsageError with the nearest names."""
     known = catalogue()
-    if name in known:
-        return known[name]
+    if name.lower() in known:
+        return known[name.lower()]
     close = _nearest_types(name, known)
     raise UsageError(
         f"There is no accelerator type '{name}'.",

@@ -113,7 +113,7 @@ def load(
             {k: v for k, v in flags.items() if v}, lambda name: f"--{name.replace('_', '-')}", personal=True
         ),
         Layer(_from_environment(environ), lambda name: SETTINGS[name].variable, personal=True),
-        *_file_layers(environ, folder or Path.cwd()),
+        *_file_layers(environ, folder or _working_folder()),
     ]
     target = _first(layers, "target") or _default_target(layers)
     _check_target(target)
@@ -164,6 +164,13 @@ def read_file(path: Path) -> dict[str, str]:
         if not isinstance(value, str):
             raise ConfigError(f"{path}: '{name}' has to be a string.", hint=f'Write {name} = "...".')
     return content
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigError("The working folder does not exist any more.", hint="Go to another one.") from error
 
 
 def _file_layers(environ: Mapping[str, str], folder: Path) -> list[Layer]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import requests
 from PIL import Image
 
 from tpuctl.sim.faults import Rule
@@ -49,8 +52,6 @@ def nothing_created(simulator):
 
 
 def objects(simulator) -> list[str]:
-    import requests
-
     storage = simulator.simulator.endpoints["storage"]
     found = requests.get(f"{storage}/storage/v1/b/sim-project-tpuctl/o", timeout=10).json()
     return [one["name"] for one in found.get("items", [])]
@@ -133,6 +134,12 @@ class TestNodes:
     def test_up_of_a_name_that_is_another_type(self, tpuctl, node) -> None:
         refused(tpuctl("up", "v2-8", "--name", node, "--yes"), 4, "'n1' exists and is a v3-8")
 
+    def test_up_of_a_node_that_is_otherwise_than_asked(self, tpuctl, node) -> None:
+        refused(tpuctl("up", "v3-8", "--name", node, "--spot", "--yes"), 4, "'n1' exists and is not spot")
+        runtime = ("--runtime", "tpu-ubuntu2204-base")
+        done = tpuctl("up", "v3-8", "--name", node, *runtime, "--yes")
+        refused(done, 4, "has the runtime tpu-vm-tf-2.18.0")
+
     def test_up_of_a_preempted_node_says_how_to_go_on(self, tpuctl, node, simulator) -> None:
         simulator.call(simulator.world.preempt(f"projects/sim-project/locations/europe-west4-a/nodes/{node}"))
         refused(tpuctl("up", "v3-8", "--name", node, "--yes"), 7, "PREEMPTED", "tpuctl down n1")
@@ -153,6 +160,13 @@ class TestUpload:
 
     def test_a_name_that_cannot_be(self, tpuctl, pictures) -> None:
         refused(tpuctl("data", "upload", "My Pets", str(pictures)), 2, "My Pets")
+
+    @pytest.mark.parametrize("option", ["--hosts", "--shards"])
+    @pytest.mark.parametrize("number", ["0", "-1"])
+    def test_numbers_below_one(self, tpuctl, simulator, pictures, option, number) -> None:
+        done = tpuctl("data", "upload", "pets", str(pictures), option, number)
+        assert done.code == 2
+        assert option in done.err
 
     def test_a_bucket_that_may_not_be_read(self, tpuctl, simulator, pictures) -> None:
         text = "caller does not have storage.objects.list access to the Google Cloud Storage bucket."
@@ -209,6 +223,17 @@ class TestRuns:
     def test_no_run_at_all(self, tpuctl, simulator, command) -> None:
         refused(tpuctl(command), 4, "no run yet", "tpuctl submit")
 
+    def test_a_worker_that_the_run_does_not_have(self, tpuctl, simulator) -> None:
+        record(simulator)
+        refused(tpuctl("logs", "r1", "--worker", "5"), 2, "Worker 5 does not run 'r1'", "0")
+        forget(simulator)
+
+    def test_a_place_to_pull_to_that_holds_something_else(self, tpuctl, simulator, pictures) -> None:
+        record(simulator)
+        refused(tpuctl("pull", "r1", "--to", str(pictures)), 2, "not of run 'r1'", "--to")
+        refused(tpuctl("pull", "r1", "--to", str(pictures / "cat" / "0.png")), 2, "cannot be written", "--to")
+        forget(simulator)
+
     @pytest.mark.parametrize("command", [("logs",), ("pull",), ("runs",), ("data", "ls")])
     def test_a_bucket_that_is_not_there(self, tpuctl, simulator, command) -> None:
         refused(tpuctl(*command, "--bucket", "no-such-bucket"), 4, "gs://no-such-bucket does not exist")
@@ -219,6 +244,27 @@ class TestRuns:
         simulator.faults.add(Rule("storage.objects.*", 7, text))
         refused(tpuctl(*command), 3, "storage.objects.list")
         simulator.faults.clear()
+
+
+def record(simulator) -> None:
+    """Put the records of a run into the bucket that nobody has started."""
+    from tpuctl import runs
+
+    tpu = runs.Tpu("n1", "1", "sim-project", "europe-west4-a", "v3-8", "r", 1, False)
+    attempt = runs.Attempt(1, "2100-01-01T00:00:00Z", tpu, (0,))
+    run = runs.Run("r1", "2100-01-01T00:00:00Z", "a@b", "job.py", (), "0", "tensorflow", "v3-8", (), {})
+    for name, content in (("runs/r1/attempts/1/attempt.json", attempt), ("runs/r1/run.json", run)):
+        requests.post(
+            f"{simulator.simulator.endpoints['storage']}/upload/storage/v1/b/sim-project-tpuctl/o",
+            params={"uploadType": "media", "name": name}, data=runs.encode(content), timeout=10,
+        ).raise_for_status()  # fmt: skip
+
+
+def forget(simulator) -> None:
+    for name in objects(simulator):
+        quoted = name.replace("/", "%2F")
+        url = f"{simulator.simulator.endpoints['storage']}/storage/v1/b/sim-project-tpuctl/o/{quoted}"
+        requests.delete(url, timeout=10).raise_for_status()
 
 
 class TestConfiguration:
@@ -261,6 +307,29 @@ class TestWords:
         done = tpuctl("sumbit")
         assert done.code == 2
         assert "Did you mean submit?" in done.err
+
+    def test_a_state_folder_that_cannot_be(self, tpuctl, monkeypatch) -> None:
+        Path("file").write_text("")
+        monkeypatch.setenv("TPUCTL_STATE", str(Path("file").resolve()))
+        refused(tpuctl("ls"), 3, "cannot keep its state", "TPUCTL_STATE")
+
+    def test_a_working_folder_that_is_gone(self, tpuctl, monkeypatch, tmp_path) -> None:
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        refused(tpuctl("ls"), 3, "working folder")
+
+    def test_init_without_a_terminal_says_what_to_do(self, tpuctl) -> None:
+        command = [sys.executable, "-m", "tpuctl", "init"]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 10
+        assert "no terminal" in done.stderr
+        assert not Path("tpuctl.toml").exists()
+
+    def test_an_option_of_the_script_gets_a_hint(self, tpuctl) -> None:
+        assert "after --" in tpuctl("submit", "job.py", "--epochs", "3").err
 
     def test_an_unknown_option(self, tpuctl) -> None:
         assert tpuctl("ls", "--wrong").code == 2

@@ -160,7 +160,7 @@ def test_a_taken_run_name_is_refused_and_the_first_run_stands(tpuctl: Tpuctl, no
     assert tpuctl("logs", "-f").code == 0
     done = tpuctl("submit", script("print('second')\n"), "--name", "mine")
     assert done.code == 4
-    assert "exists already" in done.err
+    assert "There is a run 'mine' already" in done.err
     assert tpuctl("logs", "mine").out == "first\n"
 
 
@@ -244,11 +244,53 @@ def test_the_log_of_a_running_job_can_be_left_and_come_back_to(tpuctl: Tpuctl, n
 def test_a_reader_that_goes_away_is_no_error(tpuctl: Tpuctl, node: str) -> None:
     submit(tpuctl, "print('x' * 100000)\nprint('y' * 1000000)\n")
     tpuctl("logs", "-f")
-    command = f"{sys.executable} -m tpuctl logs | head -c 10"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "x" * 10
-    assert "Traceback" not in done.stderr
-    assert "Error" not in done.stderr
+    with subprocess.Popen(
+        [sys.executable, "-m", "tpuctl", "logs"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.read(10) == b"x" * 10
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode == 0
+    assert b"Error" not in err
+    assert b"Traceback" not in err
+
+
+def test_one_worker_that_fails_ends_the_run_while_the_others_wait_for_it(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "jax", "--yes").code == 0
+    header = HEADER.replace("v3-8", "v3-32").replace(
+        "[tool.tpuctl]\n", '[tool.tpuctl]\n# framework = "jax"\n'
+    )
+    body = "import os, time\nif os.environ['TPUCTL_WORKER'] == '2':\n  raise SystemExit(7)\ntime.sleep(600)\n"
+    Path("job.py").write_text(header + body)
+    assert tpuctl("submit", "job.py").code == 0
+    done = tpuctl("logs", "-f")
+    assert done.code == 100
+    assert "worker 2's script ended with exit code 7; the other workers may go on" in done.err
+
+
+def test_a_pull_of_a_running_run_says_so(tpuctl: Tpuctl, node: str) -> None:
+    run = submit(tpuctl, "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n")
+    until_running(tpuctl, run)
+    done = tpuctl("pull", run, "--to", "out")
+    assert done.code == 0, done.err
+    assert f"Run '{run}' goes on" in done.err
+    assert f"Next: tpuctl logs -f {run}" in done.err
+
+
+def test_logs_name_the_run_to_pull_also_when_it_is_not_the_last(tpuctl: Tpuctl, node: str) -> None:
+    first = submit(tpuctl, "print(1)\n", "--name", "first")
+    tpuctl("logs", "-f", first)
+    submit(tpuctl, "print(2)\n", "--name", "second")
+    assert "Next: tpuctl pull first" in tpuctl("logs", "-f", first).err
+
+
+def test_ls_of_one_zone_lists_that_zone(tpuctl: Tpuctl, node: str) -> None:
+    assert tpuctl("ls", "--zone", "us-central1-a", "--json").json["nodes"] == []
+    assert len(tpuctl("ls", "--zone", "europe-west4-a", "--json").json["nodes"]) == 1
 
 
 def test_a_supervisor_killed_hard_is_noticed_by_its_silence(tpuctl: Tpuctl, node: str, monkeypatch) -> None:

@@ -13,6 +13,8 @@ from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.flows import datasets as flow
 from tpuctl.uris import dataset, gs
 
+AT_LEAST_ONE = click.IntRange(min=1)
+
 
 @click.group()
 def data() -> None:
@@ -24,8 +26,11 @@ def data() -> None:
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option("--version", default="1.0.0", show_default=True, help="Version of the dataset.")
 @click.option("--split", help="Shares of the splits, for a source without split folders: train=0.8,test=0.2")
-@click.option("--hosts", default=1, show_default=True, help="Hosts that will read it: shards are a multiple.")
-@click.option("--shards", type=int, help="Shards of each split; by default about 100 MB each.")
+@click.option(
+    "--hosts", type=AT_LEAST_ONE, default=1, show_default=True,
+    help="Hosts that will read it: shards are a multiple.",
+)  # fmt: skip
+@click.option("--shards", type=AT_LEAST_ONE, help="Shards of each split; by default about 100 MB each.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the shuffle.")
 @dry_run_option
 @with_session
@@ -33,7 +38,7 @@ def upload(
     session: Session, name: str, source: Path, version: str, split: str | None, hosts: int,
     shards: int | None, seed: int, dry_run: bool,
 ) -> None:  # fmt: skip
-    """Convert a folder of images (one folder a class) to TFRecord shards in the bucket.
+    """Convert a folder of images (PNG or JPEG, one folder a class) to TFRecord shards in the bucket.
 
     \b
     Example:
@@ -104,7 +109,7 @@ def _show_uploaded(session: Session, done: flow.Uploaded) -> None:
             "where": done.uri,
         }
     )
-    show.hint("tpuctl submit jobs/digits.py")
+    show.hint(f"tpuctl submit SCRIPT --dataset {manifest.name}")
 
 
 def _fields(manifest: Manifest, bucket: str) -> dict[str, object]:

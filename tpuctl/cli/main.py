@@ -104,12 +104,18 @@ def run(arguments: list[str]) -> int:
         return _show(error, as_json="--json" in arguments)
     except click.ClickException as error:
         error.show()
+        if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.info_name == "submit":
+            print("Hint: Arguments for the script go after --", file=sys.stderr)
         return EXIT_CODES["usage"]
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
+        if isinstance(error, click.Abort) and not sys.stdin.isatty():
+            print("\nError: There is no terminal to ask on.\nHint: Pass the options.", file=sys.stderr)
+            return EXIT_CODES["declined"]
         print("Interrupted.", file=sys.stderr)
         return EXIT_CODES["interrupted"]
-    except BrokenPipeError:
-        # The reader has gone (`tpuctl logs | head`): Python's own flush at the end must not fail on it.
+    except (BrokenPipeError, SystemExit):
+        # The reader has gone (`tpuctl logs | head`), which click turns into an exit; the flush at the end
+        # must not fail on it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:

@@ -51,19 +51,19 @@ def up(
     with show.steps() as tell:
         node = up_flow.up(cloud.tpu, cloud.ssh, plan, tell)
     _show_nodes(session, [node])
-    show.hint("tpuctl submit jobs/digits.py")
+    show.hint("tpuctl submit SCRIPT, or first: tpuctl data upload NAME FOLDER")
 
 
 @click.command()
 @with_session
 def ls(session: Session) -> None:
-    """List TPUs, in every zone.
+    """List TPUs, in every zone or the one of --zone.
 
     \b
     Example:
       tpuctl ls --json
     """
-    listing = session.cloud.tpu.nodes()
+    listing = session.cloud.tpu.nodes(session.typed("zone") or "-")
     _show_nodes(session, listing.nodes, listing.unreachable)
     if not listing.nodes:
         show.hint("tpuctl up v3-8")

@@ -58,8 +58,8 @@ def submit(
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended, and return its exit code.")
-@click.option("--worker", type=int, help="Only this worker.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended; 100 if it failed.")
+@click.option("--worker", type=click.IntRange(min=0), help="Only this worker.")
 @with_session
 def logs(session: Session, run: str | None, follow: bool, worker: int | None) -> None:
     """Show a run's logs (the last run's), also after the TPU is gone.
@@ -115,9 +115,9 @@ def pull(session: Session, run: str | None, folder: Path | None) -> None:
     bucket = session.cloud.bucket
     name = run or verdicts.latest_run(bucket)
     with show.steps() as tell:
-        verdicts.settle(bucket, session.cloud.tpu, name, session.now)
+        ended = verdicts.settle(bucket, session.cloud.tpu, name, session.now)
         pulled = collect.pull(bucket, name, folder or Path(name), tell)
-    _show_pulled(session, name, pulled)
+    _show_pulled(session, name, pulled, ended=ended is not None)
 
 
 def _show_started(session: Session, planned: submit_flow.SubmitPlan) -> None:
@@ -150,15 +150,15 @@ def _leave(verdict: Verdict) -> None:
     if error:
         raise error
     show.note(f"Run '{verdict.run}' {verdict.outcome}.")
-    show.hint("tpuctl pull")
+    show.hint(f"tpuctl pull {verdict.run}")
 
 
-def _show_pulled(session: Session, run: str, pulled: collect.Pulled) -> None:
+def _show_pulled(session: Session, run: str, pulled: collect.Pulled, *, ended: bool) -> None:
     if session.as_json:
         show.json({"run": run, "folder": str(pulled.folder), "files": pulled.files, "bytes": pulled.size,
-                   "kept": pulled.kept, "uncommitted": list(pulled.uncommitted)})  # fmt: skip
+                   "kept": pulled.kept, "uncommitted": list(pulled.uncommitted), "ended": ended})  # fmt: skip
         return
-    kept = f", {pulled.kept} of them were here" if pulled.kept else ""
+    kept = f", {pulled.kept} of them here already" if pulled.kept else ""
     content: dict[str, object] = {
         "run": run,
         "files": f"{pulled.files} ({show.bytes_text(pulled.size)}), checksums right{kept}",
@@ -167,4 +167,8 @@ def _show_pulled(session: Session, run: str, pulled: collect.Pulled) -> None:
     if pulled.uncommitted:
         content["left out"] = f"{len(pulled.uncommitted)} files of unfinished checkpoints"
     show.facts(content)
-    show.hint("tpuctl down")
+    if ended:
+        show.hint("tpuctl down")
+        return
+    show.note(f"Run '{run}' goes on: this is what is there so far.")
+    show.hint(f"tpuctl logs -f {run}")

@@ -28,13 +28,24 @@ class Session:
         self.config = config
         self.as_json = as_json
         self.now: datetime = clock.now()
+        self._announced = False
 
     @cached_property
     def cloud(self) -> endpoints.Cloud:
         """The clients; says on stderr when they are those of the simulator."""
-        if self.config.target == "sim":
-            print("[sim] simulated TPUs and storage on this machine: nothing bills", file=sys.stderr)
+        self.announce()
         return endpoints.connect(self.config)
+
+    def announce(self) -> None:
+        """Say once, on stderr, when the command runs on the simulator."""
+        if self.config.target == "sim" and not self._announced:
+            print("[sim] simulated TPUs and storage on this machine: nothing bills", file=sys.stderr)
+        self._announced = True
+
+    def typed(self, name: str) -> str | None:
+        """Return a setting's value if it was given as an option of this very command."""
+        found = self.config.values[name]
+        return found.value if found.origin == f"--{name}" else None
 
     def close(self) -> None:
         """Close the clients, when any were built."""

@@ -86,6 +86,7 @@ def doctor(session: Session) -> None:
     Example:
       tpuctl doctor
     """
+    session.announce()
     findings = []
     for finding in flow.examine(session.config, lambda: session.cloud):
         findings.append(finding)

@@ -50,7 +50,13 @@ def ensure(folder: Path, *options: str) -> Served:
     if found:
         return found
     _check_installed()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(
+            f"The simulator cannot keep its state in {folder}: {error.strerror}.",
+            hint="Name another folder with TPUCTL_STATE.",
+        ) from error
     with _exclusive(folder / "starting.lock"):
         return running(folder) or _start(folder, options)
 

@@ -87,7 +87,8 @@ def _denied(what: str, message: str, reason: str) -> ConfigError:
     if reason == "LOCATION_POLICY_VIOLATED" or "denied on 'locations/" in message:
         return ConfigError(
             f"{what}: {message}",
-            hint="The zone does not exist, or this project may not use it: see 'tpuctl doctor'.",
+            hint="The zone does not exist, or this project may not use it; see which it may: "
+            "gcloud compute tpus locations list",
             reason=reason,
         )
     return ConfigError(

@@ -134,6 +134,7 @@ def plan(
     _check_name(name)
     _check_version(version)
     _check_shard_size(shard_size)
+    _check_hosts(hosts)
     shares = parse_splits(splits) if splits else None
     found = read_source(source, progress)
     drawn = split_records(found.records, shares, seed)
@@ -168,6 +169,11 @@ def _check_version(version: str) -> None:
             hint="Three numbers without leading zeros, such as 1.0.0.",
             version=version,
         )
+
+
+def _check_hosts(hosts: int) -> None:
+    if hosts < 1:
+        raise UsageError(f"{hosts} hosts cannot read a dataset.", hint="Ask for one or more.", hosts=hosts)
 
 
 def _check_shard_size(size: int) -> None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import google_crc32c
 
-from tpuctl.errors import NotFoundError, StateError
+from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.fanout import fanout, values
+from tpuctl.runs import Run, decode
 from tpuctl.uris import RunPaths
 
 if TYPE_CHECKING:
@@ -47,13 +48,37 @@ def pull(bucket: Bucket, run: str, folder: Path, tell: Callable[[str], None]) ->
     objects = bucket.objects(paths.folder)
     if not objects:
         raise NotFoundError(f"There is no run '{run}'.", hint="'tpuctl runs' lists them.", run=run)
+    _check_folder(folder, run)
     wanted, uncommitted = committed(bucket, objects)
-    fetched = values(fanout(lambda item: _fetch(bucket, item, paths.folder, folder), wanted, width=8))
-    _join_logs(folder)
-    tell(f"{len(wanted)} files in {folder}")
+    tell(f"fetching {len(wanted)} files")
+    try:
+        fetched = values(fanout(lambda item: _fetch(bucket, item, paths.folder, folder), wanted, width=8))
+        _join_logs(folder)
+    except OSError as error:
+        raise UsageError(
+            f"{folder} cannot be written: {error.strerror or error}.", hint="Name another folder with --to."
+        ) from error
     return Pulled(
         folder, len(wanted), sum(one.size for one in wanted), fetched.count(False), tuple(uncommitted)
     )
+
+
+def _check_folder(folder: Path, run: str) -> None:
+    """Only a new or empty folder, or one with an earlier pull of this run: nothing else gets our files."""
+    try:
+        if folder.is_dir() and any(folder.iterdir()) and not _holds(folder, run):
+            raise UsageError(
+                f"{folder} has files that are not of run '{run}'.", hint="Name another folder with --to."
+            )
+    except OSError as error:
+        raise UsageError(
+            f"{folder} cannot be read: {error.strerror}.", hint="Name another folder."
+        ) from error
+
+
+def _holds(folder: Path, run: str) -> bool:
+    record = folder / "run.json"
+    return record.is_file() and decode(record.read_bytes(), Run, str(record)).run == run
 
 
 def committed(bucket: Bucket, objects: Iterable[Object]) -> tuple[list[Object], list[str]]:

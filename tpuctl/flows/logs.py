@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
-from tpuctl.errors import InterruptedByUser
+from tpuctl.errors import InterruptedByUser, UsageError
 from tpuctl.fanout import fanout, values
 from tpuctl.flows import verdicts
 from tpuctl.runs import Attempt, Verdict
@@ -46,6 +46,9 @@ class LogReader:
         self._bucket = bucket
         self._paths = RunPaths(run)
         self._attempt = attempt.attempt
+        if worker is not None and worker not in attempt.workers:
+            numbers = ", ".join(map(str, attempt.workers))
+            raise UsageError(f"Worker {worker} does not run '{run}'.", hint=f"It runs on: {numbers}.")
         chosen = attempt.workers if worker is None else (worker,)
         self._cursors = [_Cursor(one) for one in chosen]
 

@@ -109,7 +109,12 @@ def start(bucket: Bucket, tpu: TpuApi, ssh: Ssh, planned: SubmitPlan) -> None:
     """
     paths = RunPaths(planned.run.run)
     _create_bundle(bucket, planned.code)
-    bucket.create(paths.record, runs.encode(planned.run))
+    try:
+        bucket.create(paths.record, runs.encode(planned.run))
+    except ConflictError as error:
+        raise ConflictError(
+            f"There is a run '{planned.run.run}' already: its record exists.", hint="Choose another --name."
+        ) from error
     bucket.create(paths.attempt(planned.attempt.attempt), runs.encode(planned.attempt))
     program = launch.worker_program()
     keys = tpu.host_keys(planned.node)

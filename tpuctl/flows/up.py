@@ -101,6 +101,8 @@ def up(tpu: TpuApi, ssh: Ssh, plan: UpPlan, tell: Tell) -> Node:
     try:
         if plan.found is None:
             _create(tpu, plan.request, tell)
+        else:
+            tell(f"{name} exists")
         node = _await_ready(tpu, zone, name, tell)
         node = install_key(tpu, ssh, node, tell)
         await_ssh(tpu, ssh, node, tell)
@@ -152,14 +154,27 @@ def _find(tpu: TpuApi, wanted: Wanted) -> Node | None:
         found = tpu.node(wanted.zone, wanted.name)
     except NotFoundError:
         return None
-    if found.accelerator != wanted.accelerator:
+    differs = _differences(found, wanted)
+    if differs:
         raise StateError(
-            f"Node '{found.name}' exists and is a {found.accelerator}.",
+            f"Node '{found.name}' exists and {' and '.join(differs)}.",
             hint="Give the new one another name with --name, or delete the old one with 'tpuctl down'.",
         )
     if found.state != "READY" and found.state not in COMING:
         return require_ready(found)
     return found
+
+
+def _differences(found: Node, wanted: Wanted) -> list[str]:
+    """What was asked for in so many words and is otherwise."""
+    differs = []
+    if found.accelerator != wanted.accelerator:
+        differs.append(f"is a {found.accelerator}")
+    if wanted.spot and not found.spot:
+        differs.append("is not spot")
+    if wanted.runtime and wanted.runtime != found.runtime:
+        differs.append(f"has the runtime {found.runtime}")
+    return differs
 
 
 def _create(tpu: TpuApi, request: NodeRequest, tell: Tell) -> None:

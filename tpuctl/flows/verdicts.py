@@ -106,11 +106,14 @@ def decide(
         return Verdict(run, outcome, attempt.attempt, clock.iso(at), evidence, exit_code)
 
     told_to_stop = [one for one in found if one and one.done and one.stopped]
-    if all(one and one.done for one in found) and not told_to_stop:
-        bad = [one for one in found if one and (one.exit_code != 0)]
-        if not bad:
-            return ended(runs.SUCCEEDED, "every worker's script ended with exit code 0")
-        return ended(runs.FAILED, _blame(bad[0]), bad[0].exit_code)
+    over = all(one and one.done for one in found)
+    bad = [one for one in found if one and one.done and one.exit_code != 0 and not one.stopped]
+    if bad and not told_to_stop:
+        # The others would wait for it for ever, and bill.
+        more = "" if over else "; the other workers may go on until 'tpuctl down'"
+        return ended(runs.FAILED, _blame(bad[0]) + more, bad[0].exit_code)
+    if over and not told_to_stop:
+        return ended(runs.SUCCEEDED, "every worker's script ended with exit code 0")
     if not told_to_stop and not _silent(attempt, found, at):
         return None
     state = machine()
@@ -118,7 +121,7 @@ def decide(
         return ended(runs.PREEMPTED, f"the node is {state}")
     if state in ("", "DELETING"):
         return ended(runs.STOPPED, "the node was deleted")
-    if told_to_stop and all(one and one.done for one in found):
+    if told_to_stop and over:
         return ended(runs.STOPPED, f"worker {told_to_stop[0].worker} was ended by {told_to_stop[0].stopped}")
     if told_to_stop:
         return None
