@@ -313,18 +313,22 @@ class TestBucketTrouble:
         from tpuctl.sim.faults import Rule
 
         script = "import os, time\nprint('step 1')\nwhile not os.path.exists('../go'):\n  time.sleep(0.02)\n"
-        with host.supervise(script + "print('step 2')", f"{FAST}; gcs.PAUSES = (0,)"):
-            host.printed(b"step 1")
-            simulator.faults.add(Rule("storage.objects.create", 14, "away"))
-            (host.folder / "go").touch()
-            host.printed(b"step 2")
-            poll(
-                lambda: True if host.diary().count("503") > 5 else None,
-                what="trouble",
-                timeout=30,
-                first=0.02,
-            )
-            assert host.status().state == "running"
+        with host.supervise(script + "print('step 2')", f"{FAST}; gcs.PAUSES = (0,)") as process:
+            try:
+                host.printed(b"step 1")
+                simulator.faults.add(Rule("storage.objects.create", 14, "away"))
+                (host.folder / "go").touch()
+                host.printed(b"step 2")
+                tries = host.diary().count("503") + 8  # more than a heartbeat and a shipping have in flight
+                poll(
+                    lambda: True if host.diary().count("503") > tries else None,
+                    what="trouble", timeout=30, first=0.02,
+                )  # fmt: skip
+                assert process.poll() is None, "it goes on trying"
+                assert not host.status().done
+            except BaseException:
+                process.kill()
+                raise
             simulator.faults.clear()
         status = host.finished()
         assert (status.exit_code, status.error) == (0, "")
