@@ -65,7 +65,7 @@ class TestScript:
         status = either.finished()
         assert (status.exit_code, status.signal, status.error, status.stopped) == (0, "", "", "")
         assert (status.tpu_uid, status.worker, status.attempt) == ("77", 0, 1)
-        assert status.started <= status.heartbeat <= status.finished
+        assert status.started <= status.finished <= status.heartbeat
         assert status.log_chunks == len(either.chunks()) >= 1
         arguments = "['--rate', '0.1', 'a b', '$(id)', '']"
         assert either.log().decode() == f"{arguments} {either.folder}/code\nno line end"

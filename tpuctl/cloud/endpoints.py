@@ -91,6 +91,7 @@ class Cloud:
             client_options=options,
             _http=session,
         )
+        client._http.hooks["response"].append(_take_whole_refusal)
         self._closers.append(client.close)
         return Bucket(client, name)
 
@@ -141,6 +142,12 @@ def connect(config: Config) -> Cloud:
 def simulator_folder() -> Path:
     """Return the folder of the embedded simulator's state."""
     return state_folder() / "sim"
+
+
+def _take_whole_refusal(response: Any, **_: Any) -> None:
+    """Read a refused download to its end: the client does not, and then loses the connection, at each try."""
+    if response.status_code >= 400:
+        response.content  # noqa: B018  reading it is the point
 
 
 @contextmanager

@@ -33,7 +33,6 @@ def translated(what: str) -> Iterator[None]:
     try:
         yield
     except google.GoogleAPICallError as error:
-        _let_go(error)
         raise from_status(what, _code(error), _text(error), _reason(error), error.details) from error
     except google.RetryError as error:
         raise DeadlineError(f"No answer about {what} in time.", hint="Try again in a minute.") from error
@@ -43,13 +42,6 @@ def translated(what: str) -> Iterator[None]:
         raise ConfigError(f"The Google Cloud credentials were refused: {error}.", hint=LOGIN) from error
     except (auth.TransportError, requests.exceptions.RequestException) as error:
         raise unreachable(what) from error
-
-
-def _let_go(error: google.GoogleAPICallError) -> None:
-    """A failed download leaves its answer unread, and with it a connection that nobody else can use."""
-    close = getattr(error.response, "close", None)
-    if close:
-        close()
 
 
 def _no_credentials() -> str:
