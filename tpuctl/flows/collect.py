@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import re
-import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import google_crc32c
 
+from tpuctl.data.manifest import checksum_text
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.fanout import fanout, values
 from tpuctl.runs import Run, decode
@@ -129,7 +128,7 @@ def checksum(path: Path) -> str:
     with path.open("rb") as stream:
         while chunk := stream.read(1 << 20):
             total = google_crc32c.extend(total, chunk)
-    return base64.b64encode(struct.pack(">I", total)).decode()
+    return checksum_text(total)
 
 
 def _join_logs(folder: Path) -> None:
