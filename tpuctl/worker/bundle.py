@@ -23,11 +23,12 @@ def fetch(bucket: gcs.Bucket, name: str, sha256: str, folder: str) -> None:
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
         for member in archive.getmembers():
             _check(member, folder)
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.12 asks for one
         archive.extractall(folder)
 
 
 def _check(member: tarfile.TarInfo, folder: str) -> None:
-    """Only plain files and folders, only inside `folder` (tarfile's own filters came after Python 3.8)."""
+    """Only plain files and folders, only inside `folder` (tarfile's own filter came after Python 3.8)."""
     place = os.path.realpath(os.path.join(folder, member.name))
     inside = place.startswith(os.path.realpath(folder) + os.sep)
     if not inside or not (member.isfile() or member.isdir()):

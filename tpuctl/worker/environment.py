@@ -15,8 +15,11 @@ FOLDERS = (
 """Our name, Vertex AI's name, the folder under the run."""
 
 
-def of_job(spec: Spec, packages: str) -> Dict[str, str]:
-    """Return the environment of the script: the host's own, the run's places, what the user added."""
+def of_job(spec: Spec, packages: str, reports: str = "") -> Dict[str, str]:
+    """Return the environment of the script: the host's own, the run's places, what the user added.
+
+    `packages` and `reports` are folders on this host; reports are kept with the run when the script ends.
+    """
     result = dict(os.environ)
     result.update(
         TPUCTL_RUN=spec.run,
@@ -27,6 +30,8 @@ def of_job(spec: Spec, packages: str) -> Dict[str, str]:
     )
     for ours, vertex, folder in FOLDERS:
         result[ours] = result[vertex] = "gs://%s/runs/%s/%s" % (spec.bucket, spec.run, folder)
+    if reports:
+        result["TPUCTL_REPORT_DIR"] = reports
     if spec.framework == "tensorflow" and spec.workers == 1:
         result["TPU_NAME"] = "local"  # TPUClusterResolver() of one host: no look-up of the node
     result.update(spec.environment)

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from tpuctl.worker import bundle, environment, gcs, packages
+from tpuctl.worker import bundle, environment, gcs, packages, reports
 from tpuctl.worker.logs import LogShipper
 from tpuctl.worker.spec import Spec
 from tpuctl.worker.status import Status, now
@@ -35,6 +35,7 @@ class Supervisor:
         self._folder = folder
         self._log = os.path.join(folder, "log")
         self._code = os.path.join(folder, "code")
+        self._reports = os.path.abspath(os.path.join(folder, "reports"))
         bucket = gcs.Bucket(spec.bucket)
         self._bucket = bucket
         self._status = Status(bucket, spec)
@@ -50,6 +51,7 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         with open(self._log, "ab"):
             pass
+        os.makedirs(self._reports, exist_ok=True)
         self._status.write(state="preparing", started=now())
         with open(os.path.join(self._folder, STARTED), "w", encoding="utf-8"):
             pass
@@ -80,7 +82,7 @@ class Supervisor:
             self._process = subprocess.Popen(
                 command,
                 cwd=self._code,
-                env=environment.of_job(spec, installed),
+                env=environment.of_job(spec, installed, self._reports),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -134,8 +136,13 @@ class Supervisor:
         end = time.monotonic() + PATIENCE
         if not self._insist(self._shipper.ship, end):
             outcome.setdefault("error", "the end of the log could not be shipped")
+        self._try(self._ship_reports)
         if not self._insist(lambda: self._write_end(outcome), end):
             raise gcs.GcsError("the bucket does not know how this ended")
+
+    def _ship_reports(self) -> None:
+        """Reports are a by-product: a bucket that does not take them does not keep the run from its end."""
+        reports.ship(self._bucket, self._spec.folder + "reports/", self._reports)
 
     def _write_end(self, outcome: Dict[str, Any]) -> None:
         self._status.write(state="finished", log_chunks=self._shipper.chunks, **outcome)
