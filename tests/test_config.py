@@ -102,6 +102,16 @@ class TestLayers:
         assert read(zone="").get("zone") == "from-file"
         assert read().target == "sim", "an empty project is none"
 
+    def test_who_names_a_bucket_means_it_for_datasets_too(self, read, environ, tmp_path) -> None:
+        path = tmp_path / "tpuctl.toml"
+        path.write_text('project = "p"\nbucket = "runs"\ndata_bucket = "data"\n')
+        assert origin(read(), "data_bucket") == ("data", str(path))
+        environ["TPUCTL_BUCKET"] = "other"
+        assert origin(read(), "data_bucket") == ("other", "TPUCTL_BUCKET")
+        assert origin(read(bucket="typed"), "data_bucket") == ("typed", "--bucket")
+        environ["TPUCTL_DATA_BUCKET"] = "both-said"
+        assert origin(read(), "data_bucket") == ("both-said", "TPUCTL_DATA_BUCKET")
+
     def test_the_users_file_moves_with_xdg_config_home(self, read, environ, tmp_path) -> None:
         environ["XDG_CONFIG_HOME"] = str(tmp_path / "xdg")
         user(environ, 'network = "mine"\n')

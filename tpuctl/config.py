@@ -6,7 +6,7 @@ import getpass
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -46,8 +46,22 @@ SETTINGS = {
             sim_default="sim-project-tpuctl",
             real_only=True,
         ),
+        Setting("data_bucket", "Cloud Storage bucket of datasets, when it is another one", real_only=True),
         Setting("network", "VPC network of the TPU VMs", "default", "default"),
+        Setting("subnetwork", "subnetwork of the TPU VMs", real_only=True),
+        Setting(
+            "external_ips",
+            "whether TPU VMs have external addresses (yes or no)",
+            "yes",
+            "yes",
+            real_only=True,
+        ),
         Setting("service_account", "service account of the TPU VMs (email)", real_only=True),
+        Setting(
+            "terraform",
+            "folder or file that 'tpuctl init --from-terraform' read, to compare with",
+            real_only=True,
+        ),
         Setting("ssh_user", "user on the TPU VMs"),
         Setting("ssh_key", "private key for SSH"),
     )
@@ -85,6 +99,13 @@ class Config:
             )
         return value
 
+    def agreed(self, name: str) -> bool:
+        """Return whether a setting is yes; raises ConfigError when it is neither yes nor no."""
+        value = self.require(name)
+        if value not in ("yes", "no"):
+            raise ConfigError(f"{name} is '{value}' ({self.values[name].origin}).", hint="It is yes or no.")
+        return value == "yes"
+
     @property
     def target(self) -> str:
         """`gcp` or `sim`."""
@@ -115,6 +136,7 @@ def load(
         Layer(_from_environment(environ), lambda name: SETTINGS[name].variable, personal=True),
         *_file_layers(environ, folder or _working_folder()),
     ]
+    layers = [_with_data_bucket(one) for one in layers]
     target = _first(layers, "target") or _default_target(layers)
     _check_target(target)
     sim = target.value == "sim"
@@ -186,6 +208,14 @@ def _file_layers(environ: Mapping[str, str], folder: Path) -> list[Layer]:
 
 def _named(origin: str) -> Callable[[str], str]:
     return lambda _name: origin
+
+
+def _with_data_bucket(layer: Layer) -> Layer:
+    """A place that names a bucket and none for datasets means it for both, whatever places below it say."""
+    if "bucket" not in layer.values or "data_bucket" in layer.values:
+        return layer
+    values = {**layer.values, "data_bucket": layer.values["bucket"]}
+    return replace(layer, values=values, origin=lambda name: layer.origin(name.removeprefix("data_")))
 
 
 def _first(layers: list[Layer], name: str) -> Value | None:

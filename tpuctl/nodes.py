@@ -61,6 +61,8 @@ class NodeRequest:
     service_account: str | None
     labels: Mapping[str, str]
     metadata: Mapping[str, str]
+    subnetwork: str | None = None
+    external_ips: bool = True
 
 
 @dataclass(frozen=True)

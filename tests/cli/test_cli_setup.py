@@ -38,13 +38,13 @@ def test_init_writes_a_file_that_commands_below_it_use(tpuctl, monkeypatch) -> N
 
 
 def test_init_does_not_replace_a_file_unless_forced(tpuctl) -> None:
-    arguments = ("init", "--project", "p", "--zone", "us-central1-a", "--bucket", "b")
+    arguments = ("init", "--project", "my-project", "--zone", "us-central1-a", "--bucket", "my-bucket")
     Path("tpuctl.toml").write_text('project = "mine"\n')
     done = tpuctl(*arguments)
     assert done.code == 4
     assert Path("tpuctl.toml").read_text() == 'project = "mine"\n'
     assert tpuctl(*arguments, "--force").code == 0
-    assert 'project = "p"' in Path("tpuctl.toml").read_text()
+    assert 'project = "my-project"' in Path("tpuctl.toml").read_text()
 
 
 def test_config_show_names_the_origin_of_every_value(tpuctl, monkeypatch) -> None:
@@ -57,7 +57,9 @@ def test_config_show_names_the_origin_of_every_value(tpuctl, monkeypatch) -> Non
 
 
 class TestDoctor:
-    ORDER = ("python", "credentials", "project", "api", "zone", "bucket", "ssh key")
+    ORDER = (
+        "python", "credentials", "project", "api", "zone", "bucket", "region", "network", "terraform", "ssh key",
+    )  # fmt: skip
 
     def test_everything_is_in_place_on_the_simulator(self, tpuctl, simulator) -> None:
         done = tpuctl("doctor", "--json")

@@ -113,6 +113,8 @@ def _wanted(
         spot=spot,
         network=session.config.require("network"),
         service_account=session.config.get("service_account"),
+        subnetwork=session.config.get("subnetwork"),
+        external_ips=session.config.agreed("external_ips"),
     )
 
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
 import msgspec
 
-from tpuctl import __version__
+from tpuctl import __version__, accelerators
 from tpuctl.cli import show
 from tpuctl.cli.session import Session, with_session
 from tpuctl.config import FILE_NAME, SETTINGS, load
-from tpuctl.errors import ConfigError, ConflictError
+from tpuctl.errors import ConfigError, ConflictError, UsageError
 from tpuctl.flows import doctor as flow
+from tpuctl.flows import terraform
+from tpuctl.gcloud import gcloud_settings
+from tpuctl.resource_names import checked
 
-MARKS = {flow.OK: "ok", flow.FAILED: "FAILED", flow.SKIPPED: "skipped"}
+QUESTIONS = {
+    "project": "Google Cloud project",
+    "zone": "Zone of the TPUs",
+    "bucket": "Bucket for datasets and runs",
+}
+MARKS = {flow.OK: "ok", flow.WARNING: "warning", flow.FAILED: "FAILED", flow.SKIPPED: "skipped"}
 
 
 def welcome() -> None:
@@ -33,23 +43,38 @@ def welcome() -> None:
 
 
 @click.command()
-@click.option("--project", prompt="Google Cloud project", help="Google Cloud project id.")
-@click.option("--zone", prompt="Zone of the TPUs", help="Zone of the TPUs, such as europe-west4-a.")
-@click.option("--bucket", prompt="Bucket for datasets and runs", help="Bucket, in the zone's region.")
+@click.option("--project", help="Google Cloud project id.")
+@click.option("--zone", help="Zone of the TPUs, such as europe-west4-a.")
+@click.option("--bucket", help="Bucket for datasets and runs, in the zone's region.")
+@click.option("--data-bucket", help="Bucket for datasets, when it is another one.")
+@click.option("--network", help="VPC network of the TPU VMs.")
+@click.option("--subnetwork", help="Subnetwork of the TPU VMs.")
+@click.option("--external-ips", help="Whether TPU VMs have external addresses: yes or no.")
+@click.option("--service-account", help="Service account of the TPU VMs.")
+@click.option(
+    "--from-terraform",
+    "source",
+    type=click.Path(path_type=Path),
+    help="Folder where terraform/ was applied, or a file (-: stdin) of 'terraform output -json'.",
+)
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-def init(project: str, zone: str, bucket: str, force: bool) -> None:
-    """Write tpuctl.toml for a Google Cloud project.
+def init(source: Path | None, force: bool, **typed: str | None) -> None:
+    """Write tpuctl.toml for a Google Cloud project: asks, or takes options, or reads what Terraform made.
 
     \b
     Example:
       tpuctl init --project my-project --zone europe-west4-a --bucket my-bucket
+      tpuctl init --from-terraform terraform/examples/minimal
     """
     path = Path(FILE_NAME)
     if path.exists() and not force:
         raise ConflictError(f"{path.resolve()} exists already.", hint="Edit it, or replace it with --force.")
-    values = {"project": project, "zone": zone, "bucket": bucket.removeprefix("gs://").rstrip("/")}
+    given = {name: checked(name, value) for name, value in typed.items() if value is not None}
+    values = _made(source) | given if source else _asked(given)
     _write(path, values)
-    show.note(f"Wrote {path.resolve()}; commands below this folder use project {project} from now on.")
+    show.note(f"Wrote {path.resolve()}; commands below this folder use project {values['project']} now.")
+    if values["zone"] not in accelerators.zones():
+        show.note(f"No TPU has been seen in {values['zone']}: 'tpuctl doctor' asks the API.")
     show.hint("tpuctl doctor")
 
 
@@ -80,7 +105,9 @@ def config_show(session: Session) -> None:
 @click.command()
 @with_session
 def doctor(session: Session) -> None:
-    """Check packages, credentials, project, API, zone, bucket and SSH key, in this order.
+    """Check packages, credentials, project, API, zone, buckets, network and SSH key, in this order.
+
+    What Terraform made is compared with the settings, when 'tpuctl init --from-terraform' wrote them.
 
     \b
     Example:
@@ -101,7 +128,35 @@ def doctor(session: Session) -> None:
     show.hint("tpuctl up v3-8")
 
 
-def _write(path: Path, values: dict[str, str]) -> None:
+def _made(source: Path) -> dict[str, str]:
+    """What Terraform made; and where that was read, for 'tpuctl doctor' to compare, unless from a pipe."""
+    values = terraform.read(Path("/dev/stdin") if str(source) == "-" else source)
+    lasting = source.is_dir() or (source.is_file() and source.parent != Path("/dev"))
+    return {**values, "terraform": str(source)} if lasting else values
+
+
+def _asked(given: Mapping[str, str]) -> dict[str, str]:
+    """Ask for what has to be known and was not given, on stderr; a wrong answer is told and asked again."""
+    found, _ = gcloud_settings(os.environ)
+    answers = dict(given)
+    for name, question in QUESTIONS.items():
+        if name not in answers:
+            suggested = f"{answers['project']}-tpuctl" if name == "bucket" else found.get(name)
+            answers[name] = click.prompt(question, default=suggested, value_proc=_answer(name), err=True)
+    return answers
+
+
+def _answer(name: str) -> Callable[[str], str]:
+    def checked_answer(value: str) -> str:
+        try:
+            return checked(name, value)
+        except UsageError as error:
+            raise click.UsageError(f"{error.message} {error.hint}") from error
+
+    return checked_answer
+
+
+def _write(path: Path, values: Mapping[str, str]) -> None:
     text = "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items())
     try:
         path.write_text(f"# tpuctl: see 'tpuctl config show'\n{text}")

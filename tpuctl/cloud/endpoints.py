@@ -69,31 +69,14 @@ class Cloud:
 
     @cached_property
     def bucket(self) -> Bucket:
-        """The configured bucket."""
-        import requests  # noqa: PLC0415
+        """The configured bucket, of runs."""
+        return self._bucket(self.config.require("bucket"))
 
-        # Else each client asks for the bucket once more, in a thread of its own, for tracing that is off.
-        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
-        with _unimported("aiohttp"):
-            from google.cloud import storage  # type: ignore[attr-defined]  # noqa: PLC0415
-
-        from tpuctl.cloud.storage import Bucket  # noqa: PLC0415
-
-        name = self.config.require("bucket").removeprefix("gs://").rstrip("/")
-        options, session = None, None
-        if self.endpoints.storage:
-            options = {"api_endpoint": self.endpoints.storage}
-            session = requests.Session()
-            session.trust_env = False  # like gRPC above: loopback traffic is not for the user's proxy
-        client = storage.Client(
-            project=self.config.require("project"),
-            credentials=self.credentials,
-            client_options=options,
-            _http=session,
-        )
-        client._http.hooks["response"].append(_take_whole_refusal)
-        self._closers.append(client.close)
-        return Bucket(client, name)
+    @cached_property
+    def data_bucket(self) -> Bucket:
+        """The configured bucket of datasets: that of runs unless another one is named."""
+        name = self.config.get("data_bucket") or self.config.require("bucket")
+        return self.bucket if name == self.config.get("bucket") else self._bucket(name)
 
     @cached_property
     def ssh(self) -> Ssh:
@@ -116,6 +99,32 @@ class Cloud:
         with translated("Google Cloud"):
             found, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
             return found
+
+    def _bucket(self, name: str) -> Bucket:
+        import requests  # noqa: PLC0415
+
+        # Else each client asks for the bucket once more, in a thread of its own, for tracing that is off.
+        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+        with _unimported("aiohttp"):
+            from google.cloud import storage  # type: ignore[attr-defined]  # noqa: PLC0415
+
+        from tpuctl.cloud.storage import Bucket  # noqa: PLC0415
+
+        name = name.removeprefix("gs://").rstrip("/")
+        options, session = None, None
+        if self.endpoints.storage:
+            options = {"api_endpoint": self.endpoints.storage}
+            session = requests.Session()
+            session.trust_env = False  # like gRPC above: loopback traffic is not for the user's proxy
+        client = storage.Client(
+            project=self.config.require("project"),
+            credentials=self.credentials,
+            client_options=options,
+            _http=session,
+        )
+        client._http.hooks["response"].append(_take_whole_refusal)
+        self._closers.append(client.close)
+        return Bucket(client, name)
 
     def _dial(self, address: str) -> tuple[str, int]:
         """Return host and port behind a node's address: itself and 22, unless a file says otherwise."""

@@ -16,9 +16,12 @@ from tpuctl.nodes import HttpRequest, Node, NodeRequest
 
 TIMEOUT = 60.0
 RETRY = retry.Retry(
-    predicate=retry.if_exception_type(exceptions.ServiceUnavailable), initial=0.2, maximum=5, timeout=20
+    predicate=retry.if_exception_type(exceptions.ServiceUnavailable, exceptions.DeadlineExceeded),
+    initial=0.2,
+    maximum=5,
+    timeout=20,
 )
-"""For calls that change nothing: the client has no default retry and no default timeout."""
+"""For calls that may be sent twice: the client has no default retry and no default timeout."""
 HOST = "https://tpu.googleapis.com"
 
 
@@ -159,7 +162,11 @@ def _message(request: NodeRequest) -> tpu_v2.Node:
         runtime_version=request.runtime,
         labels=dict(request.labels),
         metadata=dict(request.metadata),
-        network_config=tpu_v2.NetworkConfig(network=request.network, enable_external_ips=True),
+        network_config=tpu_v2.NetworkConfig(
+            network=request.network,
+            subnetwork=request.subnetwork or "",
+            enable_external_ips=request.external_ips,
+        ),
         scheduling_config=tpu_v2.SchedulingConfig(spot=request.spot),
     )
     if request.service_account:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from tpuctl import accelerators
 from tpuctl.config import Config
 from tpuctl.errors import ConfigError, TpuctlError
+from tpuctl.flows import terraform
+from tpuctl.uris import gs
 
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Cloud
 
-OK, FAILED, SKIPPED = "ok", "failed", "skipped"
+OK, WARNING, FAILED, SKIPPED = "ok", "warning", "failed", "skipped"
 
 PACKAGES = (
     "click",
@@ -39,6 +41,15 @@ class Finding:
     fix: str = ""
 
 
+class Unwise(Exception):
+    """What a check found works, and is not as it should be."""
+
+    def __init__(self, text: str, fix: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.fix = fix
+
+
 def examine(config: Config, connect: Callable[[], Cloud]) -> Iterator[Finding]:
     """Run every check in order; one that needs another which failed is skipped."""
     failed = set[str]()
@@ -57,6 +68,8 @@ def examine(config: Config, connect: Callable[[], Cloud]) -> Iterator[Finding]:
             continue
         try:
             yield Finding(name, OK, check(config, connected))
+        except Unwise as found:
+            yield Finding(name, WARNING, found.text, found.fix)
         except TpuctlError as error:
             failed.add(name)
             yield Finding(name, FAILED, error.message, error.hint)
@@ -102,8 +115,53 @@ def _zone(config: Config, connected: Callable[[], Cloud]) -> str:
 
 
 def _bucket(config: Config, connected: Callable[[], Cloud]) -> str:
-    connected().bucket.check()
-    return f"gs://{connected().bucket.name} can be listed"
+    runs, data = connected().bucket, connected().data_bucket
+    buckets = [runs] if runs is data else [runs, data]
+    for one in buckets:
+        one.check()
+    return f"{' and '.join(gs(one.name, '') for one in buckets)} can be listed"
+
+
+def _region(config: Config, connected: Callable[[], Cloud]) -> str:
+    """A bucket of another region works, slowly, and each byte that is read is billed."""
+    region = accelerators.region(config.require("zone"))
+    for bucket in (connected().bucket, connected().data_bucket):
+        try:
+            location = bucket.location()
+        except ConfigError as error:
+            raise Unwise(f"where gs://{bucket.name} is cannot be read", error.hint) from error
+        if location != region:
+            raise Unwise(
+                f"gs://{bucket.name} is in {location}, the TPUs are in {region}: slow, billed by the byte",
+                f"Use a bucket in {region}, or a zone of {location}.",
+            )
+    return f"{region}, that of the TPUs"
+
+
+def _network(config: Config, connected: Callable[[], Cloud]) -> str:
+    where = config.require("network")
+    if config.get("subnetwork"):
+        where += f", subnetwork {config.get('subnetwork')}"
+    if config.agreed("external_ips"):
+        return where
+    raise Unwise(
+        f"{where}; hosts without external addresses are reached by SSH from inside the network alone",
+        "Run tpuctl on a machine in the network, or over a VPN to it.",
+    )
+
+
+def _terraform(config: Config, connected: Callable[[], Cloud]) -> str:
+    source = config.get("terraform")
+    if source is None:
+        return "not used: nothing to compare with"
+    place = Path(config.values["terraform"].origin).parent / source
+    differs = terraform.differences(config, terraform.read(place))
+    if differs:
+        raise ConfigError(
+            f"{'; '.join(differs)}.",
+            hint=f"Run 'tpuctl init --from-terraform {source} --force', or 'terraform apply' what was meant.",
+        )
+    return f"as {source} made it"
 
 
 def _ssh_key(config: Config, connected: Callable[[], Cloud]) -> str:
@@ -121,6 +179,9 @@ CHECKS: tuple[tuple[str, tuple[str, ...], Callable[[Config, Callable[[], Cloud]]
     ("api", ("credentials", "project"), _api),
     ("zone", ("api",), _zone),
     ("bucket", ("credentials", "project"), _bucket),
+    ("region", ("bucket", "zone"), _region),
+    ("network", (), _network),
+    ("terraform", (), _terraform),
     ("ssh key", ("python",), _ssh_key),
 )
 """Name, the checks it needs, what it does: returns what it found or raises what is wrong with a hint."""

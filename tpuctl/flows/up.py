@@ -13,6 +13,7 @@ from tpuctl.errors import (
     InterruptedByUser,
     NotFoundError,
     StateError,
+    StockoutError,
     UsageError,
     nearest,
 )
@@ -44,6 +45,8 @@ class Wanted:
     spot: bool
     network: str
     service_account: str | None
+    subnetwork: str | None = None
+    external_ips: bool = True
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ def plan_up(tpu: TpuApi, ssh: Ssh, wanted: Wanted) -> UpPlan:
         runtime=runtime,
         spot=wanted.spot,
         network=wanted.network,
+        subnetwork=wanted.subnetwork,
+        external_ips=wanted.external_ips,
         service_account=wanted.service_account,
         labels={LABEL: LABEL_VALUE, OWNER_LABEL: ssh.user},
         metadata={"ssh-keys": key_line(ssh)},
@@ -106,12 +111,27 @@ def up(tpu: TpuApi, ssh: Ssh, plan: UpPlan, tell: Tell) -> Node:
         node = _await_ready(tpu, zone, name, tell)
         node = install_key(tpu, ssh, node, tell)
         await_ssh(tpu, ssh, node, tell)
+    except StockoutError as error:
+        hint = _other_zones(plan.request) or error.hint
+        raise StockoutError(error.message, hint=hint, zone=zone, **error.facts) from error
     except KeyboardInterrupt as error:
         raise InterruptedByUser(
             f"Interrupted while '{name}' was on its way; it may bill already.",
             hint=f"'tpuctl up {kind} --name {name}' goes on, 'tpuctl down {name}' ends it.",
         ) from error
     return node
+
+
+def _other_zones(request: NodeRequest) -> str:
+    """Name the next zones to try, those of the same continent first."""
+    zones = accelerators.accelerator(request.accelerator).zones
+    continent = request.zone.split("-")[0]
+    others = [zone for zone in zones if zone != request.zone]
+    others.sort(key=lambda zone: not zone.startswith(continent))
+    if not others:
+        return ""
+    more = f" (it is also offered in {', '.join(others[1:4])})" if others[1:] else ""
+    return f"Try the next zone: tpuctl up {request.accelerator} --zone {others[0]}{more}, --spot, or later."
 
 
 def _check_zone(tpu: TpuApi, kind: accelerators.Accelerator, zone: str) -> None:

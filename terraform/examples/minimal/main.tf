@@ -1,0 +1,41 @@
+# The least: a project, a place, and who works there.
+
+terraform {
+  required_version = ">= 1.9"
+
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = ">= 6.50, < 9"
+    }
+    google-beta = {
+      source  = "hashicorp/google-beta"
+      version = ">= 6.50, < 9"
+    }
+  }
+
+  # A team keeps its state where all of it can reach it:
+  # backend "gcs" {
+  #   bucket = "my-project-terraform"
+  #   prefix = "tpuctl"
+  # }
+}
+
+variable "project_id" {
+  description = "Project that gets the base."
+  type        = string
+}
+
+module "base" {
+  source = "../.."
+
+  project_id = var.project_id
+  region     = "europe-west4"
+  zone       = "europe-west4-a"
+  members    = ["user:ada@example.com"]
+}
+
+output "tpuctl" {
+  description = "For tpuctl init --from-terraform."
+  value       = module.base.tpuctl
+}

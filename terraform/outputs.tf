@@ -1,0 +1,29 @@
+output "tpuctl" {
+  description = "All that tpuctl has to know, as one object with a schema number: read by tpuctl init --from-terraform."
+  value = {
+    schema          = 1
+    project         = var.project_id
+    region          = var.region
+    zone            = var.zone
+    network         = google_compute_network.this.name
+    subnetwork      = google_compute_subnetwork.this.name
+    external_ips    = false
+    service_account = google_service_account.tpu.email
+    buckets         = { for key, bucket in google_storage_bucket.this : key => "gs://${bucket.name}" }
+    registry        = one([for one in google_artifact_registry_repository.this : "${one.location}-docker.pkg.dev/${one.project}/${one.repository_id}"])
+    tpu             = one(google_tpu_v2_vm.this[*].name)
+  }
+
+  # What is told here can be used at once.
+  depends_on = [
+    google_compute_firewall.between_hosts,
+    google_compute_firewall.ssh_through_iap,
+    google_compute_router_nat.this,
+    google_iap_tunnel_iam_member.member,
+    google_project_iam_member.member,
+    google_project_iam_member.tpu,
+    google_service_account_iam_member.member,
+    google_storage_bucket_iam_member.member,
+    google_storage_bucket_iam_member.tpu,
+  ]
+}

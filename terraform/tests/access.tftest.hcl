@@ -1,0 +1,103 @@
+# Least privilege: every grant, by name. A new one has to be written down here too.
+
+mock_provider "google" {
+  source = "./tests/mocks"
+}
+mock_provider "google-beta" {}
+
+variables {
+  project_id = "demo-project-1"
+  region     = "europe-west4"
+  zone       = "europe-west4-a"
+  members    = ["user:ada@example.com", "group:lab@example.com"]
+}
+
+run "tpu_vms" {
+  assert {
+    condition     = google_project_iam_custom_role.tpu.permissions == toset(["tpu.nodes.get", "tpu.nodes.delete", "tpu.operations.get"])
+    error_message = "A TPU VM may look up and delete nodes, and nothing else of the Cloud TPU API."
+  }
+  assert {
+    condition = toset([for one in google_project_iam_member.tpu : one.role]) == toset([
+      google_project_iam_custom_role.tpu.id, "roles/logging.logWriter", "roles/monitoring.metricWriter",
+    ])
+    error_message = "In the project a TPU VM has its custom role, and writes logs and metrics."
+  }
+  assert {
+    condition = toset([for one in google_storage_bucket_iam_member.tpu : "${one.role} on ${one.bucket}"]) == toset([
+      "roles/storage.objectViewer on demo-project-1-tpuctl-data", "roles/storage.legacyBucketReader on demo-project-1-tpuctl-data",
+      "roles/storage.objectUser on demo-project-1-tpuctl-runs", "roles/storage.legacyBucketReader on demo-project-1-tpuctl-runs",
+    ])
+    error_message = "A TPU VM reads datasets and writes runs."
+  }
+  assert {
+    condition     = alltrue([for one in concat(values(google_project_iam_member.tpu), values(google_storage_bucket_iam_member.tpu)) : one.member == google_service_account.tpu.member])
+    error_message = "The grants of TPU VMs are for their own account."
+  }
+}
+
+run "members" {
+  assert {
+    condition = toset([for one in google_project_iam_member.member : "${one.member} ${one.role}"]) == toset([
+      for pair in setproduct(var.members, ["roles/tpu.admin", "roles/serviceusage.serviceUsageConsumer"]) : join(" ", pair)
+    ])
+    error_message = "In the project a member administers TPUs, and calls APIs on its quota."
+  }
+  assert {
+    condition = toset([for one in google_storage_bucket_iam_member.member : "${one.member} ${one.role} ${one.bucket}"]) == toset([
+      for pair in setproduct(var.members, ["roles/storage.objectUser", "roles/storage.legacyBucketReader"], ["demo-project-1-tpuctl-data", "demo-project-1-tpuctl-runs"]) : join(" ", pair)
+    ])
+    error_message = "A member reads and writes objects of both buckets, and administers neither."
+  }
+  assert {
+    condition = alltrue([
+      for member in var.members : google_service_account_iam_member.member[member].role == "roles/iam.serviceAccountUser" &&
+      google_service_account_iam_member.member[member].service_account_id == google_service_account.tpu.name
+    ])
+    error_message = "A member may let VMs run as the TPU account, and as no other."
+  }
+  assert {
+    condition = alltrue([
+      for member in var.members : google_iap_tunnel_iam_member.member[member].role == "roles/iap.tunnelResourceAccessor" &&
+      one(google_iap_tunnel_iam_member.member[member].condition).expression == "destination.port == 22"
+    ])
+    error_message = "A member may tunnel to port 22, and to no other."
+  }
+}
+
+run "nobody" {
+  variables {
+    members = []
+  }
+
+  assert {
+    condition     = length(google_project_iam_member.member) + length(google_storage_bucket_iam_member.member) + length(google_service_account_iam_member.member) + length(google_iap_tunnel_iam_member.member) == 0
+    error_message = "Without members only the TPU account has grants."
+  }
+}
+
+run "no_self_delete" {
+  variables {
+    self_delete = false
+  }
+
+  assert {
+    condition     = google_project_iam_custom_role.tpu.permissions == toset(["tpu.nodes.get"])
+    error_message = "Without self_delete a TPU VM can delete nothing."
+  }
+}
+
+run "registry" {
+  variables {
+    artifact_registry = true
+  }
+
+  assert {
+    condition = { for one in google_artifact_registry_repository_iam_member.this : one.member => one.role } == {
+      "serviceAccount:tpuctl-tpu@demo-project-1.iam.gserviceaccount.com" = "roles/artifactregistry.reader"
+      "user:ada@example.com"                                             = "roles/artifactregistry.writer"
+      "group:lab@example.com"                                            = "roles/artifactregistry.writer"
+    }
+    error_message = "TPU VMs pull images, members push them."
+  }
+}

@@ -1,0 +1,243 @@
+variable "artifact_registry" {
+  description = "Make a Docker repository that members can push to and TPU VMs can pull from."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "budget" {
+  description = "Monthly budget of this project, with e-mails to the billing account's administrators at the thresholds (shares of the amount). A budget tells; it stops nothing."
+  type = object({
+    billing_account = string
+    amount          = number
+    currency        = optional(string)
+    thresholds      = optional(list(number), [0.5, 0.9, 1.0])
+  })
+  default = null
+
+  validation {
+    condition     = var.budget == null || can(regex("^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$", var.budget.billing_account))
+    error_message = "budget.billing_account has the form 012345-6789AB-CDEF01."
+  }
+  validation {
+    condition     = var.budget == null || try(var.budget.amount > 0 && floor(var.budget.amount) == var.budget.amount, false)
+    error_message = "budget.amount is a whole number above 0, in the currency of the billing account."
+  }
+  validation {
+    condition     = var.budget == null || try(length(var.budget.thresholds) > 0 && alltrue([for share in var.budget.thresholds : share > 0 && share <= 5]), false)
+    error_message = "budget.thresholds are shares of the amount, such as 0.5 and 1.0."
+  }
+}
+
+variable "bucket_names" {
+  description = "Names of the two buckets; bucket names are shared by all of Google Cloud. Unset: PROJECT-NAME-data and PROJECT-NAME-runs."
+  type = object({
+    data = optional(string)
+    runs = optional(string)
+  })
+  default  = {}
+  nullable = false
+
+  validation {
+    condition = alltrue([
+      for name in [
+        coalesce(var.bucket_names.data, "${replace(var.project_id, "/[.:]/", "-")}-${var.name}-data"),
+        coalesce(var.bucket_names.runs, "${replace(var.project_id, "/[.:]/", "-")}-${var.name}-runs"),
+      ] : can(regex("^[a-z0-9][-_a-z0-9]{1,61}[a-z0-9]$", name)) && !can(regex("^goog|google", name))
+    ])
+    error_message = "A bucket's name has 3 to 63 lower-case letters, digits, dashes and underscores, begins and ends with a letter or digit, and does not hold the word google."
+  }
+  validation {
+    condition     = var.bucket_names.data == null || var.bucket_names.data != var.bucket_names.runs
+    error_message = "The two buckets need two names: TPU VMs may write to one and only read the other."
+  }
+}
+
+variable "bundle_days" {
+  description = "Days after which the code bundles of old runs are deleted (0: never). A run that is still going keeps its code on the hosts."
+  type        = number
+  default     = 180
+  nullable    = false
+
+  validation {
+    condition     = var.bundle_days >= 0 && floor(var.bundle_days) == var.bundle_days
+    error_message = "bundle_days is a whole number of days, or 0."
+  }
+}
+
+variable "delete_buckets_with_content" {
+  description = "Let terraform destroy delete buckets that still hold objects: datasets, checkpoints, logs."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "kms_key" {
+  description = "Cloud KMS key that encrypts both buckets (projects/P/locations/REGION/keyRings/R/cryptoKeys/K), in the buckets' region. Cloud Storage's own account gets the right to use it. Unset: keys of Google."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key == null || can(regex("^projects/[^/]+/locations/${var.region}/keyRings/[^/]+/cryptoKeys/[^/]+$", var.kms_key))
+    error_message = "kms_key has the form projects/P/locations/REGION/keyRings/R/cryptoKeys/K, and its REGION is the variable region: a bucket can only use a key of its own location."
+  }
+}
+
+variable "labels" {
+  description = "Labels of everything that takes labels, for the bill."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition = alltrue([
+      for key, value in var.labels :
+      can(regex("^[a-z][-_a-z0-9]{0,62}$", key)) && can(regex("^[-_a-z0-9]{0,63}$", value))
+    ])
+    error_message = "Labels have lower-case letters, digits, dashes and underscores, 63 at most; keys begin with a letter."
+  }
+}
+
+variable "log_days" {
+  description = "Days after which the logs of workers are deleted from the runs bucket (0: never). Run records, checkpoints and outputs stay."
+  type        = number
+  default     = 365
+  nullable    = false
+
+  validation {
+    condition     = var.log_days >= 0 && floor(var.log_days) == var.log_days
+    error_message = "log_days is a whole number of days, or 0."
+  }
+}
+
+variable "members" {
+  description = "Who uses tpuctl in this project: user:, group: or serviceAccount: followed by an e-mail address, or a principal:// or principalSet:// of a workload identity pool."
+  type        = set(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition = alltrue([
+      for member in var.members :
+      can(regex("^(user|group|serviceAccount):[^@:\\s]+@[^@:\\s]+$", member)) || can(regex("^principal(Set)?://iam\\.googleapis\\.com/.+$", member))
+    ])
+    error_message = "Each member is user:E-MAIL, group:E-MAIL, serviceAccount:E-MAIL or a principal of a workload identity pool. allUsers and allAuthenticatedUsers are the whole world: never."
+  }
+}
+
+variable "mtu" {
+  description = "Largest packet of the network, in bytes. Slices of several hosts exchange gradients faster with 8896."
+  type        = number
+  default     = 8896
+  nullable    = false
+
+  validation {
+    condition     = var.mtu >= 1300 && var.mtu <= 8896 && floor(var.mtu) == var.mtu
+    error_message = "mtu is 1300 to 8896."
+  }
+}
+
+variable "name" {
+  description = "Begins the name of everything that is made, so that two bases fit into one project."
+  type        = string
+  default     = "tpuctl"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z][-a-z0-9]{1,19}[a-z0-9]$", var.name))
+    error_message = "name has 3 to 21 lower-case letters, digits and dashes, begins with a letter and does not end with a dash."
+  }
+}
+
+variable "project_id" {
+  description = "Project that gets the base. It has to exist and to have a billing account."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$", var.project_id))
+    error_message = "project_id is the project's id (6 to 30 lower-case letters, digits and dashes), not its name or number."
+  }
+}
+
+variable "region" {
+  description = "Region of network and buckets: that of the TPUs, because reading from another one is slow and billed."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z]+(-[a-z]+)+[0-9]+$", var.region))
+    error_message = "region has the form europe-west4. A multi-region such as EU is no region."
+  }
+}
+
+variable "self_delete" {
+  description = "Let TPU VMs delete TPU VMs of this project, so that one that is left behind can end itself. Without it an idle one bills until somebody notices."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "soft_delete_days" {
+  description = "Days for which a deleted object can be restored, and is billed: 0 (off), or 7 to 90."
+  type        = number
+  default     = 7
+  nullable    = false
+
+  validation {
+    condition     = var.soft_delete_days == 0 || (var.soft_delete_days >= 7 && var.soft_delete_days <= 90 && floor(var.soft_delete_days) == var.soft_delete_days)
+    error_message = "soft_delete_days is 0, or 7 to 90."
+  }
+}
+
+variable "subnet_cidr" {
+  description = "Addresses of the TPU VMs: a private IPv4 range, one address a host."
+  type        = string
+  default     = "10.128.0.0/20"
+  nullable    = false
+
+  validation {
+    condition     = can(cidrnetmask(var.subnet_cidr)) && can(regex("^(10\\.|172\\.(1[6-9]|2[0-9]|3[01])\\.|192\\.168\\.)", var.subnet_cidr))
+    error_message = "subnet_cidr is a private IPv4 range such as 10.128.0.0/20."
+  }
+  validation {
+    condition     = try(cidrhost(var.subnet_cidr, 0) == split("/", var.subnet_cidr)[0] && tonumber(split("/", var.subnet_cidr)[1]) >= 8 && tonumber(split("/", var.subnet_cidr)[1]) <= 29, false)
+    error_message = "subnet_cidr begins at the range's first address and is /8 to /29."
+  }
+}
+
+variable "tpu" {
+  description = "One long-lived TPU VM that Terraform keeps; it bills from apply to destroy. Unset: none, and tpuctl up makes them when they are needed."
+  type = object({
+    accelerator_type = string
+    runtime_version  = string
+    name             = optional(string)
+    spot             = optional(bool, false)
+    reserved         = optional(bool, false)
+  })
+  default = null
+
+  validation {
+    condition     = var.tpu == null || can(regex("^(v[2-4]|v5p|v5litepod|v6e)-[1-9][0-9]*$", var.tpu.accelerator_type))
+    error_message = "tpu.accelerator_type is a type of the Cloud TPU API, such as v3-8 or v5litepod-16."
+  }
+  validation {
+    condition     = var.tpu == null || can(regex("^[a-z][-a-z0-9]{0,61}[a-z0-9]$", coalesce(var.tpu.name, var.name)))
+    error_message = "tpu.name has lower-case letters, digits and dashes, 63 at most, and begins with a letter."
+  }
+  validation {
+    condition     = var.tpu == null || !try(var.tpu.spot && var.tpu.reserved, false)
+    error_message = "A TPU is either spot or reserved."
+  }
+}
+
+variable "zone" {
+  description = "Zone of the TPUs, in the region."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^${var.region}-[a-z]$", var.zone))
+    error_message = "zone has to be in region, such as europe-west4-a in europe-west4: buckets and network are there."
+  }
+}

@@ -1,0 +1,91 @@
+"""The checks of terraform/ by name, each returning what is wrong; planted mistakes meet them too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import module_names
+import readme_tables
+from workbench import Workbench
+
+PLAIN = ("-no-color",)
+
+
+def fmt(bench: Workbench) -> str:
+    """Every file is written as `terraform fmt` writes it."""
+    done = bench.run(".", "fmt", "-check", "-recursive", "-diff", *PLAIN)
+    return done.text if done.code else ""
+
+
+def validate(where: str) -> Callable[[Workbench], str]:
+    """`terraform validate` accepts a folder."""
+
+    def check(bench: Workbench) -> str:
+        done = bench.run(where, "validate", *PLAIN)
+        return done.text if done.code else ""
+
+    return check
+
+
+def test(name: str) -> Callable[[Workbench], str]:
+    """`terraform test` passes one file."""
+
+    def check(bench: Workbench) -> str:
+        done = bench.run(".", "test", f"-filter=tests/{name}.tftest.hcl", *PLAIN)
+        return done.text if done.code or " 0 failed" not in done.text else ""
+
+    return check
+
+
+def apply(bench: Workbench) -> str:
+    """The complete example can be applied; nothing stays of it."""
+    done = bench.run("examples/complete", "apply", "-auto-approve", *PLAIN)
+    gone = bench.run("examples/complete", "destroy", "-auto-approve", *PLAIN)
+    return done.text if done.code else gone.text if gone.code else ""
+
+
+def settled(bench: Workbench) -> str:
+    """A second plan of the complete example is empty."""
+    bench.run("examples/complete", "apply", "-auto-approve", *PLAIN)
+    done = bench.run("examples/complete", "plan", "-detailed-exitcode", *PLAIN)
+    bench.run("examples/complete", "destroy", "-auto-approve", *PLAIN)
+    return done.text if done.code else ""
+
+
+def names(bench: Workbench) -> str:
+    """Roles, APIs, permissions, accelerators, zones and runtimes are ones that Google has, as written."""
+    return "; ".join(module_names.unknown(bench.folder))
+
+
+def made_names(bench: Workbench) -> str:
+    """Roles, APIs and permissions of the complete example are ones that Google has, as they are applied."""
+    bench.run("examples/complete", "apply", "-auto-approve", *PLAIN)
+    state = json.loads(bench.run("examples/complete", "show", "-json").out)
+    bench.run("examples/complete", "destroy", "-auto-approve", *PLAIN)
+    return "; ".join(module_names.unknown_in_state(state))
+
+
+def tables(bench: Workbench) -> str:
+    """The README's tables are those of the variables and outputs."""
+    readme: Path = bench.folder / "README.md"
+    return "" if readme_tables.updated(bench.folder) == readme.read_text() else "README.md is out of date"
+
+
+CHECKS: dict[str, Callable[[Workbench], str]] = {
+    "fmt": fmt,
+    "names": names,
+    "tables": tables,
+    "validate": validate("."),
+    "validate minimal": validate("examples/minimal"),
+    "validate complete": validate("examples/complete"),
+    "test defaults": test("defaults"),
+    "test access": test("access"),
+    "test options": test("options"),
+    "test validations": test("validations"),
+    "apply": apply,
+    "made names": made_names,
+    "second plan": settled,
+}
+"""From the quickest to the slowest."""

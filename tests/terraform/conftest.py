@@ -1,0 +1,63 @@
+"""The real terraform with the stand-in for Google's providers; skipped with a reason where there is none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+import stand_in
+from provider_schema import VERSIONS
+from workbench import Workbench
+
+OLDEST = (1, 9)
+"""As in terraform/versions.tf."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what runs terraform where there is none that will do."""
+    theirs = [one for one in items if "make_workbench" in getattr(one, "fixturenames", ())]
+    reason = missing() if theirs else ""
+    for item in theirs:
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def missing() -> str:
+    """Say why the real terraform cannot be used, or nothing."""
+    rest = "what needs the real terraform is not checked, the rest of tests/terraform is"
+    program = shutil.which("terraform")
+    if program is None:
+        return f"terraform is not on the PATH: {rest}"
+    done = subprocess.run(
+        [program, "version", "-json"], capture_output=True, text=True, check=True, timeout=60
+    )
+    version = json.loads(done.stdout)["terraform_version"]
+    if tuple(map(int, version.split("-")[0].split(".")[:2])) < OLDEST:
+        return f"terraform {version} on the PATH is older than {'.'.join(map(str, OLDEST))}: {rest}"
+    return ""
+
+
+@pytest.fixture(scope="module")
+def make_workbench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Workbench]]:
+    """A function that returns a workbench with the providers in one version."""
+    made: dict[str, Workbench] = {}
+    with ExitStack() as stack:
+
+        def make(version: str) -> Workbench:
+            if version not in made:
+                environment = stack.enter_context(stand_in.running(version))
+                made[version] = Workbench(tmp_path_factory.mktemp("workbench"), environment)
+                made[version].install()
+            return made[version]
+
+        yield make
+
+
+@pytest.fixture(scope="module")
+def workbench(make_workbench: Callable[[str], Workbench]) -> Workbench:
+    """A workbench with the newest providers."""
+    return make_workbench(VERSIONS[-1])

@@ -1,0 +1,72 @@
+"""A copy of terraform/ where the real terraform runs with the stand-in, and where mistakes may be planted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2] / "terraform"
+EXAMPLES = ("examples/minimal", "examples/complete")
+VARIABLES = {"TF_VAR_project_id": "demo-project-1", "TF_VAR_billing_account": "012345-6789AB-CDEF01"}
+LEFTOVERS = shutil.ignore_patterns(".terraform", ".terraform.lock.hcl", "*.tfstate*", "*.tfvars")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a terraform command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """All it said, on one line: terraform breaks lines where it likes, and draws a bar before each."""
+        return " ".join((self.out + self.err).replace("│", " ").split())
+
+
+class Workbench:
+    """A copy of terraform/ with its modules installed."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self.folder = folder / "terraform"
+        self._environment = environment
+        shutil.copytree(SOURCE, self.folder, ignore=LEFTOVERS)
+
+    def run(self, where: str, *arguments: str) -> Ran:
+        """Run terraform in a folder of the copy; never asks, never colours."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+        done = subprocess.run(
+            ["terraform", *arguments],
+            cwd=self.folder / where,
+            env=inherited | VARIABLES | self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def install(self) -> None:
+        """Run terraform init in the root module and the examples."""
+        for where in (".", *EXAMPLES):
+            done = self.run(where, "init", "-no-color", "-input=false")
+            assert done.code == 0, done.text
+
+    @contextmanager
+    def changed(self, file: str, old: str, new: str) -> Iterator[None]:
+        """Replace the first `old` in a file, and put it back at the end."""
+        path = self.folder / file
+        text = path.read_text()
+        assert old in text, f"{file} has no {old!r}"
+        path.write_text(text.replace(old, new, 1))
+        try:
+            yield
+        finally:
+            path.write_text(text)
