@@ -9,11 +9,14 @@ FOLDER = Path(__file__).parent
 """The folder to put on PYTHONPATH; its `sitecustomize` does nothing unless TPUCTL_SIM_TPU is set."""
 
 
-def environment(accelerator: str, *, node: str = "", cores: int | None = None) -> dict[str, str]:
+def environment(
+    accelerator: str, *, node: str = "", cores: int | None = None, checks: str = ""
+) -> dict[str, str]:
     """Return the variables that give a process the emulated TPU of `accelerator`.
 
     `node` is the name that the program may give to TPUClusterResolver besides 'local'. `cores` runs fewer
-    replicas than the slice has. PYTHONPATH keeps what the simulator's own process has in it.
+    replicas than the slice has. `checks` is `off`, `warn` or `error`: what is done about things that a real
+    TPU would refuse or do slowly; without it, `warn`. PYTHONPATH keeps what the simulator's own process has.
     """
     variables = {
         "PYTHONPATH": os.pathsep.join(filter(None, (str(FOLDER), os.environ.get("PYTHONPATH", "")))),
@@ -23,4 +26,6 @@ def environment(accelerator: str, *, node: str = "", cores: int | None = None) -
         variables["TPUCTL_SIM_NODE"] = node
     if cores:
         variables["TPUCTL_SIM_CORES"] = str(cores)
+    if checks:
+        variables["TPUCTL_SIM_CHECKS"] = checks
     return variables

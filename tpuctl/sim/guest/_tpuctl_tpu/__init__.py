@@ -9,7 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import devices, hooks, pipelines, replica, resolver, strategy, system
+from . import (
+    compilation,
+    control_flow,
+    devices,
+    findings,
+    hooks,
+    pipelines,
+    replica,
+    resolver,
+    strategy,
+    system,
+    threads,
+)
+from .findings.placement import Placement
 from .names import DeviceNames
 from .slices import Slice
 
@@ -18,12 +31,22 @@ def install(environ: Mapping[str, str]) -> None:
     """Give the TensorFlow of this process the TPU that `environ` names; ends the program if it cannot."""
     try:
         tpu = Slice.from_environment(environ)
+        settings = findings.Settings.from_environment(environ)
         tensorflow = hooks.load()
     except (ValueError, hooks.MissingHookError) as error:
         raise SystemExit(f"tpuctl simulator: {error}") from None
     state = system.install(tensorflow, tpu)
+    about = {"accelerator": tpu.accelerator, "node": tpu.node, "replicas": tpu.cores}
+    found = findings.Findings(settings, tensorflow, about)
     names = DeviceNames(tpu.cores, tpu.cores_per_host)
-    devices.install(tensorflow, names, state)
+    devices.install(tensorflow, names, state, Placement(found, state, names, tpu).look)
+    threads.install(tensorflow, tpu.cores)
     resolver.install(tensorflow, tpu)
     pipelines.install(tensorflow)
-    replica.install(tensorflow, strategy.install(tensorflow, tpu, names))
+    meetings = control_flow.Meetings(tensorflow)
+    control_flow.install(tensorflow, meetings)
+    shown = devices.translation(tensorflow, names, state)
+    tpu_strategy = strategy.install(tensorflow, tpu, names, meetings, shown)
+    replica.install(tensorflow, tpu_strategy)
+    compilation.install(tensorflow, tpu_strategy)
+    findings.install(tensorflow, found, state, tpu_strategy)

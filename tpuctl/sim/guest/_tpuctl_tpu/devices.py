@@ -14,10 +14,10 @@ _LIBRARIES = ("tensorflow", "keras", "tf_keras")
 """Packages that must see the real names: they hand them back to the runtime."""
 
 
-def install(tensorflow: Any, names: DeviceNames, state: SystemState) -> None:
-    """Create the devices, and put the translation of names in their way."""
+def install(tensorflow: Any, names: DeviceNames, state: SystemState, look: Callable[[str], None]) -> None:
+    """Create the devices, and put the translation of names in their way; `look` sees the names asked for."""
     _create_devices(tensorflow.tf, names.cores)
-    _place_by_tpu_name(tensorflow, names, state)
+    _place_by_tpu_name(tensorflow, names, state, look)
     _list_tpus(tensorflow.context, names, state)
     _show_tpu_names(tensorflow, names, state)
 
@@ -29,7 +29,9 @@ def _create_devices(tf: Any, cores: int) -> None:
     tf.config.set_logical_device_configuration(host, [tf.config.LogicalDeviceConfiguration()] * (cores + 1))
 
 
-def _place_by_tpu_name(tensorflow: Any, names: DeviceNames, state: SystemState) -> None:
+def _place_by_tpu_name(
+    tensorflow: Any, names: DeviceNames, state: SystemState, look: Callable[[str], None]
+) -> None:
     """Let `tf.device('/TPU:1')` mean the core's logical CPU, in eager code and in graphs.
 
     Before the system is initialised only its own pseudo device exists.
@@ -39,6 +41,8 @@ def _place_by_tpu_name(tensorflow: Any, names: DeviceNames, state: SystemState) 
 
     def translated(device: Any) -> Any:
         name = device.to_string() if hasattr(device, "to_string") else getattr(device, "name", device)
+        if isinstance(name, str):
+            look(name)
         if not isinstance(name, str) or not (state.initialized or "TPU_SYSTEM" in name.upper()):
             return device
         return names.to_host(name)
@@ -81,8 +85,7 @@ def _list_tpus(context: Any, names: DeviceNames, state: SystemState) -> None:
 
 def _show_tpu_names(tensorflow: Any, names: DeviceNames, state: SystemState) -> None:
     """Show TPU names to the program's own code when it asks a tensor or a variable where it is."""
-    packages = os.path.dirname(os.path.dirname(os.path.abspath(tensorflow.tf.__file__)))
-    libraries = tuple(os.path.join(packages, name) + os.sep for name in _LIBRARIES)
+    shown = translation(tensorflow, names, state)
     for owner in (
         tensorflow.ops.EagerTensor,
         tensorflow.ops.SymbolicTensor,
@@ -90,16 +93,23 @@ def _show_tpu_names(tensorflow: Any, names: DeviceNames, state: SystemState) -> 
         tensorflow.variables.BaseResourceVariable,
         tensorflow.values.DistributedVariable,
     ):
-        owner.device = property(_shown(owner.device.__get__, libraries, names, state))
+        owner.device = shown(owner.device)
 
 
-def _shown(
-    real: Callable[[Any], str], libraries: tuple[str, ...], names: DeviceNames, state: SystemState
-) -> Callable[[Any], str]:
-    def device(self: Any) -> str:
-        name = real(self)
-        if not name or sys._getframe(1).f_code.co_filename.startswith(libraries):
-            return name
-        return names.to_tpu(name, state.job)
+def translation(tensorflow: Any, names: DeviceNames, state: SystemState) -> Callable[[Any], property]:
+    """Return what makes a property of device names give TPU names, except to the libraries' own code."""
+    packages = os.path.dirname(os.path.dirname(os.path.abspath(tensorflow.tf.__file__)))
+    libraries = tuple(os.path.join(packages, name) + os.sep for name in _LIBRARIES)
 
-    return device
+    def shown(real: Any) -> property:
+        def devices(self: Any) -> Any:
+            given = real.__get__(self)
+            if not given or sys._getframe(1).f_code.co_filename.startswith(libraries):
+                return given
+            if isinstance(given, str):
+                return names.to_tpu(given, state.job)
+            return tuple(names.to_tpu(name, state.job) for name in given)
+
+        return property(devices)
+
+    return shown

@@ -24,10 +24,22 @@ HOOKS = {
     ),
     "ops": (
         "tensorflow.python.framework.ops",
-        ("EagerTensor.device", "SymbolicTensor.device", "Operation.device", "Graph._add_device_to_stack"),
+        (
+            "EagerTensor.device",
+            "SymbolicTensor.device",
+            "Operation.device",
+            "Operation.traceback",
+            "Graph._add_device_to_stack",
+            "Graph._get_function",
+            "Graph.get_operations",
+            "get_default_graph",
+        ),
     ),
     "variables": ("tensorflow.python.ops.resource_variable_ops", ("BaseResourceVariable.device",)),
-    "values": ("tensorflow.python.distribute.values", ("DistributedVariable.device",)),
+    "values": (
+        "tensorflow.python.distribute.values",
+        ("DistributedVariable.device", "PerReplica.values", "apply_aggregation_replica_context"),
+    ),
     "remote": ("tensorflow.python.eager.remote", ("connect_to_cluster", "connect_to_remote_host")),
     "tpu": ("tensorflow.python.tpu.tpu", ("initialize_system", "shutdown_system")),
     "systems": (
@@ -45,7 +57,7 @@ HOOKS = {
     ),
     "client": (
         "tensorflow.python.tpu.client.client",
-        ("_get_tpu_name", "Client._fetch_cloud_tpu_metadata", "Client.network_endpoints", "Client.name"),
+        ("Client._fetch_cloud_tpu_metadata", "Client.network_endpoints", "Client.name"),
     ),
     "tpu_strategy": (
         "tensorflow.python.distribute.tpu_strategy",
@@ -54,20 +66,68 @@ HOOKS = {
     "mirrored": (
         "tensorflow.python.distribute.mirrored_strategy",
         (
-            "MirroredExtended._experimental_distribute_dataset",
-            "MirroredExtended._distribute_datasets_from_function",
+            "MirroredExtended._initialize_single_worker",
+            "MirroredExtended._call_for_each_replica",
+            "MirroredExtended._get_cross_device_ops",
+            "MirroredExtended._update",
+            "MirroredExtended._use_merge_call",
+            "MirroredExtended.worker_devices",
+            "MirroredExtended.parameter_devices",
         ),
     ),
     "reduction": ("tensorflow.python.distribute.cross_device_ops", ("ReductionToOneDevice",)),
-    "distribute": ("tensorflow.python.distribute.distribute_lib", ("Strategy.run", "get_replica_context")),
-    "datasets": ("tensorflow.python.data.ops.dataset_ops", ("DatasetV2._apply_debug_options",)),
+    "distribute": (
+        "tensorflow.python.distribute.distribute_lib",
+        (
+            "Strategy.run",
+            "Strategy.experimental_distribute_dataset",
+            "Strategy.distribute_datasets_from_function",
+            "get_replica_context",
+            "_wrong_strategy_scope",
+            "_DefaultDistributionStrategy.run",
+        ),
+    ),
+    "datasets": (
+        "tensorflow.python.data.ops.dataset_ops",
+        ("DatasetV2._apply_debug_options", "DatasetV2._inputs", "_OptionsDataset"),
+    ),
     "function": (
         "tensorflow.python.eager.polymorphic_function.polymorphic_function",
-        ("Function.__call__", "Function.python_function", "Function.input_signature"),
+        (
+            "Function.__call__",
+            "Function._call",
+            "Function._clone",
+            "Function.python_function",
+            "Function.input_signature",
+        ),
     ),
     "autograph": ("tensorflow.python.autograph.impl.api", ("tf_convert",)),
-    "autograph_status": ("tensorflow.python.autograph.core.ag_ctx", ("control_status_ctx",)),
+    "stack": ("tensorflow.python.util.tf_stack", ("extract_stack",)),
+    "kernels": ("tensorflow.python.framework.kernels", ("get_registered_kernels_for_op",)),
+    "func_graph": (
+        "tensorflow.python.framework.func_graph",
+        ("FuncGraph.captures", "FuncGraph.outer_graph", "FuncGraph.variables"),
+    ),
+    "mirrored_run": ("tensorflow.python.distribute.mirrored_run", ("_call_for_each_replica",)),
+    "saver": (
+        "tensorflow.python.checkpoint.functional_saver",
+        ("MultiDeviceSaver.save", "MultiDeviceSaver.restore"),
+    ),
+    "iterators": ("tensorflow.python.distribute.input_lib", ("DistributedIteratorBase.__next__",)),
+    "rebatching": ("tensorflow.python.data.experimental.ops.distribute", ("compute_batch_size",)),
+    "batched": ("tensorflow.python.data.ops.batch_op", ("_BatchDataset", "_ParallelBatchDataset")),
+    "mapped": ("tensorflow.python.data.ops.map_op", ("_MapDataset", "_ParallelMapDataset")),
+    "prefetched": ("tensorflow.python.data.ops.prefetch_op", ("_PrefetchDataset",)),
+    "repeated": ("tensorflow.python.data.ops.repeat_op", ("_RepeatDataset",)),
+    "shuffled": ("tensorflow.python.data.ops.shuffle_op", ("_ShuffleDataset",)),
+    "cached": ("tensorflow.python.data.ops.cache_op", ("CacheDataset",)),
+    "autograph_status": ("tensorflow.python.autograph.core.ag_ctx", ("ControlStatusCtx", "Status.ENABLED")),
+    "control_flow": ("tensorflow.python.ops.control_flow_util_v2", ("maybe_set_lowering_attr",)),
 }
+
+
+# what is used of a tf.function, which it has once it is made
+FUNCTION = ("_autograph", "_jit_compile")
 
 
 class MissingHookError(Exception):
@@ -91,6 +151,11 @@ def load() -> Any:
             missing.append(module)
             continue
         missing += [f"{module}.{path}" for path in attributes if not _has(getattr(found, name), path)]
+    if not missing:
+        function = found.tf.function(abs)
+        missing = [
+            f"tf.function(...).{attribute}" for attribute in FUNCTION if not hasattr(function, attribute)
+        ]
     if missing:
         raise MissingHookError(found.tf.__version__, missing)
     return found

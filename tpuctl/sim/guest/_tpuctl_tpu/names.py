@@ -33,13 +33,19 @@ class DeviceNames:
         """
         if _SYSTEM.search(name):
             return f"{_HOST}0"
-        task = _TASK.search(name)
-        if match := _CORE.search(name):
-            core = int(match["index"]) + (int(task[1]) * self.cores_per_host if task else 0)
+        core = self.core(name)
+        if core is not None:
             return self.host_device(core) if core < self.cores else name
         if _WORKER.search(name):
             return f"{_HOST}0" if _CPU.search(name) else ""
         return name
+
+    def core(self, name: str) -> int | None:
+        """Return which core of the slice `name` means, there or not; None for other devices."""
+        match, task = _CORE.search(name), _TASK.search(name)
+        if match is None:
+            return None
+        return int(match["index"]) + (int(task[1]) * self.cores_per_host if task else 0)
 
     def to_tpu(self, name: str, job: str) -> str:
         """Return the name that a user expects for a device of TensorFlow's."""

@@ -11,8 +11,8 @@ def install(tensorflow: Any, strategy: type) -> None:
     call = function.__call__
 
     def call_or_inline(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not tensorflow.context.executing_eagerly() and not self._jit_compile and in_replica():
-            return _inlined(tensorflow, self)(*_as_declared(tensorflow.tf, self, args), **kwargs)
+        if not tensorflow.context.executing_eagerly() and in_replica():
+            return inlined(tensorflow, self)(*args, **kwargs)
         return call(self, *args, **kwargs)
 
     def in_replica() -> bool:
@@ -22,16 +22,23 @@ def install(tensorflow: Any, strategy: type) -> None:
     function.__call__ = call_or_inline
 
 
-def _inlined(tensorflow: Any, function: Any) -> Any:
-    if not function._autograph:
-        return function.python_function
-    status = tensorflow.autograph_status.control_status_ctx()
-    return tensorflow.autograph.tf_convert(function.python_function, status)
+def inlined(tensorflow: Any, function: Any) -> Any:
+    """Return what a tf.function does, for the graph of its caller: on a TPU, XLA compiles all of that."""
+    body = function.python_function
+    if function._autograph:
+        status = tensorflow.autograph_status
+        enabled = status.ControlStatusCtx(status=status.Status.ENABLED)
+        body = tensorflow.autograph.tf_convert(body, enabled)
+
+    def as_declared(*args: Any, **kwargs: Any) -> Any:
+        return body(*_converted(tensorflow.tf, function.input_signature, args), **kwargs)
+
+    return as_declared
 
 
-def _as_declared(tf: Any, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _converted(tf: Any, signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Convert positional arguments as the function's input signature does."""
-    declared = function.input_signature or ()
+    declared = signature or ()
     return tuple(
         tf.convert_to_tensor(value, declared[index].dtype)
         if index < len(declared) and isinstance(declared[index], tf.TensorSpec)

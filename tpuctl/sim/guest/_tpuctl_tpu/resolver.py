@@ -23,11 +23,9 @@ def _client_class(tensorflow: Any, tpu: Slice) -> type:
         """Knows one TPU: the one this process runs on."""
 
         def __init__(self, tpu: Any = None, **options: Any) -> None:
-            """Take the name that TensorFlow's own client would take; without any, the TPU is local."""
-            del options  # zone, project and credentials lead to the Cloud TPU API
-            name = tensorflow.client._get_tpu_name(tpu[0] if isinstance(tpu, list) else tpu)
-            self._tpu = name.decode() if isinstance(name, bytes) else name or "local"
-            self._use_api = not self._tpu.startswith("grpc://")
+            """Take the name, or that of the environment (TPU_NAME), as TensorFlow's own client does."""
+            # with a project and a zone it does not ask the metadata server for them
+            super().__init__(tpu=tpu, **{**options, "project": "simulated", "zone": "simulated"})
 
         def _fetch_cloud_tpu_metadata(self) -> dict[str, Any]:
             if self._tpu != tpu.node:

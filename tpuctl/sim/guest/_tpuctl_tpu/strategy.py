@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
+from .control_flow import Meetings
 from .exports import replace_everywhere
 from .names import DeviceNames
+from .replica import inlined
 from .slices import Slice
 
 
-def install(tensorflow: Any, tpu: Slice, names: DeviceNames) -> type:
-    """Replace TensorFlow's TPU strategies under all their public names; returns the new class."""
-    strategy = _strategy_class(tensorflow, _extended_class(tensorflow, tpu), names)
+def install(
+    tensorflow: Any, tpu: Slice, names: DeviceNames, meetings: Meetings, shown: Callable[[Any], Any]
+) -> type:
+    """Replace TensorFlow's TPU strategies under all their public names; returns the new class.
+
+    `shown` turns a property that gives devices into one that gives users the names they expect.
+    """
+    strategy = _strategy_class(tensorflow, _extended_class(tensorflow, tpu, meetings, shown), names)
     replace_everywhere(
         {
             tensorflow.tpu_strategy.TPUStrategyV2: strategy,
@@ -21,38 +33,80 @@ def install(tensorflow: Any, tpu: Slice, names: DeviceNames) -> type:
     return strategy
 
 
-def _extended_class(tensorflow: Any, tpu: Slice) -> type:
-    check_spec = tensorflow.tpu_strategy.TPUExtended._check_spec
+def _extended_class(tensorflow: Any, tpu: Slice, meetings: Meetings, shown: Callable[[Any], Any]) -> type:
+    mirrored = tensorflow.mirrored.MirroredExtended
 
-    class SimulatedTPUExtended(tensorflow.mirrored.MirroredExtended):  # type: ignore[misc]
-        """What a TPU adds to a mirrored strategy: its numbers, and the inputs it refuses."""
+    class SimulatedTPUExtended(mirrored):  # type: ignore[misc, valid-type]
+        """What a TPU adds to a mirrored strategy: its numbers, and its replicas' programs."""
 
         steps_per_run = 1
         num_hosts = tpu.hosts
         num_replicas_per_host = tpu.cores_per_host
         tpu_hardware_feature = None
+        worker_devices = shown(mirrored.worker_devices)
+        parameter_devices = shown(mirrored.parameter_devices)
 
-        def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
-            if options is None or options.experimental_fetch_to_device:
-                check_spec(self, dataset.element_spec)
-            return super()._experimental_distribute_dataset(dataset, options)
+        def _initialize_single_worker(self, devices: Any) -> None:
+            with _quiet(tensorflow.tf.get_logger(), "Using MirroredStrategy"):
+                super()._initialize_single_worker(devices)
+            self._programs: Any = weakref.WeakKeyDictionary()
 
-        def _distribute_datasets_from_function(self, dataset_fn: Any, options: Any) -> Any:
-            distributed = super()._distribute_datasets_from_function(dataset_fn, options)
-            if options is None or options.experimental_fetch_to_device:
-                check_spec(self, distributed.element_spec)
-            return distributed
+        def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
+            if isinstance(fn, tensorflow.function.Function):
+                if tensorflow.context.executing_eagerly():
+                    return self._program(fn)(args, kwargs)
+                fn = inlined(tensorflow, fn)
+            return super()._call_for_each_replica(meetings.traced(fn), args, kwargs)
+
+        def _program(self, fn: Any) -> Any:
+            """Return one function of all replicas for a tf.function, made once."""
+            if fn not in self._programs:
+
+                def program(args: Any, kwargs: Any) -> Any:
+                    traced = meetings.traced(inlined(tensorflow, fn))
+                    return mirrored._call_for_each_replica(self, traced, args, kwargs)
+
+                self._programs[fn] = tensorflow.tf.function(program, autograph=False)
+            return self._programs[fn]
+
+        def _use_merge_call(self) -> bool:
+            """Whether replicas meet while they are traced, which they cannot in a branch or a loop.
+
+            There they meet when they run, by TensorFlow's collective operations.
+            """
+            return not meetings.apart()
+
+        def _get_cross_device_ops(self, value: Any) -> Any:
+            if not meetings.apart():
+                return super()._get_cross_device_ops(value)
+            meetings.hold()
+            return self._collective_ops
 
     return SimulatedTPUExtended
 
 
+@contextmanager
+def _quiet(logger: logging.Logger, start: str) -> Iterator[None]:
+    """Drop log lines that begin with `start`: they tell of what stands behind the TPU."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(start)
+
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
+
+
 def _strategy_class(tensorflow: Any, extended: type, names: DeviceNames) -> type:
     real = tensorflow.tpu_strategy.TPUStrategyV2
+    # groups of collective operations are known by number to all strategies of the process
+    collective_keys = count(step=1000)
 
     # Its name must not start with TPUStrategy: TensorFlow and Keras take that for a sign of real TPU values.
     class SimulatedTPUStrategy(tensorflow.distribute.Strategy):  # type: ignore[misc]
         __doc__ = real.__doc__
-        _collective_key_base = 0
 
         def __init__(
             self,
@@ -69,6 +123,7 @@ def _strategy_class(tensorflow: Any, extended: type, names: DeviceNames) -> type
                     "tf.tpu.experimental.initialize_tpu_system(resolver) before tf.distribute.TPUStrategy."
                 )
             self._tpu_cluster_resolver = resolver
+            self._collective_key_base = next(collective_keys)
             super().__init__(
                 extended(
                     self,

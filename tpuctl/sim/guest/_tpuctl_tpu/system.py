@@ -26,6 +26,11 @@ class SystemState:
         """The job of the TPU devices: this process for a local TPU, workers for a node known by name."""
         return LOCAL_JOB if all(name in self.local_names for name in self.systems) else WORKER_JOB
 
+    @property
+    def remote(self) -> bool:
+        """Whether the TPU's worker is another process than the program, as it is for a node known by name."""
+        return self.job == WORKER_JOB
+
 
 def install(tensorflow: Any, tpu: Slice) -> SystemState:
     """Replace the two operations that only a TPU has; returns the state that follows from their use."""

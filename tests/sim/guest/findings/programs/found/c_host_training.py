@@ -1,0 +1,8 @@
+import numpy as np
+import tensorflow as tf
+from tpu import strategy
+
+assert strategy.num_replicas_in_sync == 2
+model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)  # HOST_TRAINING

@@ -1,0 +1,108 @@
+"""Sizes of batches: one that does not divide among the replicas, and one that is smaller than the rest."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from types import FrameType
+from typing import Any
+
+from ..hooks import MissingHookError
+from .recorder import Findings
+
+_ABSENT = object()
+_KERAS = ("keras.", "tf_keras.")
+
+
+class Batches:
+    """The sizes of a distributed dataset's batches, told before or while the program reads it."""
+
+    def __init__(self, tensorflow: Any, findings: Findings) -> None:
+        self._tensorflow = tensorflow
+        self._findings = findings
+        self._batched = (tensorflow.batched._BatchDataset, tensorflow.batched._ParallelBatchDataset)
+        # what may follow the batching and leaves every batch, and its size, as it is
+        self._passing = (
+            tensorflow.mapped._MapDataset,
+            tensorflow.mapped._ParallelMapDataset,
+            tensorflow.prefetched._PrefetchDataset,
+            tensorflow.repeated._RepeatDataset,
+            tensorflow.shuffled._ShuffleDataset,
+            tensorflow.cached.CacheDataset,
+            tensorflow.datasets._OptionsDataset,
+        )
+
+    def check_global(self, dataset: Any, replicas: int) -> None:
+        """Check that the batch divides among the replicas."""
+        size = self._global_size(dataset)
+        if size > 0 and size % replicas:
+            text = f"the global batch of {size} does not divide evenly among {replicas} replicas"
+            self._findings.slow("UNEVEN_BATCH", text)
+
+    def check_last(self, dataset: Any) -> None:
+        """Check the last batch, where Keras is about to read all of them."""
+        tf = self._tensorflow.tf
+        while isinstance(dataset, self._passing):
+            dataset = self._attribute(dataset, "_input_dataset")
+        if not isinstance(dataset, self._batched) or not _keras_reads_all():
+            return
+        size = tf.get_static_value(self._attribute(dataset, "_batch_size"))
+        dropped = tf.get_static_value(self._attribute(dataset, "_drop_remainder"))
+        examples = int(self._attribute(dataset, "_input_dataset").cardinality())
+        if size and not dropped and examples > size and examples % size:
+            self._tell_partial(examples % size, size)
+
+    def watch_iteration(self, strategy: type) -> None:
+        """Look at each batch that the program itself takes from an iterator of `strategy`."""
+        iterator = self._tensorflow.iterators.DistributedIteratorBase
+        take, first_sizes = iterator.__next__, weakref.WeakKeyDictionary[Any, int]()
+
+        def take_checked(taken: Any) -> Any:
+            batch = take(taken)
+            if isinstance(taken._strategy, strategy) and self._tensorflow.context.executing_eagerly():
+                size = self._size(batch)
+                first = first_sizes.setdefault(taken, size)
+                if size < first:
+                    self._tell_partial(size, first)
+            return batch
+
+        iterator.__next__ = take_checked
+
+    def _tell_partial(self, size: int, full: int) -> None:
+        text = f"the last of the batches has {size} of {full} examples: a second compilation"
+        self._findings.slow("PARTIAL_BATCH", text)
+
+    def _global_size(self, dataset: Any) -> int:
+        """By the function that the strategy itself divides with; -1 where it does not know."""
+        tf = self._tensorflow.tf
+        shapes = [getattr(spec, "shape", None) for spec in tf.nest.flatten(dataset.element_spec)]
+        if not tf.executing_eagerly() or not all(shape is not None and shape.rank for shape in shapes):
+            return -1
+        return int(self._tensorflow.rebatching.compute_batch_size(dataset))
+
+    def _size(self, batch: Any) -> int:
+        """How many examples the replicas got together."""
+        leaf = next(iter(self._tensorflow.tf.nest.flatten(batch)), None)
+        copies = leaf.values if isinstance(leaf, self._tensorflow.values.PerReplica) else (leaf,)
+        shapes = [getattr(copy, "shape", None) for copy in copies]
+        return sum(shape[0] for shape in shapes if shape is not None and shape.rank and shape[0] is not None)
+
+    def _attribute(self, dataset: Any, name: str) -> Any:
+        if not hasattr(dataset, name):
+            version = self._tensorflow.tf.__version__
+            raise MissingHookError(version, [f"{type(dataset).__module__}.{type(dataset).__name__}.{name}"])
+        return getattr(dataset, name)
+
+
+def _keras_reads_all() -> bool:
+    """Whether this is inside a fit, evaluate or predict that ends with the data, not after some steps."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(_KERAS):
+            steps = frame.f_locals.get("steps_per_epoch", _ABSENT)
+            if steps is _ABSENT:
+                steps = getattr(frame.f_locals.get("self"), "steps_per_epoch", _ABSENT)
+            if steps is not _ABSENT:
+                return steps is None
+        frame = frame.f_back
+    return False

@@ -1,0 +1,115 @@
+"""What the replica function is given and what it does, looked at each time it is traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .inputs import check_inputs
+from .kernels import Kernels
+from .operations import called, ends_in_checks, walk
+from .places import Place
+from .recorder import Findings
+from .signatures import Signatures
+from .variables import host_variable
+
+_WIDE = ("float64", "complex128")
+
+
+def install(tensorflow: Any, findings: Findings, strategy: type) -> None:
+    """Look at each replica function of `strategy` while its graph is made."""
+    checks = _Checks(tensorflow, findings)
+    signatures = Signatures(tensorflow, findings)
+    run = tensorflow.mirrored_run._call_for_each_replica
+
+    def run_and_check(distribution: Any, fn: Any, args: Any, kwargs: Any) -> Any:
+        if not isinstance(distribution, strategy):
+            return run(distribution, fn, args, kwargs)
+        findings.used = True
+        check_inputs(tensorflow, findings, args, kwargs)
+        if tensorflow.context.executing_eagerly():
+            return run(distribution, fn, args, kwargs)
+        graph = tensorflow.ops.get_default_graph()
+        before = len(graph.get_operations())
+        with findings.places.around():
+            result = run(distribution, fn, args, kwargs)
+        checks.look(graph, before)
+        signatures.count(graph)
+        return result
+
+    tensorflow.mirrored_run._call_for_each_replica = run_and_check
+
+
+class _Checks:
+    """The checks of a replica's operations."""
+
+    def __init__(self, tensorflow: Any, findings: Findings) -> None:
+        self._tensorflow = tensorflow
+        self._findings = findings
+        self._kernels = Kernels(tensorflow)
+
+    def look(self, graph: Any, before: int) -> None:
+        """Check what was added to `graph` after its first `before` operations."""
+        unsupported = []
+        for operation in walk(graph, graph.get_operations()[before:]):
+            if not self._kernels.compiles(operation) and not ends_in_checks(operation):
+                unsupported.append(operation)
+            self._check_width(operation)
+            self._check_variables(operation)
+        if unsupported:
+            self._report(unsupported)
+
+    def _report(self, operations: list[Any]) -> None:
+        """As TensorFlow: soft placement counts as it is while tracing, where it is off unless asked for."""
+        soft = self._tensorflow.tf.config.get_soft_device_placement()
+        code = "HOST_OP" if soft else "UNSUPPORTED_OP"
+        for operation in operations:
+            place = self._place(operation)
+            if soft:
+                text = f"{_name(operation)} has no XLA kernel: every step waits for the host to do it"
+                self._findings.slow(code, text, place, operation.type)
+            else:
+                text = f"{_name(operation)} has no XLA kernel: a TPU does not compile this step"
+                self._findings.record(code, text, place, operation.type)
+        if not soft and self._findings.checks != "off":
+            raise self._tensorflow.tf.errors.InvalidArgumentError(None, None, _detected(operations))
+
+    def _check_width(self, operation: Any) -> None:
+        if operation.type in ("Const", "Placeholder"):  # folded, or made by another operation
+            return
+        wide = [output.dtype.name for output in operation.outputs if output.dtype.name in _WIDE]
+        if wide:
+            text = f"{_name(operation)} computes in {wide[0]}, which a TPU emulates, slowly"
+            self._findings.slow("FLOAT64", text, self._place(operation))
+
+    def _check_variables(self, operation: Any) -> None:
+        if any(called(operation)):  # what it hands on is used further in
+            return
+        for tensor in operation.inputs:
+            if tensor.dtype.name == "resource" and (variable := host_variable(self._tensorflow, tensor)):
+                text = (
+                    f"{_name(operation)} uses {variable}, which was made outside "
+                    "strategy.scope(): its one copy is on the host, and comes over on every step"
+                )
+                self._findings.slow("HOST_VARIABLE", text, self._place(operation))
+
+    def _place(self, operation: Any) -> Place:
+        return self._findings.places.of_operation(operation) or self._findings.places.here()
+
+
+def _name(operation: Any) -> str:
+    return operation.type if operation.name == operation.type else f"{operation.type} ({operation.name})"
+
+
+def _detected(operations: list[Any]) -> str:
+    """The compiler's own words."""
+    listed = ", ".join(
+        f"{one.type} (No registered '{one.type}' OpKernel for XLA_TPU_JIT devices compatible with node "
+        f"{{{{node {one.name}}}}})"
+        for one in operations
+    )
+    return (
+        f"Compilation failure: Detected unsupported operations when trying to compile graph on XLA_TPU_JIT: "
+        f"{listed}\nOne approach is to outside compile the unsupported ops to run on CPUs by enabling soft "
+        "placement `tf.config.set_soft_device_placement(True)`. This has a potential performance penalty.\n"
+        "\tTPU compilation failed"
+    )
