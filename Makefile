@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow check bench clean
+.PHONY: demo test test-slow test-terraform test-tensorflow contract check bench clean
 
 demo: .venv/ready  ## the main job on the simulator, with a real dataset
 	@$(BIN)/python demo/main_job.py
@@ -11,6 +11,15 @@ test: check  ## everything that has to pass before a change lands
 
 test-slow: .venv/ready  ## what takes minutes
 	$(BIN)/python -m pytest -m slow
+
+test-terraform: .venv/ready  ## terraform/ with the real terraform, every planted mistake included
+	$(BIN)/python -m pytest tests/terraform -m "slow or not slow"
+
+test-tensorflow: .venv/ready  ## the emulated TPU with every TensorFlow from 2.16 on; installs each
+	$(BIN)/python tests/sim/guest/tensorflow_versions.py
+
+contract: .venv/ready  ## run the tests, and write what they show of the simulator into docs/simulator.md
+	TPUCTL_CONTRACT_WRITE=1 $(BIN)/python -m pytest -m "slow or not slow" tests/sim tests/cloud tests/contract tests/testing
 
 check: .venv/ready  ## lint, format, types
 	$(BIN)/ruff check .
@@ -30,4 +39,4 @@ bench: .venv/ready  ## what is measured side by side; JSON and a table
 	@touch $@
 
 clean:
-	rm -rf .venv .demo
+	rm -rf .venv .demo .tensorflow

@@ -1,6 +1,6 @@
 """Run every benchmark, one after the other."""
 
-from benchmarks import command_line, gcs, simulator
+from benchmarks import command_line, emulated_tpu, gcs, simulator
 
-for benchmark in (command_line, gcs, simulator):
+for benchmark in (command_line, gcs, simulator, emulated_tpu):
     benchmark.main()

@@ -90,7 +90,9 @@ def data(pictures: Path) -> Path:
 @pytest.fixture(scope="module")
 def on_tpu(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Training:
     """Ten epochs on two emulated cores, in two attempts."""
-    return train(tmp_path_factory.mktemp("tpu"), data, (4, 10), **environment("v3-8", cores=2))
+    return train(
+        tmp_path_factory.mktemp("tpu"), data, (4, 10), TPU_NAME="local", **environment("v3-8", cores=2)
+    )
 
 
 @pytest.fixture(scope="module")

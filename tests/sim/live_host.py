@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ class User:
         node_id: str = "one",
         accelerator: str = "v3-8",
         metadata: dict[str, str] | None = None,
+        parent: str = PARENT,
     ) -> Any:
         """Create a spot node over gRPC, whose metadata is the key alone unless given, and wait for READY."""
         node = tpu_v2.Node(
@@ -50,7 +52,7 @@ class User:
             metadata={"ssh-keys": self.key_line} if metadata is None else metadata,
         )
         with tpu_client(address) as client:
-            return client.create_node(parent=PARENT, node_id=node_id, node=node).result(polling=POLLING)
+            return client.create_node(parent=parent, node_id=node_id, node=node).result(polling=POLLING)
 
     def delete(self, address: str, node_id: str) -> None:
         """Delete a node and wait until it is gone."""
@@ -75,6 +77,13 @@ class User:
             text, errors = out.read().decode(), err.read().decode()
             assert out.channel.recv_exit_status() == 0, errors
         return text
+
+    def run_script(
+        self, hosts_file: Path, address: str, script: str, *, before: str = "", after: str = ""
+    ) -> str:
+        """Put a script on the host and run `BEFORE python3 script.py AFTER`; returns what it prints."""
+        put = f"printf %s {shlex.quote(script)} > script.py"
+        return self.run(hosts_file, address, f"{put}; {before} python3 script.py {after}", timeout=200)
 
 
 @contextmanager

@@ -230,11 +230,23 @@ def test_tunnels_carry_bytes_both_ways_until_one_side_ends(network: Network, hos
 
 
 def test_hosts_outside_the_simulation_are_refused(network: Network) -> None:
-    for host in ("compute.googleapis.com:443", "COMPUTE.googleapis.com.:443"):
-        connection, head = network.connect(host)
+    for host in ("compute.googleapis.com", "COMPUTE.googleapis.com."):
+        connection, head = network.connect(f"{host}:443")
         with connection:
-            assert head.startswith(b"HTTP/1.1 403 ")
-            assert b"not part of the simulator" in connection.recv(4096)
+            reason = f"{host}: not part of the simulator".encode()
+            assert head.startswith(b"HTTP/1.1 403 " + reason + b"\r\n"), "clients show the status line alone"
+            assert connection.recv(4096) == reason + b"\n"
+
+
+def test_http_is_refused_where_the_host_is_and_otherwise_not_served(network: Network) -> None:
+    for request, status in (
+        (b"GET http://compute.googleapis.com/a HTTP/1.1", b"403 compute.googleapis.com: not part of"),
+        (b"GET http://example.com/a HTTP/1.1", b"405 "),
+        (b"GET http://[/a HTTP/1.1", b"405 "),
+    ):
+        with socket.create_connection(("127.0.0.1", network.port), timeout=20) as connection:
+            connection.sendall(request + b"\r\nHost: x\r\n\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 " + status)
 
 
 def test_a_host_that_cannot_be_reached_is_a_bad_gateway(network: Network) -> None:

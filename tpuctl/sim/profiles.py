@@ -1,4 +1,4 @@
-"""How long the simulated cloud takes: a delay for each transition, a clock and a sleep."""
+"""What kind of cloud is simulated: how long its transitions take, by which clock, what hosts may reach."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ DELAYS: dict[str, Mapping[str, float]] = {
     },
 }
 
+PASS = "pass"
+REFUSE = "refuse"
+EGRESS = (PASS, REFUSE)
+"""What becomes of traffic from the hosts to places that are not simulated."""
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -37,12 +42,18 @@ class Profile:
 
     The key is the operation's verb, or `failure` for an operation that is to fail; for a queued resource
     `accept`, `queue` (until it is served or waits), `retry` (while it waits), `suspend` and `dequeue`.
+
+    With `egress` "pass" programs on hosts reach other places, a package index say, as this machine does.
+    With "refuse" the hosts' proxy answers 403 with the reason, as behind a firewall: slices without external
+    addresses often have none but Google's own services. It holds for programs that honour `https_proxy` and
+    `http_proxy`; what goes around them is not kept back. Google's services are never passed through.
     """
 
     delays: Mapping[str, float]
     scale: float = 1.0
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    egress: str = PASS
 
     def seconds(self, transition: str) -> float:
         """Return how long `transition` takes."""
@@ -55,8 +66,10 @@ class Profile:
             await self.sleep(remaining)
 
 
-def profile(name: str, scale: float = 1.0) -> Profile:
+def profile(name: str, scale: float = 1.0, egress: str = PASS) -> Profile:
     """Return the profile called `instant` or `real`; raises UsageError."""
     if name not in DELAYS:
         raise UsageError(f"There is no simulator profile '{name}'.", hint=f"Use one of {', '.join(DELAYS)}.")
-    return Profile(DELAYS[name], scale)
+    if egress not in EGRESS:
+        raise UsageError(f"There is no egress '{egress}'.", hint=f"Use one of {', '.join(EGRESS)}.")
+    return Profile(DELAYS[name], scale, egress=egress)

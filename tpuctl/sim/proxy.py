@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
+from urllib.parse import urlsplit
 
 from tpuctl.sim.authority import Authority
 from tpuctl.sim.relays import Relay, Repaired
@@ -44,7 +45,7 @@ class Tunnel:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Answer the CONNECT with 403."""
+    """Answer 403, with the reason in the status line: most clients show no more of a proxy's answer."""
 
     reason: str
 
@@ -56,11 +57,18 @@ class ConnectProxy:
     """An HTTP proxy for `https_proxy`. `routes` maps host names, `*` allowed, to what becomes of them.
 
     An exact name wins over a pattern, an earlier pattern over a later one; other hosts are passed through.
+    As `http_proxy` it serves to refuse alone: what is not to be refused must not be sent to it.
     """
 
-    def __init__(self, routes: Mapping[str, Route], authority: Authority) -> None:
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        authority: Authority,
+        admit: Callable[[asyncio.Transport], Awaitable[None]] | None = None,
+    ) -> None:
         self._routes = dict(routes)
         self._authority = authority
+        self._admit = admit
         self._server: asyncio.Server | None = None
         self._tls: ssl.SSLContext | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,6 +113,10 @@ class ConnectProxy:
         """Remember a connection that is to be cut by `close`."""
         self._transports.add(transport)
 
+    def connections(self) -> list[asyncio.Transport]:
+        """Return the connections that are open."""
+        return list(self._transports)
+
     def forget(self, transport: asyncio.Transport) -> None:
         """Forget a connection that has ended."""
         self._transports.discard(transport)
@@ -115,15 +127,19 @@ class ConnectProxy:
             transport.abort()
 
     async def _answer(self, transport: asyncio.Transport, head: bytes) -> None:
-        target = _target(head)
+        if self._admit is not None:
+            await self._admit(transport)
+        target, plain = _target(head), _plain_host(head)
+        route = self.route(target[0] if target else plain)
+        if isinstance(route, Refuse):
+            reason = f"{target[0] if target else plain}: {route.reason}"
+            _reply(transport, f"403 {reason}", reason)
+            return
         if target is None:
             _reply(transport, "405 Method Not Allowed", "This proxy knows CONNECT HOST:PORT only.")
             return
         host, port = target
-        route = self.route(host)
-        if isinstance(route, Refuse):
-            _reply(transport, "403 Forbidden", f"{host}: {route.reason}")
-        elif isinstance(route, Serve):
+        if isinstance(route, Serve):
             await self._serve(transport, route)
         elif isinstance(route, Tunnel):
             await self._tunnel(transport, route.host, route.port)
@@ -197,6 +213,15 @@ def _target(head: bytes) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
+def _plain_host(head: bytes) -> str:
+    """Return the host of a request for `http://HOST/...`, or ''."""
+    words = head.split(b"\r\n", 1)[0].decode("latin-1").split()
+    try:
+        return urlsplit(words[1]).hostname or "" if len(words) == 3 else ""
+    except ValueError:  # brackets that do not match
+        return ""
+
+
 def _reply(transport: asyncio.Transport, status: str, text: str) -> None:
     body = f"{text}\n".encode()
     lines = (
@@ -205,5 +230,5 @@ def _reply(transport: asyncio.Transport, status: str, text: str) -> None:
         f"Content-Length: {len(body)}",
         "Connection: close",
     )
-    transport.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+    transport.write("\r\n".join(lines).encode("ascii", "backslashreplace") + b"\r\n\r\n" + body)
     transport.close()

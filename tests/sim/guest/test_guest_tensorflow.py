@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorflow_python import PYTHON
 
 from tpuctl.sim.guest import environment
 
@@ -20,7 +20,7 @@ LOCAL = "/job:localhost/replica:0/task:0/device:"
 def run(program: str, **variables: str) -> Any:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
     done = subprocess.run(
-        [sys.executable, str(PROGRAMS / program)],
+        [PYTHON, str(PROGRAMS / program)],
         env=inherited | {"TF_CPP_MIN_LOG_LEVEL": "3"} | variables,
         capture_output=True,
         text=True,
@@ -33,7 +33,7 @@ def run(program: str, **variables: str) -> Any:
 @pytest.fixture(scope="module")
 def seen() -> Any:
     """What the program for a local TPU saw."""
-    return run("local_tpu.py", **environment("v3-8", cores=2))
+    return run("local_tpu.py", TPU_NAME="local", **environment("v3-8", cores=2))
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
-"""Run at the start of every Python program of a simulated host: gives TensorFlow its emulated TPU.
+"""Run at the start of every Python program of a simulated host: gives TensorFlow and JAX their emulated TPU.
 
 Inert without TPUCTL_SIM_TPU=<accelerator type>. With it, nothing is loaded until the program imports
-TensorFlow (nor is `__future__`). A sitecustomize that this one hides from the program is run first.
+one of them (nor is `__future__`). A sitecustomize that this one hides from the program is run first.
 """
 
 import os
@@ -13,10 +13,11 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 class _TensorFlowHook:
     """A finder that lets TensorFlow be found as ever, and adds the TPU once it is loaded."""
 
+    package = "tensorflow"
     searching = False
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
-        if name != "tensorflow" or self.searching:
+        if name != self.package or self.searching:
             return None
         self.searching = True
         try:
@@ -31,12 +32,28 @@ class _TensorFlowHook:
         load = loader.exec_module
 
         def load_with_tpu(module):  # type: ignore[no-untyped-def]
+            finish = self.prepare()
             load(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
-            _emulate_tpu()
+            finish()
 
         loader.exec_module = load_with_tpu
+
+    def prepare(self):  # type: ignore[no-untyped-def]
+        return _emulate_tpu
+
+
+class _JaxHook(_TensorFlowHook):
+    """The same for JAX, which is told before it is loaded what it will find."""
+
+    package = "jax"
+
+    def prepare(self):  # type: ignore[no-untyped-def]
+        _reach_guest()
+        from _tpuctl_jax import prepare  # type: ignore[import-not-found]  # noqa: PLC0415  only in programs that use JAX
+
+        return prepare(os.environ)
 
 
 def _find_spec(name, path, target):  # type: ignore[no-untyped-def]
@@ -48,11 +65,15 @@ def _find_spec(name, path, target):  # type: ignore[no-untyped-def]
 
 
 def _emulate_tpu() -> None:
-    if _HERE not in sys.path:
-        sys.path.append(_HERE)
+    _reach_guest()
     from _tpuctl_tpu import install  # type: ignore[import-not-found]  # noqa: PLC0415  only in programs that use TensorFlow
 
     install(os.environ)
+
+
+def _reach_guest() -> None:
+    if _HERE not in sys.path:
+        sys.path.append(_HERE)
 
 
 def _run_hidden_sitecustomize() -> None:
@@ -74,5 +95,9 @@ def _run_hidden_sitecustomize() -> None:
 try:
     _run_hidden_sitecustomize()
 finally:
+    if os.environ.get("TPUCTL_SIM_DISK"):
+        from _tpuctl_disk import install as _watch_disk  # type: ignore[import-not-found]
+
+        _watch_disk(os.environ["TPUCTL_SIM_DISK"])
     if os.environ.get("TPUCTL_SIM_TPU"):
-        sys.meta_path.insert(0, _TensorFlowHook())
+        sys.meta_path[:0] = [_TensorFlowHook(), _JaxHook()]

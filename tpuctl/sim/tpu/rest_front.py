@@ -1,18 +1,17 @@
-"""The Cloud TPU API over REST: v2, v2alpha1, and under /v1 what gcloud still asks for there."""
+"""The Cloud TPU API over REST: v2, v2alpha1, and under /v1 what clients still ask for there."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
-from google.cloud import tpu_v2
 from google.protobuf import json_format
 
+from tpuctl.sim.tpu import version_one
 from tpuctl.sim.tpu.http_rules import Route, routes
 from tpuctl.sim.tpu.service import MODULES, Service
-from tpuctl.sim.world import Code, Problem, Status, World, offers, problem
+from tpuctl.sim.world import Code, Problem, Status, World, problem
 
 HTTP_STATUS = {
     Code.CANCELLED: 499,
@@ -35,10 +34,6 @@ ENUMS_AS_NUMBERS = "enum-encoding=int"
 """What the official client adds to `$alt` to get enums as numbers."""
 
 
-TENSORFLOW_VERSIONS = re.compile(r"/v1/(projects/[^/]+/locations/[^/]+)/tensorflowVersions")
-"""What `gcloud compute tpus versions list` asks for: API v1 alone has it, and no client but gcloud."""
-
-
 def application(world: World) -> web.Application:
     """Return the REST server of a world."""
     app = web.Application()
@@ -52,9 +47,9 @@ def _handler(
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
-            versions = TENSORFLOW_VERSIONS.fullmatch(request.path)
-            if versions:
-                return await _tensorflow_versions(services["v2"], versions[1])
+            old = await version_one.answer(services["v2"], request.method, request.path)
+            if old is not None:
+                return web.json_response(old)
             answer = await _answer(services, table, request)
         except Problem as failure:
             return _error(failure.status)
@@ -62,15 +57,6 @@ def _handler(
         return web.json_response(json_format.MessageToDict(answer, use_integers_for_enums=numbers))
 
     return handle
-
-
-async def _tensorflow_versions(service: Service, parent: str) -> web.Response:
-    await service.call("ListRuntimeVersions", tpu_v2.ListRuntimeVersionsRequest.pb()(parent=parent))
-    versions = [
-        {"name": f"{parent}/tensorflowVersions/{version}", "version": version}
-        for version in offers.TENSORFLOW_VERSIONS
-    ]
-    return web.json_response({"tensorflowVersions": versions})
 
 
 async def _answer(services: dict[str, Service], table: list[Route], request: web.Request) -> Any:

@@ -1,0 +1,150 @@
+"""A host's TPU for JAX: its chips are CPU devices, and its cluster is found through the metadata server.
+
+JAX stays as it is; it is told what to do by its own variables, which programs without JAX never see, and its
+coordinator by the address to listen on. Standard library only, until the program imports JAX.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import zlib
+from collections.abc import Callable, MutableMapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from _tpuctl_tpu.slices import Slice  # type: ignore[import-not-found]  # its name on a host
+
+TESTED = "0.5 to 0.10"
+HERE = ("[::]", "0.0.0.0", "localhost", "127.0.0.1", "[::1]")
+"""What means every interface, or one, of this host alone, where each host is a machine of its own."""
+OTHER_PORTS = range(20_000, 30_000)
+"""Where coordinators listen on a machine that has no address of its own for each host."""
+EXTENSIONS = ("_jax", "xla_extension")
+"""JAX's C++ module, by its names since 2022."""
+DEVICES = "jax_num_cpu_devices"
+PROXY_WARNING = "jax_check_proxy_envs"
+SERVICE = "get_distributed_runtime_service"
+CLIENT = "get_distributed_runtime_client"
+
+Environ = MutableMapping[str, str]
+
+
+def prepare(environ: Environ) -> Callable[[], None]:
+    """Set what JAX reads while it is imported; the result, called afterwards, finishes the work.
+
+    Ends the program where TPUCTL_SIM_TPU or TPUCTL_SIM_CORES make no sense.
+    """
+    try:
+        devices = devices_of_host(environ)
+    except ValueError as error:
+        raise SystemExit(f"tpuctl simulator: {error}") from None
+    if environ.get("JAX_PLATFORMS") != "cpu":  # a program that wants the CPU of a TPU host gets one device
+        environ["JAX_PLATFORMS"] = "cpu"
+        environ.setdefault("JAX_NUM_CPU_DEVICES", str(devices))
+    unset = [name for name in ("JAX_FORCE_TPU_INIT", "TPU_SKIP_MDS_QUERY") if name not in environ]
+    environ["JAX_FORCE_TPU_INIT"] = "1"  # without chips on the PCI bus JAX takes no machine for a TPU VM
+
+    def finish() -> None:
+        for name in unset:
+            environ.pop(name, None)  # JAX has found no chips, and would not ask the metadata server
+        _check_and_quieten()
+        _listen_on_own_address(environ.get("TPUCTL_SIM_ADDRESS", ""))
+
+    return finish
+
+
+def devices_of_host(environ: Environ) -> int:
+    """Return how many devices JAX shows on this host; raises ValueError.
+
+    They are cores of v2 and v3 and chips of later versions, as on a TPU VM. TPUCTL_SIM_CORES is shared out
+    evenly, and each host keeps one at least: how many hosts there are is for the metadata server to say.
+    """
+    hosts: int = Slice.named(environ["TPUCTL_SIM_TPU"]).hosts
+    return max(1, int(Slice.from_environment(environ).cores) // hosts)
+
+
+def _check_and_quieten() -> None:
+    """End the program if this JAX would show one device; keep it from warning of a hang over proxies."""
+    jax: Any = import_module("jax")
+    if not hasattr(jax.config, DEVICES):
+        raise _refusal(DEVICES)
+    try:
+        jax.config.update(PROXY_WARNING, False)  # no_proxy has the hosts' addresses
+    except AttributeError:  # older versions do not warn
+        pass
+
+
+def _listen_on_own_address(address: str) -> None:
+    """Have the coordinator listen on this host's address alone, and look for it there.
+
+    All hosts are on one machine, where gRPC would share the port with coordinators of other slices.
+    """
+    if not address:
+        return
+    extension = _extension()
+    start, connect = getattr(extension, SERVICE), getattr(extension, CLIENT)
+
+    def start_here(bind: str, *args: Any, **options: Any) -> Any:
+        endpoint = _reachable(bind, address)
+        _require_free(endpoint)
+        return start(endpoint, *args, **options)
+
+    def connect_there(coordinator: str, *args: Any, **options: Any) -> Any:
+        return connect(_reachable(coordinator, address), *args, **options)
+
+    setattr(extension, SERVICE, start_here)
+    setattr(extension, CLIENT, connect_there)
+
+
+def _extension() -> ModuleType:
+    lib: Any = import_module("jax._src.lib")
+    for module in (getattr(lib, name, None) for name in EXTENSIONS):
+        if isinstance(module, ModuleType) and hasattr(module, SERVICE) and hasattr(module, CLIENT):
+            return module
+    raise _refusal(SERVICE)
+
+
+def _refusal(missing: str) -> SystemExit:
+    jax: Any = import_module("jax")
+    return SystemExit(
+        f"tpuctl simulator: JAX {jax.__version__} has no {missing}, which the emulated TPU needs; "
+        f"install JAX {TESTED} (tested), or unset TPUCTL_SIM_TPU to run without a TPU."
+    )
+
+
+def _reachable(endpoint: str, own: str) -> str:
+    """Return where the coordinator at `endpoint` really is; for every interface that is the host's own.
+
+    A system with no loopback address but 127.0.0.1 has no address for a host; there it has a port instead.
+    """
+    host, _, port = endpoint.rpartition(":")
+    host = own if host in HERE else host
+    if _bind_error(host, 0) != errno.EADDRNOTAVAIL:
+        return f"{host}:{port}"
+    offset = zlib.crc32(f"{host}:{port}".encode()) % len(OTHER_PORTS)
+    return f"127.0.0.1:{OTHER_PORTS[offset]}"
+
+
+def _require_free(endpoint: str) -> None:
+    """Raise RuntimeError while another program listens there: gRPC would give each half of the workers."""
+    host, _, port = endpoint.rpartition(":")
+    if _bind_error(host, int(port)) == errno.EADDRINUSE:
+        raise RuntimeError(
+            f"{endpoint} is in use: another JAX program on this host is the coordinator of its slice. "
+            "A TPU serves one program at a time; end that one first, on every worker."
+        )
+
+
+def _bind_error(host: str, port: int) -> int:
+    """Return the error of listening there, or 0; for a name instead of an address 0, too."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except socket.gaierror:
+            return 0
+        except OSError as error:
+            return error.errno or 0
+    return 0
