@@ -17,6 +17,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from tpuctl.sim.events import Events
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.gcs.preconditions import Preconditions
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
@@ -121,7 +122,8 @@ def _fill(folder: Path) -> None:
 
 
 async def _serve(folder: Path) -> None:
-    runner = web.AppRunner(GcsServer(folder, Faults()).application(), **RUNNER_OPTIONS)
+    faults = Faults(events=Events(path=folder / "events.jsonl"))
+    runner = web.AppRunner(GcsServer(folder, faults).application(), **RUNNER_OPTIONS)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=256).start()
     print(runner.addresses[0][1], flush=True)

@@ -21,13 +21,15 @@ FLOORS = {
     "flows": {"errors", "facts", "data", "cloud"},
     "cli": {"errors", "facts", "data", "cloud", "flows"},
     "sim": {"errors", "facts"},
+    "testing": {"errors", "facts", "sim"},
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "clock", "config", "fanout", "gcloud", "jobheader", "nodes", "runs", "uris", "waiting",
+    "accelerators", "clock", "config", "fanout", "gcloud", "jobheader", "nodes", "resource_names", "runs",
+    "shells", "terraform_output", "uris", "waiting",
     "__init__",
 }  # fmt: skip
-ROOMS = {"data", "worker", "cloud", "flows", "cli", "sim"}
+ROOMS = {"data", "worker", "cloud", "flows", "cli", "sim", "testing"}
 
 HOMES = {
     # foreign top-level package: the floors that may name it
@@ -44,13 +46,16 @@ HOMES = {
     "asyncssh": {"sim"},
     "aiohttp": {"sim"},
     "trustme": {"sim"},
+    "pytest": {"testing"},
     "PIL": {"data"},
     "google_crc32c": {"data", "flows", "sim"},
     "msgspec": {"facts", "data", "cloud", "flows", "cli", "sim"},
     "tensorflow": {"guest"},
     "keras": {"guest"},
     "tf_keras": {"guest"},
-    "numpy": {"guest"},
+    "jax": {"guest"},
+    "numpy": {"data", "guest"},
+    "pyarrow": {"data"},
 }
 ALLOWED_GOOGLE = {"data": {"google.protobuf"}}
 """protobuf is a wire format, not a client: tf.train.Example is written with it."""

@@ -86,7 +86,7 @@ def test_what_a_killed_one_left_is_not_believed_while_the_next_one_starts(
 ) -> None:
     """The next one holds the lock before it has written where it serves; here, for as long as it is let."""
     folder.mkdir(parents=True)
-    left = dict.fromkeys(embedded.Served.__struct_fields__[1:-1], "") | {"pid": 1}
+    left = dict.fromkeys(embedded.Served.__struct_fields__, "") | {"pid": 1, "schema": 1, "environment": {}}
     (folder / "endpoints.json").write_text(json.dumps(left))
     python = tmp_path / "python"
     python.write_text(

@@ -118,7 +118,7 @@ class TestUpload:
             yield data[2 * UPLOAD_PART :]
 
         assert bucket.upload("x", chunks(), "text/plain").crc32c == crc32c(data)
-        assert simulator.faults.rules == []
+        assert simulator.faults.all() == []
 
     def test_a_source_that_fails_leaves_no_object(self, bucket: Bucket) -> None:
         def chunks() -> Iterator[bytes]:

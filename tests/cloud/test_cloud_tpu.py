@@ -88,9 +88,7 @@ def test_every_page_of_a_list_is_read(tpu: TpuApi, simulator, monkeypatch: pytes
 
 
 def test_another_zones_silence_is_told(tpu: TpuApi, simulator) -> None:
-    from tpuctl.sim.world import rule
-
-    simulator.faults.add(rule("unreachable", resource="*/us-east1-d"))
+    simulator.faults.add("unreachable", zone="us-east1-d")
     assert [one.rpartition("/")[2] for one in tpu.nodes().unreachable] == ["us-east1-d"]
 
 
@@ -132,7 +130,7 @@ def test_what_changes_nothing_is_asked_again(tpu: TpuApi, simulator) -> None:
     assert "v3-8" in tpu.accelerator_types(ZONE)
     assert "tpu-ubuntu2204-base" in tpu.runtimes(ZONE)
     end(tpu, tpu.delete(node))
-    assert simulator.faults.rules == []
+    assert simulator.faults.all() == []
 
 
 def test_an_operation_that_fails_late_leaves_no_node(tpu: TpuApi, simulator) -> None:

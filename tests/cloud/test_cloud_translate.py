@@ -13,7 +13,6 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.cloud.tpu import TpuApi
 from tpuctl.cloud.translate import BY_CODE, HTTP_CODES, from_status, translated
 from tpuctl.sim.faults import Rule
-from tpuctl.sim.world import problems
 
 ZONE = "europe-west4-a"
 STOCKOUT = 'There is no more capacity in the zone "europe-west4-a"'
@@ -132,19 +131,30 @@ class TestThroughTheApi:
     @pytest.mark.parametrize(
         ("kind", "fields", "ours", "words"),
         [
-            ("stockout", {"zone": ZONE}, errors.StockoutError, "no more capacity"),
-            ("reserved_stockout", {}, errors.StockoutError, "reserved capacity"),
-            ("quota", {"limit": "TPUV3", "value": 8, "zone": ZONE}, errors.QuotaError, "Limit: 8"),
-            ("api_disabled", {"project": "p"}, errors.ConfigError, "is not enabled"),
+            ("stockout", {}, errors.StockoutError, "no more capacity"),
+            ("stockout", {"reserved": True}, errors.StockoutError, "reserved capacity"),
+            (
+                "failed-operation",
+                {
+                    "code": "RESOURCE_EXHAUSTED",
+                    "message": "Quota limit 'TPUV3' has been exceeded. Limit: 8 in zone Z.",
+                    "metadata": {"quota_limit": "TPUV3"},
+                },
+                errors.QuotaError,
+                "Limit: 8",
+            ),
+            (
+                "failed-operation",
+                {"code": "PERMISSION_DENIED", "message": "off", "reason": "SERVICE_DISABLED"},
+                errors.ConfigError,
+                "is not enabled",
+            ),
         ],
     )
     def test_an_operation_that_fails_late(self, tpu: TpuApi, simulator, kind, fields, ours, words) -> None:
         from test_cloud_tpu import REQUEST, end
 
-        rule = problems.rule(kind, **fields)
-        simulator.faults.add(
-            Rule("tpu.CreateNode", rule.status, rule.message, "*", rule.reason, rule.metadata, late=True)
-        )
+        simulator.faults.add(kind, **fields)
         with pytest.raises(ours) as failed:
             end(tpu, tpu.create(REQUEST))
         assert type(failed.value) is ours
@@ -164,7 +174,7 @@ class TestThroughTheApi:
     def test_a_quota_of_zero_was_never_granted(self, tpu: TpuApi, simulator) -> None:
         from test_cloud_tpu import REQUEST
 
-        simulator.faults.add(problems.rule("quota", limit="TPUV3", value=0, zone=ZONE))
+        simulator.faults.add("quota", zone=ZONE)
         with pytest.raises(errors.QuotaError) as failed:
             tpu.create(REQUEST)
         assert failed.value.facts["granted"] is False

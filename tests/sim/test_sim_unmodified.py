@@ -16,7 +16,7 @@ import pytest
 from live_host import PARENT, User
 from running import RunningSimulator
 
-from tpuctl.sim.accounts import service_account
+from tpuctl.sim.accounts import project_number, service_account
 
 CREATE = """
 import sys
@@ -169,3 +169,13 @@ def test_urllib_reads_the_compute_api_under_its_own_name(environment: dict[str, 
         project = json.load(answer)
     assert project["defaultServiceAccount"] == service_account("sim-project")
     assert project["selfLink"] == "https://compute.googleapis.com/compute/v1/projects/sim-project"
+
+
+def test_every_service_shows_the_same_project_number(simulator: RunningSimulator) -> None:
+    known, number = simulator.simulator.endpoints, str(project_number("sim-project"))
+    with urllib.request.urlopen(f"{known['storage']}/storage/v1/b/{known['bucket']}") as answer:
+        assert json.load(answer)["projectNumber"] == number
+    url = f"http://{known['metadata']}/computeMetadata/v1/project/numeric-project-id"
+    asking = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    with urllib.request.urlopen(asking) as answer:
+        assert answer.read().decode() == number

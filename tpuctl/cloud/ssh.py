@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import logging
 import os
 import shlex
 import socket
@@ -61,6 +62,7 @@ class Ssh:
     """Opens connections with one user and one key; `dial` says where an address really answers."""
 
     def __init__(self, user: str, key: Path, dial: Callable[[str], tuple[str, int]]) -> None:
+        logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else it prints what we explain
         self.user = user
         self.key = key
         self._dial = dial
@@ -173,7 +175,8 @@ def _translated(where: str) -> Iterator[None]:
         yield
     except FAILURES as error:
         text, hint = _explain(error)
-        raise HostError(f"{where}: {text}.", hint=hint) from error
+        facts = {"host_key": "wrong"} if isinstance(error, paramiko.BadHostKeyException) else {}
+        raise HostError(f"{where}: {text}.", hint=hint, **facts) from error
 
 
 FAILURES = (paramiko.SSHException, EOFError, OSError, CommandTimedOut)

@@ -125,6 +125,8 @@ def _precondition(what: str, message: str) -> TpuctlError:
 def _invalid(what: str, message: str) -> TpuctlError:
     if "PREEMPTED" in message:
         return _precondition(what, message)
+    if "not supported while in state" in message:
+        return StateError(f"{what}: {message}", hint="'tpuctl ls' shows its state.")
     return UsageError(f"{what}: {message}", hint="The service refused the request as it was typed.")
 
 

@@ -36,7 +36,7 @@ def plan_down(tpu: TpuApi, names: Sequence[str], owner: str) -> list[Node]:
         chosen = [by_name[name] for name in names if name in by_name]
     else:
         chosen = [node for node in listing.nodes if node.managed and node.owner == owner]
-    if listing.unreachable:
+    if listing.unreachable and (not names or missing):
         raise DeadlineError(
             f"No answer from {', '.join(listing.unreachable)}: something there may go on billing.",
             hint="Try again in a minute.",

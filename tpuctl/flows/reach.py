@@ -57,6 +57,8 @@ def await_ssh(tpu: TpuApi, ssh: Ssh, node: Node, tell: Tell) -> None:
                 with ssh.connect(node, worker, keys[worker]) as session:
                     return session.run(["true"]).code == 0
             except HostError as error:
+                if "host_key" in error.facts:
+                    raise  # trying again would only ask an impostor again
                 last = f"{error.message} {error.hint}"
                 return None
 

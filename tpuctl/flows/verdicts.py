@@ -27,6 +27,10 @@ SILENCE = 120.0
 """Seconds without a heartbeat (they come every 10) after which the machine itself is asked about."""
 
 
+SETTLING = 30.0
+"""Seconds after a worker was told to stop until a node that is READY still was not preempted or deleted."""
+
+
 def latest_run(bucket: Bucket) -> str:
     """Return the run that was submitted last; raises NotFoundError when there is none."""
     found = every_run(bucket)
@@ -121,7 +125,7 @@ def decide(
         return ended(runs.PREEMPTED, f"the node is {state}")
     if state in ("", "DELETING"):
         return ended(runs.STOPPED, "the node was deleted")
-    if told_to_stop and over:
+    if told_to_stop and over and _settled(told_to_stop[0], at):
         return ended(runs.STOPPED, f"worker {told_to_stop[0].worker} was ended by {told_to_stop[0].stopped}")
     if told_to_stop:
         return None
@@ -148,6 +152,11 @@ def _machine(tpu: TpuApi, machine: Tpu) -> str:
     except NotFoundError:
         return ""
     return node.state if node.uid == machine.uid else ""
+
+
+def _settled(status: WorkerStatus, at: datetime) -> bool:
+    """Tell whether the node would show by now that it was being taken away: the worker's word comes first."""
+    return not status.finished or (at - clock.parse(status.finished)).total_seconds() > SETTLING
 
 
 def _silent(attempt: Attempt, found: Sequence[WorkerStatus | None], at: datetime) -> bool:

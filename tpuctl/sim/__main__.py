@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 from pathlib import Path
 
-from tpuctl.sim.profiles import DELAYS
+from tpuctl.errors import TpuctlError
+from tpuctl.faults import load_scenario
+from tpuctl.sim.profiles import DELAYS, EGRESS, PASS
 from tpuctl.sim.simulator import Simulator
 
 
@@ -23,20 +26,42 @@ def main() -> None:
     parser.add_argument(
         "--key-delay", type=float, help="seconds until a host accepts an SSH key it was given"
     )
+    parser.add_argument(
+        "--egress",
+        choices=EGRESS,
+        default=PASS,
+        help="what becomes of traffic from hosts to places that are not simulated, such as a package index",
+    )
+    parser.add_argument("--scenario", type=Path, help="a TOML file with faults to be in force from the start")
     arguments = parser.parse_args()
-    asyncio.run(serve(**vars(arguments)))
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        asyncio.run(serve(**vars(arguments)))
+    except TpuctlError as error:
+        parser.exit(error.exit_code, f"{error.message} {error.hint}\n")
 
 
-async def serve(folder: Path, *, speed: str, idle: float, key_delay: float | None = None) -> None:
+async def serve(
+    folder: Path,
+    *,
+    speed: str,
+    idle: float,
+    key_delay: float | None = None,
+    scenario: Path | None = None,
+    egress: str = PASS,
+) -> None:
     """Run a simulator until SIGTERM or SIGINT, or until it was idle for `idle` seconds (0: for ever)."""
+    asked = load_scenario(scenario) if scenario else None
     os.umask(0o077)  # whatever it writes is for its user alone
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    simulator = Simulator(folder, speed=speed, key_delay=key_delay)
+    simulator = Simulator(folder, speed=speed, key_delay=key_delay, egress=egress)
     os.dup(simulator.lock)  # so that whoever waits for the lock waits for the end of the process
     try:
+        if asked:
+            simulator.faults.load(asked)
         await simulator.start()
         while not stop.is_set() and not (idle and simulator.idle_for() > idle):
             try:

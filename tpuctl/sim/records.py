@@ -25,6 +25,8 @@ class Host:
     peers: tuple[str, ...]
     """Addresses of all hosts of the node, in worker order."""
     preemptible: bool
+    slices: tuple[str, ...] = ()
+    """Addresses of worker 0 of each slice of a request for several; none for a slice alone."""
 
     @property
     def project(self) -> str:

@@ -8,6 +8,7 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,33 +18,47 @@ from aiohttp import web
 
 from tpuctl.errors import StateError
 from tpuctl.sim.authority import Authority
+from tpuctl.sim.clock import Clock
 from tpuctl.sim.compute import rest_front as compute_front
 from tpuctl.sim.compute.operations import Operations
 from tpuctl.sim.compute.projects import Projects
+from tpuctl.sim.control import FILE as CONTROL
+from tpuctl.sim.control import Control
 from tpuctl.sim.database import Database
+from tpuctl.sim.director import Director
+from tpuctl.sim.events import Events
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 from tpuctl.sim.hosts.pool import HostPool
+from tpuctl.sim.offline import Offline
 from tpuctl.sim.ports import LOOPBACK, Ports, bound
 from tpuctl.sim.private_file import write_private
-from tpuctl.sim.profiles import profile
+from tpuctl.sim.profiles import PASS, REFUSE, profile
 from tpuctl.sim.proxy import ConnectProxy, Refuse, Route, Serve, Tunnel
-from tpuctl.sim.surroundings import outside, surroundings
+from tpuctl.sim.surroundings import surroundings
 from tpuctl.sim.tls_door import TlsDoor
 from tpuctl.sim.tpu import grpc_front, rest_front
-from tpuctl.sim.workstation import workstation
+from tpuctl.sim.workstation import Workstation
 from tpuctl.sim.world import Node, World
 
 PROJECT = "sim-project"
 BUCKET = "sim-project-tpuctl"
 LOCATION = "EUROPE-WEST4"
 ENDPOINTS = "endpoints.json"
+EVENTS = "events.jsonl"
+FAULTS = "faults.json"
 LOCK = "simulator.lock"
 TPU_API = "tpu.googleapis.com"
 BACKLOG = 1024
 
 KEY_DELAYS = {"real": 5.0}
 """Speed -> seconds until hosts accept an SSH key that was added to them; 0 for others."""
+
+OUTSIDE: dict[str, dict[str, Route]] = {
+    PASS: {},
+    REFUSE: {"*": Refuse("outside the simulator, which was started with --egress refuse")},
+}
+"""What becomes of hosts of the real network, after all those that are known by name."""
 
 GRPC_OPTIONS = [("grpc.so_reuseport", 0)]
 """Else gRPC would share a port with another simulator."""
@@ -53,7 +68,9 @@ class Simulator:
     """All services of one simulated Google Cloud, on the running event loop; `folder` keeps their state.
 
     After a restart, also one after a kill -9, every service is where it was: programs on hosts go on.
-    `key_delay` is how long hosts take to hear of an SSH key, in seconds; None leaves it to `speed`.
+    `key_delay` is how long hosts take to hear of an SSH key, in seconds; None leaves it to `speed`. Times of
+    the Cloud TPU API, of hosts and of faults are of `clock`; Cloud Storage's are of the machine.
+    `egress` says what becomes of traffic to places that are not simulated: see `profiles.Profile`.
     """
 
     def __init__(
@@ -63,11 +80,18 @@ class Simulator:
         speed: str = "instant",
         aliases: bool | None = None,
         key_delay: float | None = None,
+        clock: Clock | None = None,
+        egress: str = PASS,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder = folder
         self.lock = _claim(folder / LOCK)
-        self.faults = Faults()
+        self.clock = clock = clock or Clock()
+        pace = replace(profile(speed, egress=egress), clock=clock.now, sleep=clock.sleep)
+        self._egress = pace.egress
+        self.events = Events(pace.clock, folder / EVENTS)
+        self.faults = Faults(pace.clock, self.events, folder / FAULTS)
+        self._control = Control(self.faults)
         self.last_call = time.monotonic()
         self._database = Database(folder / "world.db")
         self._authority = Authority(folder / "tls")
@@ -80,9 +104,15 @@ class Simulator:
             project_metadata=self.projects.metadata,
             aliases=aliases,
             key_delay=KEY_DELAYS.get(speed, 0.0) if key_delay is None else key_delay,
+            clock=clock.now,
+            events=self.events,
         )
-        self.world = World(self._database, profile(speed), self.hosts, self.faults)
-        self._workstation = workstation(folder / "workstation", PROJECT)
+        self.world = World(self._database, pace, self.hosts, self.faults, self.events)
+        self._offline = Offline(self.hosts.offline)
+        self._director = Director(
+            self.faults, self.world, self.hosts, self.gcs.store, self.events, pace, self._cut_offline
+        )
+        self._workstation = Workstation(folder / "workstation", PROJECT)
         self._runners: list[web.AppRunner] = []
         self._grpc = grpc.aio.server(interceptors=[_Watch(self._called)], options=GRPC_OPTIONS)
         self._door = TlsDoor(self._authority.server_context([TPU_API]))
@@ -94,14 +124,20 @@ class Simulator:
         await self._start_surroundings()
         await self.world.resume()
         await self.hosts.sweep([host for node in self.world.nodes() if _is_up(node) for host in node.hosts()])
+        self._director.start()
         await self._start_tpu_api()
+        self._control.publish(
+            self.folder, await self._serve("control", _runner(self._watched(self._control.application())))
+        )
         self._ports.save()
         write_private(self.folder / ENDPOINTS, json.dumps(self.endpoints, indent=2).encode())
 
     async def close(self) -> None:
         """End every process of the hosts and every service; state stays on disk."""
-        (self.folder / ENDPOINTS).unlink(missing_ok=True)
+        for file in (ENDPOINTS, CONTROL):
+            (self.folder / file).unlink(missing_ok=True)
         await self._grpc.stop(0.5)
+        await self._director.close()
         await self.world.close()
         await self.hosts.close()
         await self._workstation.close()
@@ -112,6 +148,7 @@ class Simulator:
             await runner.cleanup()
         self.gcs.close()
         self._database.close()
+        self.events.close()
         os.close(self.lock)
 
     def idle_for(self) -> float:
@@ -124,13 +161,14 @@ class Simulator:
         gcs = web.AppRunner(self._watched(self.gcs.application()), **RUNNER_OPTIONS)
         storage = await self._serve("storage", gcs)
         operations = Operations(self._database)
-        compute = _runner(self._watched(compute_front.application(self.projects, operations)))
+        compute = _runner(self._watched(compute_front.application(self.projects, operations), "compute"))
         compute_rest = await self._serve("compute_rest", compute)
-        routes = _routes(gcs, compute, tpu=await self._door.start())
-        self._proxy = ConnectProxy(routes, self._authority)
+        routes = {**_routes(gcs, compute, tpu=await self._door.start()), **OUTSIDE[self._egress]}
+        self._proxy = ConnectProxy(routes, self._authority, self._offline.admit)
         proxy = f"http://{LOOPBACK}:{await self._ports.start('proxy', partial(self._proxy.start, LOOPBACK))}"
-        await self._workstation.open(self._ports.listen("metadata", partial(bound, LOOPBACK)))
-        metadata = f"{LOOPBACK}:{self._ports.port('metadata')}"
+        listen = partial(self._ports.listen, bind=partial(bound, LOOPBACK))
+        metadata = await self._workstation.open(listen)
+        ca_file = self._authority.ca_file
         self.endpoints = {
             "schema": 1,
             "pid": os.getpid(),
@@ -141,10 +179,11 @@ class Simulator:
             "compute_rest": compute_rest,
             "proxy": proxy,
             "metadata": metadata,
-            "ca_file": str(self._authority.ca_file),
+            "ca_file": str(ca_file),
             "hosts_file": str(self.hosts.dial),
             "ssh_config": str(self.hosts.ssh_config),
-            "environment": outside(proxy, self._authority.ca_file, metadata, PROJECT),
+            "egress": self._egress,
+            "environment": self._workstation.environment(proxy, storage, ca_file),
         }
 
     async def _start_tpu_api(self) -> None:
@@ -168,15 +207,28 @@ class Simulator:
         bound_port: int = self._grpc.add_insecure_port(f"{LOOPBACK}:{port}")
         return bound_port
 
-    def _watched(self, application: web.Application) -> web.Application:
+    def _watched(self, application: web.Application, noted: str = "") -> web.Application:
+        """Count its requests as use; with `noted`, note them as that service's."""
+
         @web.middleware
         async def watch(request: web.Request, handler: Any) -> web.StreamResponse:
             self._called()
+            if noted:
+                self.events.note("request", request.method, request.path, service=noted)
+            await self._offline.admit(request.transport)
             answer: web.StreamResponse = await handler(request)
             return answer
 
         application.middlewares.append(watch)
         return application
+
+    async def _cut_offline(self) -> None:
+        """Cut the connections of programs whose host has just lost its network."""
+        served = [
+            one.transport for runner in self._runners if runner.server for one in runner.server.connections
+        ]
+        proxied = self._proxy.connections() if self._proxy else []
+        await self._offline.cut([*served, *proxied])
 
     def _called(self) -> None:
         self.last_call = time.monotonic()
@@ -184,7 +236,7 @@ class Simulator:
     def _surroundings(self, host: Any) -> Any:
         """Asked when a host starts, by when the services are up and their addresses known."""
         known = self.endpoints
-        return surroundings(known["proxy"], known["storage"], Path(known["ca_file"]))(host)
+        return surroundings(known["proxy"], known["storage"], Path(known["ca_file"]), self._egress)(host)
 
 
 class _Watch(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only

@@ -62,6 +62,7 @@ def gcloud(site: Site, home: Path) -> Gcloud:
     return Gcloud(site, home)
 
 
+@pytest.mark.contract("ssh.command", "ssh.scp", client="gcloud")
 def test_gcloud_logs_in_to_all_workers_and_to_one_and_copies_files(
     site: Site, gcloud: Gcloud, tmp_path: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_gcloud_logs_in_to_all_workers_and_to_one_and_copies_files(
     assert (tmp_path / "back.py").read_text() == "print('hi')\n"
 
 
+@pytest.mark.contract("ssh.public key", client="gcloud")
 def test_keys_that_gcloud_gives_to_the_project_open_its_hosts(site: Site, gcloud: Gcloud) -> None:
     node = site.create("one", metadata={})
     site.refused(node)

@@ -16,6 +16,7 @@ from hosts_site import USER, KeyPair, Site, hosts_of, published_key, wait_until
 from tpuctl.sim.hosts.network import has_aliases
 
 
+@pytest.mark.contract("ssh.command", client="fabric")
 def test_a_command_runs_in_the_hosts_home_as_the_user(either_site: Site) -> None:
     (host,) = either_site.up(hosts_of())
     with either_site.fabric(host) as connection:
@@ -25,6 +26,7 @@ def test_a_command_runs_in_the_hosts_home_as_the_user(either_site: Site) -> None
 
 
 @pytest.mark.parametrize("status", [0, 1, 42, 255])
+@pytest.mark.contract("ssh.exit status", client="fabric")
 def test_the_exit_status_arrives(connection: fabric.Connection, status: int) -> None:
     assert connection.run(f"exit {status}", warn=True).exited == status
 
@@ -39,6 +41,7 @@ def test_output_of_many_megabytes_arrives_whole(connection: fabric.Connection) -
         assert channel.makefile("rb").read() == b"x" * 8_000_000
 
 
+@pytest.mark.contract("ssh.standard input", client="fabric")
 def test_input_reaches_the_program_and_ends_with_eof(connection: fabric.Connection) -> None:
     with client_channel(connection) as channel:
         channel.exec_command("wc -c; cat /dev/stdin")
@@ -54,6 +57,7 @@ def test_a_program_may_end_without_reading_its_input(connection: fabric.Connecti
         assert channel.recv_exit_status() == 0
 
 
+@pytest.mark.contract("ssh.sftp", client="fabric")
 def test_files_go_there_and_back(connection: fabric.Connection, tmp_path: Path) -> None:
     content = os.urandom(300_000)
     connection.put(io.BytesIO(content), "up.bin")
@@ -83,13 +87,14 @@ def test_the_environment_is_what_sshd_would_give_and_no_more(
     found = dict(line.split("=", 1) for line in lines if line)
     assert set(found) - {"_", "SHLVL", "PWD", "OLDPWD"} == {
         *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TMPDIR", "HOSTNAME"),
-        *("SSH_CLIENT", "SSH_CONNECTION", "GCE_METADATA_HOST", "GCE_METADATA_IP"),
-        *("ASSEMBLY", "TPUCTL_SIM_HOST"),
+        *("SSH_CLIENT", "SSH_CONNECTION", "GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"),
+        *("ASSEMBLY", "TPUCTL_SIM_DISK", "TPUCTL_SIM_HOST"),
     }
     assert found["HOSTNAME"] == found["ASSEMBLY"] == host.hostname
     assert Path(found["TMPDIR"]).is_dir()
 
 
+@pytest.mark.contract("ssh.locale variables", client="fabric")
 def test_only_locale_variables_are_taken_from_the_client(connection: fabric.Connection) -> None:
     with client_channel(connection) as channel:
         channel.update_environment({"LC_ALL": "C", "SECRET": "x"})
@@ -107,6 +112,7 @@ def test_python3_is_the_interpreter_that_has_the_packages(connection: fabric.Con
     assert connection.run(command).stdout.strip() == sys.prefix
 
 
+@pytest.mark.contract("ssh.public key", client="fabric")
 def test_a_key_that_is_not_in_the_metadata_is_refused(site: Site, stranger: KeyPair) -> None:
     (host,) = site.up(hosts_of())
     with site.fabric(host, key=stranger) as connection, pytest.raises(paramiko.AuthenticationException):
@@ -144,6 +150,7 @@ def test_each_host_has_its_own_key(site: Site) -> None:
     assert shown_key(site, one) != shown_key(site, two)
 
 
+@pytest.mark.contract("ssh.published host key", client="fabric")
 def test_a_strict_client_connects_by_the_published_key(site: Site) -> None:
     (host,) = site.up(hosts_of())
     address, port = site.dial(host)
@@ -174,6 +181,7 @@ def test_a_key_taken_away_counts_no_more(site: Site) -> None:
         connection.open()
 
 
+@pytest.mark.contract("ssh.terminal size", "ssh.terminal", client="fabric")
 def test_a_terminal_has_the_size_asked_for_and_follows_it(connection: fabric.Connection) -> None:
     with client_channel(connection) as channel:
         channel.get_pty("xterm", width=91, height=17)
@@ -202,6 +210,7 @@ def test_a_program_on_a_terminal_has_the_usual_signals(connection: fabric.Connec
     assert connection.run("yes | head -1", pty=True).stdout == "y\r\n"
 
 
+@pytest.mark.contract("ssh.login shell", client="fabric")
 def test_a_login_shell_takes_commands(connection: fabric.Connection) -> None:
     with client_channel(connection) as channel:
         channel.get_pty()
@@ -211,12 +220,14 @@ def test_a_login_shell_takes_commands(connection: fabric.Connection) -> None:
         assert channel.recv_exit_status() == 7
 
 
+@pytest.mark.contract("ssh.exit signal", client="fabric")
 def test_a_program_that_dies_of_a_signal_says_so(connection: fabric.Connection) -> None:
     with client_channel(connection) as channel:
         channel.exec_command("kill -KILL $$")
         assert channel.recv_exit_status() == -1, "no exit status: an exit signal came"
 
 
+@pytest.mark.contract("ssh.commands that outlive their connection", client="fabric")
 def test_without_a_terminal_a_command_outlives_its_connection(site: Site) -> None:
     (host,) = site.up(hosts_of())
     home = site.folder / host.node_uid / "w0" / "home"
@@ -261,6 +272,7 @@ def test_a_program_that_talks_on_to_a_lost_connection_gets_a_broken_pipe(site: S
     assert (home / "end").read_text() == "PIPE\n"
 
 
+@pytest.mark.contract("ssh.many sessions on a connection", client="fabric")
 def test_many_sessions_share_a_connection(connection: fabric.Connection) -> None:
     channels = [client_channel(connection) for _ in range(8)]
     for number, channel in enumerate(channels):
@@ -270,6 +282,7 @@ def test_many_sessions_share_a_connection(connection: fabric.Connection) -> None
         channel.close()
 
 
+@pytest.mark.contract("ssh.forward to the host (-L)", client="fabric")
 def test_a_port_of_the_host_is_reached_through_it(connection: fabric.Connection) -> None:
     connection.open()
     with socket.create_server(("127.0.0.1", 0)) as board:
@@ -281,6 +294,7 @@ def test_a_port_of_the_host_is_reached_through_it(connection: fabric.Connection)
                 assert on_host.recv(3) == b"GET"
 
 
+@pytest.mark.contract("ssh.forward to the user (-R)", client="fabric")
 def test_fabric_forwards_ports_both_ways(connection: fabric.Connection) -> None:
     with socket.create_server(("127.0.0.1", 0)) as board:
         there = board.getsockname()[1]

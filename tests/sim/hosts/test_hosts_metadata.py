@@ -7,6 +7,7 @@ import socket
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tpuctl.sim.hosts.metadata_tree import host_bounds
 from tpuctl.sim.records import GuestAttribute, Host, Notices
 
 FLAVOR = {"Metadata-Flavor": "Google"}
+ATTRIBUTES = "instance/attributes"
 
 
 class Metadata:
@@ -77,6 +79,7 @@ def test_a_request_that_may_come_from_a_proxy_is_forbidden(
     assert metadata.refused("/computeMetadata/v1/project/project-id", headers=headers).code == 403
 
 
+@pytest.mark.contract("metadata.get", client="HTTP")
 def test_the_facts_of_the_worker(metadata: Metadata, hosts: list[Host], site: Site) -> None:
     host = hosts[1]
     expected = {
@@ -100,6 +103,7 @@ def test_the_facts_of_the_worker(metadata: Metadata, hosts: list[Host], site: Si
     assert [endpoint.split(":")[2] for endpoint in endpoints] == [one.address for one in hosts]
 
 
+@pytest.mark.contract("metadata.tpu-env", client="HTTP")
 def test_tpu_env_has_the_shape_of_the_slice(metadata: Metadata) -> None:
     lines = metadata.get("instance/attributes/tpu-env").splitlines()
     values = dict(line.split(": ") for line in lines)
@@ -108,6 +112,37 @@ def test_tpu_env_has_the_shape_of_the_slice(metadata: Metadata) -> None:
     assert values["HOST_BOUNDS"] == "'2,2,1'"
     assert values["WORKER_ID"] == "'1'"
     assert values["ZONE"] == "'europe-west4-a'"
+
+
+def test_slices_of_one_request_find_each_other_in_tpu_env(site: Site) -> None:
+    first, second = hosts_of(2, "v4-16"), hosts_of(2, "v4-16")
+    slices = (first[0].address, second[0].address)
+    for number, hosts in enumerate((first, second)):
+        up = site.up([replace(host, slices=slices) for host in hosts])
+        values = dict(
+            line.split(": ") for line in Metadata(site, up[1]).get(f"{ATTRIBUTES}/tpu-env").splitlines()
+        )
+        assert {name: value for name, value in values.items() if name.startswith("MEGASCALE")} == {
+            "MEGASCALE_COORDINATOR_ADDRESS": f"'{slices[0]}'",
+            "MEGASCALE_NUM_SLICES": "'2'",
+            "MEGASCALE_SLICE_ID": f"'{number}'",
+        }
+
+
+def test_a_slice_alone_has_no_megascale(metadata: Metadata) -> None:
+    assert "MEGASCALE" not in metadata.get(f"{ATTRIBUTES}/tpu-env")
+
+
+def test_types_of_content_are_googles_to_the_letter(metadata: Metadata) -> None:
+    """oauth2client reads nothing but `application/json`, without a charset, as JSON."""
+    types = {}
+    for path in ("instance/name", "instance/service-accounts/default/?recursive=true"):
+        with metadata.open(f"/computeMetadata/v1/{path}") as answer:
+            types[path.partition("/")[2]] = answer.headers["Content-Type"]
+    assert types == {
+        "name": "application/text",
+        "service-accounts/default/?recursive=true": "application/json",
+    }
 
 
 @pytest.mark.parametrize("name", catalogue())
@@ -129,6 +164,7 @@ def test_what_is_not_there_is_404(metadata: Metadata) -> None:
         assert metadata.refused(f"/computeMetadata/v1/{path}").code == 404
 
 
+@pytest.mark.contract("metadata.recursive", client="HTTP")
 def test_a_whole_directory_as_json_and_as_text(metadata: Metadata) -> None:
     tree = json.loads(metadata.get("instance/?recursive=true"))
     assert tree["attributes"]["agent-worker-number"] == "1", "the user's names stay"
@@ -152,6 +188,7 @@ def test_changed_metadata_shows_at_once_with_another_etag(
         assert json.loads(after.read())["colour"] == "red"
 
 
+@pytest.mark.contract("metadata.wait_for_change", client="HTTP")
 def test_a_client_that_waits_for_a_change_gets_it(site: Site, hosts: list[Host], metadata: Metadata) -> None:
     wait = "instance/preempted?wait_for_change=true"
     with metadata.open("/computeMetadata/v1/instance/preempted") as now, ThreadPoolExecutor() as threads:
@@ -171,6 +208,7 @@ def test_a_host_that_ends_cuts_off_who_waits(site: Site, hosts: list[Host], meta
         assert isinstance(waiting.exception(20), OSError | ConnectionError)
 
 
+@pytest.mark.contract("metadata.guest-attributes", client="HTTP")
 def test_guest_attributes_are_written_read_and_deleted(
     site: Site, hosts: list[Host], metadata: Metadata
 ) -> None:
@@ -224,6 +262,7 @@ def test_a_path_that_makes_no_sense_is_no_failure_of_the_server(metadata: Metada
     assert status in (200, 301, 400, 404), status
 
 
+@pytest.mark.contract("metadata.project attributes", client="HTTP")
 def test_a_project_wide_attribute_shows_on_the_hosts_of_the_project(
     site: Site, hosts: list[Host], metadata: Metadata
 ) -> None:
@@ -239,6 +278,7 @@ def test_a_project_wide_attribute_shows_on_the_hosts_of_the_project(
     metadata.refused("/computeMetadata/v1/instance/attributes/colour")
 
 
+@pytest.mark.contract("metadata.identity", client="HTTP")
 def test_an_identity_token_is_for_its_audience_and_signed_by_this_world(
     site: Site, hosts: list[Host], metadata: Metadata
 ) -> None:
@@ -295,6 +335,7 @@ while True:
 """
 
 
+@pytest.mark.contract("metadata.preempted", client="HTTP")
 def test_a_preemption_is_noticed_before_the_signal_and_the_end(site: Site) -> None:
     hosts = site.up(hosts_of(preemptible=True))
     home = site.folder / hosts[0].node_uid / "w0" / "home"
@@ -312,6 +353,7 @@ def test_a_preemption_is_noticed_before_the_signal_and_the_end(site: Site) -> No
     assert not (home / "alive").exists(), "it was killed after the grace"
 
 
+@pytest.mark.contract("metadata.get", "metadata.token", client="google-auth")
 def test_google_auth_finds_its_credentials_on_a_host(site: Site, hosts: list[Host]) -> None:
     script = (
         "import google.auth, google.auth.transport.requests as t\n"

@@ -54,24 +54,29 @@ def openssh(site: Site, tmp_path: Path) -> OpenSsh:
     return OpenSsh(site, site.up(hosts_of())[0], tmp_path)
 
 
+@pytest.mark.contract("ssh.command", "ssh.public key", client="OpenSSH")
 def test_ssh_runs_a_command(openssh: OpenSsh) -> None:
     done = openssh.ssh("cat; echo oops >&2; exit 5", stdin=b"hello")
     assert (done.returncode, done.stdout, done.stderr) == (5, b"hello", b"oops\n")
 
 
+@pytest.mark.contract("ssh.exit signal", client="OpenSSH")
 def test_ssh_says_255_for_a_signal(openssh: OpenSsh) -> None:
     assert openssh.ssh("kill -TERM $$").returncode == 255
 
 
+@pytest.mark.contract("ssh.terminal", client="OpenSSH")
 def test_ssh_with_a_terminal(openssh: OpenSsh) -> None:
     assert openssh.ssh("-tt", "--", "tty").stdout.startswith(b"/dev/")
 
 
+@pytest.mark.contract("ssh.locale variables", client="OpenSSH")
 def test_ssh_passes_the_locale_on(openssh: OpenSsh) -> None:
     assert openssh.ssh("-oSetEnv=LC_TIME=C OTHER=x", "--", "echo $LC_TIME-$OTHER").stdout == b"C-\n"
 
 
 @pytest.mark.parametrize("protocol", ["-s", "-O"])
+@pytest.mark.contract("ssh.scp", client="OpenSSH")
 def test_scp_copies_both_ways_by_sftp_and_by_its_old_protocol(
     openssh: OpenSsh, tmp_path: Path, protocol: str
 ) -> None:
@@ -86,6 +91,7 @@ def test_scp_copies_both_ways_by_sftp_and_by_its_old_protocol(
     assert (tmp_path / "back.py").read_text() == "print('hi')\n"
 
 
+@pytest.mark.contract("ssh.sftp", client="OpenSSH")
 def test_sftp_takes_a_batch(openssh: OpenSsh, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("content")
     (tmp_path / "batch").write_text(f"mkdir d\ncd d\nput {tmp_path}/file\nrename file other\nls -l\n")
@@ -94,6 +100,7 @@ def test_sftp_takes_a_batch(openssh: OpenSsh, tmp_path: Path) -> None:
     assert openssh.ssh("cat d/other").stdout == b"content"
 
 
+@pytest.mark.contract("ssh.rsync", client="OpenSSH")
 def test_rsync_sends_what_has_changed_and_fetches_it(openssh: OpenSsh, tmp_path: Path) -> None:
     rsync = program("rsync")
     shell = shlex.join([program("ssh"), *openssh.options, "-p", str(openssh.port)])
@@ -134,6 +141,7 @@ def test_the_simulators_ssh_config_knows_every_hosts_port(
         assert done.stdout == f"{host.hostname}\n", done.stderr
 
 
+@pytest.mark.contract("ssh.forward to the host (-L)", client="OpenSSH")
 def test_a_port_of_the_host_is_forwarded_to_the_user(openssh: OpenSsh, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as board:
         port, path = board.getsockname()[1], tmp_path / "s"
@@ -149,6 +157,7 @@ def test_a_port_of_the_host_is_forwarded_to_the_user(openssh: OpenSsh, tmp_path:
 
 
 @pytest.mark.parametrize("asked", ["", "localhost:", "0.0.0.0:", "*:"])
+@pytest.mark.contract("ssh.forward to the user (-R)", client="OpenSSH")
 def test_a_port_of_the_user_is_forwarded_to_the_host_on_loopback_alone(openssh: OpenSsh, asked: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as laptop:
         port = laptop.getsockname()[1]

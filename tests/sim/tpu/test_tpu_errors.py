@@ -12,7 +12,6 @@ from google.protobuf import json_format
 from tpu_api import POLLING, Api
 
 from tpuctl.sim.faults import Rule
-from tpuctl.sim.world import rule
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NODE = f"{PARENT}/nodes/one"
@@ -139,7 +138,7 @@ def test_a_preempted_node_stays_listed_until_it_is_deleted(client: tpu_v2.TpuCli
 
 
 def test_a_stockout_ends_the_operation_and_the_node_disappears(client: tpu_v2.TpuClient, api: Api) -> None:
-    api.faults.add(rule("stockout", zone="europe-west4-a", count=1))
+    api.faults.add("stockout", zone="europe-west4-a", count=1)
     operation = begin(client)
     with pytest.raises(exceptions.ResourceExhausted, match='no more capacity in the zone "europe-west4-a"'):
         operation.result(polling=POLLING)
@@ -152,14 +151,14 @@ def test_a_stockout_ends_the_operation_and_the_node_disappears(client: tpu_v2.Tp
 
 
 def test_a_missing_reservation_ends_the_operation_otherwise(client: tpu_v2.TpuClient, api: Api) -> None:
-    api.faults.add(rule("reserved_stockout"))
+    api.faults.add("stockout", reserved=True)
     with pytest.raises(exceptions.FailedPrecondition, match="Insufficient reserved capacity"):
         create(client)
 
 
 def test_a_quota_is_said_at_once_with_its_failure(client: tpu_v2.TpuClient, api: Api) -> None:
     limit = "TPUV3sPerProjectPerZoneForTPUAPI"
-    api.faults.add(rule("quota", zone="europe-west4-a", limit=limit, value=0, resource="*/nodes/*"))
+    api.faults.add("quota", zone="europe-west4-a", quota=limit, limit=0)
     with pytest.raises(
         exceptions.TooManyRequests, match=f"Quota limit '{limit}' has been exceeded"
     ) as raised:
@@ -185,7 +184,7 @@ def test_a_fault_with_a_reason_carries_an_error_info(client: tpu_v2.TpuClient, a
 
 
 def test_a_fault_that_counts_passes_after_its_count(client: tpu_v2.TpuClient, api: Api) -> None:
-    api.faults.add(rule("unavailable", count=2))
+    api.faults.add("unavailable", count=2)
     for _ in range(2):
         with pytest.raises(exceptions.ServiceUnavailable):
             client.list_nodes(parent=PARENT)

@@ -11,7 +11,6 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 from tpu_api import POLLING, Api
 
-from tpuctl.sim.world import rule
 from tpuctl.sim.world.filters import matcher
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
@@ -70,7 +69,7 @@ def test_the_lists_that_have_a_filter_obey_it(client: tpu_v2.TpuClient) -> None:
 def test_a_zone_that_does_not_answer_is_named_by_lists_over_all(client: tpu_v2.TpuClient, api: Api) -> None:
     create(client)
     create(client, parent=LOST)
-    api.faults.add(rule("unreachable", resource="*/us-central1-b"))
+    api.faults.add("unreachable", zone="us-central1-b")
     (page,) = client.list_nodes(parent=EVERYWHERE).pages
     assert [node.name for node in page.nodes] == [NODE]
     assert list(page.unreachable) == [LOST]
@@ -86,7 +85,7 @@ def test_a_zone_that_does_not_answer_is_named_by_lists_over_all(client: tpu_v2.T
 def test_operations_of_all_zones_are_listed_in_part_when_asked_so(client: tpu_v2.TpuClient, api: Api) -> None:
     create(client)
     create(client, parent=LOST)
-    api.faults.add(rule("unreachable", resource="*/us-central1-b"))
+    api.faults.add("unreachable", zone="us-central1-b")
     request = operations_pb2.ListOperationsRequest(name=EVERYWHERE)
     with pytest.raises(exceptions.ServiceUnavailable):
         client.list_operations(request)

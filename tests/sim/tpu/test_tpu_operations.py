@@ -16,7 +16,6 @@ from noted_hosts import ManualTime
 from tpu_api import POLLING, Api
 
 from tpuctl.sim.profiles import Profile
-from tpuctl.sim.world import rule
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NODE = f"{PARENT}/nodes/one"
@@ -126,7 +125,7 @@ def test_an_update_during_another_conflicts(client: tpu_v2.TpuClient, api: Api, 
 
 
 def test_a_stockout_is_creating_first(grpc_client: tpu_v2.TpuClient, api: Api, time: ManualTime) -> None:
-    api.faults.add(rule("stockout", zone="europe-west4-a", count=1))
+    api.faults.add("stockout", zone="europe-west4-a", count=1)
     operation = begin(grpc_client)
     assert grpc_client.get_node(name=NODE).state == State.CREATING
     api.run(time.advance(10))

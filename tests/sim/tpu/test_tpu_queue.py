@@ -11,7 +11,7 @@ from google.cloud import tpu_v2
 from tpu_api import POLLING, Api
 
 from tpuctl.sim.faults import Rule
-from tpuctl.sim.world import Reservation, rule
+from tpuctl.sim.world import Reservation
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NAME = f"{PARENT}/queuedResources/q"
@@ -194,7 +194,7 @@ def test_it_waits_for_capacity_and_goes_on_when_there_is_some(client: tpu_v2.Tpu
 def test_provisioning_falls_back_to_waiting_when_a_node_finds_no_room(
     client: tpu_v2.TpuClient, api: Api
 ) -> None:
-    api.faults.add(rule("stockout", zone="europe-west4-a", resource="*/nodes/q-1", count=1))
+    api.faults.add("stockout", zone="europe-west4-a", resource="q-1", count=1)
     create(client, multislice_params={"node_count": 2})
     settled(client, "ACTIVE")
     assert transitions(api)[2:] == ["PROVISIONING", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"]
@@ -220,7 +220,7 @@ def test_a_late_failure_is_shown_once_it_was_accepted(client: tpu_v2.TpuClient, 
     assert create(client).state.state == STATES.ACCEPTED
     failed = settled(client, "FAILED")
     assert failed.state.failed_data.error.message == "not eligible"
-    assert [one.kind for one in api.world.events if one.detail == "not eligible"] == ["fault"]
+    assert [one.what for one in api.world.events.find(kind="fault")] == ["failed-operation"]
 
 
 def test_a_name_that_is_taken_conflicts_at_once_or_when_its_turn_comes(
@@ -295,3 +295,17 @@ def test_a_reserved_request_takes_its_reservation_and_waits_when_it_is_used_up(
     create(client, "none", node_id="three", reservation_name=f"{PARENT}/reservations/none")
     failed = settled(client, "FAILED", name=f"{PARENT}/queuedResources/none")
     assert failed.state.failed_data.error.message == "Reservation not found"
+
+
+def test_slices_asked_for_together_know_each_other(grpc_client: tpu_v2.TpuClient, api: Api) -> None:
+    create(grpc_client, multislice_params={"node_count": 2})
+    settled(grpc_client, "ACTIVE")
+    nodes = sorted(api.world.nodes(), key=lambda node: node.name)
+    assert {node.slices for node in nodes} == {tuple(node.addresses[0] for node in nodes)}
+    assert all(host.slices == node.slices for node in nodes for host in node.hosts())
+
+
+def test_a_node_alone_knows_no_slices(grpc_client: tpu_v2.TpuClient, api: Api) -> None:
+    create(grpc_client)
+    settled(grpc_client, "ACTIVE")
+    assert [node.slices for node in api.world.nodes()] == [()]

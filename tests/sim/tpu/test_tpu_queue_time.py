@@ -14,7 +14,7 @@ from noted_hosts import ManualTime, NotedHosts
 from tpuctl.sim.database import Database
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.profiles import Profile
-from tpuctl.sim.world import Code, QueuedResource, World, rule
+from tpuctl.sim.world import Code, QueuedResource, World
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NAME = f"{PARENT}/queuedResources/q"
@@ -134,7 +134,7 @@ def test_nothing_is_provisioned_before_a_request_is_valid(
 def test_after_a_fall_back_it_waits_before_it_tries_again(database: Path, time: ManualTime) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
-            world.faults.add(rule("stockout", zone="europe-west4-a", count=1))
+            world.faults.add("stockout", zone="europe-west4-a", count=1)
             world.queue.create(PARENT, "q", sent())
             await pass_time(time, 6)
             assert state(world) == "WAITING_FOR_RESOURCES"  # a failure takes no time in this profile

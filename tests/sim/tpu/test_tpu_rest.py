@@ -45,7 +45,7 @@ def test_an_error_is_googles_json(api: Api) -> None:
     assert error["details"][0]["@type"] == "type.googleapis.com/google.rpc.ErrorInfo"
 
 
-@pytest.mark.parametrize("path", ["/", "/v2/nowhere", f"/v1{ZONE}/nodes", f"/v3{ZONE}/nodes"])
+@pytest.mark.parametrize("path", ["/", "/v2/nowhere", f"/v1{ZONE}/reservations", f"/v3{ZONE}/nodes"])
 def test_an_unknown_path_is_not_found_in_json(api: Api, path: str) -> None:
     answer = get(api, path)
     assert (answer.status_code, answer.json()["error"]["status"]) == (404, "NOT_FOUND")

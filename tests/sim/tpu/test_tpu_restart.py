@@ -17,7 +17,7 @@ from noted_hosts import ManualTime, NotedHosts
 from tpuctl.sim.database import Database
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.profiles import Profile, profile
-from tpuctl.sim.world import Node, World, rule
+from tpuctl.sim.world import Node, World
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 SPEC = {"acceleratorType": "v3-32", "runtimeVersion": "tpu-ubuntu2204-base", "metadata": {"a": "1"}}
@@ -143,7 +143,7 @@ def test_an_operation_that_was_to_fail_still_fails(database: Path) -> None:
         time = ManualTime()
         pace = Profile({"failure": 10}, clock=time.clock, sleep=time.sleep)
         async with Opened(database, pace) as before:
-            before.faults.add(rule("stockout", zone="europe-west4-a"))
+            before.faults.add("stockout", zone="europe-west4-a")
             name = await before.create()
         async with Opened(database, pace) as after:
             await time.advance(10)

@@ -26,6 +26,10 @@ class Operation:
         return self.name.partition("/")[2]
 
 
+KEPT = 1_000
+"""Operations that can still be asked for; all have ended."""
+
+
 class Operations:
     """The operations of all projects, over restarts."""
 
@@ -38,6 +42,8 @@ class Operations:
         parts = (secrets.token_hex(7)[:13], secrets.token_hex(4), secrets.token_hex(4))
         operation = Operation(f"{project}/operation-{int(now * 1000)}-{'-'.join(parts)}", kind, now)
         self._shelf.put(operation)
+        for old in sorted(self._shelf.all(), key=lambda one: one.time)[:-KEPT]:
+            self._shelf.remove(old.name)
         return operation
 
     def get(self, project: str, name: str) -> Operation | None:

@@ -9,7 +9,7 @@ from typing import Any
 from multidict import MultiMapping
 
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.gcs.errors import refuse_if_asked
+from tpuctl.sim.gcs.exchange import refuse_if_asked
 from tpuctl.sim.gcs.preconditions import Preconditions, parse_number
 from tpuctl.sim.gcs.store import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -15,6 +15,7 @@ from aiohttp import web
 from tpuctl.sim.gcs.checksums import hash_header
 from tpuctl.sim.gcs.clock import http_date
 from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.exchange import Exchange, current
 from tpuctl.sim.gcs.store import Store
 from tpuctl.sim.gcs.stored_object import StoredObject
 
@@ -64,6 +65,11 @@ async def send(store: Store, request: web.Request, stored: StoredObject, tag: st
         status = 206 if span.partial else 200
         if request.method == "HEAD":
             return web.Response(status=status, headers={**headers, "Content-Length": str(span.size)})
+        exchange = current()
+        if exchange and exchange.bends:
+            return await _send_bent(
+                request, file, span, web.StreamResponse(status=status, headers=headers), exchange
+            )
         if span.size <= SMALL:
             file.seek(span.start)
             return web.Response(status=status, headers=headers, body=file.read(span.size))
@@ -156,13 +162,35 @@ async def _send_file(
     return response
 
 
+async def _send_bent(
+    request: web.Request, file: BinaryIO, span: Span, response: web.StreamResponse, exchange: Exchange
+) -> web.StreamResponse:
+    """Send the bytes as the faults that were asked for want them."""
+    await exchange.settle()
+    response.content_length = span.size
+    await response.prepare(request)
+    with _broken_off(request, softly=True):
+        async for piece in exchange.bent(_each(_pieces(file, span)), up=False):
+            await response.write(piece)
+        await response.write_eof()
+    return response
+
+
+async def _each(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
 @contextmanager
-def _broken_off(request: web.Request) -> Iterator[None]:
-    """Once the headers are out, the only way left to say that something failed is to cut the connection."""
+def _broken_off(request: web.Request, *, softly: bool = False) -> Iterator[None]:
+    """Once the headers are out, the only way left to say that something failed is to cut the connection.
+
+    With `softly` what has been sent arrives first.
+    """
     try:
         yield
     except BaseException as error:
-        if request.transport is not None:
+        if request.transport is not None and not (softly and request.transport.is_closing()):
             request.transport.abort()
         if isinstance(error, (OSError, zlib.error)):
             raise ConnectionResetError("the download was broken off") from error

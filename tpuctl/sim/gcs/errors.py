@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 from xml.sax.saxutils import escape
 
-from tpuctl.sim.faults import Faults, Rule
+from tpuctl.faults.kinds import CODES
+from tpuctl.sim.faults import Fault
 
 REASONS = {
     304: "notModified",
@@ -15,6 +17,7 @@ REASONS = {
     403: "forbidden",
     404: "notFound",
     405: "methodNotAllowed",
+    408: "uploadBrokenConnection",
     409: "conflict",
     410: "gone",
     411: "required",
@@ -25,6 +28,7 @@ REASONS = {
     499: "clientClosedRequest",
     500: "backendError",
     501: "notImplemented",
+    502: "backendError",
     503: "backendError",
     504: "backendError",
     507: "insufficientStorage",
@@ -37,6 +41,7 @@ XML_CODES = {
     403: "AccessDenied",
     404: "NoSuchKey",
     405: "MethodNotAllowed",
+    408: "RequestTimeout",
     409: "OperationAborted",
     411: "MissingContentLength",
     412: "PreconditionFailed",
@@ -69,6 +74,16 @@ HTTP_OF_GRPC = {
     16: 401,
 }
 """gRPC code of a fault rule -> the HTTP status that Cloud Storage answers in its place."""
+
+ASKED_TEXTS = {
+    408: "Request Timeout",
+    429: "The object exceeded the rate limit for object mutation operations (create, update, and delete).",
+    500: "We encountered an internal error. Please try again.",
+    502: "Bad Gateway",
+    503: "Service Unavailable. Please try again.",
+    504: "Deadline Exceeded",
+}
+"""HTTP status -> what Cloud Storage says with it."""
 
 LOCATIONS = {401: "Authorization", 412: "If-Match"}
 """HTTP status -> the header that the JSON error points at."""
@@ -138,19 +153,55 @@ def disk_full() -> GcsError:
     return GcsError(507, "The disk of the simulator is full; nothing was changed.")
 
 
-def refuse_if_asked(faults: Faults, method: str, resource: str) -> None:
-    """Raise the fault that was asked for this call, if one was.
-
-    `method` is a name of the audit log (`storage.objects.get`), `resource` is `BUCKET` or `BUCKET/OBJECT`.
-    """
-    rule = faults.take(method, resource)
-    if rule is not None:
-        raise _of_rule(rule)
+def asked_error(fault: Fault, method: str, resource: str) -> GcsError:
+    """Return the error that a fault asks for in place of this operation."""
+    return ASKED[fault.kind](fault, method, resource)
 
 
-def _of_rule(rule: Rule) -> GcsError:
-    error = GcsError(HTTP_OF_GRPC.get(rule.status, 500), rule.message, reason=rule.reason)
-    if rule.metadata:
-        info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "domain": "googleapis.com"}
-        error.details.append({**info, "reason": rule.reason, "metadata": dict(rule.metadata)})
+def _of_status(fault: Fault, *_: str) -> GcsError:
+    status = int(fault["status"])
+    return GcsError(status, ASKED_TEXTS.get(status, "The simulator was asked to fail."))
+
+
+def _of_code(fault: Fault, *_: str) -> GcsError:
+    status = HTTP_OF_GRPC.get(CODES.index(fault["code"]) + 1, 500)
+    error = GcsError(status, fault["message"], reason=fault["reason"])
+    if fault["metadata"]:
+        error.details.append(_error_info(fault["reason"], fault["metadata"]))
     return error
+
+
+def _no_permission(_: Fault, method: str, resource: str) -> GcsError:
+    return GcsError(
+        403,
+        f"The caller does not have {method} access to the Google Cloud Storage "
+        f"{'object' if '/' in resource else 'bucket'}. Permission '{method}' denied on resource "
+        "(or it may not exist).",
+    )
+
+
+def _api_off(*_: object) -> GcsError:
+    error = GcsError(
+        403,
+        "Cloud Storage API has not been used in this project before or it is disabled. Enable it by visiting "
+        "https://console.developers.google.com/apis/api/storage.googleapis.com/overview then retry.",
+        reason="accessNotConfigured",
+    )
+    error.details.append(_error_info("SERVICE_DISABLED", {"service": "storage.googleapis.com"}))
+    return error
+
+
+def _error_info(reason: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+    info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "domain": "googleapis.com"}
+    return {**info, "reason": reason, "metadata": dict(metadata)}
+
+
+ASKED: dict[str, Callable[..., GcsError]] = {
+    "gcs-error": _of_status,
+    "api-off": _api_off,
+    "permission": _no_permission,
+    "unavailable": lambda *_: GcsError(503, ASKED_TEXTS[503]),
+    "deadline-exceeded": lambda *_: GcsError(504, ASKED_TEXTS[504]),
+    "error": _of_code,
+}
+"""Kind of fault -> the error it makes."""

@@ -51,6 +51,9 @@ ROUTES: tuple[tuple[str, str, Operation], ...] = (
 )
 """Method, path below `PREFIX`, operation."""
 
+RESOURCES = ("b", "channels", "projects")
+"""How the paths of all methods begin, also of those that are not here."""
+
 
 @dataclass(frozen=True)
 class JsonApi:
@@ -116,4 +119,6 @@ def _route(method: str, path: str) -> tuple[Operation, dict[str, str]]:
             known = True
     if known:
         raise GcsError(405, f"Method {method} is not allowed here.")
+    if below.partition("/")[0] in RESOURCES:
+        raise GcsError(501, "The simulator's JSON API does not have this method; see docs/simulator.md.")
     raise GcsError(404, "Not Found")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tpuctl.sim.gcs.blobs import Blobs, Content
@@ -54,6 +55,8 @@ class Objects:
         self._buckets = buckets
         self._blobs = blobs
         self.soft_deletes = SoftDeletes(database, blobs)
+        self.watchers: list[Callable[[StoredObject], None]] = []
+        """Told of each object once it is there."""
         newest = (
             database.row(f"select max(generation) from {table}") for table in ("objects", "soft_deleted")
         )
@@ -95,6 +98,8 @@ class Objects:
             self._retire_live(bucket, name)
             stored = StoredObject.new(bucket, name, self._next_generation(), content, kept)
             stored.insert(self._database)
+            for tell in self.watchers:
+                self._database.after_commit(partial(tell, stored))
         return stored
 
     def copy(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import zlib
 from typing import Any
 from urllib.parse import quote
 
+from tpuctl.sim import accounts
 from tpuctl.sim.gcs.buckets import Bucket
 from tpuctl.sim.gcs.stored_object import StoredObject
 
@@ -79,8 +79,8 @@ def etag(generation: int, metageneration: int) -> str:
 
 
 def project_number(project: str) -> str:
-    """Return a number for a project, the same one every time."""
-    return str(100_000_000_000 + zlib.crc32(project.encode()))
+    """Return the project's number as text, the same that the other services show."""
+    return str(accounts.project_number(project))
 
 
 def location_type(location: str) -> str:

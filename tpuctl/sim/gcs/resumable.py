@@ -12,7 +12,8 @@ from aiohttp import web
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.gcs.blobs import Content
 from tpuctl.sim.gcs.checksums import Checksums, Claims
-from tpuctl.sim.gcs.errors import GcsError, invalid, refuse_if_asked
+from tpuctl.sim.gcs.errors import GcsError, invalid
+from tpuctl.sim.gcs.exchange import received, refuse_if_asked
 from tpuctl.sim.gcs.origin import origin_of
 from tpuctl.sim.gcs.partial import select
 from tpuctl.sim.gcs.resources import object_resource
@@ -120,7 +121,8 @@ class ResumableUploads:
         length = span.last - first + 1 if span is not None and span.last is not None else None
         progress.checksums = None  # if this request is cut, only the disk knows how far it came
         with self._store.blobs.extend(session.blob, checksums) as writer:
-            await spool(_window(arriving(request.content), checksums.size - first, length), writer)
+            content = received(arriving(request.content))
+            await spool(_window(content, checksums.size - first, length), writer)
             self._store.blobs.sync(writer.file)
         progress.checksums = checksums
 

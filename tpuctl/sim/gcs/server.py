@@ -15,9 +15,11 @@ from aiohttp.http_exceptions import HttpProcessingError
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.gcs.batch import Batch
 from tpuctl.sim.gcs.downloads import send
-from tpuctl.sim.gcs.errors import GcsError, refuse_if_asked
+from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.exchange import Exchange, exchange_of, refuse_if_asked
 from tpuctl.sim.gcs.janitor import keep_tidy
 from tpuctl.sim.gcs.json_api import JsonApi, match
+from tpuctl.sim.gcs.link import Links
 from tpuctl.sim.gcs.origin import origin_of
 from tpuctl.sim.gcs.preconditions import Preconditions, check_etags, parse_number
 from tpuctl.sim.gcs.resources import etag
@@ -55,6 +57,7 @@ class GcsServer:
     def __init__(self, root: Path, faults: Faults) -> None:
         self.store = Store(root)
         self._faults = faults
+        self._links = Links()
         self._json = JsonApi(self.store, faults)
         resumable = ResumableUploads(self.store, faults)
         uploads = Uploads(self.store, faults, resumable)
@@ -88,6 +91,13 @@ class GcsServer:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         path = request.rel_url.raw_path
         handler, rendering = next((api[1], api[2]) for api in self._apis if path.startswith(api[0]))
+        with exchange_of(self._faults, self._links, request) as exchange:
+            answer = await self._answer_of(request, handler, rendering)
+            return await _on_its_way(exchange, answer, rendering) if exchange else answer
+
+    async def _answer_of(
+        self, request: web.Request, handler: Handler, rendering: Rendering
+    ) -> web.StreamResponse:
         try:
             return await handler(request)
         except GcsError as error:
@@ -131,6 +141,19 @@ class GcsServer:
         tag = etag(stored.generation, stored.metageneration)
         check_etags(request.headers, tag)
         return await send(self.store, request, stored, tag)
+
+
+async def _on_its_way(
+    exchange: Exchange, answer: web.StreamResponse, rendering: Rendering
+) -> web.StreamResponse:
+    """Hold the answer up, or put another in its place; one that has gone out already can only be cut."""
+    lost = exchange.lost_answer()
+    if answer.prepared:
+        if lost:
+            exchange.break_off()
+        return answer
+    await exchange.settle()
+    return _answer(lost, rendering) if lost else answer
 
 
 def _answer(error: GcsError, rendering: Rendering) -> web.Response:

@@ -11,7 +11,8 @@ from aiohttp import web
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.gcs.acl import predefined
 from tpuctl.sim.gcs.checksums import Claims
-from tpuctl.sim.gcs.errors import GcsError, invalid, refuse_if_asked
+from tpuctl.sim.gcs.errors import GcsError, invalid
+from tpuctl.sim.gcs.exchange import received, refuse_if_asked
 from tpuctl.sim.gcs.json_api import match, parse_body
 from tpuctl.sim.gcs.multipart import RelatedParts, boundary_of
 from tpuctl.sim.gcs.names import check_object_name
@@ -119,10 +120,10 @@ async def receive(
     refuse_if_asked(faults, "storage.objects.create", f"{bucket}/{name}")
     store.objects.check(bucket, name, conditions)
     with store.blobs.create() as writer:
-        await spool(content, writer)
-        received = writer.finish()
-        claims.check(received.crc32c, received.md5)
-        return store.objects.create(bucket, name, received, fields, conditions)
+        await spool(received(content), writer)
+        whole = writer.finish()
+        claims.check(whole.crc32c, whole.md5)
+        return store.objects.create(bucket, name, whole, fields, conditions)
 
 
 def _name(request: web.Request, fields: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from tpuctl.sim.gcs.blobs import Content
 from tpuctl.sim.gcs.checksums import Claims, hash_header
 from tpuctl.sim.gcs.composing import joined
 from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.exchange import received
 from tpuctl.sim.gcs.multiparts import Multipart, Part
 from tpuctl.sim.gcs.names import check_object_name
 from tpuctl.sim.gcs.origin import origin_of
@@ -44,7 +45,7 @@ async def put_part(call: XmlRequest) -> web.StreamResponse:
         raise GcsError(400, f"Part number must be between 1 and {MOST_PARTS}, inclusive.")
     upload = _upload(call)
     with call.store.blobs.create() as writer:
-        await spool(arriving(call.request.content), writer)
+        await spool(received(arriving(call.request.content)), writer)
         content = writer.finish()
         Claims.of(call.headers).check(content.crc32c, content.md5)
         part = call.store.multiparts.put_part(upload, number, content)

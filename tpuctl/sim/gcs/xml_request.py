@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.gcs.errors import refuse_if_asked
+from tpuctl.sim.gcs.exchange import refuse_if_asked
 from tpuctl.sim.gcs.names import decode_segment
 from tpuctl.sim.gcs.preconditions import parse_number
 from tpuctl.sim.gcs.resources import etag

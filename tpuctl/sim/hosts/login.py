@@ -13,6 +13,7 @@ from tpuctl.sim.hosts.programs import Command
 
 SHELL = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path, os.X_OK)), "/bin/sh")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+FULL = 'ulimit -S -f 0; exec "$0" "$@"'
 ACCEPTED = ("LANG", "LC_")
 """What sshd on Ubuntu takes from a client (AcceptEnv LANG LC_*); the rest it drops in silence."""
 
@@ -27,11 +28,15 @@ class Peer:
     server: tuple[str, int]
 
 
-def command_line(command: str | None, environment: Mapping[str, str], home: Path) -> Command:
-    """Return what runs for `ssh HOST COMMAND`; None is a login shell."""
-    if command is None:
-        return Command(SHELL, [f"-{os.path.basename(SHELL)}"], environment, home)
-    return Command(SHELL, [os.path.basename(SHELL), "-c", command], environment, home)
+def command_line(
+    command: str | None, environment: Mapping[str, str], home: Path, *, full: bool = False
+) -> Command:
+    """Return what runs for `ssh HOST COMMAND`; None is a login shell. On a `full` disk no file can grow."""
+    name = os.path.basename(SHELL)
+    arguments = [f"-{name}"] if command is None else [name, "-c", command]
+    if full:
+        arguments = [name, "-c", FULL, SHELL, *(["-l"] if command is None else arguments[1:])]
+    return Command(SHELL, arguments, environment, home)
 
 
 def login_environment(user: str, peer: Peer, offered: Mapping[str, str]) -> dict[str, str]:

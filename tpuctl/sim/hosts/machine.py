@@ -8,6 +8,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import asyncssh
+
+from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.disk import HostDisk
 from tpuctl.sim.hosts.identity import Identity, Signer
 from tpuctl.sim.hosts.inventory import inventory
@@ -15,10 +18,11 @@ from tpuctl.sim.hosts.keys import AuthorizedKeys, accepted_keys
 from tpuctl.sim.hosts.login import search_path, write_profile
 from tpuctl.sim.hosts.metadata_server import MetadataServer
 from tpuctl.sim.hosts.metadata_tree import Instance, metadata_tree
-from tpuctl.sim.hosts.network import Network
+from tpuctl.sim.hosts.network import Network, PromptListener
 from tpuctl.sim.hosts.processes import MARK, host_mark
 from tpuctl.sim.hosts.programs import Programs
 from tpuctl.sim.hosts.ssh_server import SshHost, SshServer
+from tpuctl.sim.hosts.troubles import Troubles
 from tpuctl.sim.records import Host, Notices
 
 Endpoint = tuple[str, int]
@@ -36,6 +40,7 @@ class Machine:
         environment: Callable[[Host], Mapping[str, str]],
         keys_from: KeysFrom,
         signer: Signer,
+        events: Events,
     ) -> None:
         self.host = host = instance.host
         self.mark = host_mark(pool, host)
@@ -48,12 +53,22 @@ class Machine:
         self._instance = instance
         self._keys = keys_from(accepted_keys(instance.metadata, instance.project_metadata))
         identity = Identity(self.disk.access_token, signer)
-        self._metadata = MetadataServer(metadata_tree(instance), identity, self.disk.guest)
-        self._ssh = SshServer(SshHost(host, self.disk.home, self._keys, self.programs, self._environment))
+        self._metadata = MetadataServer(
+            metadata_tree(instance), identity, self.disk.guest, partial(_note, events, host, "metadata")
+        )
+        note = partial(_note, events, host, "ssh")
+        self._ssh = SshServer(
+            SshHost(host, self.disk.home, self._keys, self.programs, self._environment, note)
+        )
+        self._network: Network | None = None
+        self._listeners: dict[str, PromptListener] = {}
+        self.troubles = Troubles(self)
 
     async def open(self, network: Network) -> None:
         """Start both servers; raises OSError when one cannot be, and leaves nothing open."""
+        self._network = network
         self.disk.prepare()
+        await self.troubles.recover()
         self._path = search_path(self.disk.folder)
         write_profile(self.disk.home, self._path)
         key = self.disk.host_key()
@@ -77,6 +92,43 @@ class Machine:
         """Show a preemption or a maintenance event to the host."""
         self._show(replace(self._instance, notices=notices))
 
+    @property
+    def folder(self) -> Path:
+        """Its folder on disk."""
+        return self.disk.folder
+
+    def leaders(self) -> set[int]:
+        """Return the process ids of the programs it has started."""
+        return self.programs.pids()
+
+    async def silence(self) -> None:
+        """Say nothing any more to whoever is connected or connects."""
+        for listener in self._listeners.values():
+            listener.mute()
+        self._ssh.pause(pausing=True)
+        await self._metadata.cut()
+
+    async def speak(self, *, cut: bool) -> None:
+        """Answer again; with `cut`, connections from before are cut instead."""
+        if cut:
+            await self._ssh.cut()
+        for listener in self._listeners.values():
+            listener.unmute()
+        self._ssh.pause(pausing=False)
+
+    async def refuse_ssh(self) -> None:
+        """Refuse new SSH connections."""
+        self._ssh.refuse()
+
+    async def accept_ssh(self) -> None:
+        """Accept them again, at the same port where it is free."""
+        assert self._network is not None, "it is up"
+        self.ssh_endpoint = await self._serve(self._network, "ssh", self._ssh.open)
+
+    def show_key(self, *, own: bool) -> None:
+        """Present its own host key, or one that nobody has seen before."""
+        self._ssh.show(self.disk.host_key() if own else asyncssh.generate_private_key("ssh-ed25519"))
+
     async def cut_off(self) -> None:
         """Close the SSH server and its connections; the programs go on."""
         await self._ssh.close()
@@ -86,6 +138,7 @@ class Machine:
         await self._ssh.close()
         await self.programs.close()
         await self._metadata.close()
+        await self.troubles.leave()
 
     def _show(self, instance: Instance) -> None:
         self._instance = instance
@@ -93,7 +146,7 @@ class Machine:
         self._keys.change(accepted_keys(instance.metadata, instance.project_metadata))
 
     async def _serve(self, network: Network, service: str, serve: Serve) -> Endpoint:
-        listener = network.listen(self.host.address, service)
+        listener = self._listeners[service] = network.listen(self.host.address, service)
         try:
             await serve(listener)
         except BaseException:
@@ -117,6 +170,12 @@ class Machine:
             "HOSTNAME": self.host.hostname,
             "GCE_METADATA_HOST": metadata,
             "GCE_METADATA_IP": metadata,
+            "GCE_METADATA_ROOT": metadata,  # its name in tensorstore and in oauth2client
+            "TPUCTL_SIM_DISK": str(self.disk.folder),
             **self._assembly_environment(self.host),
             MARK: self.mark,
         }
+
+
+def _note(events: Events, host: Host, service: str, what: str, detail: str) -> None:
+    events.note("request", what, f"{host.node}/workers/{host.worker}", detail, service)

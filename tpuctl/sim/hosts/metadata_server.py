@@ -35,10 +35,17 @@ class BadRequest(Exception):
 class MetadataServer:
     """Answers for one machine with what is in `tree`; what it answers changes by `show`."""
 
-    def __init__(self, tree: dict[str, Any], identity: Identity, guest: GuestAttributes | None) -> None:
+    def __init__(
+        self,
+        tree: dict[str, Any],
+        identity: Identity,
+        guest: GuestAttributes | None,
+        note: Callable[[str, str], None] = lambda method, path: None,
+    ) -> None:
         self._tree = tree
         self._identity = identity
         self._guest = guest
+        self._note = note
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._web: web.Server | None = None
@@ -62,7 +69,13 @@ class MetadataServer:
         await self._server.wait_closed()
         self._server = self._web = None
 
+    async def cut(self) -> None:
+        """Cut the connections there are."""
+        if self._web is not None:
+            await self._web.shutdown(0)
+
     async def _answer(self, request: web.BaseRequest) -> web.Response:
+        self._note(request.method, request.path)
         if request.path == "/":
             return _text("0.1/\ncomputeMetadata/\n")
         if request.path != ROOT and not request.path.startswith(f"{ROOT}/"):
@@ -213,8 +226,9 @@ def _json(content: str, tag: str = "") -> web.Response:
 
 
 def _response(content: str, kind: str, tag: str) -> web.Response:
+    """As text it would get a charset, which Google's have not, and oauth2client compares the whole type."""
     headers = {**HEADERS, "ETag": tag} if tag else HEADERS
-    return web.Response(text=content, content_type=kind, headers=headers)
+    return web.Response(body=content.encode(), content_type=kind, headers=headers)
 
 
 def _refused(status: int, reason: str) -> web.Response:

@@ -97,6 +97,18 @@ def _tpu_env(host: Host) -> dict[str, str]:
         "TYPE": GENERATION_TYPES.get(kind.generation, kind.generation.upper()),
         "WORKER_ID": str(host.worker),
         "ZONE": host.zone,
+        **_megascale(host),
+    }
+
+
+def _megascale(host: Host) -> dict[str, str]:
+    """What several slices find each other by; JAX's coordinator is the same host."""
+    if not host.slices:
+        return {}
+    return {
+        "MEGASCALE_COORDINATOR_ADDRESS": host.slices[0],
+        "MEGASCALE_NUM_SLICES": str(len(host.slices)),
+        "MEGASCALE_SLICE_ID": str(host.slices.index(host.peers[0])),
     }
 
 

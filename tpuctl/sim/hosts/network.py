@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import errno
 import socket
+import weakref
+from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tpuctl.sim.ports import LOOPBACK, Ports
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 PROBE = "127.64.0.1"
 SERVICES = ("ssh", "metadata")
@@ -54,16 +60,51 @@ class Network:
 
 
 class PromptListener(socket.socket):
-    """A listening socket whose connections answer without delay."""
+    """A listening socket whose connections answer without delay, or not at all while it is `mute`."""
+
+    def __init__(self, *arguments: int) -> None:
+        super().__init__(*arguments)
+        self._mute = False
+        self._unheard: list[socket.socket] = []
+        self._connections: weakref.WeakSet[PromptConnection] = weakref.WeakSet()
 
     def accept(self) -> tuple[socket.socket, object]:
+        """Return the next connection; those that come while it is mute are kept, and hear nothing."""
         plain, peer = super().accept()
-        connection = _PromptConnection(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        while self._mute:
+            self._unheard.append(plain)
+            plain, peer = super().accept()
+        connection = PromptConnection(plain.family, plain.type, plain.proto, fileno=plain.detach())
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connections.add(connection)
         return connection, peer
 
+    def mute(self) -> None:
+        """Let nothing out any more."""
+        self._set_mute(mute=True)
 
-class _PromptConnection(socket.socket):
+    def unmute(self) -> None:
+        """Answer again; those that came meanwhile are cut, to try again."""
+        self._set_mute(mute=False)
+        self._drop_unheard()
+
+    def close(self) -> None:
+        """Close it, and the connections that nobody has heard."""
+        self._drop_unheard()
+        super().close()
+
+    def _set_mute(self, *, mute: bool) -> None:
+        self._mute = mute
+        for connection in self._connections:
+            connection.mute = mute
+
+    def _drop_unheard(self) -> None:
+        for plain in self._unheard:
+            plain.close()
+        self._unheard.clear()
+
+
+class PromptConnection(socket.socket):
     """A connection that acknowledges every read at once.
 
     SSH clients that leave Nagle's algorithm on (paramiko; OpenSSH without a pty) hold back each small
@@ -71,6 +112,17 @@ class _PromptConnection(socket.socket):
     connection. TCP_QUICKACK lasts for one acknowledgement only, so it is armed again after each read. In a
     subclass of the socket this touches these connections alone.
     """
+
+    mute = False
+    """Whether what is sent is lost on the way."""
+
+    def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
+        return memoryview(data).nbytes if self.mute else super().send(data, flags)
+
+    def sendmsg(self, buffers: Iterable[ReadableBuffer], *rest: Any) -> int:
+        """What newer versions of asyncio send by."""
+        kept = list(buffers)
+        return sum(memoryview(one).nbytes for one in kept) if self.mute else super().sendmsg(kept, *rest)
 
     def recv(self, size: int, flags: int = 0, /) -> bytes:
         data = super().recv(size, flags)

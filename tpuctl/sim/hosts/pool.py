@@ -6,10 +6,11 @@ import asyncio
 import json
 import resource
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from weakref import WeakValueDictionary
 
+from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.disk import HostDisk
 from tpuctl.sim.hosts.identity import Signer
 from tpuctl.sim.hosts.keys import AuthorizedKeys
@@ -56,6 +57,7 @@ class HostPool:
         aliases: bool | None = None,
         key_delay: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        events: Events | None = None,
     ) -> None:
         self.dial = folder.with_name(f"{folder.name}.json")
         self.ssh_config = folder.with_name(f"{folder.name}.ssh_config")
@@ -64,11 +66,12 @@ class HostPool:
         self._project_metadata = project_metadata
         self._key_delay = key_delay
         self._clock = clock
+        self._events = Events() if events is None else events
         self._ports = Ports(folder.with_name(f"{folder.name}-ports.json"))
         self._network = Network(self._ports, aliases)
         self._signer = Signer(folder.with_name(f"{folder.name}-identity.pem"))
         self._machines: dict[HostId, Machine] = {}
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def start(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
         """Bring every host of a node up; one that is up only learns the metadata.
@@ -77,7 +80,7 @@ class HostPool:
         """
         _allow_open_files()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        async with self._locks[_node(hosts)]:
+        async with self._lock(hosts):
             await self._open([host for host in hosts if _id(host) not in self._machines], metadata)
             self._update(hosts, metadata)
             self._write_dial()
@@ -88,7 +91,7 @@ class HostPool:
 
         Without `keep_disk` their files go, too, also those of hosts that were down.
         """
-        async with self._locks[_node(hosts)]:
+        async with self._lock(hosts):
             machines = [self._machines.pop(_id(host)) for host in hosts if _id(host) in self._machines]
             self._write_dial()
             marks = {host_mark(self._folder, host) for host in hosts}
@@ -118,6 +121,18 @@ class HostPool:
         for machine in self._up(hosts):
             machine.announce(notices)
 
+    async def settle(self, troubles: Mapping[HostId, frozenset[str]]) -> None:
+        """Have exactly these kinds of faults be in force on each host that is up, by node id and worker."""
+        for identity, machine in list(self._machines.items()):
+            endpoint = machine.ssh_endpoint
+            await machine.troubles.settle(troubles.get(identity, frozenset()))
+            if machine.ssh_endpoint != endpoint:
+                self._write_dial()
+
+    def offline(self) -> set[str]:
+        """Return the marks of the hosts that have lost their network."""
+        return {machine.mark for machine in self._machines.values() if machine.troubles.offline}
+
     def guest_attributes(self, host: Host) -> list[GuestAttribute]:
         """Return what the host has written, up or not; nothing for a host that never was."""
         return HostDisk(self._folder, host).guest.items()
@@ -136,6 +151,10 @@ class HostPool:
             self._write_dial()
         await self._end(machines, self._is_ours, grace)
 
+    def _lock(self, hosts: Sequence[Host]) -> asyncio.Lock:
+        """Return the lock of a node, which goes with the last who holds or waits for it."""
+        return self._locks.setdefault(_node(hosts), asyncio.Lock())
+
     def _is_ours(self, mark: str) -> bool:
         return mark.startswith(world_mark(self._folder))
 
@@ -152,7 +171,8 @@ class HostPool:
 
     def _machine(self, host: Host, metadata: Mapping[str, str]) -> Machine:
         instance = Instance(host, dict(metadata), self._project_metadata(host.project))
-        return Machine(instance, self._folder, self._environment, self._authorized_keys, self._signer)
+        keys_from, signer, events = self._authorized_keys, self._signer, self._events
+        return Machine(instance, self._folder, self._environment, keys_from, signer, events)
 
     async def _end(self, machines: Sequence[Machine], chosen: Callable[[str], bool], grace: float) -> None:
         await asyncio.gather(*(machine.cut_off() for machine in machines))

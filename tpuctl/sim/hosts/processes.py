@@ -69,6 +69,28 @@ async def end_processes(chosen: Callable[[str], bool], leaders: Callable[[], set
     return None
 
 
+async def freeze(mark: str, leaders: Callable[[], set[int]]) -> None:
+    """Stop all processes of a host (SIGSTOP), also those that are just being started."""
+    await asyncio.to_thread(_signal_all, mark, leaders(), signal.SIGSTOP)
+
+
+async def thaw(mark: str, leaders: Callable[[], set[int]]) -> None:
+    """Let them go on."""
+    await asyncio.to_thread(_signal_all, mark, leaders(), signal.SIGCONT)
+
+
+def of_host(mark: str, leaders: set[int]) -> set[int]:
+    """Return the ids of a host's processes."""
+    return _find(mark.__eq__, leaders)
+
+
+def _signal_all(mark: str, leaders: set[int], number: int) -> None:
+    told: set[int] = set()
+    while new := of_host(mark, leaders) - told:
+        _signal(new, number)
+        told |= new
+
+
 async def _kill(chosen: Callable[[str], bool], leaders: Callable[[], set[int]]) -> None:
     for _ in range(KILL_ROUNDS):
         left = await asyncio.to_thread(_find, chosen, leaders())

@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncssh
 
 from tpuctl.sim.hosts.descriptors import CHUNK, read, write
+from tpuctl.sim.hosts.limits import is_full
 from tpuctl.sim.hosts.login import Peer, command_line, login_environment
 from tpuctl.sim.hosts.programs import Program, Programs
 from tpuctl.sim.hosts.sftp import HomeSftp
@@ -36,6 +37,8 @@ SIGNALS = {
 }
 """The signals SSH has names for (RFC 4254, section 6.10)."""
 CANNOT_START = 127
+LONGEST_NOTE = 200
+"""Characters of a command that the events keep."""
 
 Environment = Callable[[], dict[str, str]]
 
@@ -47,17 +50,21 @@ class HostSession(asyncssh.SSHServerProcess[bytes]):
     lives on.
     """
 
-    def __init__(self, programs: Programs, environment: Environment, home: Path) -> None:
+    def __init__(
+        self, programs: Programs, environment: Environment, home: Path, note: Callable[[str, str], None]
+    ) -> None:
         super().__init__(self._begin, partial(HomeSftp, home), 3, False)
         self._programs = programs
         self._environment = environment
         self._home = home
+        self._note = note
         self._program: Program | None = None
         self._pumps: list[asyncio.Task[None]] = []
         self._lost = False
 
     def subsystem_requested(self, subsystem: str) -> bool:
         """SFTP alone."""
+        self._note(subsystem, "")
         return subsystem == "sftp"
 
     def pty_requested(self, *_: object) -> bool:
@@ -115,7 +122,8 @@ class HostSession(asyncssh.SSHServerProcess[bytes]):
         user = str(self.get_extra_info("username"))
         peer = Peer(self.get_extra_info("peername")[:2], self.get_extra_info("sockname")[:2])
         environment = {**login_environment(user, peer, self.env), **self._environment()}
-        command = command_line(self.command, environment, self._home)
+        self._note("exec" if self.command else "shell", (self.command or "")[:LONGEST_NOTE])
+        command = command_line(self.command, environment, self._home, full=is_full(self._home))
         if self.term_type is None:
             return self._programs.start(command)
         environment["TERM"] = self.term_type

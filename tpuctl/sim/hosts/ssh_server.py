@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ class SshHost:
     keys: AuthorizedKeys
     programs: Programs
     environment: Environment
+    note: Callable[[str, str], None]
+    """Takes what was asked for, and about what."""
 
 
 class SshServer:
@@ -43,10 +45,12 @@ class SshServer:
         self._host = host
         self._connections: set[asyncssh.SSHServerConnection] = set()
         self._acceptor: asyncssh.SSHAcceptor | None = None
+        self._key: asyncssh.SSHKey | None = None
         self._closed = False
 
-    async def open(self, listener: socket.socket, host_key: asyncssh.SSHKey) -> None:
-        """Serve on `listener`."""
+    async def open(self, listener: socket.socket, host_key: asyncssh.SSHKey | None = None) -> None:
+        """Serve on `listener`, with the key from before where none is given."""
+        host_key = self._key = host_key or self._key
         self._acceptor = await asyncssh.listen(
             sock=listener,
             server_factory=lambda: _Connection(self._host, self),
@@ -64,17 +68,40 @@ class SshServer:
             login_timeout=LOGIN_TIMEOUT,
         )
 
-    async def close(self) -> None:
-        """Refuse new connections and cut those there are, as a machine that goes away does."""
-        self._closed = True
-        if self._acceptor is None:
-            return
-        self._acceptor.close()
+    def refuse(self) -> None:
+        """Listen no more; the connections there are stay, and `open` lets others in again."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
+
+    def show(self, host_key: asyncssh.SSHKey) -> None:
+        """Present another host key to those who connect from now on."""
+        self._key = host_key
+        if self._acceptor is not None:
+            self._acceptor.update(server_host_keys=[host_key])
+
+    def pause(self, *, pausing: bool) -> None:
+        """Read nothing of what the connections say, or go on reading."""
+        for connection in self._connections:
+            transport = connection._transport  # asyncssh has no other way to it
+            if transport is not None and not transport.is_closing():
+                (transport.pause_reading if pausing else transport.resume_reading)()
+
+    async def cut(self) -> None:
+        """Cut the connections there are, as a machine that goes away does."""
         cut = [asyncio.create_task(_cut(connection)) for connection in self._connections]
         if cut:
             await asyncio.wait(cut, timeout=CLOSE_TIMEOUT)
-        await self._acceptor.wait_closed()
-        self._acceptor = None
+
+    async def close(self) -> None:
+        """Refuse new connections and cut those there are, as a machine that goes away does."""
+        self._closed = True
+        if self._acceptor is not None:
+            self._acceptor.close()
+        await self.cut()
+        if self._acceptor is not None:
+            await self._acceptor.wait_closed()
+            self._acceptor = None
 
     def admit(self, connection: asyncssh.SSHServerConnection) -> None:
         """Remember a connection; one that was accepted in the very moment of closing is cut."""
@@ -104,6 +131,7 @@ class _Connection(asyncssh.SSHServer):
             self._server.forget(self._connection)
 
     def begin_auth(self, username: str) -> bool:
+        self._host.note("login", username)
         return True
 
     def public_key_auth_supported(self) -> bool:
@@ -113,7 +141,7 @@ class _Connection(asyncssh.SSHServer):
         return self._host.keys.allows(username, key.public_data)
 
     def session_requested(self) -> HostSession:
-        return HostSession(self._host.programs, self._host.environment, self._host.home)
+        return HostSession(self._host.programs, self._host.environment, self._host.home, self._host.note)
 
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int

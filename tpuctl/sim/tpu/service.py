@@ -52,8 +52,11 @@ class Service:
     async def call(self, method: str, request: Any) -> Any:
         """Answer one call, plain protobuf messages both ways; raises `Problem` and nothing else."""
         try:
-            self._world.admit(method, _resource(method, request))
-            return await self._methods[method](request)
+            resource = _resource(method, request)
+            self._world.admit(method, resource)
+            answer = await self._methods[method](request)
+            self._world.dismiss(method, resource)
+            return answer
         except Problem:
             raise
         except Exception as bug:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tpuctl.sim.world.events import Event
-from tpuctl.sim.world.problems import Code, Problem, Status, problem, rule
+from tpuctl.sim.events import Event
+from tpuctl.sim.world.problems import Code, Problem, Status, problem
 from tpuctl.sim.world.resources import Asked, Node, Operation, QueuedResource
 from tpuctl.sim.world.supply import Reservation
 from tpuctl.sim.world.world import World
@@ -20,5 +20,4 @@ __all__ = [
     "Status",
     "World",
     "problem",
-    "rule",
 ]

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from tpuctl.sim.database import Database, Shelf
+from tpuctl.sim.events import Events
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.profiles import Profile
 from tpuctl.sim.records import Hosts
-from tpuctl.sim.world.events import Events
 from tpuctl.sim.world.operations import Operations
-from tpuctl.sim.world.problems import Problem, Status, of_rule, problem
+from tpuctl.sim.world.problems import Problem, Status, problem
+from tpuctl.sim.world.refusals import ending
 from tpuctl.sim.world.resources import PLAINLY, Asked, Node, Operation
 from tpuctl.sim.world.states import CANCELLABLE, TRANSITIONS
 from tpuctl.sim.world.tasks import Tasks
@@ -66,14 +67,13 @@ class Lifecycle:
     ) -> Operation:
         """Begin an operation on a node, cancelling the one that runs, if any; `fault` is how it will end."""
         transition = TRANSITIONS[verb]
-        late = self._faults.take(f"tpu.{transition.method}", node.name, late=True)
-        if late:
-            self._events.note("fault", transition.method, node.name, late.message)
+        usual = self._profile.seconds("failure")
+        asked_end = ending(self._faults, transition.method, node.name, node.accelerator_type, usual)
         overtaken = self.operations.running_on(node.name)
         with self._database.transaction():
             if overtaken:
                 self.operations.end(overtaken, error=problem("cancelled").status)
-            coming = of_rule(late).status if late else fault
+            coming = replace(asked_end, error=asked_end.error or fault)
             operation = self.operations.begin(verb, node, changes, coming, asked)
             if transition.during:
                 self._put(replace(node, state=transition.during))
@@ -142,10 +142,16 @@ class Lifecycle:
     async def _wait_its_time(self, operation: Operation) -> None:
         if operation.cancel_requested and operation.verb in CANCELLABLE:
             raise problem("cancelled")
+        await self._while_held(operation)
+        begun = operation.create_time + operation.delay
         if operation.fault:
-            await self._profile.pause("failure", operation.create_time)
+            await self._profile.pause("failure", begun)
             raise Problem(operation.fault)
-        await self._profile.pause(operation.verb, operation.create_time)
+        await self._profile.pause(operation.verb, begun)
+
+    async def _while_held(self, operation: Operation) -> None:
+        while fault := self._faults.find(operation.held):
+            await self._wakes.sleep(fault.ends)
 
     async def _take_back(self, node: Node, state: str) -> None:
         try:

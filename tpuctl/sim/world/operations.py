@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +11,15 @@ from tpuctl.sim.database import Database, Shelf
 from tpuctl.sim.profiles import Profile
 from tpuctl.sim.world import names
 from tpuctl.sim.world.problems import Status, problem
+from tpuctl.sim.world.refusals import FREELY, Ending
 from tpuctl.sim.world.resources import PLAINLY, Asked, Node, Operation, QueuedResource
+
+KEPT = 1_000
+"""Operations that have ended and can still be asked for; how long Google keeps them was not found."""
 
 
 class Operations:
-    """Every operation that has not been deleted; running ones outlive a restart."""
+    """Every operation that has not been deleted, the oldest that have ended aside; all outlive a restart."""
 
     def __init__(self, database: Database, profile: Profile) -> None:
         self._database = database
@@ -23,6 +28,8 @@ class Operations:
         self._endings: dict[str, asyncio.Event] = {}
         self._running = {one.target: one.name for one in self._shelf.all() if not one.done}
         self._asked = {_key(one): one.name for one in self._shelf.all() if one.asked.request_id}
+        ended = sorted((one for one in self._shelf.all() if one.done), key=lambda one: one.end_time or 0.0)
+        self._ended = deque(one.name for one in ended)
 
     def get(self, name: str) -> Operation:
         """Return the operation called `name`; raises NOT_FOUND."""
@@ -68,14 +75,14 @@ class Operations:
         """Drop the record of an operation that has ended; raises NOT_FOUND, FAILED_PRECONDITION."""
         if not self.get(name).done:
             raise problem("operation_runs", name=name)
-        self._shelf.remove(name)
+        self._drop(name)
 
     def begin(
         self,
         verb: str,
         target: Node | QueuedResource,
         changes: dict[str, Any] | None = None,
-        fault: Status | None = None,
+        ending: Ending = FREELY,
         asked: Asked = PLAINLY,
     ) -> Operation:
         """File a new operation on what has none running."""
@@ -87,7 +94,9 @@ class Operations:
             create_time=now,
             before=target.state,
             changes=changes or {},
-            fault=fault,
+            fault=ending.error,
+            delay=ending.delay,
+            held=ending.held,
             asked=asked,
         )
         self._shelf.put(operation)
@@ -120,6 +129,16 @@ class Operations:
         self._database.on_rollback(lambda: self._running.update({operation.target: operation.name}))
         del self._running[operation.target]
         self._endings.pop(operation.name, asyncio.Event()).set()
+        self._ended.append(operation.name)
+        while len(self._ended) > KEPT:
+            self._drop(self._ended.popleft())
+
+    def _drop(self, name: str) -> None:
+        """Drop a record, unless it has gone already, or its end was rolled back."""
+        found = self._shelf.get(name)
+        if found and found.done:
+            self._asked.pop(_key(found), None)
+            self._shelf.remove(name)
 
 
 def _key(operation: Operation) -> tuple[str, str, str]:

@@ -9,7 +9,6 @@ from enum import IntEnum
 from typing import Any
 
 from tpuctl.sim.accounts import project_number
-from tpuctl.sim.faults import Rule
 
 SERVICE = "tpu.googleapis.com"
 ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
@@ -163,6 +162,14 @@ ROWS: dict[str, Row] = {
         "ours, after the comment on force in the proto",
     ),
     "bad_filter": Row(Code.INVALID_ARGUMENT, "Invalid filter: {what}", OURS),
+    "permission": Row(
+        Code.PERMISSION_DENIED,
+        "Permission '{permission}' denied on '{resource}' (or it may not exist).",
+        "Google's generic text",
+        "IAM_PERMISSION_DENIED",
+        {"permission": "{permission}", "resource": "{resource}"},
+    ),
+    "deadline": Row(Code.DEADLINE_EXCEEDED, "Deadline exceeded.", "Google's generic text"),
     "unavailable": Row(Code.UNAVAILABLE, "The service is currently unavailable.", "Google's generic text"),
     "bad_name": Row(Code.INVALID_ARGUMENT, "Invalid resource field value in the request: '{name}'.", OURS),
     "bad_id": Row(Code.INVALID_ARGUMENT, "Invalid node ID: '{id}'.", OURS),
@@ -178,38 +185,12 @@ ROWS: dict[str, Row] = {
     "internal": Row(Code.INTERNAL, "Internal error in the simulator: {what}", OURS),
 }
 
-RULES: dict[str, tuple[str, bool]] = {
-    "stockout": ("tpu.CreateNode", True),
-    "reserved_stockout": ("tpu.CreateNode", True),
-    "quota": ("tpu.CreateNode", False),
-    "api_disabled": ("tpu.*", False),
-    "unavailable": ("tpu.*", False),
-    "unreachable": ("location", False),
-}
-"""Errors often asked for as a fault -> the method they hit; whether they end the operation instead.
-
-`location` is no method: such a fault makes calls to one location fail, and lists of all leave it out.
-"""
-
 
 def problem(kind: str, **fields: object) -> Problem:
     """Return the error of this row of the table, filled in."""
-    row, filled = ROWS[kind], _filled(fields)
-    metadata = _metadata(row, filled)
-    return Problem(Status(row.code, row.text.format_map(filled), _details(row.reason, metadata)))
-
-
-def rule(kind: str, *, resource: str = "*", count: int | None = None, **fields: object) -> Rule:
-    """Return a fault that fails calls with this row of the table: `rule("stockout", zone=..., count=1)`."""
-    row, filled = ROWS[kind], _filled(fields)
-    method, late = RULES[kind]
-    text, metadata = row.text.format_map(filled), _metadata(row, filled)
-    return Rule(method, row.code, text, resource, row.reason, metadata, count, late)
-
-
-def of_rule(asked: Rule) -> Problem:
-    """Return the error that a fault asks for."""
-    return Problem(Status(asked.status, asked.message, _details(asked.reason, asked.metadata)))
+    row, filled = ROWS[kind], {"eid": f"0x{secrets.token_hex(8)}", **fields}
+    metadata = {key: value.format_map(filled) for key, value in (row.metadata or {}).items()}
+    return Problem(Status(row.code, row.text.format_map(filled), detailed(row.reason, metadata)))
 
 
 def exhausted(project: str, quotas: Sequence[tuple[str, int, str]]) -> Problem:
@@ -224,19 +205,8 @@ def exhausted(project: str, quotas: Sequence[tuple[str, int, str]]) -> Problem:
     )
 
 
-def _filled(fields: Mapping[str, object]) -> dict[str, object]:
-    """Every row's {eid} is fresh; a quota asked for as a fault is one of a {zone}."""
-    place = f"zone {fields['zone']}" if "zone" in fields else ""
-    subject = "project:123456789012"
-    return {"eid": f"0x{secrets.token_hex(8)}", "place": place, "subject": subject, **fields}
-
-
-def _metadata(row: Row, fields: Mapping[str, object]) -> dict[str, str]:
-    return {key: value.format_map(fields) for key, value in (row.metadata or {}).items()}
-
-
-def _details(reason: str, metadata: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
-    """ErrorInfo when there is a reason; QuotaFailure when the metadata names a quota, as the TPU API does."""
+def detailed(reason: str, metadata: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
+    """Return ErrorInfo when there is a reason, QuotaFailure when the metadata names a quota."""
     found: list[dict[str, Any]] = []
     if reason:
         info = {"reason": reason, "domain": "googleapis.com", "metadata": dict(metadata)}

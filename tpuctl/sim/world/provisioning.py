@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from tpuctl.sim.database import Database, Shelf
+from tpuctl.sim.events import Events
 from tpuctl.sim.profiles import Profile
 from tpuctl.sim.world import names
-from tpuctl.sim.world.events import Events
 from tpuctl.sim.world.fleet import Fleet
 from tpuctl.sim.world.lifecycle import Lifecycle
 from tpuctl.sim.world.operations import Operations
@@ -203,14 +203,18 @@ class Provisioning:
         if taken:
             raise problem("exists", name=taken)
         sources = {one.type: self._supply.source(one) for one in wanted_in(queued) if one.reservation}
+        drafts = [self._fleet.draft(name, spec) for name, spec in queued.nodes.items()]
+        several = len(drafts) > 1
+        slices = tuple(draft.addresses[0] for draft in drafts) if several else ()
         return [
             replace(
-                self._fleet.draft(name, spec),
+                draft,
                 queued_resource=queued.name,
-                multislice=len(queued.nodes) > 1,
-                reservation=sources.get(spec["acceleratorType"], ""),
+                multislice=several,
+                slices=slices,
+                reservation=sources.get(draft.accelerator_type, ""),
             )
-            for name, spec in queued.nodes.items()
+            for draft in drafts
         ]
 
     def _has_room(self, queued: QueuedResource) -> bool:

@@ -10,12 +10,12 @@ from tpuctl.sim.database import Database, Shelf
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.profiles import Profile
 from tpuctl.sim.world import names, queue_specs
-from tpuctl.sim.world.events import Events
 from tpuctl.sim.world.fleet import Fleet
 from tpuctl.sim.world.operations import Operations
 from tpuctl.sim.world.pages import page
-from tpuctl.sim.world.problems import of_rule, problem
+from tpuctl.sim.world.problems import problem
 from tpuctl.sim.world.provisioning import Provisioning
+from tpuctl.sim.world.refusals import ending
 from tpuctl.sim.world.resources import PLAINLY, Asked, Operation, QueuedResource
 from tpuctl.sim.world.states import QUEUE_ALLOWED
 from tpuctl.sim.world.supply import Supply, wanted_in
@@ -31,7 +31,6 @@ class Queue:
         database: Database,
         profile: Profile,
         faults: Faults,
-        events: Events,
         queued: Shelf[QueuedResource],
         fleet: Fleet,
         operations: Operations,
@@ -41,7 +40,6 @@ class Queue:
         self._database = database
         self._profile = profile
         self._faults = faults
-        self._events = events
         self._queued = queued
         self._fleet = fleet
         self._operations = operations
@@ -119,9 +117,6 @@ class Queue:
         now = self._profile.clock()
         spec, nodes = queue_specs.checked(names.parent(name), names.last(name), sent)
         after, until = queue_specs.validity(spec, now)
-        late = self._faults.take("tpu.CreateQueuedResource", name, late=True)
-        if late:
-            self._events.note("fault", "CreateQueuedResource", name, late.message)
         return QueuedResource(
             name=name,
             state="CREATING",
@@ -131,7 +126,7 @@ class Queue:
             nodes=nodes,
             valid_after=after,
             valid_until=until,
-            fault=of_rule(late).status if late else None,
+            fault=ending(self._faults, "CreateQueuedResource", name, "").error,
         )
 
     def _require(self, queued: QueuedResource, call: str) -> None:

@@ -30,6 +30,8 @@ class Node:
     """Full name of the queued resource that it was created for."""
     multislice: bool = False
     """Whether that asked for several nodes."""
+    slices: tuple[str, ...] = ()
+    """Addresses of worker 0 of each of them, in the order of their names; none for a node alone."""
     reservation: str = ""
     """Full name of the reservation that it uses up."""
     maintenance: dict[str, Any] | None = None
@@ -77,6 +79,7 @@ class Node:
                 runtime_version=self.spec["runtimeVersion"],
                 peers=self.addresses,
                 preemptible=self.preemptible,
+                slices=self.slices,
             )
             for worker, address in enumerate(self.addresses)
         ]
@@ -157,6 +160,10 @@ class Operation:
     """Of an update: new values by path. Of a simulated maintenance event: `workers`."""
     fault: Status | None = None
     """The end it was asked to come to."""
+    delay: float = 0.0
+    """Seconds that it was asked to take longer."""
+    held: str = ""
+    """The fault that keeps it from ending, by id."""
     end_time: float | None = None
     error: Status | None = None
     result: Node | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
 from tpuctl.sim.database import Shelf
+from tpuctl.sim.faults import Faults
 from tpuctl.sim.world import names
 from tpuctl.sim.world.operations import Operations
 from tpuctl.sim.world.problems import Problem, Status, exhausted, problem
@@ -90,7 +91,9 @@ class Supply:
     Only reservations have to be there to be used.
     """
 
-    def __init__(self, nodes: Shelf[Node], queued: Shelf[QueuedResource], operations: Operations) -> None:
+    def __init__(
+        self, nodes: Shelf[Node], queued: Shelf[QueuedResource], operations: Operations, faults: Faults
+    ) -> None:
         self.capacity: dict[tuple[str, str], int] = {}
         """(zone, accelerator type) -> nodes that can be there at a time."""
         self.quota: dict[tuple[str, str, str], int] = {}
@@ -100,9 +103,11 @@ class Supply:
         self._nodes = nodes
         self._queued = queued
         self._operations = operations
+        self._faults = faults
 
     def require_quota(self, wanted: Wanted) -> None:
         """Raise RESOURCE_EXHAUSTED when these nodes would exceed a quota."""
+        self._require_asked_quota(wanted)
         over = [
             (identifier, self.quota[project, place, identifier], place)
             for project, place, identifier in wanted.quotas()
@@ -144,6 +149,20 @@ class Supply:
     def source(self, wanted: Wanted) -> str:
         """Return the name of the reservation that these nodes would come from; raises NOT_FOUND."""
         return self._reservation(wanted).name
+
+    def _require_asked_quota(self, wanted: Wanted) -> None:
+        """The same for the quotas that faults set, all of one fault at once."""
+        project, zone = names.place(wanted.parent)
+        facts = {"project": project, "zone": zone, "type": wanted.type}
+        for fault in self._faults.of("quota"):
+            over = [
+                (quota[2], fault["limit"], quota[1])
+                for quota in wanted.quotas()
+                if fault.fits({**facts, "quota": quota[2]})
+                and self.used(quota) + wanted.units > fault["limit"]
+            ]
+            if over and self._faults.work(fault, wanted.parent, "tpu.Create*"):
+                raise exhausted(project, over)
 
     def _reserved_shortage(self, wanted: Wanted) -> Status | None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from tpuctl.sim.profiles import Profile
 
@@ -18,6 +19,16 @@ class Wakes:
         """Wake all who sleep: something has changed."""
         for woken in self._sleepers:
             woken.set()
+
+    def from_any_thread(self) -> Callable[[], None]:
+        """Return a function that does `call` on the loop that runs now, from whatever thread."""
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self.call)
+
+        return wake
 
     async def sleep(self, until: float | None) -> None:
         """Sleep until the next `call`, or until the profile's clock shows `until` (None: never).

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from tpuctl.sim.database import Database, Shelf
+from tpuctl.sim.events import Events
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.profiles import Profile
 from tpuctl.sim.records import Hosts
 from tpuctl.sim.world import names, offers
-from tpuctl.sim.world.events import Events
 from tpuctl.sim.world.fleet import Fleet
 from tpuctl.sim.world.lifecycle import Lifecycle
 from tpuctl.sim.world.operations import Operations
-from tpuctl.sim.world.problems import of_rule, problem
+from tpuctl.sim.world.problems import problem
 from tpuctl.sim.world.provisioning import Provisioning
 from tpuctl.sim.world.queue import Queue
+from tpuctl.sim.world.refusals import is_unreachable, lose_answer, require_admission
 from tpuctl.sim.world.resources import Node, QueuedResource
 from tpuctl.sim.world.supply import Supply
 from tpuctl.sim.world.wakes import Wakes
@@ -30,16 +31,25 @@ class World:
     who closes them after the world.
     """
 
-    def __init__(self, database: Database, profile: Profile, hosts: Hosts, faults: Faults) -> None:
+    def __init__(
+        self,
+        database: Database,
+        profile: Profile,
+        hosts: Hosts,
+        faults: Faults,
+        events: Events | None = None,
+    ) -> None:
         self.faults = faults
-        self.events = events = Events(profile.clock)
+        self.events = events = Events(profile.clock) if events is None else events
+        if faults.events is None:
+            faults.events = events
         self.disabled_projects: set[str] = set()
         """Projects in which the API is off; in memory only, as faults are."""
         self._nodes = nodes = Shelf(database, "node", Node)
         self._queued = queued = Shelf(database, "queued resource", QueuedResource)
         self.operations = operations = Operations(database, profile)
-        self.supply = supply = Supply(nodes, queued, operations)
-        wakes = Wakes(profile)
+        self.supply = supply = Supply(nodes, queued, operations, faults)
+        self.wakes = wakes = Wakes(profile)
         self._lifecycle = lifecycle = Lifecycle(
             database, profile, hosts, faults, events, nodes, operations, wakes
         )
@@ -47,10 +57,11 @@ class World:
         self._provisioning = provisioning = Provisioning(
             database, profile, events, queued, nodes, fleet, operations, lifecycle, supply, wakes
         )
-        self.queue = Queue(database, profile, faults, events, queued, fleet, operations, supply, provisioning)
+        self.queue = Queue(database, profile, faults, queued, fleet, operations, supply, provisioning)
 
     async def resume(self) -> None:
         """Bring the hosts of READY nodes up again, continue what goes on; before any call is served."""
+        self.faults.listen(self.wakes.from_any_thread())
         await self._lifecycle.resume()
         await self._provisioning.resume()
 
@@ -62,10 +73,7 @@ class World:
     def admit(self, method: str, resource: str) -> None:
         """Let a call in, or raise what it meets first: a fault, the API switched off, a zone that is none."""
         self.events.note("request", method, resource)
-        fault = self.faults.take(f"tpu.{method}", resource)
-        if fault:
-            self.events.note("fault", method, resource, fault.message)
-            raise of_rule(fault)
+        require_admission(self.faults, method, resource)
         project, zone = names.place(resource)
         if project in self.disabled_projects:
             raise problem("api_disabled", project=project)
@@ -74,15 +82,19 @@ class World:
             return
         if zone not in offers.zones():
             raise problem("location", project=project, zone=zone)
-        if self._is_unreachable(project, zone):
+        if is_unreachable(self.faults, project, zone):
             raise problem("unreachable")
+
+    def dismiss(self, method: str, resource: str) -> None:
+        """Let the answer of a call out that took effect, or raise the fault by which it is lost."""
+        lose_answer(self.faults, method, resource)
 
     def unreachable(self, parent: str) -> list[str]:
         """Return the zones that do not answer a list over all zones, of which the parent is `locations/-`."""
         project, zone = names.place(parent)
         if zone != "-":
             return []
-        return [one for one in offers.zones() if self._is_unreachable(project, one)]
+        return [one for one in offers.zones() if is_unreachable(self.faults, project, one)]
 
     def cancel(self, operation: str) -> None:
         """Ask an operation to end; raises NOT_FOUND."""
@@ -106,6 +118,3 @@ class World:
     def idle(self) -> bool:
         """Whether there is no node, no queued resource and no running operation."""
         return not self._nodes.all() and not self._queued.all() and not self.operations.running()
-
-    def _is_unreachable(self, project: str, zone: str) -> bool:
-        return self.faults.take("location", f"projects/{project}/locations/{zone}") is not None

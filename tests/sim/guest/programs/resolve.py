@@ -50,7 +50,9 @@ def use(resolve: Callable[[], Any]) -> Any:
 
 def watch_preemption() -> dict[str, Any]:
     """What TensorFlow's own watchers say on a TPU host."""
-    resolver = Resolver.connect("local")
+    resolver = Resolver("local")
+    tf.config.experimental_connect_to_cluster(resolver)  # TensorFlow 2.16's Resolver.connect is broken
+    tf.tpu.experimental.initialize_tpu_system(resolver)
     strategy = tf.distribute.TPUStrategy(resolver)
     experimental = tf.distribute.experimental
     watcher = experimental.PreemptionWatcher()

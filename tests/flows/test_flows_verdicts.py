@@ -1,0 +1,36 @@
+"""How a run ended, from the workers' words and the machine's state."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from tpuctl import clock, runs
+from tpuctl.flows.verdicts import SETTLING, decide
+from tpuctl.runs import Attempt, Tpu, WorkerStatus
+
+ENDED = datetime(2026, 1, 1, 12, 0, tzinfo=timezone.utc)
+TPU = Tpu("n1", "7", "p", "europe-west4-a", "v3-8", "base", 1, spot=True)
+ATTEMPT = Attempt(1, clock.iso(ENDED), TPU, (0,))
+STOPPED = WorkerStatus(
+    0, 1, "7", "finished", clock.iso(ENDED), finished=clock.iso(ENDED), exit_code=143, stopped="SIGTERM"
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "state", "outcome"),
+    [
+        (1, "READY", None),  # the worker's word can come before the node shows that it is being taken away
+        (1, "PREEMPTED", runs.PREEMPTED),
+        (1, "DELETING", runs.STOPPED),
+        (SETTLING + 1, "READY", runs.STOPPED),
+        (SETTLING + 1, "PREEMPTED", runs.PREEMPTED),
+    ],
+)
+def test_a_worker_that_was_told_to_stop_was_preempted_when_its_node_was(
+    seconds: float, state: str, outcome: str | None
+) -> None:
+    at = ENDED + timedelta(seconds=seconds)
+    found = decide("r", ATTEMPT, [STOPPED], at, lambda: state)
+    assert (found and found.outcome) == outcome

@@ -1,0 +1,22 @@
+"""What can go wrong in the simulator on demand: kinds of faults, their options, and how to ask for them."""
+
+from __future__ import annotations
+
+from tpuctl.faults.fields import Field, Value
+from tpuctl.faults.kinds import KINDS, LIMITS, Kind, kind_of
+from tpuctl.faults.requests import Request, request
+from tpuctl.faults.scenarios import Scenario, load_scenario, read_scenario
+
+__all__ = [
+    "KINDS",
+    "LIMITS",
+    "Field",
+    "Kind",
+    "Request",
+    "Scenario",
+    "Value",
+    "kind_of",
+    "load_scenario",
+    "read_scenario",
+    "request",
+]

@@ -1,0 +1,55 @@
+"""The simulator's time: the machine's own, which can be moved forward; or one that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+from tpuctl.errors import UsageError
+
+
+class Clock:
+    """Seconds since 1970. Any thread may read and advance it; a `still` one moves by `advance` alone."""
+
+    def __init__(self, *, still: bool = False) -> None:
+        self._still_at = time.time() if still else None
+        self._ahead = 0.0
+        self._lock = threading.Lock()
+        self._sleepers: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+    def now(self) -> float:
+        """Return the time."""
+        return (time.time() if self._still_at is None else self._still_at) + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Move the time forward, and wake all whose moment has come; raises UsageError for going back."""
+        if seconds < 0:
+            raise UsageError(
+                f"The clock cannot go back by {-seconds:g} s.", hint="Start another simulator instead."
+            )
+        with self._lock:
+            self._ahead += seconds
+            for loop, woken in self._sleepers:
+                loop.call_soon_threadsafe(woken.set)
+
+    async def sleep(self, seconds: float) -> None:
+        """Return once so many seconds of this time have passed."""
+        until = self.now() + seconds
+        sleeper = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._sleepers.add(sleeper)
+        try:
+            while (left := until - self.now()) > 0:
+                await self._wait(sleeper[1], left)
+        finally:
+            with self._lock:
+                self._sleepers.discard(sleeper)
+
+    async def _wait(self, moved: asyncio.Event, seconds: float) -> None:
+        """Wait until the clock is moved, or goes by itself for so long."""
+        moved.clear()
+        try:
+            await asyncio.wait_for(moved.wait(), seconds if self._still_at is None else None)
+        except asyncio.TimeoutError:
+            pass

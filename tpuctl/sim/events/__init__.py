@@ -1,0 +1,8 @@
+"""The one ordered log of what happened in the simulator: requests, transitions, faults, notices."""
+
+from __future__ import annotations
+
+from tpuctl.sim.events.event import Event
+from tpuctl.sim.events.log import Events
+
+__all__ = ["Event", "Events"]

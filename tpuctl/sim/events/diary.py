@@ -1,0 +1,70 @@
+"""The events on disk: lines of JSON in two files of bounded size, complete after a kill -9."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from tpuctl.sim.events.event import Event
+
+LARGEST = 8 << 20
+"""Bytes of a file; then it becomes the older of the two, and a new one begins."""
+OLDER = ".1"
+TAIL = 64 << 10
+
+
+class Diary:
+    """Writes events to `path`, and keeps what was there before in `path` with `.1` at its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._encoder = msgspec.json.Encoder()
+        self._open()
+
+    def write(self, event: Event) -> None:
+        """Append one event: it is with the kernel when this returns. A full disk loses it."""
+        line = self._encoder.encode(event) + b"\n"
+        try:
+            os.write(self._file, line)
+        except OSError:
+            return
+        self._size += len(line)
+        if self._size > LARGEST:
+            os.close(self._file)
+            self._path.replace(_older(self._path))
+            self._open()
+
+    def last_number(self) -> int:
+        """Return the number of the last event written, also by an earlier process; 0 when there is none."""
+        for path in (self._path, _older(self._path)):
+            for line in reversed(_tail(path)):
+                try:
+                    return msgspec.json.decode(line, type=Event).number
+                except msgspec.DecodeError:
+                    continue  # cut by a full disk
+        return 0
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._size = os.fstat(self._file).st_size
+        if self._size and _tail(self._path)[-1:] != [b""]:
+            self._size += os.write(self._file, b"\n")  # after half a line
+
+
+def _older(path: Path) -> Path:
+    return path.with_name(path.name + OLDER)
+
+
+def _tail(path: Path) -> list[bytes]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            return file.read().split(b"\n")
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,111 @@
+"""OAuth 2.0's token endpoint for the key of one simulated service account: what oauth2.googleapis.com is."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from tpuctl.sim.hosts.identity import Identity
+from tpuctl.sim.private_file import write_private
+
+GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+"""RFC 7523: an assertion signed with the account's key is exchanged for a token."""
+KEY_BITS = 1024
+"""A tenth of the time to make one of 2,048, at each first start; it opens nothing but this simulator."""
+LIFETIME = 3600
+SHUTDOWN = 0.01
+
+
+class TokenServer:
+    """Exchanges assertions of `email` for tokens; GOOGLE_APPLICATION_CREDENTIALS can name its key file."""
+
+    def __init__(self, key_file: Path, email: str, project: str, identity: Identity) -> None:
+        self.key_file = key_file
+        self._email = email
+        self._project = project
+        self._identity = identity
+        self._server: web.AppRunner | None = None
+
+    async def open(self, listener: socket.socket) -> None:
+        """Serve on `listener`, and write the key file that names its address."""
+        host, port = listener.getsockname()[:2]
+        self._write_key_file(f"http://{host}:{port}/token")
+        application = web.Application()
+        application.router.add_post("/token", self._exchange)
+        self._server = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN)
+        await self._server.setup()
+        await web.SockSite(self._server, listener).start()
+
+    async def close(self) -> None:
+        """Stop serving."""
+        if self._server:
+            await self._server.cleanup()
+
+    async def _exchange(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        if form.get("grant_type") != GRANT:
+            return _refused("unsupported_grant_type", f"Invalid grant_type: {form.get('grant_type')!s}")
+        try:
+            claims = self._verified(str(form.get("assertion", "")))
+        except (ValueError, InvalidSignature):
+            return _refused("invalid_grant", "Invalid JWT Signature.")
+        if claims.get("iss") != self._email:
+            return _refused("invalid_grant", "Invalid grant: account not found")
+        audience = claims.get("target_audience")
+        if audience:
+            return web.json_response({"id_token": self._identity.token(str(audience), self._email, None)})
+        token = self._identity.access_token()
+        return web.json_response({"access_token": token, "expires_in": LIFETIME, "token_type": "Bearer"})
+
+    def _verified(self, assertion: str) -> Mapping[str, Any]:
+        """Return what an assertion claims; raises ValueError or InvalidSignature."""
+        signed, _, signature = assertion.rpartition(".")
+        public = self._key.public_key()
+        public.verify(_bytes(signature), signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+        claims = json.loads(_bytes(signed.partition(".")[2]))
+        if not isinstance(claims, dict):
+            raise ValueError("claims are an object")
+        return claims
+
+    def _write_key_file(self, token_uri: str) -> None:
+        pem = self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        key = {
+            "type": "service_account",
+            "project_id": self._project,
+            "private_key_id": "simulator",
+            "private_key": pem.decode(),
+            "client_email": self._email,
+            "client_id": self._email.partition("-")[0],
+            "token_uri": token_uri,
+            "universe_domain": "googleapis.com",
+        }
+        write_private(self.key_file, json.dumps(key, indent=2).encode())
+
+    @cached_property
+    def _key(self) -> rsa.RSAPrivateKey:
+        if self.key_file.exists():
+            pem = json.loads(self.key_file.read_bytes())["private_key"].encode()
+            key = serialization.load_pem_private_key(pem, password=None)
+            assert isinstance(key, rsa.RSAPrivateKey)
+            return key
+        return rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+
+
+def _bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _refused(error: str, description: str) -> web.Response:
+    return web.json_response({"error": error, "error_description": description}, status=400)
