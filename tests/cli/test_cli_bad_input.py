@@ -102,7 +102,7 @@ class TestUp:
     def test_a_stockout_says_so(self, tpuctl, simulator) -> None:
         text = 'There is no more capacity in the zone "europe-west4-a"'
         simulator.faults.add(Rule("tpu.CreateNode", 8, text, late=True))
-        refused(tpuctl("up", "v3-8", "--yes"), 5, "no more capacity", "another zone")
+        refused(tpuctl("up", "v3-8", "--yes"), 5, "no more capacity", "next zone")
 
     def test_a_quota_that_was_never_granted_is_told_from_a_stockout(self, tpuctl, simulator) -> None:
         quota = "TPUV3sPodPerProjectPerZoneForTPUAPI"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from data_trees import Tree, write_image
+from data_trees import Tree, close_opened, write_image
 
 
 @pytest.fixture
@@ -20,3 +21,10 @@ def tree(tmp_path: Path) -> Tree:
         return root
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Close what the test has opened."""
+    yield
+    close_opened()

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.data.example import Value, decode, encode
+from tpuctl.data.decoding import decode
+from tpuctl.data.example import Encoder, Value, delimited, encode, packed_floats, packed_ints
 from tpuctl.errors import UsageError
 
 LISTS = st.one_of(
@@ -43,3 +45,27 @@ def test_a_value_without_one_type_is_refused_by_name(value: Value) -> None:
 def test_bytes_that_are_no_example_are_a_clear_error() -> None:
     with pytest.raises(UsageError, match=r"not a tf\.train\.Example"):
         decode(b"\xff\xff\xff")
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
+def test_packed_integers_are_those_of_a_list(values: list[int]) -> None:
+    packed = Encoder({"n": "int64"}).encode([packed_ints(np.array(values, np.int64))])
+    assert packed == Encoder({"n": "int64"}).encode([values])
+
+
+def test_packed_floats_are_those_of_a_list() -> None:
+    values = np.array([[0.5, -1e30], [1 / 3, 7]], np.float64)
+    packed = Encoder({"x": "float"}).encode([packed_floats(values)])
+    assert packed == Encoder({"x": "float"}).encode([values.astype(np.float32).ravel().tolist()])
+
+
+@given(st.lists(st.binary(max_size=300), max_size=3), st.integers(-(2**63), 2**63 - 1))
+def test_a_record_has_the_size_its_parts_predict(texts: list[bytes], number: int) -> None:
+    lists = sum(delimited(np.array([len(one) for one in texts], np.int64)).tolist())
+    entry = 2 + len(b"text") + int(delimited(delimited(np.array([lists])))[0])
+    size = int(delimited(delimited(np.array([entry])))[0])
+    assert len(Encoder({"text": "bytes"}).encode([texts])) == size
+    assert decode(Encoder({"b": "int64", "a": "bytes"}).encode((number, texts))) == {
+        "a": texts,
+        "b": [number],
+    }

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
-from data_trees import Tree
+from data_trees import Tree, produce
 
 from tpuctl.data.manifest import Manifest, decode_manifest, encode_manifest
 from tpuctl.data.plan import plan
@@ -11,10 +13,7 @@ from tpuctl.errors import UsageError
 
 @pytest.fixture
 def manifest(tree: Tree) -> Manifest:
-    planned = plan(tree({"cat": 2}), name="pets")
-    shard = next(planned.shards())
-    list(shard.chunks())
-    return decode_manifest(planned.finish([shard.entry])["manifest.json"])
+    return decode_manifest(produce(plan(tree({"cat": 2}), name="pets"))["manifest.json"])
 
 
 def test_a_manifest_reads_back_as_it_was(manifest: Manifest) -> None:
@@ -36,3 +35,10 @@ def test_a_manifest_of_a_later_schema_asks_for_an_update(manifest: Manifest) -> 
 def test_what_is_no_manifest_is_a_clear_error(data: bytes) -> None:
     with pytest.raises(UsageError, match="not a dataset's manifest"):
         decode_manifest(data)
+
+
+def test_a_manifest_of_the_first_schema_is_still_read(manifest: Manifest) -> None:
+    content = json.loads(encode_manifest(manifest))
+    content["schema"] = 1
+    assert content["source"].keys() == {"kind", "fingerprint", "seed"}
+    assert decode_manifest(json.dumps(content).encode()) == msgspec.structs.replace(manifest, schema=1)

@@ -4,7 +4,7 @@ import io
 
 import msgspec
 import pytest
-from data_trees import Tree
+from data_trees import Tree, bytes_of
 
 from tpuctl.data.manifest import ShardEntry
 from tpuctl.data.plan import plan
@@ -15,7 +15,8 @@ from tpuctl.errors import UsageError
 @pytest.fixture
 def made(tree: Tree) -> tuple[bytes, ShardEntry]:
     shard = next(plan(tree({"cat": 5}), name="pets").shards())
-    return b"".join(shard.chunks()), shard.entry
+    data, note = bytes_of(shard)
+    return data, note.entry
 
 
 def test_a_whole_shard_passes(made: tuple[bytes, ShardEntry]) -> None:

@@ -1,19 +1,25 @@
-"""data upload, data ls."""
+"""data ls, describe, head, verify, rm."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tpuctl.cli import show
-from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.cli.data_text import cell, example_fields, show_manifest
+from tpuctl.cli.data_upload import plan_, upload
+from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
+from tpuctl.data.features import Image
 from tpuctl.data.manifest import Manifest
-from tpuctl.data.plan import DatasetPlan, plan
-from tpuctl.flows import datasets as flow
+from tpuctl.errors import UsageError
+from tpuctl.flows import datasets
 from tpuctl.uris import dataset, gs
 
-AT_LEAST_ONE = click.IntRange(min=1)
+if TYPE_CHECKING:
+    from tpuctl.flows.dataset_check import Example
+    from tpuctl.flows.dataset_removal import Removal
 
 
 @click.group()
@@ -21,42 +27,8 @@ def data() -> None:
     """Datasets: TFRecord shards in the bucket."""
 
 
-@data.command()
-@click.argument("name")
-@click.argument("source", type=click.Path(path_type=Path))
-@click.option("--version", default="1.0.0", show_default=True, help="Version of the dataset.")
-@click.option("--split", help="Shares of the splits, for a source without split folders: train=0.8,test=0.2")
-@click.option(
-    "--hosts", type=AT_LEAST_ONE, default=1, show_default=True,
-    help="Hosts that will read it: shards are a multiple.",
-)  # fmt: skip
-@click.option("--shards", type=AT_LEAST_ONE, help="Shards of each split; by default about 100 MB each.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the shuffle.")
-@dry_run_option
-@with_session
-def upload(
-    session: Session, name: str, source: Path, version: str, split: str | None, hosts: int,
-    shards: int | None, seed: int, dry_run: bool,
-) -> None:  # fmt: skip
-    """Convert a folder of images (PNG or JPEG, one folder a class) to TFRecord shards in the bucket.
-
-    \b
-    Example:
-      tpuctl data upload cats_dogs ./images --split train=0.8,test=0.2
-    """
-    with show.counting("images read") as progress:
-        planned = plan(
-            source, name=name, version=version, splits=split, hosts=hosts, shards=shards, seed=seed,
-            progress=progress,
-        )  # fmt: skip
-    bucket = session.cloud.bucket
-    if dry_run:
-        show.requests(flow.requests(bucket, planned), as_json=session.as_json)
-        return
-    _show_plan(planned)
-    with show.counting("records written") as progress:
-        done = flow.upload(bucket, planned, progress)
-    _show_uploaded(session, done)
+data.add_command(plan_)
+data.add_command(upload)
 
 
 @data.command("ls")
@@ -68,10 +40,9 @@ def list_(session: Session) -> None:
     Example:
       tpuctl data ls
     """
-    bucket = session.cloud.bucket
-    found = list(flow.every(bucket))
+    found = list(datasets.every(session.cloud.data_bucket))
     if session.as_json:
-        show.json({"datasets": [_fields(one, bucket.name) for one in found]})
+        show.json({"datasets": [show.dataset(one, session.cloud.data_bucket.name) for one in found]})
         return
     rows = [
         (
@@ -87,40 +58,145 @@ def list_(session: Session) -> None:
     show.table(("NAME", "VERSION", "SPLITS", "RECORDS", "SHARDS", "SIZE"), rows)
 
 
-def _show_plan(planned: DatasetPlan) -> None:
-    for split in planned.splits:
-        count, why = split.sharding.count, split.sharding.why
-        show.note(f"{split.name}: {split.records} records in {count} shard{'s' if count > 1 else ''} ({why})")
+@data.command()
+@click.argument("name")
+@with_session
+def describe(session: Session, name: str) -> None:
+    """Show what a dataset (NAME, or NAME/VERSION) consists of, and what it was made from.
 
-
-def _show_uploaded(session: Session, done: flow.Uploaded) -> None:
-    manifest = done.manifest
+    \b
+    Example:
+      tpuctl data describe digits
+    """
+    bucket = session.cloud.data_bucket
+    manifest = datasets.newest(bucket, name)
     if session.as_json:
-        uri = {"uri": done.uri, "already_there": done.already_there}
-        show.json({**_fields(manifest, session.cloud.bucket.name), **uri})
-        return
-    show.facts(
-        {
-            "dataset": f"{manifest.name} {manifest.version}"
-            + (" (was there already)" if done.already_there else ""),
-            "records": manifest.records,
-            "classes": len(manifest.classes),
-            "shards": f"{len(manifest.shards)} ({show.bytes_text(manifest.bytes)})",
-            "where": done.uri,
+        content = {
+            "uri": gs(bucket.name, dataset(manifest.name, manifest.version)),
+            "digest": manifest.digest,
         }
+        show.json({**content, "manifest": manifest})
+        return
+    show_manifest(manifest, bucket.name)
+    show.hint(f"tpuctl data head {name}")
+
+
+@data.command()
+@click.argument("name")
+@click.option("--split", default="", help="Split to read; by default the first.")
+@click.option("-n", "--count", type=click.IntRange(1, 400), default=5, show_default=True, help="Examples.")
+@click.option("--image", type=click.Path(path_type=Path), help="Write the images to this PNG, side by side.")
+@with_session
+def head(session: Session, name: str, split: str, count: int, image: Path | None) -> None:
+    """Show the first examples of a dataset.
+
+    \b
+    Example:
+      tpuctl data head digits -n 16 --image digits.png
+    """
+    from tpuctl.flows import dataset_check  # noqa: PLC0415  its imports are for this command alone
+
+    manifest = datasets.newest(session.cloud.data_bucket, name)
+    found = dataset_check.head(session.cloud.data_bucket, manifest, split=split, count=count)
+    if session.as_json:
+        show.json({"examples": [example_fields(one, manifest) for one in found]})
+    else:
+        rows = [[cell(one, field, manifest) for field in manifest.features] for one in found]
+        show.table([field.upper() for field in manifest.features], rows)
+    if image:
+        _write_sheet(image, found, manifest)
+        show.note(f"{len(found)} images in {image}")
+
+
+@data.command()
+@click.argument("name")
+@click.option("--deep", is_flag=True, help="Also read every record: takes as long as a download.")
+@with_session
+def verify(session: Session, name: str, deep: bool) -> None:
+    """Check that every object of a dataset is there and is what its manifest says.
+
+    \b
+    Example:
+      tpuctl data verify digits --deep
+    """
+    from tpuctl.flows import dataset_check  # noqa: PLC0415  its imports are for this command alone
+
+    bucket = session.cloud.data_bucket
+    manifest = datasets.newest(bucket, name)
+    with show.counting("files checked") as progress:
+        dataset_check.verify(bucket, manifest, deep=deep, progress=progress)
+    if session.as_json:
+        show.json({**show.dataset(manifest, bucket.name), "deep": deep, "ok": True})
+        return
+    what = (
+        "every record was read" if deep else "sizes and checksums as the bucket has them; records with --deep"
     )
-    show.hint(f"tpuctl submit SCRIPT --dataset {manifest.name}")
+    shards = f"{len(manifest.shards)} shard{'s' if len(manifest.shards) > 1 else ''}"
+    print(f"{manifest.name} {manifest.version} is whole: {manifest.records} records in {shards} ({what}).")
 
 
-def _fields(manifest: Manifest, bucket: str) -> dict[str, object]:
-    return {
-        "name": manifest.name,
-        "version": manifest.version,
-        "uri": gs(bucket, dataset(manifest.name, manifest.version)),
-        "records": manifest.records,
-        "bytes": manifest.bytes,
-        "shards": len(manifest.shards),
-        "splits": {name: split.records for name, split in manifest.splits.items()},
-        "classes": list(manifest.classes),
-        "digest": manifest.digest,
+@data.command()
+@click.argument("name")
+@yes_option
+@dry_run_option
+@with_session
+def rm(session: Session, name: str, yes: bool, dry_run: bool) -> None:
+    """Remove a version of a dataset (NAME/VERSION), or what an upload that was given up has left.
+
+    Without a version, that of the only one there is. Runs that used it keep their records.
+
+    \b
+    Example:
+      tpuctl data rm digits/1.0.0
+    """
+    from tpuctl.flows import dataset_removal as flow  # noqa: PLC0415
+
+    bucket = session.cloud.data_bucket
+    planned = flow.removal(bucket, name)
+    if dry_run:
+        show.requests(planned.requests(bucket.name), as_json=session.as_json)
+        return
+    where = gs(bucket.name, dataset(planned.name, planned.version))
+    if not yes:
+        _show_removal(planned, where)
+    confirm(f"Remove {planned.name} {planned.version}?", yes=yes)
+    flow.remove(bucket, planned)
+    if session.as_json:
+        show.json(
+            {"removed": f"{planned.name}/{planned.version}", "objects": len(planned.objects), "uri": where}
+        )
+        return
+    print(f"Removed {planned.name} {planned.version}: {len(planned.objects)} objects.")
+
+
+def _show_removal(planned: Removal, where: str) -> None:
+    manifest = planned.manifest
+    holds = f"{manifest.records} records" if manifest else "no dataset: what an unfinished upload left"
+    content = {
+        "remove": f"{planned.name} {planned.version}",
+        "holds": holds,
+        "objects": f"{len(planned.objects)} ({show.bytes_text(planned.bytes)})",
+        "where": where,
     }
+    show.facts(content, err=True)
+
+
+def _write_sheet(path: Path, examples: list[Example], manifest: Manifest) -> None:
+    from tpuctl.data.contact_sheet import contact_sheet  # noqa: PLC0415  Pillow
+
+    image = next((name for name, one in manifest.features.items() if isinstance(one, Image)), None)
+    if image is None:
+        raise UsageError(f"The dataset '{manifest.name}' holds no images.", hint="Leave --image out.")
+    captions = [name for name in manifest.features if name != image]
+    sheet = contact_sheet(
+        [
+            (bytes(one.values[image][0]), ", ".join(cell(one, name, manifest) for name in captions))  # type: ignore[arg-type]
+            for one in examples
+        ]
+    )
+    try:
+        path.write_bytes(sheet)
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write '{path}': {error.strerror}.", hint="Give a file in a folder that is there."
+        ) from error

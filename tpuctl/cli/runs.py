@@ -48,7 +48,7 @@ def submit(
     added = submit_flow.parse_environment(environment)
     wanted = submit_flow.Wanted(script, arguments, include, name, tpu, accelerator, dataset, added)
     cloud = session.cloud
-    planned = submit_flow.plan(cloud.bucket, cloud.tpu, cloud.ssh, wanted, session.now)
+    planned = submit_flow.plan(cloud.data_bucket, cloud.tpu, cloud.ssh, wanted, session.now)
     if dry_run:
         show.requests(submit_flow.requests(cloud.bucket, planned), as_json=session.as_json)
         return

@@ -6,13 +6,21 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tpuctl.nodes import HttpRequest
+from tpuctl.uris import dataset as folder
+from tpuctl.uris import gs
+
+if TYPE_CHECKING:
+    from tpuctl.data.manifest import Manifest
+    from tpuctl.flows.dataset_conversion import Done
 
 SCHEMA = 1
+_REDRAW = 0.1
+"""Seconds between two looks of a progress bar: there are thousands of pieces a second."""
 INTERVAL = 10.0
 """Seconds between progress lines where there is no terminal."""
 
@@ -112,6 +120,74 @@ def _bar(noun: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(noun, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def converting(total: int) -> Iterator[Callable[[Done], None]]:
+    """Yield a function that shows records, megabytes a second, and the time left."""
+    began = time.monotonic()
+    if sys.stderr.isatty():
+        with _conversion_bar(total) as tell:
+            yield tell
+        return
+    last = began
+
+    def tell_line(done: Done) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= INTERVAL:
+            last = now
+            note(_speed(done, now - began))
+
+    yield tell_line
+
+
+def _speed(done: Done, seconds: float) -> str:
+    left = f", {seconds / done.records * (done.total - done.records):.0f}s left" if done.records else ""
+    rate = bytes_text(done.bytes / seconds)
+    return f"{done.records} of {done.total} records, {bytes_text(done.bytes)} at {rate}/s{left}"
+
+
+@contextmanager
+def _conversion_bar(total: int) -> Iterator[Callable[[Done], None]]:
+    from rich.console import Console  # noqa: PLC0415  only on a terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (
+        TextColumn("records"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(), TextColumn("left"),
+    )  # fmt: skip
+    began = time.monotonic()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("records", total=total, rate="")
+
+        shown = began
+
+        def tell(done: Done) -> None:
+            nonlocal shown
+            if (now := time.monotonic()) - shown < _REDRAW and done.records < done.total:
+                return
+            shown = now
+            rate = f"{done.bytes / 1e6 / (time.monotonic() - began):.1f} MB/s"
+            progress.update(task, completed=done.records, rate=rate)
+
+        yield tell
+
+
+def dataset(manifest: Manifest, bucket: str) -> dict[str, object]:
+    """Return what JSON says of a dataset."""
+    return {
+        "name": manifest.name,
+        "version": manifest.version,
+        "uri": gs(bucket, folder(manifest.name, manifest.version)),
+        "records": manifest.records,
+        "bytes": manifest.bytes,
+        "shards": len(manifest.shards),
+        "splits": {name: split.records for name, split in manifest.splits.items()},
+        "classes": list(manifest.classes),
+        "skipped": manifest.source.skipped,
+        "digest": manifest.digest,
+    }
 
 
 def bytes_text(size: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from google.api_core.exceptions import PreconditionFailed
 from google.cloud import storage  # type: ignore[attr-defined]  # its package has no annotations
 from google.cloud.storage.exceptions import DataCorruption
 
+from tpuctl.cloud.streams import ChunkStream, ObjectStream
 from tpuctl.cloud.translate import translated
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
 from tpuctl.uris import gs
@@ -55,6 +55,12 @@ class Bucket:
     def check(self) -> None:
         """Raise unless the bucket is there and its objects can be listed."""
         self.objects("datasets/", most=1)
+
+    def location(self) -> str:
+        """Return the region or multi-region that the bucket is in, in lower case."""
+        with self._translated(""):
+            self._bucket.reload()
+            return str(self._bucket.location).lower()
 
     def objects(
         self, prefix: str, *, most: int | None = None, start: str = "", glob: str = ""
@@ -104,8 +110,70 @@ class Bucket:
         """Write an object from a stream, checksummed on the way, in flat memory."""
         with self._translated(name):
             blob = self._bucket.blob(name, chunk_size=UPLOAD_PART)
-            blob.upload_from_file(_Stream(chunks), content_type=content_type, checksum="crc32c")
+            blob.upload_from_file(ChunkStream(chunks), content_type=content_type, checksum="crc32c")
             return _object(blob)
+
+    def add(self, name: str, chunks: Iterable[bytes], content_type: str) -> Object:
+        """Write an object that must not be there yet from a stream, in flat memory; raises ConflictError.
+
+        The checksum is left to the caller, who knows it: compare it with the one returned.
+        """
+        with self._translated(name):
+            blob = self._bucket.blob(name, chunk_size=UPLOAD_PART)
+            stream = ChunkStream(chunks)
+            blob.upload_from_file(stream, content_type=content_type, checksum=None, if_generation_match=0)
+            return _object(blob)
+
+    def stat(self, name: str) -> Object | None:
+        """Return what the bucket says of an object, or None when there is no such object."""
+        try:
+            with self._translated(name):
+                blob = self._bucket.blob(name)
+                blob.reload()
+                return _object(blob)
+        except BucketMissingError:
+            raise
+        except NotFoundError:
+            return None
+
+    def stream(self, item: Object, part: int = UPLOAD_PART) -> ObjectStream:
+        """Return one generation of an object as a stream, fetched `part` bytes at a time."""
+        blob = self._bucket.blob(item.name, generation=item.generation)
+
+        def fetch(start: int, end: int) -> bytes:
+            with self._translated(item.name):
+                return bytes(blob.download_as_bytes(start=start, end=end - 1, raw_download=True))
+
+        return ObjectStream(fetch, item.size, part)
+
+    def move(self, item: Object, name: str) -> None:
+        """Give one generation of an object another name, which must be free, within the service.
+
+        Raises NotFoundError when it is gone, ConflictError when the name is taken.
+        """
+        with self._translated(item.name):
+            blob = self._bucket.blob(item.name)
+            self._bucket.move_blob(
+                blob, name, if_generation_match=0, if_source_generation_match=item.generation
+            )
+
+    def copy(self, item: Object, name: str) -> None:
+        """Copy one generation of an object to a name that must be free; raises as `move` does."""
+        with self._translated(item.name):
+            blob = self._bucket.blob(item.name)
+            self._bucket.copy_blob(
+                blob, self._bucket, name, if_generation_match=0, if_source_generation_match=item.generation
+            )
+
+    def remove(self, item: Object) -> None:
+        """Delete one generation of an object; it is right if that is no longer there."""
+        try:
+            with self._translated(item.name):
+                self._bucket.delete_blob(item.name, if_generation_match=item.generation)
+        except BucketMissingError:
+            raise
+        except (NotFoundError, ConflictError):
+            pass  # it has gone, or another has taken its place
 
     def download(self, item: Object, path: Path) -> None:
         """Fetch one generation of an object into `path`, whole or not at all; its checksum is verified."""
@@ -147,36 +215,3 @@ def _object(blob: Any) -> Object:
         generation=int(blob.generation or 0),
         updated=blob.updated.strftime("%Y-%m-%dT%H:%M:%SZ") if blob.updated else "",
     )
-
-
-class _Stream(io.RawIOBase):
-    """An iterator of bytes as the file that the client wants; only read forward."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._rest = b""
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        """Return exactly `size` bytes while there are that many: the client takes less for the end."""
-        parts = [self._rest]
-        have = len(self._rest)
-        while size < 0 or have < size:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                break
-            parts.append(chunk)
-            have += len(chunk)
-        data = b"".join(parts)
-        if size >= 0:
-            data, self._rest = data[:size], data[size:]
-        else:
-            self._rest = b""
-        self._position += len(data)
-        return data

@@ -1,10 +1,13 @@
-"""What each field of a record is, and how TFDS writes that in `features.json`."""
+"""What each field of a record is, how TFDS writes that in `features.json`, and the names of the types."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+
+Kind = Literal["bytes", "float", "int64"]
+"""The list of a tf.train.Feature that holds a field's values."""
 
 
 class Image(msgspec.Struct, frozen=True, tag="image", tag_field="kind"):
@@ -23,25 +26,84 @@ class Label(msgspec.Struct, frozen=True, tag="label", tag_field="kind"):
     classes: tuple[str, ...]
 
 
-Feature = Image | Label
+class Text(msgspec.Struct, frozen=True, tag="text", tag_field="kind"):
+    """UTF-8 text, one string."""
+
+
+class Tensor(msgspec.Struct, frozen=True, tag="tensor", tag_field="kind"):
+    """Numbers or strings of a NumPy type, in C order; no shape is one value.
+
+    A first dimension that varies is None. The record holds floats with 32 bits and all integers as int64:
+    that is what a tf.train.Example can hold.
+    """
+
+    dtype: str
+    """`int64`, `float32`, `bool`, `uint8`, ...; `string` for bytes as they are."""
+    shape: tuple[int | None, ...] = ()
+
+
+class Other(msgspec.Struct, frozen=True, tag="other", tag_field="kind"):
+    """A feature of TFDS that tpuctl hands on without looking into it: sequences, boxes, audio, video."""
+
+    content: dict[str, Any]
+    """As it stands in `features.json`."""
+
+
+Feature = Image | Label | Text | Tensor | Other
+
+TYPES: dict[str, Feature] = {
+    "int": Tensor("int64"),
+    "float": Tensor("float32"),
+    "bool": Tensor("bool"),
+    "text": Text(),
+    "bytes": Tensor("string"),
+}
+"""What a user can call the type of a field; `label` besides, whose classes the reader gathers."""
+
+_PACKAGE = "tensorflow_datasets.core.features"
+
+
+def example_kind(feature: Feature) -> Kind:
+    """Return the list of a tf.train.Feature that TFDS looks for."""
+    if isinstance(feature, Label):
+        return "int64"
+    if isinstance(feature, Other):
+        raise ValueError("what TFDS keeps of this feature is not known")
+    if isinstance(feature, Image | Text) or feature.dtype == "string":
+        return "bytes"
+    return "float" if "float" in feature.dtype else "int64"
 
 
 def tfds_features(features: dict[str, Feature]) -> dict[str, Any]:
     """Return the content of TFDS's `features.json`: protobuf JSON, in which 64-bit integers are strings."""
     return {
-        "pythonClassName": "tensorflow_datasets.core.features.features_dict.FeaturesDict",
+        "pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict",
         "featuresDict": {"features": {name: _tfds_feature(one) for name, one in features.items()}},
     }
 
 
 def _tfds_feature(feature: Feature) -> dict[str, Any]:
-    if isinstance(feature, Label):
-        return {
-            "pythonClassName": "tensorflow_datasets.core.features.class_label_feature.ClassLabel",
-            "classLabel": {"numClasses": str(len(feature.classes))},
-        }
-    dimensions = ["-1" if size is None else str(size) for size in feature.shape]
-    image: dict[str, Any] = {"shape": {"dimensions": dimensions}, "dtype": feature.dtype}
-    if feature.encoding:
-        image["encodingFormat"] = feature.encoding
-    return {"pythonClassName": "tensorflow_datasets.core.features.image_feature.Image", "image": image}
+    match feature:
+        case Label(classes):
+            return _named("class_label_feature.ClassLabel", "classLabel", {"numClasses": str(len(classes))})
+        case Other(content):
+            return content
+        case Text():
+            return _named("text_feature.Text", "text", {})
+        case Image():
+            image: dict[str, Any] = {"shape": _dimensions(feature.shape), "dtype": feature.dtype}
+            if feature.encoding:
+                image["encodingFormat"] = feature.encoding
+            return _named("image_feature.Image", "image", image)
+        case Tensor(dtype, shape):
+            tensor = {"shape": _dimensions(shape), "dtype": dtype, "encoding": "none"}
+            name = "tensor_feature.Tensor" if shape else "scalar.Scalar"
+            return _named(name, "tensor", tensor)
+
+
+def _named(python: str, field: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {"pythonClassName": f"{_PACKAGE}.{python}", field: content}
+
+
+def _dimensions(shape: tuple[int | None, ...]) -> dict[str, list[str]]:
+    return {"dimensions": ["-1" if size is None else str(size) for size in shape]} if shape else {}

@@ -4,146 +4,164 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tpuctl.data.bad import Bad
+from tpuctl.data.listing import Folder, Listing, unreadable
 from tpuctl.errors import UsageError
 
 SPLIT_FOLDERS = {"train": "train", "test": "test", "validation": "validation", "val": "validation"}
 """Names of split folders, in lower case, and the TFDS names of their splits."""
 
 _LITTER = ("Thumbs.db", "desktop.ini")
-_LAYOUT = "One folder for each class, with its images in it: SOURCE/cat/1.png; or SOURCE/train/cat/1.png."
-
-
-class Leaf(NamedTuple):
-    """One file of a class."""
-
-    key: str
-    """Path below the root, with `/`."""
-    split: str
-    label: str
+_LAYOUT = "One folder for each class, with its files in it: SOURCE/cat/1.png; or SOURCE/train/cat/1.png."
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A listed tree: its classes over all splits, sorted, and its files in the order of their keys."""
+    """A listed tree: its files in the order of split folder, class and name; its classes over all splits."""
 
+    files: Listing
     classes: tuple[str, ...]
-    leaves: tuple[Leaf, ...]
+    bad: list[Bad]
+
+    def labels(self) -> NDArray[np.int32]:
+        """Return the index of each file's class."""
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        each = np.array([numbers[folder.label] for folder in self.files.folders], np.int32)
+        return np.repeat(each, self.files.counts)
+
+    def splits(self) -> list[tuple[str, int, int]]:
+        """Return each split with the index of its first file and of the first after it."""
+        firsts: dict[str, int] = {}
+        for folder, bound in zip(self.files.folders, self.files.bounds.tolist(), strict=True):
+            firsts.setdefault(folder.split, bound)
+        ends = [*list(firsts.values())[1:], len(self.files)]
+        return [(split, first, end) for (split, first), end in zip(firsts.items(), ends, strict=True)]
 
 
 def list_tree(root: Path) -> Tree:
-    """Return the classes and files below `root`; raises UsageError that names what does not belong there."""
-    leaves = sorted(
-        leaf for split, top in _split_folders(root) for leaf in _class_folders(root, Path(top), split)
-    )
-    classes = sorted({leaf.label for leaf in leaves})
-    return Tree(tuple(classes), tuple(leaves))
+    """Return the classes and files below `root`, and what does not belong there as bad.
+
+    Raises UsageError where there are no classes at all, or splits and classes cannot be told apart.
+    """
+    walk = _Walk(root)
+    for split, top in walk.split_folders():
+        walk.class_folders(Path(top), split)
+    walk.files.settle()
+    classes = sorted({folder.label for folder in walk.files.folders})
+    return Tree(walk.files, tuple(classes), list(dict.fromkeys(walk.bad)))  # the root is looked at twice
 
 
-def _split_folders(root: Path) -> list[tuple[str, str]]:
-    """Return (split, path below the root) of each split folder, or the root alone, which is in no split."""
-    folders = _only_folders(root, Path())
-    named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
-    if named != folders and not any(_holds_folders(root, name) for name in named):
-        return [("", "")]
-    for name in folders:
-        if name not in named:
-            raise _misplaced(Path(name), f"lies beside the split folder '{named[0]}'")
-    splits = [SPLIT_FOLDERS[name.lower()] for name in named]
-    for split in splits:
-        if splits.count(split) > 1:
-            raise _misplaced(
-                Path(named[splits.index(split)]), f"is not the only folder of the split '{split}'"
-            )
-    return list(zip(splits, named, strict=True))
+@dataclass
+class _Walk:
+    """One pass over the folders."""
 
+    root: Path
+    bad: list[Bad] = field(default_factory=list)
+    files: Listing = field(init=False)
 
-def _class_folders(root: Path, top: Path, split: str) -> Iterator[Leaf]:
-    for name in _only_folders(root, top):
-        _check_class_name(top / name, name)
-        files = _list(root, top / name)
-        if not files:
+    def __post_init__(self) -> None:
+        self.files = Listing(self.root)
+
+    def split_folders(self) -> list[tuple[str, str]]:
+        """Return (split, path below the root) of each split folder, or the root alone, in no split."""
+        folders = self._only_folders(Path())
+        named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
+        if named != folders and not any(self._holds_folders(name) for name in named):
+            return [("", "")]
+        for name in folders:
+            if name not in named:
+                raise _misplaced(Path(name), f"lies beside the split folder '{named[0]}'")
+        splits = [SPLIT_FOLDERS[name.lower()] for name in named]
+        for split in splits:
+            if splits.count(split) > 1:
+                raise _misplaced(
+                    Path(named[splits.index(split)]), f"is not the only folder of the split '{split}'"
+                )
+        return list(zip(splits, named, strict=True))
+
+    def class_folders(self, top: Path, split: str) -> None:
+        """List the files of each class folder."""
+        for name in self._only_folders(top):
+            if name != name.strip() or not name.isprintable():
+                # one name a line in TFDS's labels file, read back without the blanks at both ends
+                self._note(top / name, "has blanks around its name, or characters that do not print")
+                continue
+            entries = list(self._entries(top / name))
+            if not entries:
+                self._note(top / name, "is empty", "Put its files there, or remove the folder.")
+                continue
+            self.files.start(Folder((top / name).as_posix(), split, name))
+            for entry in entries:
+                if entry.is_file():
+                    self.files.add(entry.name, entry.stat())
+                else:
+                    self._note(
+                        top / name / entry.name, "lies inside a class folder and is not a file", _LAYOUT
+                    )
+
+    def _only_folders(self, folder: Path) -> list[str]:
+        entries = list(self._entries(folder))
+        loose = [entry.name for entry in entries if not entry.is_dir()]
+        names = [entry.name for entry in entries if entry.is_dir()]
+        if loose and not names:
+            raise _misplaced(folder / loose[0], "is in no class folder")
+        for name in loose:
+            self._note(folder / name, "is in no class folder", _LAYOUT)
+        if not names:
             raise UsageError(
-                f"The class folder '{top / name}' is empty.",
-                hint="Put its images there, or remove the folder.",
-                file=str(top / name),
+                f"There are no class folders in '{self.root / folder}'.",
+                hint=_LAYOUT,
+                file=str(self.root / folder),
             )
-        for file in files:
-            if not (root / top / name / file).is_file():
-                raise _misplaced(top / name / file, "lies inside a class folder and is not a file")
-            yield Leaf((top / name / file).as_posix(), split, name)
+        return names
+
+    def _holds_folders(self, name: str) -> bool:
+        with os.scandir(self.root / name) as found:
+            return any(one.is_dir() for one in found if not one.name.startswith("."))
+
+    def _entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
+        """Yield what is in a folder by name, without the hidden; what leads astray is noted as bad."""
+        try:
+            with os.scandir(self.root / folder) as found:
+                shown = [one for one in found if not one.name.startswith(".") and one.name not in _LITTER]
+        except OSError as error:
+            raise unreadable(str(self.root / folder), error) from error
+        for entry in sorted(shown, key=lambda entry: entry.name):
+            if why := astray(self.root, folder / entry.name, link=entry.is_symlink()):
+                self._note(folder / entry.name, why)
+            else:
+                yield entry
+
+    def _note(self, path: Path, why: str, hint: str = "") -> None:
+        shown = path.as_posix().encode("ascii" if _not_text(str(path)) else "utf-8", "backslashreplace")
+        self.bad.append(Bad(shown.decode(), why, hint=hint))
 
 
-def _only_folders(root: Path, folder: Path) -> list[str]:
-    names = _list(root, folder)
-    for name in names:
-        if not (root / folder / name).is_dir():
-            raise _misplaced(folder / name, "is in no class folder")
-    if not names:
-        raise UsageError(
-            f"There are no class folders in '{root / folder}'.", hint=_LAYOUT, file=str(root / folder)
-        )
-    return names
-
-
-def _holds_folders(root: Path, name: str) -> bool:
-    return any((root / name / inner).is_dir() for inner in _list(root, Path(name)))
-
-
-def _list(root: Path, folder: Path) -> list[str]:
-    """Return the sorted names in a folder, without the hidden ones; each is checked to be safe to follow."""
+def astray(root: Path, path: Path, *, link: bool) -> str:
+    """Return what is the matter with a path below `root` that cannot be followed: nothing if it can."""
+    if not link:
+        return _not_text(path.name)
     try:
-        with os.scandir(root / folder) as found:
-            shown = [one for one in found if not one.name.startswith(".") and one.name not in _LITTER]
-    except OSError as error:
-        raise UsageError(
-            f"Cannot read the folder '{root / folder}': {error.strerror}.",
-            hint="Check the path and its permissions.",
-            file=str(root / folder),
-        ) from error
-    entries = sorted(shown, key=lambda entry: entry.name)
-    for entry in entries:
-        _check_readable_name(folder / entry.name)
-        if entry.is_symlink():
-            _check_link(root, folder / entry.name)
-    return [entry.name for entry in entries]
-
-
-def _check_link(root: Path, link: Path) -> None:
-    try:
-        target = (root / link).resolve(strict=True)
-    except (OSError, RuntimeError) as error:  # RuntimeError: a loop, before Python 3.13
-        raise UsageError(
-            f"The link '{link}' leads nowhere.", hint="Remove it, or put the file there.", file=str(link)
-        ) from error
+        target = (root / path).resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: a loop, before Python 3.13
+        return _not_text(path.name) or "is a link that leads nowhere"
     if not target.is_relative_to(root.resolve()):
-        raise UsageError(
-            f"The link '{link}' leaves the source, to '{target}'.",
-            hint="Copy the file into the source, so that nothing is uploaded by accident.",
-            file=str(link),
-        )
+        return _not_text(path.name) or f"is a link that leaves the source, to '{target}'"
+    return _not_text(path.name)
 
 
-def _check_readable_name(path: Path) -> None:
+def _not_text(name: str) -> str:
     try:
-        str(path).encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            f"The file name {str(path)!a} is not UTF-8.", hint="Rename it.", file=ascii(str(path))
-        ) from error
-
-
-def _check_class_name(folder: Path, name: str) -> None:
-    # one name a line in TFDS's labels file, read back without the blanks at both ends
-    if name != name.strip() or not name.isprintable():
-        raise UsageError(
-            f"The class folder {str(folder)!r} has blanks around its name, or characters that do not print.",
-            hint="Rename it: class names are kept one a line.",
-            file=str(folder),
-        )
+        name.encode()
+    except UnicodeEncodeError:
+        return "has a name that is not UTF-8"
+    return ""
 
 
 def _misplaced(path: Path, what: str) -> UsageError:

@@ -2,119 +2,145 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
 
-from tpuctl.data.example import encode
-from tpuctl.data.features import Image, Label
-from tpuctl.data.folders import Leaf, Tree, list_tree
-from tpuctl.data.picture import Picture, inspect
-from tpuctl.data.source import Progress, Record, Source
+from tpuctl.data.bad import Bad
+from tpuctl.data.example import Encoder, delimited, encode
+from tpuctl.data.features import Feature, Image, Label
+from tpuctl.data.folders import Tree, list_tree
+from tpuctl.data.listing import unreadable
+from tpuctl.data.options import Options
+from tpuctl.data.picture import NotAPicture, Picture, inspect
+from tpuctl.data.resize import resized
+from tpuctl.data.source import Indices, Part, Progress, Seen
 from tpuctl.errors import UsageError
 
-_AHEAD = 64
-"""Images in flight: memory stays flat whatever the number of files."""
+_LOOKED_AT = 100
+"""Files that are tried for the first picture, whose channels all others must have."""
+_TRIED = 16
+"""Images that are resized to see how large they get."""
 
 
-def read_images(root: Path, progress: Progress) -> Source:
-    """Return the image tree at `root`, every image decoded once; raises UsageError that names a bad file."""
-    tree = list_tree(root)
-    numbers = {name: number for number, name in enumerate(tree.classes)}
-    shapes = _Shapes()
-    records = []
-    for record, picture in _inspect_all(root, tree, numbers):
-        shapes.add(record.key, picture)
-        records.append(record)
-        progress(len(records), len(tree.leaves))
-    return Source(
-        kind="images",
-        features={"image": shapes.feature(), "label": Label(tree.classes)},
-        classes=tree.classes,
-        supervised=("image", "label"),
-        records=tuple(records),
-        read=partial(_example, root),
-        keys=lambda: (leaf.key for leaf in list_tree(root).leaves),
-    )
+class Images:
+    """The image tree at `root`; each file goes into its record as it is."""
 
+    kind = "images"
+    supervised = ("image", "label")
 
-def _inspect_all(root: Path, tree: Tree, numbers: dict[str, int]) -> Iterator[tuple[Record, Picture]]:
-    """Inspect the files on several threads (Pillow decodes outside the lock); yield in the files' order."""
-    waiting: deque[Future[tuple[Record, Picture]]] = deque()
-    pool = ThreadPoolExecutor(os.cpu_count())
-    try:
-        for leaf in tree.leaves:
-            waiting.append(pool.submit(_inspect, root, leaf, numbers[leaf.label]))
-            if len(waiting) >= _AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    def __init__(self, tree: Tree, resize: tuple[int, int] | None = None) -> None:
+        self._tree = tree
+        self._resize = resize
+        self.exact = resize is None
+        self.bad = tree.bad
+        self.labels = tree.labels()
+        self.fingerprint = tree.files.fingerprint
+        self.parts = _parts(tree, self._sizes())
+        self._model = self._first_picture()
+        self.features: Mapping[str, Feature] = self.refined(Seen())
+        self._encoder = Encoder({"image": "bytes", "label": "int64"})
 
+    def read(self, indices: Indices, seen: Seen) -> Iterator[bytes | Bad]:
+        for index, label in zip(indices.tolist(), self.labels[indices].tolist(), strict=True):
+            try:
+                data = self._tree.files.read(index)
+                picture = inspect(data)
+                self._check_channels(picture)
+                if self._resize:
+                    data = resized(data, self._resize)
+                    picture = inspect(data)
+            except OSError as error:
+                yield self._unreadable(index, error)
+            except NotAPicture as error:
+                yield Bad(self._tree.files.key(index), str(error))
+            else:
+                seen.note("height", picture.height)
+                seen.note("width", picture.width)
+                seen.note("encoding", picture.encoding)
+                yield self._encoder.encode((data, label))
 
-def _inspect(root: Path, leaf: Leaf, label: int) -> tuple[Record, Picture]:
-    data = _read_file(root, leaf.key)
-    example = encode({"image": data, "label": label})
-    record = Record(leaf.key, leaf.split, label, len(example), google_crc32c.value(example))
-    return record, inspect(data, leaf.key)
+    def stamp(self, indices: Indices) -> bytes:
+        return self._tree.files.stamp(indices)
 
+    def check(self) -> None:
+        self._tree.files.check(list_tree(self._tree.files.root).files)
 
-def _example(root: Path, record: Record) -> bytes:
-    return encode({"image": _read_file(root, record.key), "label": record.label})
+    def refined(self, seen: Seen) -> Mapping[str, Feature]:
+        height, width, encoding = (seen.only(name) for name in ("height", "width", "encoding"))
+        channels, dtype = (self._model[1].channels, self._model[1].dtype) if self._model else (3, "uint8")
+        shape = (_number(height), _number(width), channels)
+        image = Image(shape, dtype, str(encoding) if encoding else None)
+        return {"image": image, "label": Label(self._tree.classes)}
 
+    def close(self) -> None:
+        """Nothing is open between reads."""
 
-def _read_file(root: Path, key: str) -> bytes:
-    try:
-        return (root / key).read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"Cannot read '{key}': {error.strerror}.",
-            hint="Check that the file is still there, and its permissions.",
-            file=key,
-        ) from error
+    def _sizes(self) -> NDArray[np.int64]:
+        """Return the size of each record; where images are resized, that of some that were tried."""
+        sizes = self._tree.files.sizes
+        if self._resize:
+            sizes = np.full(len(sizes), self._size_of_some(self._resize), np.int64)
+        # besides the image a record holds the entry of its label, which is not as long for every class
+        classes = range(len(self._tree.classes))
+        entries = np.array([len(encode({"label": one})) - 2 for one in classes], np.int64)
+        image = delimited(delimited(delimited(sizes)))  # value, list, feature
+        key = len(b"image") + 2
+        return delimited(delimited(key + image) + entries[self.labels])
 
+    def _size_of_some(self, size: tuple[int, int]) -> int:
+        found = []
+        for index in np.unique(np.linspace(0, len(self._tree.files) - 1, _TRIED).astype(int)).tolist():
+            try:
+                found.append(len(resized(self._tree.files.read(index), size)))
+            except (NotAPicture, OSError):
+                continue
+        return sum(found) // len(found) if found else 0
 
-class _Shapes:
-    """The shape that all images share, gathered one by one."""
-
-    def __init__(self) -> None:
-        self._first: tuple[str, Picture] | None = None
-        self._heights: set[int] = set()
-        self._widths: set[int] = set()
-        self._encodings: set[str] = set()
-
-    def add(self, key: str, picture: Picture) -> None:
-        """Take one more image; raises UsageError if its channels differ from the first one's."""
-        first_key, first = self._first = self._first or (key, picture)
-        if (picture.channels, picture.dtype) != (first.channels, first.dtype):
-            raise UsageError(
-                f"'{key}' has {_describe(picture)}, but '{first_key}' has {_describe(first)}.",
-                hint="Convert all images to the same mode, e.g. `mogrify -colorspace sRGB -type TrueColor`.",
-                file=key,
-            )
-        self._heights.add(picture.height)
-        self._widths.add(picture.width)
-        self._encodings.add(picture.encoding)
-
-    def feature(self) -> Image:
-        """Return the feature that fits every image taken."""
-        assert self._first is not None, "a listed tree has files"
-        _, first = self._first
-        return Image(
-            shape=(_only(self._heights), _only(self._widths), first.channels),
-            dtype=first.dtype,
-            encoding=next(iter(self._encodings)) if len(self._encodings) == 1 else None,
+    def _unreadable(self, index: int, error: OSError) -> Bad:
+        if isinstance(error, FileNotFoundError):
+            raise unreadable(self._tree.files.key(index), error) from error
+        return Bad(
+            self._tree.files.key(index), f"cannot be read: {error.strerror}", hint="Check its permissions."
         )
 
+    def _first_picture(self) -> tuple[str, Picture] | None:
+        """Return the first whole picture in the order of the files, whatever is bad before it."""
+        for index in range(min(_LOOKED_AT, len(self._tree.files))):
+            try:
+                return self._tree.files.key(index), inspect(self._tree.files.read(index))
+            except (NotAPicture, OSError):
+                continue
+        return None
 
-def _only(sizes: set[int]) -> int | None:
-    return next(iter(sizes)) if len(sizes) == 1 else None
+    def _check_channels(self, picture: Picture) -> None:
+        if self._model is None or picture[2:4] == self._model[1][2:4]:
+            return
+        name, first = self._model
+        raise NotAPicture(f"has {_describe(picture)}, but '{name}' has {_describe(first)}")
+
+
+def read_images(root: Path, options: Options, progress: Progress) -> Images:
+    """Return the image tree at `root`; raises UsageError where it is none."""
+    if options.types or options.label:
+        raise UsageError(
+            "A tree of images has the fields image and label, and no others.",
+            hint="Leave --type and --label out: the folders are the labels.",
+        )
+    tree = list_tree(root)
+    progress(len(tree.files), len(tree.files))
+    return Images(tree, options.resize)
+
+
+def _parts(tree: Tree, sizes: NDArray[np.int64]) -> tuple[Part, ...]:
+    """Return the splits, which are runs of folders."""
+    return tuple(Part(split, end - first, int(sizes[first:end].sum())) for split, first, end in tree.splits())
+
+
+def _number(value: int | str | None) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _describe(picture: Picture) -> str:

@@ -7,11 +7,15 @@ from hashlib import sha256
 
 import msgspec
 
+from tpuctl.data.bad import Bad
 from tpuctl.data.features import Feature
+from tpuctl.data.options import Options
 from tpuctl.errors import UsageError
 
 FILE = "manifest.json"
-SCHEMA = 1
+MOST_BAD = 10_000
+"""Bad records that are listed one by one; of more only the number is kept."""
+SCHEMA = 2
 
 
 class FileEntry(msgspec.Struct, frozen=True):
@@ -40,16 +44,22 @@ class SplitEntry(msgspec.Struct, frozen=True):
     shards: tuple[ShardEntry, ...]
 
 
-class SourceEntry(msgspec.Struct, frozen=True):
+class SourceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the dataset was made from."""
 
     kind: str
     fingerprint: str
-    """SHA-256 over the names and contents of all records."""
+    """SHA-256 over the names and sizes of what was read; of the contents the shards' checksums speak."""
     seed: int
+    options: Options | None = None
+    """None: nothing was said."""
+    skipped: int = 0
+    """Records left out because they were bad."""
+    bad: tuple[Bad, ...] = ()
+    """The first `MOST_BAD` of them."""
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A dataset: the same source, splits, seed and shard count give the same manifest."""
 
     schema: int

@@ -1,30 +1,37 @@
-"""From a source to a dataset: `plan` reads and checks all of it, and the plan makes the files."""
+"""From a source to a dataset: `plan` lists its records, and the plan makes the files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
+import msgspec
+import numpy as np
+
+from tpuctl.data.bad import Bad, BadRecordsError
 from tpuctl.data.features import Feature
-from tpuctl.data.manifest import ShardEntry
-from tpuctl.data.publish import small_file_names, small_files
-from tpuctl.data.readers import read_source
+from tpuctl.data.options import Options
+from tpuctl.data.publish import classes_of, small_file_names, small_files
+from tpuctl.data.readers import open_source
 from tpuctl.data.shards import (
     DEFAULT_SIZE,
     MAX_SIZE,
     MIN_SIZE,
     Shard,
     ShardCount,
+    ShardNote,
+    bounds,
     choose_count,
-    deal,
     fixed_count,
     framed_size,
     shard_file,
 )
-from tpuctl.data.source import Progress, Record, Source, check_keys, shuffled
-from tpuctl.data.splits import parse_splits, split_records
+from tpuctl.data.source import Progress, Seen, Source
+from tpuctl.data.splits import Members, parse_splits, split_records
 from tpuctl.errors import UsageError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
@@ -33,14 +40,23 @@ _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
 
 Files = dict[str, bytes]
 
+LAYOUT = 1
+"""Number of the way in which records become shards: with another, no shard made before is kept."""
+
+_SEARCHED = 1 << 10
+
 
 @dataclass(frozen=True)
 class SplitPlan:
     """One split: its records in the order they are written, and its number of shards."""
 
-    name: str
-    members: Sequence[Record]
+    members: Members
     sharding: ShardCount
+
+    @property
+    def name(self) -> str:
+        """Name of the split."""
+        return self.members.name
 
     @property
     def records(self) -> int:
@@ -49,7 +65,7 @@ class SplitPlan:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all shards."""
+        """Bytes of all shards; an estimate where the plan is not exact."""
         return framed_size(self.members)
 
 
@@ -60,27 +76,33 @@ class DatasetPlan:
     name: str
     version: str
     seed: int
+    options: Options
     source: Source
     splits: tuple[SplitPlan, ...]
 
     @property
     def records(self) -> int:
-        """Records in all splits."""
+        """Records in all splits, the bad ones counted too: no file has been opened yet."""
         return sum(split.records for split in self.splits)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all shards."""
+        """Bytes of all shards; an estimate unless `exact`."""
         return sum(split.bytes for split in self.splits)
+
+    @property
+    def exact(self) -> bool:
+        """Whether `bytes` is what the conversion will give if no record is bad."""
+        return self.source.exact
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes; a label is the index of one."""
-        return self.source.classes
+        return classes_of(self.source, self.source.features)
 
     @property
-    def features(self) -> dict[str, Feature]:
-        """What each field of a record is."""
+    def features(self) -> Mapping[str, Feature]:
+        """What each field of a record is, as far as it is known before the conversion."""
         return self.source.features
 
     @property
@@ -88,30 +110,52 @@ class DatasetPlan:
         """Names of all objects below the dataset's folder, in the order they are to be written."""
         return (*(shard.file for shard in self.shards()), *small_file_names(self.source))
 
+    @property
+    def identity(self) -> str:
+        """What decides on the bytes of every shard, besides its own records."""
+        described = (LAYOUT, self.source.kind, dict(self.features), self.options, self.seed)
+        return sha256(msgspec.json.encode(described)).hexdigest()
+
     def shards(self) -> Iterator[Shard]:
         """Yield every shard, split after split; they may be produced in any order, or at the same time."""
+        identity = self.identity
         for split in self.splits:
-            for index, members in enumerate(deal(split.members, split.sharding.count)):
-                file = shard_file(self.name, split.name, index, split.sharding.count)
-                yield Shard(file, split.name, self.source, members)
+            count = split.sharding.count
+            for index, (start, stop) in enumerate(pairwise(bounds(split.records, count))):
+                file = shard_file(self.name, split.name, index, count)
+                yield Shard(file, split.name, self.source, split.members, start, stop, identity)
 
-    def finish(self, results: Iterable[ShardEntry]) -> Files:
+    def search(self) -> Iterator[tuple[int, list[Bad]]]:
+        """Read the source in its own order; yield how many records were read so far, and what was bad now."""
+        for start in range(0, self.records, _SEARCHED):
+            end = min(start + _SEARCHED, self.records)
+            read = self.source.read(np.arange(start, end, dtype=np.int64), Seen())
+            yield end, [one for one in read if isinstance(one, Bad)]
+
+    def finish(self, notes: Iterable[ShardNote]) -> Files:
         """Return the small files by name, `manifest.json` last, to be written in this order.
 
-        `results` are the entries of all shards, in any order. Raises UsageError if records came or went in
-        the source meanwhile, ValueError if a shard is missing or is not the one planned.
+        `notes` are those of all shards, in any order. Raises UsageError if the source has changed since the
+        plan or no record was left, ValueError if a shard is missing or is not one planned.
         """
-        check_keys(self.source)
-        made = {entry.file: entry for entry in results}
-        splits: dict[str, list[ShardEntry]] = {split.name: [] for split in self.splits}
+        self.source.check()
+        made = {note.entry.file: note for note in notes}
+        splits: dict[str, list[ShardNote]] = {split.name: [] for split in self.splits}
         for shard in self.shards():
-            entry = made.pop(shard.file, None)
-            if entry is None or (entry.records, entry.bytes) != (shard.records, shard.bytes):
-                raise ValueError(f"{shard.file} was not made as planned: {entry}")
-            splits[shard.split].append(entry)
+            note = made.pop(shard.file, None)
+            if note is None or note.entry.records + note.skipped != shard.records:
+                raise ValueError(f"{shard.file} was not made as planned: {note}")
+            splits[shard.split].append(note)
         if made:
             raise ValueError(f"not in the plan: {', '.join(sorted(made))}")
-        return small_files(self.name, self.version, self.source, self.seed, splits)
+        for split, found in splits.items():
+            if not sum(note.entry.records for note in found):
+                raise UsageError(
+                    f"All records of the split '{split}' are bad: the first, {found[0].bad[0]}.",
+                    hint="Nothing was published.",
+                    split=split,
+                )
+        return small_files(self.name, self.version, self.source, self.seed, self.options, splits)
 
 
 def plan(
@@ -119,36 +163,41 @@ def plan(
     *,
     name: str,
     version: str = "1.0.0",
+    kind: str | None = None,
+    options: Options = Options(),  # noqa: B008  frozen
     splits: str | None = None,
     hosts: int = 1,
     shards: int | None = None,
     shard_size: int = DEFAULT_SIZE,
     seed: int = 0,
+    skip_bad: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> DatasetPlan:
-    """Read and check every record of `source` once, and decide on splits and shards.
+    """List the records of `source`, and decide on splits and shards; the records are read at the conversion.
 
-    `splits` is `train=0.8,test=0.2`; `hosts` is how many TPU hosts will read the dataset; `shards`, for each
-    split, overrules `shard_size` (bytes). Raises UsageError that names the option, or the file in the source.
+    `kind` is a key of `readers.READERS`, else the source is looked at; `splits` is `train=0.8,test=0.2`;
+    `hosts` is how many TPU hosts will read the dataset; `shards`, for each split, overrules `shard_size`
+    (bytes). Raises UsageError that names the option, or what is bad in the source.
     """
     _check_name(name)
     _check_version(version)
     _check_shard_size(shard_size)
     _check_hosts(hosts)
     shares = parse_splits(splits) if splits else None
-    found = read_source(source, progress)
-    drawn = split_records(found.records, shares, seed)
+    found = open_source(source, kind, options, progress)
+    if found.bad and not (skip_bad and any(part.records for part in found.parts)):
+        raise BadRecordsError(found.bad)
     planned = [
-        SplitPlan(split, shuffled(records, seed, "shard"), _count(records, split, hosts, shards, shard_size))
-        for split, records in drawn.items()
+        SplitPlan(members, _count(members, hosts, shards, shard_size))
+        for members in split_records(found, shares, seed)
     ]
-    return DatasetPlan(name, version, seed, found, tuple(planned))
+    return DatasetPlan(name, version, seed, options, found, tuple(planned))
 
 
-def _count(records: Sequence[Record], split: str, hosts: int, shards: int | None, target: int) -> ShardCount:
+def _count(members: Members, hosts: int, shards: int | None, target: int) -> ShardCount:
     if shards is not None:
-        return fixed_count(shards, len(records), hosts=hosts, split=split)
-    return choose_count(len(records), framed_size(records), hosts=hosts, target=target)
+        return fixed_count(shards, len(members), hosts=hosts, split=members.name)
+    return choose_count(len(members), framed_size(members), hosts=hosts, target=target)
 
 
 def _check_name(name: str) -> None:

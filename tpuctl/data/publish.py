@@ -9,9 +9,10 @@ import google_crc32c
 import msgspec
 
 from tpuctl import __version__
-from tpuctl.data.features import Label, tfds_features
+from tpuctl.data.features import Feature, Label, tfds_features
 from tpuctl.data.manifest import (
     FILE,
+    MOST_BAD,
     SCHEMA,
     FileEntry,
     Manifest,
@@ -21,29 +22,35 @@ from tpuctl.data.manifest import (
     checksum_text,
     encode_manifest,
 )
-from tpuctl.data.source import Source, fingerprint
+from tpuctl.data.options import Options
+from tpuctl.data.shards import ShardNote
+from tpuctl.data.source import Seen, Source
 from tpuctl.data.tfrecord import OVERHEAD
 
 
 def small_files(
-    name: str, version: str, source: Source, seed: int, splits: Mapping[str, Sequence[ShardEntry]]
-) -> dict[str, bytes]:
+    name: str, version: str, source: Source, seed: int, options: Options,
+    splits: Mapping[str, Sequence[ShardNote]],
+) -> dict[str, bytes]:  # fmt: skip
     """Return file name -> content, the manifest last.
 
     The others are what `tfds.builder_from_directory` reads; their format is that of tensorflow_datasets 4.9,
     core/proto/dataset_info.proto and feature.proto written as JSON.
     """
-    files = _label_files(source)
-    files["features.json"] = _json(tfds_features(source.features))
-    files["dataset_info.json"] = _json(_dataset_info(name, version, source, splits))
+    notes = [note for split in splits.values() for note in split]
+    features = dict(source.refined(_all_seen(notes)))
+    shards = {split: [note.entry for note in found] for split, found in splits.items()}
+    files = _label_files(features)
+    files["features.json"] = _json(tfds_features(features))
+    files["dataset_info.json"] = _json(_dataset_info(name, version, source, shards))
     manifest = Manifest(
         schema=SCHEMA,
         name=name,
         version=version,
-        features=source.features,
-        classes=source.classes,
-        splits={split: _split_entry(shards) for split, shards in splits.items()},
-        source=SourceEntry(source.kind, fingerprint(source.records), seed),
+        features=features,
+        classes=classes_of(source, features),
+        splits={split: _split_entry(found) for split, found in shards.items()},
+        source=_source_entry(source, seed, options, notes),
         files={file: FileEntry(len(data), _checksum(data)) for file, data in files.items()},
         tpuctl=__version__,
     )
@@ -52,7 +59,32 @@ def small_files(
 
 def small_file_names(source: Source) -> tuple[str, ...]:
     """Return the names of these files, in the same order."""
-    return (*_label_files(source), "features.json", "dataset_info.json", FILE)
+    return (*_label_files(source.features), "features.json", "dataset_info.json", FILE)
+
+
+def classes_of(source: Source, features: Mapping[str, Feature]) -> tuple[str, ...]:
+    """Return the names of the classes of the target feature; none where it is no label."""
+    if source.supervised:
+        target = features[source.supervised[1]]
+        return target.classes if isinstance(target, Label) else ()
+    labels = [one for one in features.values() if isinstance(one, Label)]  # of a table with several columns
+    return labels[0].classes if len(labels) == 1 else ()
+
+
+def _all_seen(notes: Sequence[ShardNote]) -> Seen:
+    seen = Seen()
+    for note in notes:
+        seen.merge(Seen(note.seen))
+    return seen
+
+
+def _source_entry(source: Source, seed: int, options: Options, notes: Sequence[ShardNote]) -> SourceEntry:
+    bad = sorted(
+        (*source.bad, *(one for note in notes for one in note.bad)), key=lambda one: (one.file, one.line)
+    )
+    skipped = len(source.bad) + sum(note.skipped for note in notes)
+    said = options if options != Options() else None
+    return SourceEntry(source.kind, source.fingerprint, seed, said, skipped, tuple(bad[:MOST_BAD]))
 
 
 def _dataset_info(
@@ -87,10 +119,10 @@ def _split_entry(shards: Sequence[ShardEntry]) -> SplitEntry:
     )
 
 
-def _label_files(source: Source) -> dict[str, bytes]:
+def _label_files(features: Mapping[str, Feature]) -> dict[str, bytes]:
     return {
         f"{key}.labels.txt": "".join(f"{name}\n" for name in feature.classes).encode()
-        for key, feature in source.features.items()
+        for key, feature in features.items()
         if isinstance(feature, Label)
     }
 

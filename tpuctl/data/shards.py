@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from math import ceil
 
 import google_crc32c
+import msgspec
 
-from tpuctl.data.manifest import ShardEntry, checksum_text
-from tpuctl.data.source import Record, Source, checked_read
-from tpuctl.data.tfrecord import OVERHEAD, frame
+from tpuctl.data.bad import Bad, BadRecordsError
+from tpuctl.data.manifest import MOST_BAD, ShardEntry, checksum_text
+from tpuctl.data.source import Indices, Seen, Source
+from tpuctl.data.splits import Members
+from tpuctl.data.tfrecord import OVERHEAD, frame_parts
 from tpuctl.errors import UsageError
 
 MIN_SIZE = 64 << 20
@@ -20,9 +24,11 @@ MAX_SIZE = 1 << 30
 DEFAULT_SIZE = 100_000_000
 """TensorFlow's guide on input pipelines: files of about 100 MB."""
 
-Chunks = Iterator[bytes]
-
 _CHUNK = 1 << 20
+_LARGE = 1 << 15
+"""Bytes of a record that is passed on as it is: joining it with others would copy it once more."""
+_BATCH = 1 << 14
+"""Records whose indices are worked out at once."""
 _UNITS = {"bytes": 1, "kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 
 
@@ -34,45 +40,118 @@ class ShardCount:
     why: str
 
 
-@dataclass
+class ShardNote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of one shard: all that the end of the conversion must know of it."""
+
+    entry: ShardEntry
+    identity: str
+    skipped: int = 0
+    bad: tuple[Bad, ...] = ()
+    """The bad records left out, the first `MOST_BAD` of them."""
+    seen: dict[str, list[int | str]] = {}
+
+
+@dataclass(frozen=True)
 class Shard:
-    """One TFRecord file to be: `chunks` makes its bytes, `entry` is known after the last of them."""
+    """One TFRecord file to be: records `start` to before `stop` of a split."""
 
     file: str
     """Object name below the dataset's folder."""
     split: str
     source: Source
-    members: Sequence[Record]
-    _entry: ShardEntry | None = field(default=None, repr=False)
+    members: Members
+    start: int
+    stop: int
+    plan: str
+    """Identity of all else that decides on the bytes: options, seed, features."""
 
     @property
     def records(self) -> int:
-        """Number of records."""
-        return len(self.members)
+        """Number of records, the bad ones counted too."""
+        return self.stop - self.start
+
+    def indices(self) -> Iterator[Indices]:
+        """Yield the indices of the records in the order they are written, some thousands at a time."""
+        for start in range(self.start, self.stop, _BATCH):
+            yield self.members.indices(start, min(start + _BATCH, self.stop))
+
+    @cached_property
+    def identity(self) -> str:
+        """A SHA-256 that is the same only for the same bytes: of the plan and the records' stamps."""
+        digest = sha256(f"{self.plan}\n{self.file}\n".encode())
+        for indices in self.indices():
+            digest.update(indices.tobytes())
+            digest.update(self.source.stamp(indices))
+        return digest.hexdigest()
+
+    def produce(self, *, skip_bad: bool = False) -> Production:
+        """Return a way to make the file once; may be asked for again, for the same bytes."""
+        return Production(self, skip_bad)
+
+
+class Production:
+    """One making of a shard: its bytes from `chunks`, then its `note`."""
+
+    def __init__(self, shard: Shard, skip_bad: bool) -> None:
+        self._shard = shard
+        self._skip_bad = skip_bad
+        self._note: ShardNote | None = None
+        self.records = 0
+        """Records read so far, the bad ones counted too."""
 
     @property
-    def bytes(self) -> int:
-        """Size of the file, known beforehand."""
-        return framed_size(self.members)
+    def note(self) -> ShardNote:
+        """What came of it; raises ValueError before `chunks` has come to its end."""
+        if self._note is None:
+            raise ValueError(f"{self._shard.file} has not been produced to its end")
+        return self._note
 
-    @property
-    def entry(self) -> ShardEntry:
-        """What the manifest says of this shard; raises ValueError before `chunks` has come to its end."""
-        if self._entry is None:
-            raise ValueError(f"{self.file} has not been produced to its end")
-        return self._entry
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the file in pieces: of about 1 MiB, or a large record alone.
 
-    def chunks(self) -> Chunks:
-        """Yield the file in pieces of about 1 MiB; called again, it starts again.
-
-        Raises UsageError that names the record if the source is not what it was when it was planned.
+        Raises BadRecordsError at the first bad record unless they are skipped, and UsageError that names the
+        file if the source is not what it was when it was planned.
         """
-        self._entry = None
-        crc, size = 0, 0
-        for chunk in _joined(frame(checked_read(self.source, record)) for record in self.members):
-            crc, size = google_crc32c.extend(crc, chunk), size + len(chunk)
+        crc, size, written, skipped = 0, 0, 0, 0
+        bad: list[Bad] = []
+        seen = Seen()
+        for chunk, records, bad_ones in self._gathered(seen):
+            if bad_ones and not self._skip_bad:
+                raise BadRecordsError(bad_ones)
+            skipped += len(bad_ones)
+            bad += bad_ones[: MOST_BAD - len(bad)]
+            written += records
+            size += len(chunk)
+            crc = google_crc32c.extend(crc, chunk)
             yield chunk
-        self._entry = ShardEntry(self.file, self.records, size, checksum_text(crc))
+        shard = self._shard
+        entry = ShardEntry(shard.file, written, size, checksum_text(crc))
+        self._note = ShardNote(entry, shard.identity, skipped, tuple(bad), seen.values)
+
+    def _gathered(self, seen: Seen) -> Iterator[tuple[bytes, int, list[Bad]]]:
+        """Yield pieces of about `_CHUNK` bytes at most, how many records end there and which were bad."""
+        parts: list[bytes] = []
+        size, records = 0, 0
+        bad: list[Bad] = []
+        for indices in self._shard.indices():
+            for item in self._shard.source.read(indices, seen):
+                self.records += 1
+                if isinstance(item, Bad):
+                    bad.append(item)
+                    if not self._skip_bad:
+                        break
+                    continue
+                records += 1
+                size += len(item) + OVERHEAD
+                if size < _CHUNK and len(item) < _LARGE:
+                    parts += frame_parts(item)
+                    continue
+                head, _, foot = frame_parts(item)
+                yield b"".join((*parts, head)), records, bad
+                yield item, 0, []
+                parts, size, records, bad = [foot], 0, 0, []
+        if parts or bad:
+            yield b"".join(parts), records, bad
 
 
 def shard_file(name: str, split: str, index: int, count: int) -> str:
@@ -80,9 +159,9 @@ def shard_file(name: str, split: str, index: int, count: int) -> str:
     return f"{name}-{split}.tfrecord-{index:05d}-of-{count:05d}"
 
 
-def framed_size(records: Sequence[Record]) -> int:
+def framed_size(members: Members) -> int:
     """Return the bytes that the records take in TFRecord files."""
-    return sum(record.size for record in records) + OVERHEAD * len(records)
+    return members.size + OVERHEAD * len(members)
 
 
 def choose_count(records: int, size: int, *, hosts: int, target: int = DEFAULT_SIZE) -> ShardCount:
@@ -121,21 +200,9 @@ def fixed_count(shards: int, records: int, *, hosts: int, split: str) -> ShardCo
     return ShardCount(shards, "as asked for")
 
 
-def deal(records: Sequence[Record], count: int) -> list[Sequence[Record]]:
-    """Return `count` runs of the records whose lengths differ by one at most."""
-    bounds = [len(records) * index // count for index in range(count + 1)]
-    return [records[start:end] for start, end in pairwise(bounds)]
-
-
-def _joined(frames: Chunks) -> Chunks:
-    waiting = bytearray()
-    for one in frames:
-        waiting += one
-        if len(waiting) >= _CHUNK:
-            yield bytes(waiting)
-            waiting.clear()
-    if waiting:
-        yield bytes(waiting)
+def bounds(records: int, count: int) -> list[int]:
+    """Return where each of `count` shards begins, and the end: lengths differ by one record at most."""
+    return [records * index // count for index in range(count + 1)]
 
 
 def _within_bounds(each: int, size: int, hosts: int) -> int:

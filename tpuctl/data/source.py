@@ -1,95 +1,124 @@
-"""What every reader hands on: the records of a source, checked, and the way back to each."""
+"""What every reader hands on: records by their index, and what is known of all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from hashlib import blake2b, sha256
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
 
+from tpuctl.data.bad import Bad
 from tpuctl.data.features import Feature
 from tpuctl.errors import UsageError
 
-
-class Record(NamedTuple):
-    """What is remembered of one record between the plan and the conversion."""
-
-    key: str
-    """Its name in the source, unique there: `train/cat/1.png`."""
-    split: str
-    """The split the source puts it in; empty where the source has none."""
-    label: int
-    """The class it counts for when a split is drawn; 0 where there are none."""
-    size: int
-    """Bytes of the serialised example."""
-    crc32c: int
-    """Checksum of the serialised example."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A dataset as the user has it, every record of it read and checked once."""
-
-    kind: str
-    features: dict[str, Feature]
-    classes: tuple[str, ...]
-    supervised: tuple[str, str] | None
-    """Names of the input and the target feature."""
-    records: tuple[Record, ...]
-    """In the order of their keys."""
-    read: Callable[[Record], bytes]
-    """Makes the serialised example again."""
-    keys: Callable[[], Iterable[str]]
-    """Lists the source again, cheaply."""
-
-
+Indices = NDArray[np.int64]
 Progress = Callable[[int, int], None]
-"""Called with the records done and the records there are."""
+"""Called with what is done and what there is; the latter is 0 while it is not known."""
 
 
-def checked_read(source: Source, record: Record) -> bytes:
-    """Return the serialised example of `record`; raises UsageError if it is not what the plan has seen."""
-    data = source.read(record)
-    if len(data) != record.size or google_crc32c.value(data) != record.crc32c:
-        raise changed(record.key, "has changed")
-    return data
+class Part(NamedTuple):
+    """Records that follow one another and are in the same split; empty name: the source has no splits."""
+
+    split: str
+    records: int
+    size: int
+    """Bytes of their serialised examples, framing not counted; see `Source.exact`."""
 
 
-def check_keys(source: Source) -> None:
-    """Raise UsageError if records have come or gone since the plan."""
-    before = {record.key for record in source.records}
-    now = set(source.keys())
-    for keys, what in ((before - now, "has gone"), (now - before, "is new")):
-        if keys:
-            raise changed(min(keys), what)
+class Source(Protocol):
+    """A dataset as the user has it, listed but not yet converted; memory is flat whatever its size.
 
-
-def changed(key: str, what: str) -> UsageError:
-    """Return the error for a source that did not stay as it was."""
-    return UsageError(
-        f"The source changed during the conversion: '{key}' {what}.",
-        hint="Nothing was published. Run it again when nothing writes to the source any more.",
-        file=key,
-    )
-
-
-def shuffled(records: Iterable[Record], seed: int, purpose: str) -> list[Record]:
-    """Return the records in an order that depends on their keys, `seed` and `purpose` alone.
-
-    Sorted by a hash and not by `random`, so that no version of Python and no order of listing changes it.
+    Records have indices from 0 on: the same source gives the same order, wherever it lies.
     """
 
-    def rank(record: Record) -> tuple[bytes, str]:
-        return blake2b(f"{purpose}:{seed}:{record.key}".encode(), digest_size=8).digest(), record.key
+    @property
+    def kind(self) -> str:
+        """Key of its row in `readers.READERS`."""
 
-    return sorted(records, key=rank)
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """What each field of a record is, as far as known before the conversion; see `refined`."""
+
+    @property
+    def supervised(self) -> tuple[str, str] | None:
+        """Names of the input and the target feature."""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The splits of the source in the order of the indices; their records add up to all there are."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the sizes of `parts` are those the conversion will give (bad records aside)."""
+
+    @property
+    def labels(self) -> NDArray[np.integer] | None:
+        """Class of each record, where it is known at once: drawn splits then keep each class's share."""
+
+    @property
+    def bad(self) -> Sequence[Bad]:
+        """What was left out of the listing, and so has no index: links that lead away, empty classes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hexadecimal; of names, sizes and order: a copy elsewhere has the same. For the manifest."""
+
+    def read(self, indices: Indices, seen: Seen) -> Iterator[bytes | Bad]:
+        """Yield the serialised example of each index in turn, or why there is none; called by many threads.
+
+        What `refined` must know is noted in `seen`. Raises UsageError (`changed`) when the source is not
+        what it was; nothing is raised for a bad record.
+        """
+
+    def stamp(self, indices: Indices) -> bytes:
+        """Return bytes that differ when any of these records may have been written to: sizes and times."""
+
+    def check(self) -> None:
+        """Raise UsageError (`changed`) if anything came, went or was written to since the listing; cheap."""
+
+    def refined(self, seen: Seen) -> Mapping[str, Feature]:
+        """Return the features as they are after all records were read."""
+
+    def close(self) -> None:
+        """Release files; called once, after the last read."""
 
 
-def fingerprint(records: Iterable[Record]) -> str:
-    """Return the SHA-256 of all keys, splits and contents, in hexadecimal."""
-    digest = sha256()
-    for record in records:
-        digest.update(f"{record.key}\t{record.split}\t{record.size}\t{record.crc32c}\n".encode())
-    return digest.hexdigest()
+class Seen:
+    """Under each name, the different values that were seen; two are enough to know that it varies."""
+
+    def __init__(self, values: Mapping[str, Sequence[int | str]] | None = None) -> None:
+        self._values = {name: list(some) for name, some in (values or {}).items()}
+
+    def note(self, name: str, value: int | str) -> None:
+        """Take one more value."""
+        known = self._values.get(name)
+        if known is None:
+            self._values[name] = [value]
+        elif len(known) < 2 and known[0] != value:
+            known.append(value)
+
+    def only(self, name: str) -> int | str | None:
+        """Return the value that was always the same, None if it varied or there was none."""
+        known = self._values.get(name, ())
+        return known[0] if len(known) == 1 else None
+
+    def merge(self, other: Seen) -> None:
+        """Take all values of another."""
+        for name, values in other.values.items():
+            for value in values:
+                self.note(name, value)
+
+    @property
+    def values(self) -> dict[str, list[int | str]]:
+        """What was seen, for JSON."""
+        return self._values
+
+
+def changed(name: str, what: str) -> UsageError:
+    """Return the error for a source that did not stay as it was: `changed("a.png", "has gone")`."""
+    return UsageError(
+        f"The source changed during the conversion: '{name}' {what}.",
+        hint="Nothing was published. Run it again when nothing writes to the source any more.",
+        file=name,
+    )

@@ -1,19 +1,53 @@
-"""Splits drawn from records that have none: stratified by class, the same for the same seed."""
+"""Splits: the shares a user asks for, and which records each split holds, in the order they are written."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm
 
-from tpuctl.data.source import Record, shuffled
+import numpy as np
+from numpy.typing import NDArray
+
+from tpuctl.data.permutation import Permutation
+from tpuctl.data.source import Indices, Part, Source
 from tpuctl.errors import UsageError
+
+MOST_LABELS = 1 << 23
+"""Records up to which a drawn split keeps each class's share: the draw holds 12 bytes of each in memory."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _FRACTION = re.compile(r"\d{0,3}\.\d{1,9}|\d{1,3}|\d{1,9}/[1-9]\d{0,8}")
 _RESERVED = ("all",)
 _HINT = "Write it as --split train=0.8,test=0.2."
+
+
+Chosen = NDArray[np.int32] | int
+"""The records of a split before they are shuffled: their indices, or the first of as many that follow it."""
+
+
+@dataclass(frozen=True)
+class Members:
+    """The records of one split, in the order they are written."""
+
+    name: str
+    size: int
+    """Bytes of their serialised examples; an estimate where the source's are, or where the split is drawn."""
+    _order: Permutation
+    _chosen: Chosen
+    _start: int = 0
+    _count: int = -1
+
+    def __len__(self) -> int:
+        return self._count if self._count >= 0 else self._order.size
+
+    def indices(self, start: int, stop: int) -> Indices:
+        """Return the indices of the records that are written from place `start` to before `stop`."""
+        places = self._order(np.arange(self._start + start, self._start + stop, dtype=np.int64))
+        return (
+            places + self._chosen if isinstance(self._chosen, int) else self._chosen[places].astype(np.int64)
+        )
 
 
 def parse_splits(text: str) -> dict[str, Fraction]:
@@ -34,53 +68,87 @@ def parse_splits(text: str) -> dict[str, Fraction]:
     return shares
 
 
-def split_records(
-    records: Sequence[Record], shares: dict[str, Fraction] | None, seed: int
-) -> dict[str, list[Record]]:
-    """Return the records of each split.
+def split_records(source: Source, shares: dict[str, Fraction] | None, seed: int) -> list[Members]:
+    """Return the splits, each shuffled by `seed`.
 
     With `shares` the splits are drawn; without, they are those of the source, or all is `train`. Raises
     UsageError if both the source and the caller name splits, or if a split would be empty.
     """
-    own = sorted({record.split for record in records} - {""})
+    own = [part.split for part in source.parts if part.split]
     if own and shares:
         raise UsageError(
-            f"The source has the split folders {', '.join(own)} already.",
-            hint="Leave --split out, or give a source without split folders.",
+            f"The source has the splits {', '.join(own)} already.",
+            hint="Leave --split out, or give a source without splits of its own.",
         )
     if not shares:
-        return _by_own_split(records)
-    drawn = _draw(records, shares, seed)
-    for name, chosen in drawn.items():
-        if not chosen:
+        return _own(source.parts, seed)
+    records, size = sum(part.records for part in source.parts), sum(part.size for part in source.parts)
+    if source.labels is not None and records <= MOST_LABELS:
+        drawn = _stratified(source.labels, shares, size, seed)
+    else:
+        drawn = _drawn(records, shares, size, seed)
+    for members in drawn:
+        if not len(members):
             raise UsageError(
-                f"The split '{name}' would be empty: there are only {len(records)} records.",
+                f"The split '{members.name}' would be empty: there are only {records} records.",
                 hint="Give it a larger fraction, or more data.",
-                split=name,
+                split=members.name,
             )
     return drawn
 
 
-def _by_own_split(records: Sequence[Record]) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = {}
-    for record in records:
-        found.setdefault(record.split or "train", []).append(record)
-    return {name: found[name] for name in sorted(found, key=lambda name: (name != "train", name))}
+def _own(parts: Sequence[Part], seed: int) -> list[Members]:
+    found, first = [], 0
+    for part in parts:
+        if part.records:
+            name = part.split or "train"
+            found.append(Members(name, part.size, Permutation(part.records, seed, "shard"), first))
+        first += part.records
+    return sorted(found, key=lambda one: (one.name != "train", one.name))
 
 
-def _draw(records: Sequence[Record], shares: dict[str, Fraction], seed: int) -> dict[str, list[Record]]:
-    """Deal the records, class after class, each to the split that is furthest behind its share.
+def _drawn(records: int, shares: dict[str, Fraction], size: int, seed: int) -> list[Members]:
+    """One order of all records, and each split a run of it."""
+    order, found, before = Permutation(records, seed, "split"), [], Fraction()
+    for name, share in shares.items():
+        first, end = _bound(records, before), _bound(records, before + share)
+        found.append(
+            Members(name, size * end // records - size * first // records, order, 0, first, end - first)
+        )
+        before += share
+    return found
 
-    So each class keeps the shares to within a record or so, and so does the whole, however small a class is.
+
+def _stratified(
+    labels: NDArray[np.integer], shares: dict[str, Fraction], size: int, seed: int
+) -> list[Members]:
+    """Deal the records, class after class: each class and the whole keep the shares to within a record.
+
+    The records of the first split are spread evenly over that order, those of the next over what is left.
     """
-    denominator = lcm(*(share.denominator for share in shares.values()))
-    weights = {name: int(share * denominator) for name, share in shares.items()}
-    drawn: dict[str, list[Record]] = {name: [] for name in shares}
-    by_class = sorted(shuffled(records, seed, "split"), key=lambda record: record.label)
-    for count, record in enumerate(by_class, start=1):
-        due = {name: weight * count - len(drawn[name]) * denominator for name, weight in weights.items()}
-        drawn[max(due, key=due.__getitem__)].append(record)
-    return drawn
+    order = Permutation(len(labels), seed, "split")(np.arange(len(labels)))
+    left = order[np.argsort(labels[order], kind="stable")].astype(np.int32)
+    found, remaining, before = [], Fraction(1), 0
+    for name, share in shares.items():
+        taken = _spread(len(left), share / remaining)
+        chosen, left = np.sort(left[taken]), left[~taken]
+        remaining -= share
+        part = size * (before + len(chosen)) // len(labels) - size * before // len(labels)
+        before += len(chosen)
+        found.append(Members(name, part, Permutation(len(chosen), seed, "shard"), chosen))
+    return found
+
+
+def _spread(count: int, share: Fraction) -> NDArray[np.bool_]:
+    """Return which of `count` places are taken when `share` of them are, as evenly as can be."""
+    if share == 1:
+        return np.ones(count, np.bool_)
+    places = np.arange(count + 1, dtype=np.int64)  # at most 23 bits: with 38 more, no product leaves 64
+    return np.diff((places * round(share * (1 << 38)) + (1 << 37)) >> 38) > 0
+
+
+def _bound(records: int, share: Fraction) -> int:
+    return int(records * share + Fraction(1, 2))
 
 
 def _share(text: str, number: str) -> Fraction:

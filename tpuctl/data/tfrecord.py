@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Protocol
 
 import google_crc32c
@@ -30,8 +31,21 @@ class Readable(Protocol):
 
 def frame(record: bytes) -> bytes:
     """Return the bytes that a TFRecord file holds for `record`."""
-    length = _LENGTH.pack(len(record))
-    return b"".join((length, _checksum(length), record, _checksum(record)))
+    return b"".join(frame_parts(record))
+
+
+def frame_parts(record: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return these bytes in parts, so that the record itself is not copied."""
+    return _head(len(record)), record, _checksum(record)
+
+
+def framed_length(head: bytes) -> int | None:
+    """Return the length of the record that the first 12 bytes of its frame tell; None if they are damaged."""
+    length, checksum = head[: _LENGTH.size], head[_LENGTH.size :]
+    if len(length) < _LENGTH.size or checksum != _checksum(length):
+        return None
+    (found,) = _LENGTH.unpack(length)
+    return int(found)
 
 
 def read_records(stream: Readable) -> Iterator[bytes]:
@@ -45,6 +59,12 @@ def read_records(stream: Readable) -> Iterator[bytes]:
             raise _damaged(offset, "the checksum of its data does not match")
         yield record
         offset += len(record) + OVERHEAD
+
+
+@lru_cache(1 << 14)
+def _head(size: int) -> bytes:
+    length = _LENGTH.pack(size)
+    return length + _checksum(length)
 
 
 def _checksum(data: bytes) -> bytes:

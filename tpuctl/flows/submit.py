@@ -53,7 +53,7 @@ class SubmitPlan:
     """What the script finds beside the host's own environment; holds secrets, so never in the bucket."""
 
 
-def plan(bucket: Bucket, tpu: TpuApi, ssh: Ssh, wanted: Wanted, at: datetime) -> SubmitPlan:
+def plan(data_bucket: Bucket, tpu: TpuApi, ssh: Ssh, wanted: Wanted, at: datetime) -> SubmitPlan:
     """Read the script and its header, find its dataset and its node; sends reads only.
 
     Raises UsageError for a script that cannot be, NotFoundError for a dataset or node that is not there,
@@ -66,7 +66,7 @@ def plan(bucket: Bucket, tpu: TpuApi, ssh: Ssh, wanted: Wanted, at: datetime) ->
         accelerators.accelerator(accelerator)
     name = runs.check_name(wanted.name) if wanted.name else _run_name(wanted.script, at)
     data_name = wanted.dataset or header.tpuctl.dataset
-    data = datasets.resolve(bucket, data_name) if data_name else None
+    data = datasets.resolve(data_bucket, data_name) if data_name else None
     node = nodes.find_ready(tpu, wanted.tpu, accelerator, ssh.user)
     framework = header.tpuctl.framework
     added = dict(wanted.environment or {})
@@ -84,10 +84,11 @@ def plan(bucket: Bucket, tpu: TpuApi, ssh: Ssh, wanted: Wanted, at: datetime) ->
         dataset=data,
         git=bundles.git_state(wanted.script.resolve().parent),
     )
-    places = (
-        {"TPUCTL_DATA_DIR": gs(bucket.name, dataset(data.name, data.version)).rstrip("/")} if data else {}
-    )
-    return SubmitPlan(record, _attempt(node, framework, at), node, code, {**places, **added})
+    places = {}
+    if data:
+        places["TPUCTL_DATA_DIR"] = gs(data_bucket.name, dataset(data.name, data.version)).rstrip("/")
+    variables = {**_resolver(framework, node), **places, **added}
+    return SubmitPlan(record, _attempt(node, framework, at), node, code, variables)
 
 
 def requests(bucket: Bucket, planned: SubmitPlan) -> list[HttpRequest]:
@@ -160,6 +161,17 @@ def _attempt(node: Node, framework: str, at: datetime) -> runs.Attempt:
     # A TensorFlow slice is driven from worker 0; JAX and PyTorch wait for the same program on every host.
     workers = (0,) if framework == "tensorflow" else tuple(range(hosts))
     return runs.Attempt(attempt=1, created=clock.iso(at), tpu=machine, workers=workers)
+
+
+def _resolver(framework: str, node: Node) -> dict[str, str]:
+    """Return what leads TensorFlow on worker 0 to all hosts of a slice; one host needs nothing from here.
+
+    The workers' own servers have the chips, so the script must not load the library that takes them: Cloud
+    TPU documentation, running TensorFlow on TPU pod slices.
+    """
+    if framework != "tensorflow" or len(node.addresses) == 1:
+        return {}
+    return {"TPU_NAME": node.name, "TPU_LOAD_LIBRARY": "0"}
 
 
 def _create_bundle(bucket: Bucket, code: bundles.Bundle) -> None:

@@ -1,0 +1,86 @@
+"""Memory is flat: from listing to the last record a large source takes what a small one takes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tpuctl.data.example import encode
+from tpuctl.data.options import Options
+from tpuctl.data.readers import open_source
+from tpuctl.data.source import Seen
+from tpuctl.data.tfrecord import frame
+
+RESET = Path("/proc/self/clear_refs")
+SMALL, LARGE = 8_000, 40_000
+TEXT = 2_000
+"""Bytes of a record: the large source has 80 MB."""
+MORE = 32 << 20
+"""Bytes that the large one may take more: less than half of what it holds."""
+
+
+def write_csv(file: Path, rows: int) -> None:
+    file.write_text("n,text,label\n" + "".join(f"{n},{n:0{TEXT}},{n % 3}\n" for n in range(rows)))
+
+
+def write_json_lines(file: Path, rows: int) -> None:
+    lines = (json.dumps({"n": n, "text": f"{n:0{TEXT}}", "label": n % 3}) for n in range(rows))
+    file.write_text("\n".join(lines))
+
+
+def write_parquet(file: Path, rows: int) -> None:
+    table = pa.table({"text": [f"{n:0{TEXT}}" for n in range(rows)], "label": [n % 3 for n in range(rows)]})
+    pq.write_table(table, file, row_group_size=1_000, use_dictionary=False, compression="none")
+
+
+def write_npz(file: Path, rows: int) -> None:
+    np.savez_compressed(file, x=np.zeros((rows, TEXT), np.int8), y=np.arange(rows) % 3)
+
+
+def write_tfrecords(file: Path, rows: int) -> None:
+    records = (frame(encode({"n": n, "text": f"{n:0{TEXT}}", "label": n % 3})) for n in range(rows))
+    file.write_bytes(b"".join(records))
+
+
+WRITERS: dict[str, Callable[[Path, int], None]] = {
+    "rows.csv": write_csv,
+    "rows.jsonl": write_json_lines,
+    "rows.parquet": write_parquet,
+    "rows.npz": write_npz,
+    "rows.tfrecord": write_tfrecords,
+}
+
+
+def peak(file: Path) -> int:
+    """Return by how many bytes the process grew at most, while it read a source in a shuffled order."""
+    RESET.write_text("5")
+    before = _kilobytes("VmRSS")
+    source = open_source(file, None, Options(), lambda done, total: None)
+    count = sum(part.records for part in source.parts)
+    for indices in np.array_split(np.random.default_rng(0).permutation(count), 8):
+        for _record in source.read(indices, Seen()):
+            pass
+    source.close()
+    return (_kilobytes("VmHWM") - before) << 10
+
+
+def _kilobytes(what: str) -> int:
+    (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith(what))
+    return int(line.split()[1])
+
+
+@pytest.mark.skipif(not os.access(RESET, os.W_OK), reason="only Linux tells the peak of a process")
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_large_source_takes_no_more_memory_than_a_small_one(tmp_path: Path, name: str) -> None:
+    grown = []
+    for records in (SMALL, LARGE):
+        WRITERS[name](tmp_path / name, records)
+        grown.append(peak(tmp_path / name))
+    assert grown[1] < grown[0] + MORE

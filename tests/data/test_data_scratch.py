@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpuctl.data.scratch import Offsets, Scratch, decompressed
+from tpuctl.errors import StateError, UsageError
+
+
+@pytest.mark.parametrize("records", [0, 1, 1000, (1 << 20) + 5, 3 << 20])
+def test_offsets_are_found_again_however_many_there_are(records: int) -> None:
+    offsets = Offsets()
+    every = np.arange(records + 1) * 3
+    for part in np.array_split(every, 3):
+        offsets.extend(part)
+    offsets.finish()
+    assert len(offsets) == records
+    some = np.unique(np.linspace(0, records - 1, 50).astype(np.int64)) if records else np.array([], np.int64)
+    assert offsets.spans(some).tolist() == [[3 * one, 3 * one + 3] for one in some.tolist()]
+    offsets.close()
+
+
+def test_a_scratch_file_has_no_name_and_so_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    scratch = Scratch()
+    scratch.append(b"one")
+    scratch.append(b"two")
+    assert os.pread(scratch.finish(), 2, 2) == b"et"
+    assert list(tmp_path.iterdir()) == []
+    scratch.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = Scratch()
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, scratch.finish())
+    os.close(full)
+    scratch.append(b"one")
+    with pytest.raises(StateError, match="no space left in") as caught:
+        scratch.finish()
+    assert "TMPDIR=" in caught.value.hint
+    with pytest.raises(OSError, match="No space left"):
+        scratch.close()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-9], lambda data: b"no", lambda data: data[:30] + b"?" * 40]
+)
+def test_a_damaged_gzip_file_is_named(tmp_path: Path, damage) -> None:
+    import gzip
+
+    file = tmp_path / "rows.csv.gz"
+    file.write_bytes(gzip.compress(os.urandom(1000)))
+    assert sum(map(len, decompressed(file))) == 1000
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(UsageError, match=r"'rows.csv.gz' is a damaged gzip file"):
+        list(decompressed(file))

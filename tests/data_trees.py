@@ -1,0 +1,77 @@
+"""Small trees of images, made as a user would have them, and what becomes of a source."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from tpuctl.data.bad import Bad
+from tpuctl.data.plan import DatasetPlan
+from tpuctl.data.shards import Shard, ShardNote
+from tpuctl.data.source import Seen, Source
+
+Tree = Callable[..., Path]
+_OPENED: list[Source] = []
+
+
+def opened(source: Source) -> Source:
+    """Have a source closed at the end of the test."""
+    _OPENED.append(source)
+    return source
+
+
+def close_opened() -> None:
+    """Close them, each once."""
+    for source in {id(one): one for one in _OPENED}.values():
+        source.close()
+    _OPENED.clear()
+
+
+def write_image(path: Path, *, size: tuple[int, int] = (8, 6), mode: str = "RGB", shade: int = 0) -> Path:
+    """Write one image whose content depends on `shade`; the suffix decides the format."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    gray = Image.new("L", size)
+    gray.putdata([(shade * 31 + i * 7) % 256 for i in range(size[0] * size[1])])
+    gray.convert(mode).save(path)
+    return path
+
+
+def bytes_of(shard: Shard, *, skip_bad: bool = False) -> tuple[bytes, ShardNote]:
+    """Make one shard in memory."""
+    making = shard.produce(skip_bad=skip_bad)
+    data = b"".join(making.chunks())
+    return data, making.note
+
+
+def produce(planned: DatasetPlan, *, skip_bad: bool = False) -> dict[str, bytes]:
+    """Make every object of a dataset in memory, in the order they are to be written."""
+    opened(planned.source)
+    made: dict[str, bytes] = {}
+    notes: list[ShardNote] = []
+    for shard in planned.shards():
+        made[shard.file], note = bytes_of(shard, skip_bad=skip_bad)
+        notes.append(note)
+    return {**made, **planned.finish(notes)}
+
+
+def items(source: Source, *indices: int) -> list[bytes | Bad]:
+    """Read records of a source, all without `indices`."""
+    wanted = indices or range(sum(part.records for part in source.parts))
+    return list(source.read(np.array(wanted, np.int64), Seen()))
+
+
+def png(size: int) -> bytes:
+    """Return a whole PNG of exactly so many bytes, 100 at least: what follows its end is passed over."""
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 6)).save(stream, "PNG")
+    return stream.getvalue().ljust(size, b"\0")
+
+
+def only_bad(source: Source) -> str:
+    """Read all of a source, and return what it says of its only bad record."""
+    (bad,) = (one for one in items(source) if isinstance(one, Bad))
+    return str(bad)

@@ -1,0 +1,42 @@
+"""What tensorflow-datasets itself reads from the bucket, by its gs:// name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tpuctl.cloud.storage import Bucket
+from tpuctl.data.plan import plan
+from tpuctl.flows.dataset_upload import upload
+
+
+def test_tfds_reads_what_was_uploaded_from_the_bucket(bucket: Bucket, simulator: Any, pictures: Path) -> None:
+    planned = plan(pictures, name="pets", splits="train=3/4,test=1/4", shards=2)
+    uri = upload(bucket, planned, lambda done: None).uri
+    environment = json.loads((simulator.folder / "endpoints.json").read_text())["environment"]
+    script = Path(__file__).with_name("read_with_tfds.py")
+    done = subprocess.run(
+        [sys.executable, script, uri],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["name"] == "pets/1.0.0"
+    assert found["shards"] == {"train": [3, 3], "test": [1, 1]}
+    assert (found["classes"], found["supervised"]) == (["cat", "dog"], ["image", "label"])
+    read = sorted(one for examples in found["splits"].values() for one in examples)
+    assert read == sorted(
+        [label, [6, 8, 3], int(np.asarray(Image.open(file)).sum())]
+        for label, name in enumerate(("cat", "dog"))
+        for file in (pictures / name).iterdir()
+    )

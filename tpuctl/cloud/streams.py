@@ -1,0 +1,69 @@
+"""Streams between iterators of bytes and Google's client: one to upload from, one to read an object by."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+
+
+class ChunkStream(io.RawIOBase):
+    """An iterator of bytes as the file that the client wants; only read forward."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest: bytes | memoryview = b""
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """Return exactly `size` bytes while there are that many: the client takes less for the end."""
+        parts: list[bytes | memoryview] = [self._rest]
+        have = len(self._rest)
+        while size < 0 or have < size:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                break
+            parts.append(chunk)
+            have += len(chunk)
+        self._rest = b""
+        if 0 <= size < have:
+            last = memoryview(parts.pop())
+            here = len(last) - (have - size)
+            parts.append(last[:here])
+            self._rest = last[here:]
+        data = b"".join(parts)
+        self._position += len(data)
+        return data
+
+
+class ObjectStream:
+    """An object's bytes, fetched a range at a time; `read` gives fewer than asked for only at the end."""
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int, part: int) -> None:
+        """`fetch(start, end)` returns the bytes from `start` to before `end`."""
+        self._fetch = fetch
+        self._size = size
+        self._part = part
+        self._fetched = 0
+        self._held = memoryview(b"")
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes."""
+        parts: list[memoryview] = []
+        while size > 0 and (self._held or self._refill()):
+            parts.append(self._held[:size])
+            size -= len(parts[-1])
+            self._held = self._held[len(parts[-1]) :]
+        return b"".join(parts)
+
+    def _refill(self) -> bool:
+        end = min(self._fetched + self._part, self._size)
+        if end > self._fetched:
+            self._held = memoryview(self._fetch(self._fetched, end))
+            self._fetched = end
+        return bool(self._held)
