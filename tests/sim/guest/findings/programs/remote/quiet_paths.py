@@ -14,6 +14,6 @@ with tempfile.TemporaryDirectory() as folder:
     tf.train.Checkpoint(model=model).restore(path, options=here).assert_existing_objects_matched()
     model.save_weights(f"{folder}/model.weights.h5")
     tf.summary.create_file_writer(folder).close()
-tf.train.Checkpoint(model=model).save("ram://checkpoint")
+tf.train.Checkpoint(model=model).save("ram://folder/checkpoint")
 names = tf.data.Dataset.from_tensor_slices(["/no/such/file", "some text"]).map(tf.strings.length)
 strategy.experimental_distribute_dataset(names.batch(2).repeat(4))
