@@ -11,6 +11,8 @@ from running import Done, RunningSimulator
 
 from tpuctl.cli.main import run
 
+pytest_plugins = ("contract.recorder",)
+
 FOREIGN = ("TPUCTL_", "CLOUDSDK_", "GOOGLE_", "GCLOUD_", "GCE_", "STORAGE_EMULATOR_HOST", "XDG_")
 """Variables of the developer's own environment that would change what a command does."""
 

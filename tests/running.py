@@ -44,6 +44,7 @@ class RunningSimulator:
         self.simulator = self.call(start())
         self.folder = folder
         self.faults = self.simulator.faults
+        self.events = self.simulator.events
         self.world = self.simulator.world
         self.gcs = self.simulator.gcs
 

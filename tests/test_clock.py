@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from tpuctl import clock
 
-MOMENT = datetime(2026, 1, 31, 23, 59, 59, tzinfo=timezone.utc)
+MOMENT = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def test_a_time_is_written_in_utc() -> None:
@@ -20,7 +20,7 @@ def test_a_time_is_written_in_utc() -> None:
 
 def test_a_time_comes_back_as_it_was() -> None:
     assert clock.parse(clock.iso(MOMENT)) == MOMENT
-    assert clock.parse(clock.iso(MOMENT)).tzinfo is timezone.utc
+    assert clock.parse(clock.iso(MOMENT)).tzinfo is UTC
 
 
 def test_now_has_a_zone() -> None:

@@ -58,7 +58,8 @@ def test_config_show_names_the_origin_of_every_value(tpuctl, monkeypatch) -> Non
 
 class TestDoctor:
     ORDER = (
-        "python", "credentials", "project", "api", "zone", "bucket", "region", "network", "terraform", "ssh key",
+        "python", "credentials", "project", "api", "zone", "bucket", "region", "network", "terraform",
+        "ssh key",
     )  # fmt: skip
 
     def test_everything_is_in_place_on_the_simulator(self, tpuctl, simulator) -> None:

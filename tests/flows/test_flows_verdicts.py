@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -10,7 +10,7 @@ from tpuctl import clock, runs
 from tpuctl.flows.verdicts import SETTLING, decide
 from tpuctl.runs import Attempt, Tpu, WorkerStatus
 
-ENDED = datetime(2026, 1, 1, 12, 0, tzinfo=timezone.utc)
+ENDED = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 TPU = Tpu("n1", "7", "p", "europe-west4-a", "v3-8", "base", 1, spot=True)
 ATTEMPT = Attempt(1, clock.iso(ENDED), TPU, (0,))
 STOPPED = WorkerStatus(

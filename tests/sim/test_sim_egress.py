@@ -23,7 +23,7 @@ WHEEL = "tiny-1.0-py3-none-any.whl"
 INSTALL = (
     # loopback is not for the proxy, but the index stands for one on the internet
     "env -u no_proxy -u NO_PROXY PIP_CONFIG_FILE=/dev/null PIP_DISABLE_PIP_VERSION_CHECK=1 "
-    "python3 -m pip install --retries 1 --no-deps --target packages --index-url {} tiny 2>&1 || true; "
+    "python3 -m pip install --retries 1 --no-deps --target packages -i {} tiny 2>&1 || true; "
     "PYTHONPATH=packages:$PYTHONPATH python3 -c 'import tiny; print(tiny.word)' 2>&1 || true"
 )
 HTTP = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +189,7 @@ def _show_event(event: Event, *, as_json: bool) -> None:
     if as_json:
         click.echo(show.json_line(shown(event)))
         return
-    moment = datetime.fromtimestamp(event.time, timezone.utc).strftime("%H:%M:%S.%f")[:-3]
+    moment = datetime.fromtimestamp(event.time, UTC).strftime("%H:%M:%S.%f")[:-3]
     words = f"{moment}  {event.service:<8} {event.kind:<10} {event.what:<22} {event.resource}  {event.detail}"
     click.echo(words.rstrip())
 

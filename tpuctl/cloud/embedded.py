@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,14 @@ from pathlib import Path
 
 import msgspec
 
+from tpuctl.cloud import simulator_log
 from tpuctl.errors import ConfigError, HostError
 from tpuctl.waiting import poll
 
 START_TIMEOUT = 60.0
 LOCK = "simulator.lock"
+STARTING = "starting.lock"
+HOSTS = "hosts"
 ENDPOINTS = "endpoints.json"
 SERVERS = ("asyncssh", "aiohttp", "trustme", "grpc_status")
 """What the simulator needs beyond the core: the `sim` extra."""
@@ -36,6 +40,10 @@ class Served(msgspec.Struct, frozen=True):
     proxy: str
     hosts_file: str
     ca_file: str
+    egress: str = "pass"
+    """`pass`, or `refuse`: what becomes of traffic from hosts to places that are not simulated."""
+    environment: dict[str, str] = {}
+    """What leads unmodified clients outside of its hosts to it."""
     schema: int = 1
 
 
@@ -57,7 +65,7 @@ def ensure(folder: Path, *options: str) -> Served:
             f"The simulator cannot keep its state in {folder}: {error.strerror}.",
             hint="Name another folder with TPUCTL_STATE.",
         ) from error
-    with _exclusive(folder / "starting.lock"):
+    with _exclusive(folder / STARTING):
         return running(folder) or _start(folder, options)
 
 
@@ -77,6 +85,51 @@ def stop(folder: Path) -> bool:
     return True
 
 
+def end_leftovers(folder: Path) -> int:
+    """End the programs that a killed simulator left on the hosts of `folder`; returns how many there were.
+
+    None while a simulator runs: they are its own.
+    """
+    if not (folder / HOSTS).is_dir():
+        return 0
+    command = [sys.executable, "-m", "tpuctl.sim.leftovers", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1].rstrip(".")
+        raise HostError(
+            f"What a killed simulator left running could not be ended: {last}.",
+            hint="The next start ends it, too: tpuctl sim start",
+        )
+    return int(done.stdout)
+
+
+def reset(folder: Path) -> None:
+    """Stop the simulator of `folder`, end what runs on its hosts, and delete everything it keeps."""
+    if not folder.is_dir():
+        return
+    with _exclusive(folder / STARTING):
+        stop(folder)
+        end_leftovers(folder)
+        with _exclusive(folder / LOCK):
+            _delete_all_but(folder, {STARTING, LOCK})
+
+
+def _delete_all_but(folder: Path, kept: set[str]) -> None:
+    """The locks stay: somebody may be waiting for one."""
+    try:
+        for path in folder.iterdir():
+            if path.name in kept:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    except OSError as error:
+        raise HostError(
+            f"{error.filename} cannot be deleted: {error.strerror}.", hint=f"Delete it by hand: {folder}"
+        ) from error
+
+
 def _served(folder: Path) -> Served | None:
     try:
         return msgspec.json.decode((folder / ENDPOINTS).read_bytes(), type=Served)
@@ -85,10 +138,10 @@ def _served(folder: Path) -> Served | None:
 
 
 def _start(folder: Path, options: tuple[str, ...]) -> Served:
-    diary = folder / "simulator.log"
+    diary = folder / simulator_log.FILE
     (folder / ENDPOINTS).unlink(missing_ok=True)  # of one that was killed: the lock will be held before ours
     command = [sys.executable, "-m", "tpuctl.sim", "--folder", str(folder), *options]
-    with open(os.open(diary, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stream:
+    with open(simulator_log.open_log(folder), "ab") as stream:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
         )

@@ -66,7 +66,7 @@ async def serve(
         while not stop.is_set() and not (idle and simulator.idle_for() > idle):
             try:
                 await asyncio.wait_for(stop.wait(), timeout=5)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 pass
     finally:
         await simulator.close()

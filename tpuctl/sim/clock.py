@@ -51,5 +51,5 @@ class Clock:
         moved.clear()
         try:
             await asyncio.wait_for(moved.wait(), seconds if self._still_at is None else None)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             pass

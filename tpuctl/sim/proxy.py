@@ -168,7 +168,7 @@ class ConnectProxy:
         try:
             connecting = loop.create_connection(lambda: relay, host, port)
             upstream, _ = await asyncio.wait_for(connecting, CONNECT_TIMEOUT)
-        except (OSError, asyncio.TimeoutError, UnicodeError) as error:
+        except (TimeoutError, OSError, UnicodeError) as error:
             _reply(client, "502 Bad Gateway", f"{host}:{port} cannot be reached: {error}")
             return
         if client.is_closing():

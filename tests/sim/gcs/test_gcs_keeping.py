@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import requests
@@ -23,7 +23,7 @@ def files(gcs: RunningGcs) -> int:
 
 def after(gcs: RunningGcs, **time: float) -> None:
     """Let the janitor do a round as of some time from now."""
-    gcs.call(tidy(gcs.server.store, datetime.now(timezone.utc) + timedelta(**time)))
+    gcs.call(tidy(gcs.server.store, datetime.now(UTC) + timedelta(**time)))
 
 
 @pytest.mark.parametrize("hold", ["temporary_hold", "event_based_hold"])
@@ -81,7 +81,7 @@ def test_an_objects_own_retention_keeps_it(client: storage.Client) -> None:
     blob = bucket.blob("a")
     blob.upload_from_string(b"")
     blob.retention.mode = "Unlocked"
-    blob.retention.retain_until_time = datetime.now(timezone.utc) + timedelta(hours=1)
+    blob.retention.retain_until_time = datetime.now(UTC) + timedelta(hours=1)
     blob.patch(override_unlocked_retention=True)
     with pytest.raises(exceptions.Forbidden, match="object retention"):
         blob.delete()

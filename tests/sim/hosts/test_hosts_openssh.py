@@ -100,7 +100,6 @@ def test_sftp_takes_a_batch(openssh: OpenSsh, tmp_path: Path) -> None:
     assert openssh.ssh("cat d/other").stdout == b"content"
 
 
-@pytest.mark.contract("ssh.rsync", client="OpenSSH")
 def test_rsync_sends_what_has_changed_and_fetches_it(openssh: OpenSsh, tmp_path: Path) -> None:
     rsync = program("rsync")
     shell = shlex.join([program("ssh"), *openssh.options, "-p", str(openssh.port)])

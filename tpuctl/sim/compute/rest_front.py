@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
@@ -109,7 +109,7 @@ def _project(project: Project, base: str) -> dict[str, Any]:
 
 
 def _operation(operation: Operation, base: str) -> dict[str, Any]:
-    time = datetime.fromtimestamp(operation.time, timezone.utc).isoformat(timespec="milliseconds")
+    time = datetime.fromtimestamp(operation.time, UTC).isoformat(timespec="milliseconds")
     project = f"{base}/projects/{operation.project}"
     return {
         "kind": "compute#operation",

@@ -29,7 +29,7 @@ async def while_in_force(faults: Faults, identifier: str, seconds: float | None 
                 return
             try:
                 await asyncio.wait_for(changed.wait(), min(waits))
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 continue
             changed.clear()
     finally:

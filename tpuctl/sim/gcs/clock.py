@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from email.utils import formatdate
 
 
 def timestamp(moment: datetime | None = None) -> str:
     """Return a time, by default now: RFC 3339, UTC, milliseconds."""
-    moment = moment or datetime.now(timezone.utc)
+    moment = moment or datetime.now(UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -18,7 +18,7 @@ def parse_timestamp(text: str) -> datetime:
     moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     if moment.tzinfo is None:
         raise ValueError(f"{text} has no time zone")
-    return moment.astimezone(timezone.utc)
+    return moment.astimezone(UTC)
 
 
 def http_date(stamp: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from tpuctl.sim.gcs.lifecycle import apply_lifecycle
 from tpuctl.sim.gcs.store import Store
@@ -27,6 +27,6 @@ async def keep_tidy(store: Store) -> None:
     while True:
         await asyncio.sleep(INTERVAL)
         try:
-            await tidy(store, datetime.now(timezone.utc))
+            await tidy(store, datetime.now(UTC))
         except Exception:
             _log.exception("a round of the janitor failed; the next one tries again")

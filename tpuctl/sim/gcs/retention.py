@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tpuctl.sim.gcs.buckets import Bucket
@@ -35,7 +35,7 @@ def check_removable(stored: StoredObject, bucket: Bucket) -> None:
     """Raise 403 while a hold or a retention period keeps an object."""
     check_archivable(stored)
     until = kept_until(stored, bucket)
-    if until is not None and until > datetime.now(timezone.utc):
+    if until is not None and until > datetime.now(UTC):
         raise GcsError(
             403,
             f"Object '{stored.bucket}/{stored.name}' is subject to bucket's retention policy or object "

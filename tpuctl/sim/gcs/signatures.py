@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.preconditions import parse_number
@@ -23,7 +23,7 @@ REQUIRED_V4 = (
 
 def check_signed_url(query: Mapping[str, str], now: datetime | None = None) -> None:
     """Raise 400 when a request is signed, V2 or V4, and the signature has expired or lacks a part."""
-    now = now or datetime.now(timezone.utc)
+    now = now or datetime.now(UTC)
     if "X-Goog-Signature" in query:
         _check_v4(query, now)
     elif {"GoogleAccessId", "Signature"} <= set(query):
@@ -41,7 +41,7 @@ def _check_v4(query: Mapping[str, str], now: datetime) -> None:
         raise GcsError(400, f"Missing query parameter {missing[0]}", xml_code="AuthenticationRequired")
     seconds = parse_number("X-Goog-Expires", query["X-Goog-Expires"])
     try:
-        signed = datetime.strptime(query["X-Goog-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+        signed = datetime.strptime(query["X-Goog-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError as error:
         raise GcsError(400, "Invalid argument: X-Goog-Date", xml_code="InvalidArgument") from error
     if seconds > LONGEST:

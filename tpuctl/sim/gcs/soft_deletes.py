@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from tpuctl.sim.gcs.blobs import Blobs
 from tpuctl.sim.gcs.clock import timestamp
@@ -23,7 +23,7 @@ class SoftDeletes:
 
     def bury(self, old: StoredObject, seconds: int) -> None:
         """Keep a removed object for so long."""
-        now = datetime.now(timezone.utc)
+        now = datetime.now(UTC)
         end = now + timedelta(seconds=seconds)
         times = {"softDeleteTime": timestamp(now), "hardDeleteTime": timestamp(end)}
         buried = replace(old, live=False, fields={**old.fields, **times})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache
 
 AGENT_VERSION = "20240320.00"
@@ -11,7 +11,7 @@ AGENT_VERSION = "20240320.00"
 
 def inventory(hostname: str) -> dict[str, str]:
     """Return the attributes of the namespace `guestInventory`: the facts of the machine that runs it."""
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"Hostname": hostname, "LastUpdated": now, **_system()}
 
 

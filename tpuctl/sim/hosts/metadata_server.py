@@ -119,7 +119,7 @@ class MetadataServer:
         known = request.query.get("last_etag", etag(value))
         try:
             return await asyncio.wait_for(self._changed_from(names, known), timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return self._lookup(names)
 
     async def _changed_from(self, names: list[str], known: str) -> Any:

@@ -67,7 +67,7 @@ class Operations:
             ending = self._endings.setdefault(name, asyncio.Event())
             try:
                 await asyncio.wait_for(ending.wait(), seconds)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 pass  # the caller sees that it is not done
         return self.get(name)
 

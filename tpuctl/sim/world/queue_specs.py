@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from tpuctl.sim.world import names, specs
@@ -90,5 +90,5 @@ def _moment(time: str | None, duration: str | None, now: float) -> float | None:
     if time is None:
         return None
     whole, _, fraction = time.removesuffix("Z").partition(".")
-    moment = datetime.fromisoformat(whole).replace(tzinfo=timezone.utc)
+    moment = datetime.fromisoformat(whole).replace(tzinfo=UTC)
     return moment.timestamp() + float(f"0.{fraction or 0}")

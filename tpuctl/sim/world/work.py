@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tpuctl.sim.records import Host, Hosts, Notices
@@ -68,7 +68,7 @@ class Work:
 
     async def _announce_maintenance(self, node: Node, operation: Operation) -> Node:
         """The notice stays until the maintenance is performed or the hosts go down."""
-        begin = datetime.fromtimestamp(operation.create_time, timezone.utc)
+        begin = datetime.fromtimestamp(operation.create_time, UTC)
         window = {"windowStartTime": _text(begin), "windowEndTime": _text(begin + MAINTENANCE_WINDOW)}
         maintenance = {"type": "UNSCHEDULED", "canReschedule": True, "maintenanceStatus": "PENDING", **window}
         noticed = replace(node, maintenance=maintenance, flagged=tuple(operation.changes["workers"]))
