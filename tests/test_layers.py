@@ -56,6 +56,7 @@ HOMES = {
     "jax": {"guest"},
     "numpy": {"data", "guest"},
     "pyarrow": {"data"},
+    "apache_beam": {"flows"},
 }
 ALLOWED_GOOGLE = {"data": {"google.protobuf"}}
 """protobuf is a wire format, not a client: tf.train.Example is written with it."""

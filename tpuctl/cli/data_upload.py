@@ -81,21 +81,44 @@ def plan_(session: Session, **asked: Any) -> None:
 @click.option(
     "--keep", type=click.Path(path_type=Path), help="Write the shards to this folder, too, and first."
 )
+@click.option(
+    "--runner",
+    type=click.Choice(["local", "beam"]),
+    default="local",
+    show_default=True,
+    help="Make the shards on this machine, or with Apache Beam on several; its options come after --.",
+)
+@click.argument("beam_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- BEAM OPTIONS]")
 @dry_run_option
 @with_session
-def upload(session: Session, keep: Path | None, dry_run: bool, **asked: Any) -> None:
+def upload(
+    session: Session,
+    keep: Path | None,
+    dry_run: bool,
+    runner: str,
+    beam_options: tuple[str, ...],
+    **asked: Any,
+) -> None:
     """Convert a dataset to TFRecord shards in the bucket; run again, it makes only what is missing.
 
     SOURCE is a folder of images (PNG or JPEG) or of texts, one folder a class, perhaps with train/ and test/
     above; CSV, TSV, JSON Lines or Parquet; .npy, .npz or IDX files; TFRecords; or a dataset of TFDS. The
     dataset exists once all of it is there and whole.
 
+    With --runner beam the shards are the same to the byte. Every worker reads SOURCE from the same path, so
+    it lies on a network file system or in the workers' image; a gs:// source is not read yet.
+
     \b
     Example:
       tpuctl data upload cats_dogs ./images --split train=0.8,test=0.2
+      tpuctl data upload cats_dogs ./images --runner beam -- --direct_num_workers=4
     """
-    from tpuctl.flows import dataset_upload as flow  # noqa: PLC0415  NumPy: not for the other commands
+    from tpuctl.flows import dataset_beam as beam  # noqa: PLC0415  NumPy: not for the other commands
+    from tpuctl.flows import dataset_upload as flow  # noqa: PLC0415
 
+    _check_runner(runner, beam_options, keep)
+    if runner == "beam":
+        beam.check(str(asked["source"]), beam_options)
     planned = _planned(asked)
     bucket = session.cloud.data_bucket
     if dry_run:
@@ -103,28 +126,49 @@ def upload(session: Session, keep: Path | None, dry_run: bool, **asked: Any) -> 
         return
     _show_plan(planned)
     with show.converting(planned.records) as progress, _interruptible():
-        done = flow.upload(bucket, planned, progress, skip_bad=asked["skip_bad"], keep=keep)
+        if runner == "beam":
+            arguments = {**_arguments(asked), "source": asked["source"].absolute()}
+            done = beam.upload(session.cloud, planned, arguments, beam_options, progress)
+        else:
+            done = flow.upload(bucket, planned, progress, skip_bad=asked["skip_bad"], keep=keep)
     _show_uploaded(session, done)
+
+
+def _check_runner(runner: str, beam_options: tuple[str, ...], keep: Path | None) -> None:
+    if beam_options and not (runner == "beam" and beam_options[0].startswith("-")):
+        raise UsageError(
+            f"Got an unexpected argument: {beam_options[0]}.",
+            hint="NAME and SOURCE are all; after --runner beam, the options of Beam follow --.",
+        )
+    if keep and runner == "beam":
+        raise UsageError(
+            "--keep writes shards to this machine, and with --runner beam others make them.",
+            hint="Leave one of them out.",
+        )
 
 
 def _planned(asked: Mapping[str, Any]) -> DatasetPlan:
     from tpuctl.data.plan import plan  # noqa: PLC0415  NumPy: not for the other commands
 
     with show.counting("records listed") as progress:
-        return plan(
-            asked["source"],
-            name=asked["name"],
-            version=asked["version"],
-            kind=asked["kind"],
-            options=Options(_types(asked["types"]), asked["label"], _resize(asked["resize"])),
-            splits=asked["split"],
-            hosts=_hosts(asked["accelerator"], asked["hosts"]),
-            shards=asked["shards"],
-            shard_size=_bytes(asked["shard_size"]),
-            seed=asked["seed"],
-            skip_bad=asked["skip_bad"],
-            progress=progress,
-        )
+        return plan(**_arguments(asked), progress=progress)
+
+
+def _arguments(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed, as arguments of `plan.plan`."""
+    return {
+        "source": asked["source"],
+        "name": asked["name"],
+        "version": asked["version"],
+        "kind": asked["kind"],
+        "options": Options(_types(asked["types"]), asked["label"], _resize(asked["resize"])),
+        "splits": asked["split"],
+        "hosts": _hosts(asked["accelerator"], asked["hosts"]),
+        "shards": asked["shards"],
+        "shard_size": _bytes(asked["shard_size"]),
+        "seed": asked["seed"],
+        "skip_bad": asked["skip_bad"],
+    }
 
 
 def _hosts(accelerator: str | None, hosts: int | None) -> int:

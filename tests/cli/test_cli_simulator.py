@@ -1,0 +1,136 @@
+"""sim start, stop, status, reset and logs, with a simulator in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tpuctl.cloud import embedded
+from tpuctl.config import load
+from tpuctl.sim.hosts.processes import snapshot, world_mark
+from tpuctl.waiting import poll
+
+
+@pytest.fixture
+def folder(home: Path, tmp_path: Path) -> Iterator[Path]:
+    """The folder of a simulator that is gone after the test."""
+    place = tmp_path / "state" / "sim"
+    yield place
+    embedded.reset(place)
+    assert not host_processes(place)
+
+
+def host_processes(folder: Path) -> list[int]:
+    mark = world_mark(folder / "hosts")
+    return [seen.pid for seen in snapshot() if seen.mark.startswith(mark)]
+
+
+def kill(folder: Path) -> None:
+    """Kill the simulator, and wait until its lock is free."""
+    found = embedded.running(folder)
+    assert found
+    os.kill(found.pid, signal.SIGKILL)
+    poll(lambda: embedded.running(folder) is None or None, what="its end", timeout=30, first=0.02, most=0.1)
+
+
+@pytest.fixture
+def busy_host(folder: Path, tpuctl) -> Path:
+    """A node with two programs on its host, one of them detached; their simulator has been killed."""
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    key = load({}).require("ssh_key")
+    user = load({}).require("ssh_user")
+    address = tpuctl("ls", "--json").json["nodes"][0]["addresses"][0]
+    ssh = ["ssh", "-F", str(folder / "hosts.ssh_config"), "-i", key, "-l", user]
+    options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
+    command = "nohup setsid sleep 3600 > out 2>&1 < /dev/null & exec sh -c 'sleep 3600 >/dev/null 2>&1 &'"
+    subprocess.run([*ssh, *options, address, command], check=True, timeout=60)
+    assert len(host_processes(folder)) >= 2
+    kill(folder)
+    assert len(host_processes(folder)) >= 2, "programs go on without the simulator, as they should"
+    return folder
+
+
+def test_stop_ends_what_a_killed_simulator_left(busy_host: Path, tpuctl) -> None:
+    count = len(host_processes(busy_host))
+    done = tpuctl("sim", "stop")
+    assert done.code == 0
+    assert done.err.splitlines() == [
+        "The simulator was not running.",
+        f"It had been killed; {count} programs left on its hosts ended.",
+    ]
+    assert not host_processes(busy_host)
+    assert tpuctl("sim", "stop").err == "The simulator was not running.\n"
+    assert [one["name"] for one in tpuctl("ls", "--json").json["nodes"]] == ["n1"], "nodes stay"
+
+
+def test_reset_ends_them_too_and_keeps_nothing(busy_host: Path, tpuctl) -> None:
+    assert tpuctl("sim", "reset").code == 10, "it asks, and there is no terminal"
+    assert host_processes(busy_host)
+    done = tpuctl("sim", "reset", "--yes")
+    assert done.code == 0, done.err
+    assert f"everything in {busy_host}" in done.err
+    assert not host_processes(busy_host)
+    assert {path.name for path in busy_host.iterdir()} == {"simulator.lock", "starting.lock"}
+    assert tpuctl("ls", "--json").json["nodes"] == []
+
+
+def test_reset_stops_a_running_simulator(folder: Path, tpuctl) -> None:
+    assert tpuctl("sim", "start").code == 0
+    assert tpuctl("sim", "reset", "-y").err.endswith(
+        "The simulator has stopped, and keeps nothing any more.\n"
+    )
+    assert tpuctl("sim", "status", "--json").json["running"] is False
+    assert not embedded._locked(folder / "simulator.lock")
+
+
+def test_reset_of_nothing_says_so(home: Path, tpuctl) -> None:
+    assert tpuctl("sim", "reset").err == "The simulator keeps nothing.\n"
+
+
+def test_reset_says_what_cannot_be_deleted(folder: Path, tpuctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "gcs").mkdir(parents=True)
+
+    def fail(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(embedded.shutil, "rmtree", fail)  # root may delete anything
+    done = tpuctl("sim", "reset", "--yes")
+    assert done.code == 8
+    assert f"{folder / 'gcs'} cannot be deleted: Permission denied." in done.err
+    monkeypatch.undo()
+    monkeypatch.setenv("TPUCTL_STATE", str(folder.parent))
+
+
+def test_logs_show_what_went_wrong(folder: Path, tpuctl) -> None:
+    assert "nothing went wrong" in tpuctl("sim", "logs").err
+    assert tpuctl("sim", "start").code == 0
+    with (folder / "simulator.log").open("a") as log:
+        log.write("one\ntwo\nthree\nhalf")
+    assert tpuctl("sim", "logs", "--last", "2").out == "two\nthree\n"
+    assert tpuctl("sim", "logs").out == "one\ntwo\nthree\n"
+
+
+def test_logs_are_followed_until_the_simulator_stops(folder: Path, tpuctl) -> None:
+    assert tpuctl("sim", "start").code == 0
+    command = [str(Path(sys.executable).parent / "tpuctl"), "sim", "logs", "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout
+        with (folder / "simulator.log").open("a") as log:
+            log.write("one\n")
+        assert following.stdout.readline() == "one\n"
+        assert tpuctl("sim", "stop").code == 0
+        assert following.wait(30) == 0
+
+
+def test_a_long_log_is_put_aside_by_the_next_start(folder: Path, tpuctl) -> None:
+    folder.mkdir(parents=True)
+    (folder / "simulator.log").write_bytes(b"x" * ((8 << 20) + 1))
+    assert tpuctl("sim", "start").code == 0
+    assert (folder / "simulator.log").stat().st_size == 0
+    assert (folder / "simulator.log.1").stat().st_size == (8 << 20) + 1

@@ -1,0 +1,95 @@
+"""The table's rows and columns: every method of each API, as its own list has them, and its clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage_methods import JSON_METHODS, MEDIA, XML_REQUESTS
+
+STORAGE_CLIENTS = (
+    "REST", "gcloud", "gsutil", "google-cloud-storage", "transfer_manager", "gcsfs", "tensorstore",
+    "tf.io.gfile",
+)  # fmt: skip
+
+COMPUTE = (
+    "compute.projects.get",
+    "compute.projects.setCommonInstanceMetadata",
+    "compute.globalOperations.get",
+    "compute.globalOperations.wait",
+)
+"""What gcloud's `tpu-vm ssh` needs of Compute Engine."""
+
+METADATA = (
+    "metadata.get", "metadata.recursive", "metadata.wait_for_change", "metadata.tpu-env",
+    "metadata.guest-attributes", "metadata.preempted", "metadata.token", "metadata.identity",
+    "metadata.project attributes",
+)  # fmt: skip
+
+SSH = (
+    "ssh.command", "ssh.exit status", "ssh.exit signal", "ssh.standard input", "ssh.terminal",
+    "ssh.terminal size", "ssh.login shell", "ssh.locale variables", "ssh.sftp", "ssh.scp", "ssh.rsync",
+    "ssh.public key",
+    "ssh.published host key", "ssh.forward to the host (-L)", "ssh.forward to the user (-R)",
+    "ssh.many sessions on a connection", "ssh.commands that outlive their connection", "ssh.password",
+    "ssh.agent forwarding", "ssh.X11",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table."""
+
+    title: str
+    methods: tuple[str, ...]
+    clients: tuple[str, ...]
+
+
+def sections() -> list[Section]:
+    """Return the tables; the Cloud TPU API's methods are read off the official client."""
+    tpu = ("gRPC", "REST", "gcloud")
+    return [
+        Section("Cloud TPU API v2", _of_version("v2"), tpu),
+        Section("Cloud TPU API v2alpha1", _of_version("v2alpha1"), tpu),
+        Section("Operations and locations of the Cloud TPU API", _mixins(), tpu),
+        Section("Cloud Storage, JSON API", _json(), STORAGE_CLIENTS),
+        Section("Cloud Storage, XML API", tuple(f"xml {one}" for one in XML_REQUESTS), STORAGE_CLIENTS),
+        Section("Compute Engine API", COMPUTE, ("REST", "gcloud")),
+        Section("Metadata server", METADATA, ("HTTP", "google-auth")),
+        Section("SSH to the hosts", SSH, ("OpenSSH", "fabric", "gcloud")),
+    ]
+
+
+def absent_json() -> list[tuple[str, str, str]]:
+    """Return method, HTTP method and path of what the simulator's JSON API does not have."""
+    import re
+
+    from tpuctl.sim.gcs.json_api import ROUTES
+
+    there = {(verb, re.sub(r"\{\w+\}", "{}", path)) for verb, path, _ in ROUTES} | {("POST", "b/{}/o")}
+    return [one for one in JSON_METHODS if (one[1], re.sub(r"\{\w+\}", "{}", one[2])) not in there]
+
+
+def absent_xml() -> list[str]:
+    """Return the requests that the simulator's XML API does not have."""
+    from tpuctl.sim.gcs.xml_api import ROUTES
+
+    there = {f"{verb} {kind}{f' ?{sub}' if sub else ''}" for kind, verb, sub in ROUTES}
+    there |= {"POST object x-goog-resumable", "PUT object ?upload_id"}
+    return [one for one in XML_REQUESTS if one not in there]
+
+
+def _json() -> tuple[str, ...]:
+    """Uploads come by their kind, in place of one line for all."""
+    return (*(one[0] for one in JSON_METHODS if one[0] != "storage.objects.insert"), *MEDIA)
+
+
+def _of_version(version: str) -> tuple[str, ...]:
+    from tpuctl.sim.tpu.rpcs import rpcs
+
+    return tuple(sorted(f"{version}.{rpc.name}" for rpc in rpcs(version)))
+
+
+def _mixins() -> tuple[str, ...]:
+    from tpuctl.sim.tpu.rpcs import MIXINS
+
+    return tuple(f"{rpc.service.rpartition('.')[2]}.{rpc.name}" for rpc in MIXINS)

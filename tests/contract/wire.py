@@ -1,0 +1,140 @@
+"""Notes what clients were seen doing: each request that the simulator answered with success."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from clients import GRPC, HTTP, client_of
+from storage_methods import JSON_METHODS
+
+Note = Callable[[str, str], None]
+"""Takes a method and a client."""
+
+_client: ContextVar[str] = ContextVar("client", default=HTTP)
+_UPLOAD = re.compile(r"/(?:resumable/)?upload/storage/v1/")
+_MEDIA = re.compile(r"/(?:download/)?storage/v1/b/[^/]+/o/[^/]+")
+
+
+def watch(note: Note) -> None:
+    """Have every simulator that is built in this process from now on be watched."""
+    _watch_tpu(note)
+    _watch_storage(note)
+    _watch_compute(note)
+
+
+def _watch_tpu(note: Note) -> None:
+    from tpuctl.sim.tpu import grpc_front, rest_front
+    from tpuctl.sim.tpu.rpcs import MIXINS
+
+    shared = {rpc.name: f"{rpc.service.rpartition('.')[2]}.{rpc.name}" for rpc in MIXINS}
+    behaviour, answer = grpc_front._behaviour, rest_front._answer
+
+    def watched_behaviour(service: Any, rpc: Any) -> Any:
+        original = behaviour(service, rpc)
+
+        async def watched(request: Any, context: Any) -> Any:
+            result = await original(request, context)
+            note(shared.get(rpc.name, f"{service._version}.{rpc.name}"), GRPC)
+            return result
+
+        return watched
+
+    async def watched_answer(services: Any, table: Any, request: Any) -> Any:
+        result = await answer(services, table, request)
+        for route in table:
+            if route.verb == request.method and route.path.fullmatch(request.path):
+                client = "gcloud" if client_of(request.headers) == "gcloud" else HTTP
+                note(shared.get(route.method, f"{route.version}.{route.method}"), client)
+                break
+        return result
+
+    grpc_front._behaviour = watched_behaviour
+    rest_front._answer = watched_answer
+
+
+def _watch_storage(note: Note) -> None:
+    from tpuctl.sim.gcs.json_api import JsonApi
+    from tpuctl.sim.gcs.server import GcsServer
+
+    handle, call = GcsServer._handle, JsonApi.answer
+
+    async def watched_handle(self: Any, request: Any) -> Any:
+        _client.set(client_of(request.headers))
+        answer = await handle(self, request)
+        method = _not_plain_json(request)
+        if answer.status < 400 and method:
+            note(method, _client.get())
+        return answer
+
+    async def watched_call(self: Any, method: str, path: str, *rest: Any) -> Any:
+        answer = await call(self, method, path, *rest)
+        named = _json_method(method, path)
+        if named:
+            note(named, _client.get())
+        return answer
+
+    GcsServer._handle = watched_handle
+    JsonApi.answer = watched_call
+
+
+def _watch_compute(note: Note) -> None:
+    from tpuctl.sim.compute.rest_front import _Front
+
+    for name, method in (
+        ("get", "projects.get"),
+        ("set_metadata", "projects.setCommonInstanceMetadata"),
+        ("get_operation", "globalOperations.{}"),
+    ):
+        setattr(_Front, name, _watched_compute(getattr(_Front, name), f"compute.{method}", note))
+
+
+def _watched_compute(original: Any, method: str, note: Note) -> Any:
+    async def watched(self: Any, request: Any) -> Any:
+        answer = await original(self, request)
+        if answer.status < 400:
+            client = "gcloud" if client_of(request.headers) == "gcloud" else HTTP
+            note(method.format("wait" if request.method == "POST" else "get"), client)
+        return answer
+
+    return watched
+
+
+def _json_method(verb: str, path: str) -> str | None:
+    below = path.removeprefix("/storage/v1/").rstrip("/")
+    for method, wanted, template in JSON_METHODS:
+        pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
+        if verb == wanted and re.fullmatch(pattern, below):
+            return method
+    return None
+
+
+def _not_plain_json(request: Any) -> str | None:
+    """The method of a request that carries bytes or other calls, or that is one of the XML API."""
+    path = request.rel_url.raw_path
+    if _UPLOAD.match(path):
+        return f"storage.objects.insert uploadType={request.query.get('uploadType', 'resumable')}"
+    if path.startswith("/batch"):
+        return "batch"
+    media = request.query.get("alt") == "media" or path.startswith("/download")
+    if media and _MEDIA.fullmatch(path):
+        return "storage.objects.get alt=media"
+    if path.startswith(("/storage/v1/", "/download/")):
+        return None
+    return f"xml {_xml_request(request)}"
+
+
+def _xml_request(request: Any) -> str:
+    from tpuctl.sim.gcs.xml_api import SUBRESOURCES
+    from tpuctl.sim.gcs.xml_request import _target
+
+    bucket, name = _target(request)
+    kind = "object" if name else "bucket" if bucket else "service"
+    if name and "upload_id" in request.query:
+        return "PUT object ?upload_id"
+    if name and request.method == "POST" and "x-goog-resumable" in request.headers:
+        return "POST object x-goog-resumable"
+    subresource = next((one for one in SUBRESOURCES if one in request.query), "")
+    return f"{request.method} {kind}" + (f" ?{subresource}" if subresource else "")

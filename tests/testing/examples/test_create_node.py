@@ -1,0 +1,29 @@
+"""Tests of create_node.py, which runs as it is, in a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tpuctl.testing import Simulator
+
+SCRIPT = Path(__file__).with_name("create_node.py")
+
+
+def create(sim: Simulator, name: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), name]
+    return subprocess.run(command, env=sim.environ(), capture_output=True, text=True, timeout=60)
+
+
+def test_it_creates_a_node(tpu_simulator: Simulator) -> None:
+    done = create(tpu_simulator, "mine")
+    node = tpu_simulator.world.node("mine")
+    assert node.state == "READY"
+    assert done.stdout.split() == list(node.addresses)
+
+
+def test_it_says_when_there_is_no_capacity(tpu_simulator: Simulator) -> None:
+    tpu_simulator.faults.add("stockout", zone="europe-west4-a", count=1)
+    done = create(tpu_simulator, "mine")
+    assert done.returncode == 1
+    assert done.stderr.startswith("no TPU today: There is no more capacity in the zone")
+    assert tpu_simulator.world.nodes() == []

@@ -1,0 +1,8 @@
+"""The simulator for other people's tests: a context manager, and pytest fixtures. See docs/testing.md."""
+
+from __future__ import annotations
+
+from tpuctl.testing.endpoints import Endpoints
+from tpuctl.testing.simulator import Simulator
+
+__all__ = ["Endpoints", "Simulator"]
