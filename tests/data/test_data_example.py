@@ -36,6 +36,13 @@ def test_the_order_of_the_names_does_not_change_the_bytes() -> None:
     assert encode(dict.fromkeys(names, 1)) == encode(dict.fromkeys(reversed(names), 1))
 
 
+def test_records_encoded_together_are_the_same_as_one_by_one() -> None:
+    encoder = Encoder({"label": "int64", "area": "float", "image": "bytes", "boxes": "float"})
+    records = [(1, 0.5, b"a", [1.0]), (300, -2.0, "text", []), (-1, 0.0, [b"b", b"c"], b"\0\0\0\0")]
+    assert encoder.encode_all([*zip(*records, strict=True)]) == [encoder.encode(one) for one in records]
+    assert Encoder({"x": "int64"}).encode_all([[1, 2]]) == [encode({"x": 1}), encode({"x": 2})]
+
+
 @pytest.mark.parametrize("value", [[], [1, 0.5], [None], [[1]]])
 def test_a_value_without_one_type_is_refused_by_name(value: Value) -> None:
     with pytest.raises(TypeError, match="'label' needs values of one type"):

@@ -61,6 +61,15 @@ class Columns:
             return self._misfit(cells)
         return Record(self._encoder.encode(values))
 
+    def examples(self, rows: Sequence[Sequence[Any]]) -> list[bytes] | None:
+        """Return the examples of many rows, a column at a time, which is faster; None if any does not fit."""
+        columns = zip(*rows, strict=True)
+        try:
+            values = [[*map(one, cells)] for one, cells in zip(self._converters, columns, strict=True)]
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+        return self._encoder.encode_all(values)
+
     def _misfit(self, cells: Sequence[Any]) -> Record:
         for column, cell in zip(self._columns, cells, strict=True):
             try:

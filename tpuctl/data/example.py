@@ -51,6 +51,13 @@ class Encoder:
         features = b"".join([entry(value) for entry, value in named])
         return self._heads[len(features)] + features
 
+    def encode_all(self, columns: Sequence[Sequence[Any]]) -> list[bytes]:
+        """Return the Examples of many records, from the values that each field has in all of them."""
+        heads = self._heads
+        named = zip(self._entries, self._sorted(columns), strict=True)
+        entries = [map(entry, values) for entry, values in named]
+        return [heads[len(one)] + one for one in map(b"".join, zip(*entries, strict=True))]
+
 
 def encode(values: Mapping[str, Value]) -> bytes:
     """Return the Example of any values by name; their types decide on the kinds.

@@ -61,17 +61,13 @@ class Table:
         for start in range(0, len(indices), self._rows.batch):
             some = indices[start : start + self._rows.batch]
             parsed = self._parse(self._rows.read(some))
-            for index, row in zip(some.tolist(), parsed, strict=True):
-                if isinstance(row, str):
-                    yield self._bad(index, row)
-                    continue
-                example, why, hint = self._columns.record(row)
-                if why:
-                    yield self._bad(index, why, hint)
-                    continue
-                for name, place in self._lists:
-                    seen.note(name, len(row[place] or ()))
-                yield example
+            whole = [row for row in parsed if not isinstance(row, str)]
+            examples = self._columns.examples(whole) if len(whole) == len(some) else None
+            if examples is None:
+                yield from self._one_by_one(some, parsed, seen)
+                continue
+            self._note_lengths(whole, seen)
+            yield from examples
 
     def stamp(self, indices: Indices) -> bytes:
         return self._rows.files.stamp
@@ -90,6 +86,23 @@ class Table:
 
     def close(self) -> None:
         self._rows.close()
+
+    def _one_by_one(self, indices: Indices, parsed: Sequence[Parsed], seen: Seen) -> Iterator[bytes | Bad]:
+        for index, row in zip(indices.tolist(), parsed, strict=True):
+            if isinstance(row, str):
+                yield self._bad(index, row)
+                continue
+            example, why, hint = self._columns.record(row)
+            if why:
+                yield self._bad(index, why, hint)
+                continue
+            self._note_lengths([row], seen)
+            yield example
+
+    def _note_lengths(self, rows: Sequence[Sequence[Any]], seen: Seen) -> None:
+        for name, place in self._lists:
+            for row in rows:
+                seen.note(name, len(row[place] or ()))
 
     def _bad(self, index: int, why: str, hint: str = "") -> Bad:
         file = self._rows.file_of(index)
