@@ -1,13 +1,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-terraform test-tensorflow contract check bench clean
+.PHONY: demo test test-slow test-terraform test-tensorflow test-beam contract check bench clean
 
 demo: .venv/ready  ## the main job on the simulator, with a real dataset
 	@$(BIN)/python demo/main_job.py
 
 test: check  ## everything that has to pass before a change lands
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-slow: .venv/ready  ## what takes minutes
 	$(BIN)/python -m pytest -m slow
@@ -17,6 +17,9 @@ test-terraform: .venv/ready  ## terraform/ with the real terraform, every plante
 
 test-tensorflow: .venv/ready  ## the emulated TPU with every TensorFlow from 2.16 on; installs each
 	$(BIN)/python tests/sim/guest/tensorflow_versions.py
+
+test-beam: .beam/ready  ## datasets made by an Apache Beam pipeline, which wants other versions of packages
+	.beam/bin/python -m pytest tests/flows/test_flows_dataset_beam.py
 
 contract: .venv/ready  ## run the tests, and write what they show of the simulator into docs/simulator.md
 	TPUCTL_CONTRACT_WRITE=1 $(BIN)/python -m pytest -m "slow or not slow" --ignore=tests/soak
@@ -38,5 +41,10 @@ bench: .venv/ready  ## what is measured side by side; JSON and a table
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+.beam/ready: pyproject.toml
+	$(PYTHON) -m venv .beam
+	.beam/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,beam]'
+	@touch $@
+
 clean:
-	rm -rf .venv .demo .tensorflow
+	rm -rf .venv .demo .tensorflow .beam

@@ -161,7 +161,11 @@ class TestConnecting:
         assert "its host key is not the one it published" in error.message
         assert error.hint == "Do not trust this address."
 
-    @pytest.mark.parametrize("key", ["", "AAAA", "not base64!", "ü", OTHER_KEY[:-8]])
+    @pytest.mark.parametrize(
+        "key",
+        ["", "AAAA", "not base64!", "ü", OTHER_KEY[:-8]],
+        ids=["empty", "short", "not base64", "not ASCII", "cut off"],
+    )
     def test_a_host_key_that_is_none_is_refused(self, cloud: Cloud, ready: Node, key: str) -> None:
         assert "host key" in self.refused(cloud.ssh, ready, key).message
 

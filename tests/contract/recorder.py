@@ -7,13 +7,16 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.append(str(Path(__file__).parent))  # its modules, whichever folder pytest was started on
 
-from evidence import Cell, Shown, load, merged, save
+from evidence import Cell, Shown, disagreements, load, merged, save
 
+KEY_OF_PROCESS = "contract"
+"""What a process of pytest-xdist tells under this name."""
 LAST = "test_what_this_run_has_shown_is_what_the_table_says"
 WRITE = "TPUCTL_CONTRACT_WRITE"
 """Variable that has the table written at the end; `make contract` sets it."""
@@ -90,12 +93,45 @@ class Recorder:
             self._not.add(_name(item))
         return report
 
-    def pytest_sessionfinish(self) -> None:
-        if self._write:
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what a process of pytest-xdist has recorded."""
+        told = getattr(node, "workeroutput", {}).get(KEY_OF_PROCESS)
+        if told is None:
+            return
+        self._passed.update(told["passed"])
+        self._not.update(told["not"])
+        for test, cells in told["shown"].items():
+            self._shown[test].update(map(tuple, cells))
+        self._differs.update({(method, client): how for method, client, how in told["differs"]})
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output[KEY_OF_PROCESS] = self._told()
+        elif self._write:
             from contract_document import FILE, rendered
 
             save(merged(load(), self.seen(), self.passed))
             FILE.write_text(rendered(load()))
+        elif session.config.getoption("numprocesses", None):
+            self._compared(session)
+
+    def _told(self) -> dict[str, object]:
+        """Return what was recorded, as plain lists."""
+        return {
+            "passed": sorted(self._passed),
+            "not": sorted(self._not),
+            "shown": {test: sorted(cells) for test, cells in self._shown.items()},
+            "differs": [[*cell, how] for cell, how in self._differs.items()],
+        }
+
+    def _compared(self, session: pytest.Session) -> None:
+        """Fail the run if what all its processes have shown contradicts the table."""
+        wrong = disagreements(load(), self.seen(), self.passed)
+        if wrong:
+            print("\ndocs/simulator.md and this run disagree:", *wrong, sep="\n")
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 def _name(item: pytest.Item) -> str:

@@ -118,7 +118,7 @@ def upload(
 
     _check_runner(runner, beam_options, keep)
     if runner == "beam":
-        beam.check(str(asked["source"]), beam_options)
+        beam.check(str(asked["source"]), beam_options, session.config.target)
     planned = _planned(asked)
     bucket = session.cloud.data_bucket
     if dry_run:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from tpuctl.data.bad import BadRecordsError
 from tpuctl.data.plan import DatasetPlan
@@ -23,7 +22,7 @@ from tpuctl.flows.dataset_commit import Commit
 from tpuctl.flows.dataset_conversion import Conversion, Done, Progress
 from tpuctl.flows.dataset_staging import Staging
 from tpuctl.flows.dataset_upload import Uploaded
-from tpuctl.flows.dataset_worker import Failures, Task, listed
+from tpuctl.flows.dataset_worker import Failures, Task
 
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Cloud
@@ -34,7 +33,7 @@ _LOOK_EVERY = 2.0
 """Seconds between two looks at what the workers have staged."""
 
 
-def check(source: str, options: Sequence[str]) -> None:
+def check(source: str, options: Sequence[str], target: str) -> None:
     """Raise before anything is listed: ConfigError without Beam, UsageError for what it cannot take."""
     if source.startswith("gs:/"):
         raise UsageError(
@@ -42,7 +41,11 @@ def check(source: str, options: Sequence[str]) -> None:
             hint="Give a folder or file that every worker finds at the same path: "
             "on a network file system, or in the workers' image.",
         )
-    _pipeline().Options(options)
+    if _pipeline().Options(options).in_google_cloud and target == "sim":
+        raise UsageError(
+            "Workers in Google Cloud do not reach the simulator.",
+            hint="Rehearse with the runner that Beam has in this process: leave --runner out after --.",
+        )
 
 
 def upload(
@@ -53,13 +56,12 @@ def upload(
     `asked` are the arguments the plan was made with, `options` those of Beam. Raises what the other raises,
     ConfigError without Beam, UsageError for wrong options, HostError when the pipeline fails.
     """
-    bucket = cloud.data_bucket
     made = _pipeline().Options(options)
+    bucket = cloud.data_bucket
     bucket.check()
     kept, told = 0, progress
     if Commit(bucket, plan.name, plan.version).complete() is None:
-        task = Task(cloud.config, cloud.endpoints, asked, listed(plan), uuid4().hex)
-        kept = _stage(bucket, plan, task, made, progress)
+        kept = _stage(bucket, plan, Task.of(plan, asked, cloud), made, progress)
         told = _only_the_end(progress)
     done = dataset_upload.upload(bucket, plan, told, skip_bad=asked["skip_bad"])
     return replace(done, kept=kept)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any, NoReturn
 
 import apache_beam as beam
@@ -15,7 +17,7 @@ from tpuctl.flows.dataset_worker import Task, Worker
 
 _IN_PROCESS = "FnApiRunner"
 """Beam's DirectRunner without its first try: that downloads another program, and runs the pipeline in it."""
-_ASK_THEIR_SERVER = ("PortableRunner", "FlinkRunner", "SparkRunner", "PrismRunner", "SamzaRunner")
+_ASK_THEIR_SERVER = {"portable", "flink", "spark", "prism", "samza", "kafkastreams"}
 """Runners with options that only their job server knows."""
 
 
@@ -24,39 +26,59 @@ class Options:
 
     def __init__(self, given: Sequence[str]) -> None:
         """Raise UsageError for an option or a runner that Beam does not know, and for a wrong value."""
-        known = _parsed(given)
-        name: str = known.runner or "DirectRunner"
-        self._pipeline = PipelineOptions(list(given))
+        name: str = _parsed(given).runner or "DirectRunner"
+        self.in_google_cloud = _short(name) == "dataflow"
+        """Whether the workers are there, and not on this machine or around it."""
         self._runner = _runner(name)
+        self._pipeline = PipelineOptions(list(given))
 
     def pipeline(self) -> Any:
-        """Return an empty pipeline; raises UsageError when the runner lacks an option."""
+        """Return an empty pipeline; raises UsageError when its runner lacks an option, HostError."""
         try:
             return beam.Pipeline(runner=self._runner, options=self._pipeline)
         except ValueError as error:
             why = " ".join(str(error).split()).removeprefix("Pipeline has validations errors: ")
             raise _wrong(why, "Give what is missing after --.") from error
+        except Exception as error:  # that of Dataflow asks Google Cloud for credentials and a bucket
+            raise _failed(_last_line(error)) from error
 
 
 def run(options: Options, task: Task, shards: Sequence[tuple[int, str]]) -> None:
-    """Have all shards (number in the plan, identity) made; raises HostError when the pipeline fails.
+    """Have all shards (number in the plan, identity) made.
 
-    Ctrl-C cancels it where the runner can do that.
+    Raises UsageError for missing options, HostError when the pipeline fails. Ctrl-C cancels it.
     """
     pipeline = options.pipeline()
     pipeline | beam.Create(shards) | beam.Reshuffle() | "Make shards" >> beam.ParDo(_Make(task))
-    running = None
+    state = _state(pipeline)
+    if state not in (None, PipelineState.DONE):
+        raise _failed(f"it ended as {state}")
+
+
+def _state(pipeline: Any) -> Any:
+    """Run a pipeline, and return the state it ends in.
+
+    In a thread: in this one a runner would take Ctrl-C for a failure of the work it interrupts.
+    """
+    running: list[Any] = []
+    ended: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            running.append(pipeline.run())
+            ended.set_result(running[0].wait_until_finish())
+        except BaseException as error:
+            ended.set_exception(error)
+
+    Thread(target=work, name="pipeline", daemon=True).start()
     try:
-        running = pipeline.run()
-        state = running.wait_until_finish()
+        return ended.result()
     except KeyboardInterrupt:
-        if running is not None:
-            running.cancel()
+        if running:
+            running[0].cancel()
         raise
     except Exception as error:  # runners raise what they like: a RuntimeError around a worker's traceback
         raise _failed(_last_line(error)) from error
-    if state not in (None, PipelineState.DONE):
-        raise _failed(f"it ended as {state}")
 
 
 class _Make(beam.DoFn):  # type: ignore[misc]  # Beam is not always there when types are checked
@@ -89,7 +111,7 @@ def _parsed(given: Sequence[str]) -> argparse.Namespace:
     for one in PipelineOptions.__subclasses__():
         one._add_argparse_args(parser)
     known, unknown = parser.parse_known_args(list(given))
-    if unknown and known.runner not in _ASK_THEIR_SERVER:
+    if unknown and _short(known.runner or "") not in _ASK_THEIR_SERVER:
         flags = [flag for action in parser._actions for flag in action.option_strings]
         close = nearest(unknown[0].partition("=")[0], flags)
         raise _wrong(
@@ -101,13 +123,19 @@ def _parsed(given: Sequence[str]) -> argparse.Namespace:
 
 def _runner(name: str) -> Any:
     try:
-        return create_runner(_IN_PROCESS if name.lower() in ("directrunner", "direct") else name)
-    except (ValueError, ImportError, AttributeError) as error:
+        return create_runner(_IN_PROCESS if _short(name) == "direct" else name)
+    except ValueError as error:
+        known = StandardOptions.KNOWN_RUNNER_NAMES
+        raise _wrong(f"there is no runner {name}", f"One of {', '.join(known)}.") from error
+    except (ImportError, AttributeError) as error:
         raise _wrong(
-            f"there is no runner {name} ({' '.join(str(error).split())})",
-            f"One of {', '.join(StandardOptions.KNOWN_RUNNER_NAMES)}; "
-            "those of Google Cloud need: pip install 'tpuctl[beam]'.",
+            f"the runner {name} cannot be had: {error}",
+            "Those of Google Cloud need apache-beam[gcp]: pip install 'tpuctl[beam]'",
         ) from error
+
+
+def _short(name: str) -> str:
+    return name.lower().removesuffix("runner")
 
 
 def _wrong(why: str, hint: str) -> UsageError:

@@ -1,6 +1,6 @@
 """One of several machines that make a dataset's shards: it opens the source and the bucket by itself.
 
-    datasets/NAME/VERSION/staging/RUN/IDENTITY.json     why a shard could not be made: for who started it
+datasets/NAME/VERSION/staging/RUN/IDENTITY.json     why a shard could not be made: for who started it
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import msgspec
 
@@ -49,14 +50,17 @@ class Task:
     asked: Mapping[str, Any]
     """Arguments of `plan.plan`: each worker makes the plan again."""
     listed: str
-    """What the source is to be; see `listed`."""
+    """What the source is to be; see `_listed`."""
+    staging: str
+    """Folder of what is staged."""
     run: str
     """Unique name of this run."""
 
-    @property
-    def staging(self) -> str:
-        """Folder of what is staged."""
-        return dataset(self.asked["name"], self.asked["version"]) + FOLDER
+    @classmethod
+    def of(cls, made: DatasetPlan, asked: Mapping[str, Any], cloud: Cloud) -> Task:
+        """Return the task of making the shards of a plan, which was made with the arguments `asked`."""
+        staging = dataset(made.name, made.version) + FOLDER
+        return cls(cloud.config, cloud.endpoints, asked, _listed(made), staging, uuid4().hex)
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ class Worker:
     @cached_property
     def _plan(self) -> DatasetPlan:
         made = plan(**self._task.asked)
-        if listed(made) != self._task.listed:
+        if _listed(made) != self._task.listed:
             raise UsageError(
                 f"'{self._task.asked['source']}' is not the source that was listed at the start.",
                 hint="Every worker reads it from this path: have the same files there, and the same tpuctl.",
@@ -167,6 +171,6 @@ class Worker:
         return Staging(self._cloud.data_bucket, self._plan.name, self._plan.version)
 
 
-def listed(made: DatasetPlan) -> str:
-    """Return what two plans have in common that make the same shards."""
+def _listed(made: DatasetPlan) -> str:
+    """What two plans have in common that make the same shards."""
     return " ".join((made.identity, made.source.fingerprint, *(shard.file for shard in made.shards())))
