@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -35,8 +36,8 @@ LEAVES = list(leaves())
 @pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
 def test_the_help_ends_in_an_example_that_parses(path: tuple[str, ...], command: click.Command) -> None:
     assert command.help
-    example = command.help.split("Example:")[1].strip().splitlines()[-1]
-    words = shlex.split(example)
+    example = command.help.split("Example:")[1].strip().splitlines()[-1].strip()
+    words = shlex.split(re.sub(r'^eval "\$\((.*)\)"$', r"\1", example))
     assert words[: len(path) + 1] == ["tpuctl", *path]
     with click.Context(command) as ctx:
         command.make_parser(ctx).parse_args(words[len(path) + 1 :])
