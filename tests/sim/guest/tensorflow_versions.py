@@ -34,8 +34,8 @@ INTRODUCTION = """\
 # Releases of TensorFlow that the emulated TPU runs
 
 Written by `make test-tensorflow`, which runs the tests of the emulation with each release (Python {python}):
-how many of the tests of each part passed. A release whose private modules have changed is refused with one
-sentence.
+how many of the tests of each part passed. The release in constraints.txt is what `make test` runs. A release
+whose private modules have changed is refused with one sentence.
 
 """
 
