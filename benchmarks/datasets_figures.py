@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.datasets_processes import Taken
+from benchmarks.measure import show
 
 Turn = dict[str, Taken]
 """What each way took in one turn."""
@@ -86,18 +85,10 @@ def over(above: Value, below: Value) -> Value:
 
 def report(measured: Sequence[Figure], notes: Sequence[str]) -> None:
     """Print JSON on stdout and a table on stderr."""
-    content = {
-        "schema": 1,
-        "benchmark": "datasets",
-        "figures": [asdict(one) for one in measured],
-        "notes": list(notes),
-    }
-    print(json.dumps(content, indent=2), flush=True)
-    print("\ndatasets", file=sys.stderr)
+    lines = []
     for one in measured:
         spread = f"({one.lowest:.2f} to {one.highest:.2f})" if one.highest > one.lowest else ""
         wanted = f"wanted: {one.mark}" if one.mark else ""
         shown = f"  {one.source:<10} {one.name:<76} {one.median:8.2f} {one.unit:<4} {spread:<20} {wanted}"
-        print(shown.rstrip(), file=sys.stderr)
-    for note in notes:
-        print(f"  {note}", file=sys.stderr)
+        lines.append(shown.rstrip())
+    show("datasets", {"figures": [asdict(one) for one in measured]}, lines, notes)

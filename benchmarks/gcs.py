@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,6 +12,7 @@ from pathlib import Path
 
 from benchmarks import gcs_clients as clients
 from benchmarks.gcs_servers import BUCKET, FOLDERS, LISTED, PEER, Server, ours, peer
+from benchmarks.measure import show
 
 GIB = 1 << 30
 TURNS = 5
@@ -135,23 +134,14 @@ def _ms(seconds: Sequence[float]) -> list[float]:
 
 def report(figures: Sequence[Figure], notes: Sequence[str]) -> None:
     """Print JSON on stdout and a table on stderr."""
-    content = {
-        "schema": 1,
-        "benchmark": "cloud storage",
-        "figures": [asdict(figure) for figure in figures],
-        "notes": list(notes),
-    }
-    print(json.dumps(content, indent=2), flush=True)
-    print("\ncloud storage", file=sys.stderr)
+    lines = []
     for one in sorted(figures, key=lambda figure: figure.name):
         spread = f"({one.lowest:.1f} to {one.highest:.1f})" if one.highest > one.lowest else ""
         wanted = f"wanted: {one.mark}; bound by {one.bound_by}" if one.mark else ""
-        print(
-            f"  {one.name:<50} {one.server:<21} {one.median:9.1f} {one.unit:<8} {spread:<22} {wanted}",
-            file=sys.stderr,
+        lines.append(
+            f"  {one.name:<50} {one.server:<21} {one.median:9.1f} {one.unit:<8} {spread:<22} {wanted}"
         )
-    for note in notes:
-        print(f"  {note}", file=sys.stderr)
+    show("cloud storage", {"figures": [asdict(figure) for figure in figures]}, lines, notes)
 
 
 if __name__ == "__main__":

@@ -69,24 +69,21 @@ def ratio(
 
 def report(title: str, measured: Sequence[Row], ratios: Sequence[Ratio], notes: Sequence[str] = ()) -> None:
     """Print JSON on stdout and a table on stderr."""
-    content = {
-        "schema": 1,
-        "benchmark": title,
-        "rows": [asdict(row) for row in measured],
-        "ratios": [asdict(one) for one in ratios],
-        "notes": list(notes),
-    }
-    print(json.dumps(content, indent=2), flush=True)
-    print(f"\n{title}", file=sys.stderr)
-    for row in measured:
-        print(
-            f"  {row.name:<48} {row.wall * 1000:8.0f} ms wall {row.cpu * 1000:8.0f} ms CPU", file=sys.stderr
-        )
+    lines = [
+        f"  {row.name:<48} {row.wall * 1000:8.0f} ms wall {row.cpu * 1000:8.0f} ms CPU" for row in measured
+    ]
     for one in ratios:
         spread = f"{one.lowest:.2f} to {one.highest:.2f}"
-        print(f"  {one.name:<48} {one.median:8.2f} x   ({spread}; wanted: {one.bound})", file=sys.stderr)
-    for note in notes:
-        print(f"  {note}", file=sys.stderr)
+        lines.append(f"  {one.name:<48} {one.median:8.2f} x   ({spread}; wanted: {one.bound})")
+    content = {"rows": [asdict(row) for row in measured], "ratios": [asdict(one) for one in ratios]}
+    show(title, content, lines, notes)
+
+
+def show(title: str, content: Mapping[str, object], lines: Sequence[str], notes: Sequence[str]) -> None:
+    """Print what was measured as JSON on stdout, and the lines of its table on stderr."""
+    whole = {"schema": 1, "benchmark": title, **content, "notes": list(notes)}
+    print(json.dumps(whole, indent=2), flush=True)
+    print(f"\n{title}", *lines, *(f"  {note}" for note in notes), sep="\n", file=sys.stderr)
 
 
 def _time(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
