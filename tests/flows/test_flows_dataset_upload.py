@@ -17,6 +17,7 @@ from tpuctl.data.bad import BadRecordsError
 from tpuctl.data.manifest import FILE, decode_manifest
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.errors import ConflictError, NotFoundError, TpuctlError, UsageError
+from tpuctl.flows import dataset_conversion
 from tpuctl.flows.dataset_check import verify
 from tpuctl.flows.dataset_conversion import Done
 from tpuctl.flows.dataset_removal import removal, remove
@@ -131,6 +132,13 @@ def test_what_arrives_damaged_is_sent_again_and_never_published(
     assert is_whole_or_not_there(bucket)
 
 
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards are made in turn: which of them are whole when one fails is then no matter of luck."""
+    monkeypatch.setattr(dataset_conversion, "WIDTH", 1)
+
+
+@pytest.mark.usefixtures("one_at_a_time")
 def test_only_missing_shards_are_made_again(bucket: Bucket, simulator: Any, pictures: Path) -> None:
     wanted = planned(pictures)
     last = list(wanted.shards())[-1].identity
@@ -148,6 +156,7 @@ def test_only_missing_shards_are_made_again(bucket: Bucket, simulator: Any, pict
     assert is_whole_or_not_there(bucket)
 
 
+@pytest.mark.usefixtures("one_at_a_time")
 def test_a_mended_picture_costs_its_own_shard_alone(bucket: Bucket, pictures: Path) -> None:
     wanted = planned(pictures)
     (bad,) = list(wanted.shards())[-1].indices()
