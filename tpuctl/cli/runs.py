@@ -25,7 +25,10 @@ from tpuctl.runs import Verdict
 @click.option("--accelerator", help="Type to run on; overrides the script's header.")
 @click.option("--dataset", help="NAME or NAME/VERSION; overrides the script's header.")
 @click.option(
-    "--include", multiple=True, type=click.Path(path_type=Path), help="More files, beside the script."
+    "--include",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="More files beside the script; what it imports comes along.",
 )
 @click.option(
     "--env", "environment", multiple=True, metavar="KEY=VALUE", help="Set in the script's environment."
@@ -39,7 +42,7 @@ def submit(
 ) -> None:  # fmt: skip
     """Ship a training script to a TPU and start it there, detached.
 
-    What follows -- goes to the script.
+    The modules beside it that it imports go with it. What follows -- goes to the script.
 
     \b
     Example:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl.errors import UsageError
+from tpuctl.flows import imports
 from tpuctl.runs import Git
 
 DIFF_LIMIT = 1024 * 1024
@@ -29,14 +30,15 @@ class Bundle:
 
 
 def make(script: Path, include: Sequence[Path] = ()) -> Bundle:
-    """Pack a script and the files and folders beside it that `include` names.
+    """Pack a script, the modules beside it that it imports, and what else beside it `include` names.
 
     Raises UsageError for a missing file and for one outside the script's folder.
     """
     if not script.is_file():
         raise UsageError(f"There is no file {script}.", hint="Give the path of the training script.")
     root = script.resolve().parent
-    files = sorted({script.resolve(), *(file for path in include for file in _files(path))})
+    wanted = (*include, *imports.beside(script))
+    files = sorted({script.resolve(), *(file for path in wanted for file in _files(path))})
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,

@@ -1,0 +1,73 @@
+"""What goes with a script."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tpuctl.flows import bundles
+
+FILES = {
+    "job.py": "import os, models\nfrom training.steps import run\nimport training.speed as speed\n",
+    "models.py": "def build():\n    import layers\n",
+    "layers.py": "import job, models\n",
+    "training/__init__.py": "",
+    "training/steps.py": "from . import speed\nimport shapes\n",
+    "training/speed.py": "",
+    "training/__pycache__/steps.cpython-311.pyc": "",
+    "shapes.py": "",
+    "other.py": "import training\n",
+    "data/train.py": "",
+    "steps.py": "",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def names(bundle: bundles.Bundle) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(bundle.data)) as archive:
+        return archive.getnames()
+
+
+def test_the_modules_beside_a_script_come_along_with_all_that_they_import(folder: Path) -> None:
+    assert names(bundles.make(folder / "job.py")) == [
+        "job.py",
+        "layers.py",
+        "models.py",
+        "shapes.py",
+        "training/__init__.py",
+        "training/speed.py",
+        "training/steps.py",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import data\n",  # a folder without __init__.py is no package
+        "import numpy, sys\n",
+        "from . import models\n",  # a script has no package
+        "# import models\n'import models'\n",
+        "import models from\n",  # no Python, or that of another version
+    ],
+    ids=["a folder", "elsewhere", "relative", "not code", "not parsed"],
+)
+def test_nothing_else_comes_along(folder: Path, text: str) -> None:
+    (folder / "job.py").write_text(text)
+    assert names(bundles.make(folder / "job.py")) == ["job.py"]
+
+
+def test_the_same_files_give_the_same_bundle_and_a_changed_module_another(folder: Path) -> None:
+    first, second = (bundles.make(folder / "job.py") for _ in range(2))
+    assert (first.data, first.sha256) == (second.data, second.sha256)
+    (folder / "shapes.py").write_text("SIZE = 3\n")
+    assert bundles.make(folder / "job.py").sha256 != first.sha256
