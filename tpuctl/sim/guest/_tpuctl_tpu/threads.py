@@ -1,4 +1,4 @@
-"""Threads within an operation: as many on every machine, so that sums are made in the same order."""
+"""Threads of TensorFlow: within an operation, and for the operations, as many on every machine."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from typing import Any
 
 _AT_ONCE = 8
 """Threads that all replicas' operations share; TensorFlow's own choice is the machine's cores."""
+_FOR_INPUT = 8
+"""Threads for operations beside one for each replica: a TPU leaves its host to the input."""
 
 
 def install(tensorflow: Any, replicas: int) -> None:
     """Choose a number by the replicas alone; the program may choose another, as ever.
 
-    With many replicas each operation has a thread, and the replicas run side by side.
+    With many replicas each operation has a thread, and the replicas run side by side. So sums are made in
+    the same order on every machine. Without threads to spare, the replicas' operations take all those of a
+    small machine, and the next batch is not fetched before they have ended.
     """
     tensorflow.tf.config.threading.set_intra_op_parallelism_threads(max(1, _AT_ONCE // replicas))
+    tensorflow.tf.config.threading.set_inter_op_parallelism_threads(replicas + _FOR_INPUT)
