@@ -14,14 +14,18 @@ import numpy as np
 import tensorflow_datasets as tfds
 from data_trees import close_opened, produce
 
+from tpuctl.data.options import Options, Tokens
 from tpuctl.data.plan import plan
+
+OPTIONS = {"tokens": Options(tokens=Tokens("wordpiece", 6, wanted=30))}
+"""By the name of the source."""
 
 
 def main(root: Path) -> None:
     write(root / "theirs")
     report = {}
     for source in sorted(root.iterdir()):
-        planned = plan(source, name=source.name, shards=1)
+        planned = plan(source, name=source.name, shards=1, options=OPTIONS.get(source.name, Options()))
         folder = root.parent / "made" / source.name
         folder.mkdir(parents=True)
         for file, data in produce(planned).items():

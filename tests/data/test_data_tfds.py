@@ -38,7 +38,19 @@ READ: list[dict[str, Any]] = [
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make one source of each kind."""
     root = tmp_path_factory.mktemp("tfds") / "sources"
-    for name in ("csv", "jsonl", "numpy", "idx", "text/pos", "text/neg", "tfrecord", "parquet", "theirs"):
+    folders = (
+        "csv",
+        "jsonl",
+        "numpy",
+        "idx",
+        "text/pos",
+        "text/neg",
+        "tfrecord",
+        "parquet",
+        "theirs",
+        "tokens",
+    )
+    for name in folders:
         (root / name).mkdir(parents=True)
     for number in range(3):
         write_image(root / "images" / ("cat", "dog")[number % 2] / f"{number}.png", shade=number)
@@ -81,6 +93,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     for text in ("pos/1", "neg/1"):
         (root / "text" / f"{text}.txt").write_text(text)
+    (root / "tokens" / "train.csv").write_text("text,label\naab ab,x\nab,y\n")
     records = [encode({"n": number, "v": [0.5] * number or [7.0], "t": "t\u00e9xt"}) for number in range(3)]
     (root / "tfrecord" / "a.tfrecord").write_bytes(b"".join(map(frame, records)))
     return root
@@ -113,6 +126,7 @@ def test_every_kind_of_source_is_read(report: dict[str, Any]) -> None:
         "text": {"train": 2},
         "tfrecord": {"train": 3},
         "theirs": {"train": 3, "test": 2},
+        "tokens": {"train": 2},
     }
 
 
@@ -150,6 +164,17 @@ def test_arrays_have_their_values_and_types(report: dict[str, Any]) -> None:
     )
     assert in_order(report["idx"]["records"]) == in_order(
         [{"points": [2 * number, 2 * number + 1]} for number in range(6)]
+    )
+
+
+def test_token_ids_are_a_vector(report: dict[str, Any]) -> None:
+    assert report["tokens"]["types"] == {"label": "ClassLabel", "tokens": "Tensor"}
+    assert report["tokens"]["supervised"] == 2
+    assert in_order(report["tokens"]["records"]) == in_order(
+        [  # the vocabulary: [PAD] [UNK] [CLS] [SEP] [MASK] a ##a ##b ab ##ab aab
+            {"tokens": [2, 10, 8, 3, 0, 0], "label": 0},
+            {"tokens": [2, 8, 3, 0, 0, 0], "label": 1},
+        ]
     )
 
 

@@ -18,7 +18,9 @@ from data_trees import produce, write_image
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
+from tpuctl.data import tokens
 from tpuctl.data.bad import BadRecordsError
+from tpuctl.data.options import Options, Tokens
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.errors import ConfigError, DeadlineError, HostError, UsageError
 from tpuctl.flows import dataset_beam, dataset_upload
@@ -145,6 +147,21 @@ class TestWorker:
         assert "pictures' is not the source that was listed at the start" in error.message
         assert "Every worker reads it from this path" in error.hint
 
+    def test_it_is_given_the_vocabulary_and_makes_none(
+        self, cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"word {n},{n % 2}\n" for n in range(8)))
+        arguments = asked(tmp_path / "a.csv", options=Options(tokens=Tokens("words", 3, wanted=6)))
+        made = plan(**arguments)
+        monkeypatch.setattr(tokens, "learn", None)
+        told = pickle.loads(pickle.dumps(Task.of(made, {**arguments, "vocabulary": made.vocabulary}, cloud)))
+        worker = Worker(told)
+        for number, shard in enumerate(made.shards()):
+            worker.make(number, shard.identity)
+        worker.close()
+        assert Failures(cloud.bucket, told).all() == []
+        assert dataset_upload.upload(cloud.bucket, made, lambda done: None).kept == 4
+
     def test_a_source_that_is_not_there_is_told_with_the_name_of_the_worker(
         self, cloud: Cloud, planned: DatasetPlan, task: Task, begin: Callable[[], Worker], pictures: Path
     ) -> None:
@@ -209,6 +226,15 @@ class TestPipeline:
         assert {name: cloud.bucket.read(FOLDER + name) for name in names(cloud.bucket)} == made
         assert (done.kept, done.already_there, told[-1].records) == (0, False, 8)
         assert send(cloud, arguments, *options).already_there
+
+    def test_token_ids_are_those_made_here(self, tpuctl: Any, cloud: Cloud, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"word {n},{n % 2}\n" for n in range(8)))
+        options = ("--tokens", "wordpiece", "--vocabulary", "30", "--length", "5", "--shards", "2")
+        done = tpuctl("data", "upload", "pets", str(tmp_path / "a.csv"), *options, "--runner", "beam")
+        assert done.code == 0, done.err
+        wanted = Options(tokens=Tokens("wordpiece", 5, wanted=30))
+        made = produce(plan(tmp_path / "a.csv", name="pets", shards=2, options=wanted))
+        assert {name: cloud.bucket.read(FOLDER + name) for name in names(cloud.bucket)} == made
 
     def test_all_that_is_bad_is_named_at_once_and_skipped_when_asked(
         self, cloud: Cloud, pictures: Path

@@ -1,4 +1,4 @@
-"""data ls, describe, head, verify, rm."""
+"""The data commands: ls, describe, head, verify, rm; the others have files of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tpuctl.cli import show
-from tpuctl.cli.data_text import cell, example_fields, show_manifest
+from tpuctl.cli.data_fetch import fetch
+from tpuctl.cli.data_text import cell, example_fields, show_manifest, tokens_text
 from tpuctl.cli.data_upload import plan_, upload
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.data.features import Image
@@ -27,6 +28,7 @@ def data() -> None:
     """Datasets: TFRecord shards in the bucket."""
 
 
+data.add_command(fetch)
 data.add_command(plan_)
 data.add_command(upload)
 
@@ -98,10 +100,12 @@ def head(session: Session, name: str, split: str, count: int, image: Path | None
 
     manifest = datasets.newest(session.cloud.data_bucket, name)
     found = dataset_check.head(session.cloud.data_bucket, manifest, split=split, count=count)
+    vocabulary = dataset_check.vocabulary(session.cloud.data_bucket, manifest)
     if session.as_json:
-        show.json({"examples": [example_fields(one, manifest) for one in found]})
+        texts = {"texts": [tokens_text(one, vocabulary) for one in found]} if vocabulary else {}
+        show.json({"examples": [example_fields(one, manifest) for one in found], **texts})
     else:
-        rows = [[cell(one, field, manifest) for field in manifest.features] for one in found]
+        rows = [[cell(one, field, manifest, vocabulary) for field in manifest.features] for one in found]
         show.table([field.upper() for field in manifest.features], rows)
     if image:
         _write_sheet(image, found, manifest)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpuctl.cli import show
+from tpuctl.cli.data_tokens import described
 from tpuctl.data.features import Feature, Image, Label, Tensor
 from tpuctl.data.manifest import Manifest
+from tpuctl.data.options import TOKENS
 from tpuctl.uris import dataset, gs
 
 if TYPE_CHECKING:
+    from tpuctl.data.vocabulary import Vocabulary
     from tpuctl.flows.dataset_check import Example
 
 
@@ -22,6 +25,11 @@ def show_manifest(manifest: Manifest, bucket: str) -> None:
             "records": manifest.records,
             "size": show.bytes_text(manifest.bytes),
             "made from": f"{source.kind}, seed {source.seed}",
+            **(
+                {"tokens": described(source.options.tokens)}
+                if source.options and source.options.tokens
+                else {}
+            ),
             "skipped": source.skipped,
             "digest": manifest.digest[:12],
             "where": gs(bucket, dataset(manifest.name, manifest.version)),
@@ -52,9 +60,11 @@ def _type(feature: Feature) -> str:
     return "text"
 
 
-def cell(example: Example, field: str, manifest: Manifest) -> str:
-    """Return one field of an example, on one line."""
+def cell(example: Example, field: str, manifest: Manifest, vocabulary: Vocabulary | None = None) -> str:
+    """Return one field of an example, on one line; of token ids, with their `vocabulary`, the tokens."""
     values, feature = example.values.get(field, []), manifest.features[field]
+    if field == TOKENS and vocabulary:
+        return _text(tokens_text(example, vocabulary).encode(), image=False)
     if isinstance(feature, Label) and values:
         number = int(values[0])
         return f"{number} ({feature.classes[number]})"
@@ -73,6 +83,11 @@ def _text(value: bytes | int | float, *, image: bool) -> str:
         return f"{show.bytes_text(len(value))} of binary data"
     shown = " ".join(text.split())
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+def tokens_text(example: Example, vocabulary: Vocabulary) -> str:
+    """Return the tokens of an example, without the padding."""
+    return vocabulary.text([int(one) for one in example.values.get(TOKENS, [])])
 
 
 def example_fields(example: Example, manifest: Manifest) -> dict[str, object]:

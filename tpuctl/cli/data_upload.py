@@ -1,54 +1,23 @@
-"""data plan, data upload: the options they share, and what they show."""
+"""data plan, data upload, and what they show."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpuctl import accelerators
 from tpuctl.cli import show
-from tpuctl.cli.session import Command, Session, dry_run_option, with_session
-from tpuctl.data.options import Options
+from tpuctl.cli.data_options import arguments, source_options
+from tpuctl.cli.data_tokens import described
+from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.errors import InterruptedByUser, UsageError
 
 if TYPE_CHECKING:
     from tpuctl.data.plan import DatasetPlan
     from tpuctl.flows.dataset_upload import Uploaded
-
-AT_LEAST_ONE = click.IntRange(min=1)
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-
-SOURCE_OPTIONS = (
-    click.argument("name"),
-    click.argument("source", type=click.Path(path_type=Path)),
-    click.option("--version", default="1.0.0", show_default=True, help="Version of the dataset."),
-    click.option("--split", help="Shares of the splits, for a source without its own: train=0.8,test=0.2"),
-    click.option(
-        "--for", "accelerator", help="TPU that will read it, such as v3-32: as many shards for each host."
-    ),
-    click.option("--hosts", type=AT_LEAST_ONE, help="The same by the number of hosts."),
-    click.option("--shards", type=AT_LEAST_ONE, help="Shards of each split."),
-    click.option("--shard-size", default="100MB", show_default=True, help="Size of a shard, 64MiB to 1GiB."),
-    click.option("--seed", default=0, show_default=True, help="Seed of the shuffle."),
-    click.option("--resize", help="Bring images to HEIGHTxWIDTH: JPEG at quality 95, PNG as they are."),
-    click.option("--label", default="", help="Column that holds the class."),
-    click.option(
-        "--type", "types", multiple=True, help="Type of a column: COLUMN=int|float|bool|text|bytes|label."
-    ),
-    click.option("--format", "kind", help="Kind of source, where its name does not say: images, csv, ..."),
-    click.option("--skip-bad", is_flag=True, help="Leave bad records out, and list them in the manifest."),
-)
-
-
-def source_options(command: Command) -> Command:
-    """Give a command the source, and all that decides on what is made of it, as keyword arguments."""
-    return reduce(lambda made, option: option(made), reversed(SOURCE_OPTIONS), command)
 
 
 @click.command("plan")
@@ -59,6 +28,7 @@ def plan_(session: Session, **asked: Any) -> None:
 
     \b
     Example:
+      tpuctl data plan reviews ./reviews.csv --tokens wordpiece --vocabulary 8000
       tpuctl data plan cats_dogs ./images --for v3-32
     """
     planned = _planned(asked)
@@ -71,6 +41,7 @@ def plan_(session: Session, **asked: Any) -> None:
     ]
     show.table(("SPLIT", "RECORDS", "SIZE", "SHARDS", "WHY"), rows)
     show.note(f"{planned.records} records of {planned.source.kind}, {_size(planned, planned.bytes)} in all.")
+    _show_tokens(planned)
     for bad in planned.source.bad[:5]:
         show.note(f"left out: {bad}")
     show.hint(f"tpuctl data upload {planned.name} {asked['source']}, with the same options")
@@ -105,12 +76,16 @@ def upload(
     above; CSV, TSV, JSON Lines or Parquet; .npy, .npz or IDX files; TFRecords; or a dataset of TFDS. The
     dataset exists once all of it is there and whole.
 
+    With --tokens, the text becomes a vector of ids; its vocabulary is made from the training split, unless a
+    file is given, and lies beside the shards as vocabulary.txt.
+
     With --runner beam the shards are the same to the byte. Every worker reads SOURCE from the same path, so
     it lies on a network file system or in the workers' image; a gs:// source is not read yet.
 
     \b
     Example:
       tpuctl data upload cats_dogs ./images --split train=0.8,test=0.2
+      tpuctl data upload reuters ./reuters --tokens words --vocabulary 30000 --length 300
       tpuctl data upload cats_dogs ./images --runner beam -- --direct_num_workers=4
     """
     from tpuctl.flows import dataset_beam as beam  # noqa: PLC0415  NumPy: not for the other commands
@@ -127,8 +102,9 @@ def upload(
     _show_plan(planned)
     with show.converting(planned.records) as progress, _interruptible():
         if runner == "beam":
-            arguments = {**_arguments(asked), "source": asked["source"].absolute()}
-            done = beam.upload(session.cloud, planned, arguments, beam_options, progress)
+            known = {"source": asked["source"].absolute(), "vocabulary": planned.vocabulary}
+            made_with = {**arguments(asked), **known}
+            done = beam.upload(session.cloud, planned, made_with, beam_options, progress)
         else:
             done = flow.upload(bucket, planned, progress, skip_bad=asked["skip_bad"], keep=keep)
     _show_uploaded(session, done)
@@ -151,56 +127,7 @@ def _planned(asked: Mapping[str, Any]) -> DatasetPlan:
     from tpuctl.data.plan import plan  # noqa: PLC0415  NumPy: not for the other commands
 
     with show.counting("records listed") as progress:
-        return plan(**_arguments(asked), progress=progress)
-
-
-def _arguments(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What was typed, as arguments of `plan.plan`."""
-    return {
-        "source": asked["source"],
-        "name": asked["name"],
-        "version": asked["version"],
-        "kind": asked["kind"],
-        "options": Options(_types(asked["types"]), asked["label"], _resize(asked["resize"])),
-        "splits": asked["split"],
-        "hosts": _hosts(asked["accelerator"], asked["hosts"]),
-        "shards": asked["shards"],
-        "shard_size": _bytes(asked["shard_size"]),
-        "seed": asked["seed"],
-        "skip_bad": asked["skip_bad"],
-    }
-
-
-def _hosts(accelerator: str | None, hosts: int | None) -> int:
-    if accelerator and hosts:
-        raise UsageError("--for and --hosts both say how many hosts there are.", hint="Give one of them.")
-    return accelerators.accelerator(accelerator).hosts if accelerator else hosts or 1
-
-
-def _types(given: Iterable[str]) -> dict[str, str]:
-    types: dict[str, str] = {}
-    for one in given:
-        name, equals, kind = one.rpartition("=")
-        if not equals or not name or name in types:
-            raise UsageError(f"Cannot read --type {one}.", hint="Once for each column: --type age=float")
-        types[name] = kind
-    return types
-
-
-def _resize(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    found = re.fullmatch(r"([1-9]\d{0,4})(?:[x×]([1-9]\d{0,4}))?", text.strip())
-    if not found:
-        raise UsageError(f"Cannot read --resize {text}.", hint="Height and width: --resize 224x224")
-    return int(found[1]), int(found[2] or found[1])
-
-
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", text.strip().lower())
-    if not found:
-        raise UsageError(f"Cannot read --shard-size {text}.", hint="For instance 256MB, or 256MiB.")
-    return int(float(found[1]) * _UNITS[found[2] or ""])
+        return plan(**arguments(asked), progress=progress)
 
 
 @contextmanager
@@ -222,8 +149,14 @@ def _show_plan(planned: DatasetPlan) -> None:
     for split in planned.splits:
         count, why = split.sharding.count, split.sharding.why
         show.note(f"{split.name}: {split.records} records in {count} shard{'s' if count > 1 else ''} ({why})")
+    _show_tokens(planned)
     for bad in planned.source.bad[:5]:
         show.note(f"left out: {bad}")
+
+
+def _show_tokens(planned: DatasetPlan) -> None:
+    if planned.options.tokens:
+        show.note(f"tokens: {described(planned.options.tokens)}")
 
 
 def _show_uploaded(session: Session, done: Uploaded) -> None:
@@ -260,6 +193,7 @@ def _plan_fields(planned: DatasetPlan) -> dict[str, object]:
         "exact": planned.exact,
         "classes": list(planned.classes),
         "features": planned.features,
+        **({"tokens": planned.options.tokens} if planned.options.tokens else {}),
         "splits": {
             one.name: {
                 "records": one.records,

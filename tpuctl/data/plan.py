@@ -32,6 +32,8 @@ from tpuctl.data.shards import (
 )
 from tpuctl.data.source import Progress, Seen, Source
 from tpuctl.data.splits import Members, parse_splits, split_records
+from tpuctl.data.tokens import check_tokens, tokenized
+from tpuctl.data.vocabulary import Vocabulary
 from tpuctl.errors import UsageError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
@@ -79,6 +81,8 @@ class DatasetPlan:
     options: Options
     source: Source
     splits: tuple[SplitPlan, ...]
+    vocabulary: Vocabulary | None = None
+    """Where texts became token ids."""
 
     @property
     def records(self) -> int:
@@ -108,13 +112,14 @@ class DatasetPlan:
     @property
     def files(self) -> tuple[str, ...]:
         """Names of all objects below the dataset's folder, in the order they are to be written."""
-        return (*(shard.file for shard in self.shards()), *small_file_names(self.source))
+        return (*(shard.file for shard in self.shards()), *small_file_names(self.source, self.vocabulary))
 
     @property
     def identity(self) -> str:
         """What decides on the bytes of every shard, besides its own records."""
         described = (LAYOUT, self.source.kind, dict(self.features), self.options, self.seed)
-        return sha256(msgspec.json.encode(described)).hexdigest()
+        tokens = (self.vocabulary.sha256,) if self.vocabulary else ()
+        return sha256(msgspec.json.encode((*described, *tokens))).hexdigest()
 
     def shards(self) -> Iterator[Shard]:
         """Yield every shard, split after split; they may be produced in any order, or at the same time."""
@@ -155,7 +160,9 @@ class DatasetPlan:
                     hint="Nothing was published.",
                     split=split,
                 )
-        return small_files(self.name, self.version, self.source, self.seed, self.options, splits)
+        return small_files(
+            self.name, self.version, self.source, self.seed, self.options, splits, self.vocabulary
+        )
 
 
 def plan(
@@ -171,27 +178,35 @@ def plan(
     shard_size: int = DEFAULT_SIZE,
     seed: int = 0,
     skip_bad: bool = False,
+    vocabulary: Vocabulary | None = None,
     progress: Progress = lambda done, total: None,
 ) -> DatasetPlan:
     """List the records of `source`, and decide on splits and shards; the records are read at the conversion.
 
     `kind` is a key of `readers.READERS`, else the source is looked at; `splits` is `train=0.8,test=0.2`;
     `hosts` is how many TPU hosts will read the dataset; `shards`, for each split, overrules `shard_size`
-    (bytes). Raises UsageError that names the option, or what is bad in the source.
+    (bytes). With `options.tokens` and no `vocabulary`, one is made: that reads the training split once.
+    Raises UsageError that names the option, or what is bad in the source.
     """
     _check_name(name)
     _check_version(version)
     _check_shard_size(shard_size)
     _check_hosts(hosts)
+    if options.tokens:
+        check_tokens(options.tokens)
     shares = parse_splits(splits) if splits else None
     found = open_source(source, kind, options, progress)
     if found.bad and not (skip_bad and any(part.records for part in found.parts)):
         raise BadRecordsError(found.bad)
+    if options.tokens:
+        before = split_records(found, shares, seed)
+        found, asked, vocabulary = tokenized(found, options.tokens, vocabulary, before, progress)
+        options = msgspec.structs.replace(options, tokens=asked)
     planned = [
         SplitPlan(members, _count(members, hosts, shards, shard_size))
         for members in split_records(found, shares, seed)
     ]
-    return DatasetPlan(name, version, seed, options, found, tuple(planned))
+    return DatasetPlan(name, version, seed, options, found, tuple(planned), vocabulary)
 
 
 def _count(members: Members, hosts: int, shards: int | None, target: int) -> ShardCount:

@@ -26,11 +26,13 @@ from tpuctl.data.options import Options
 from tpuctl.data.shards import ShardNote
 from tpuctl.data.source import Seen, Source
 from tpuctl.data.tfrecord import OVERHEAD
+from tpuctl.data.vocabulary import FILE as VOCABULARY
+from tpuctl.data.vocabulary import Vocabulary
 
 
 def small_files(
     name: str, version: str, source: Source, seed: int, options: Options,
-    splits: Mapping[str, Sequence[ShardNote]],
+    splits: Mapping[str, Sequence[ShardNote]], vocabulary: Vocabulary | None = None,
 ) -> dict[str, bytes]:  # fmt: skip
     """Return file name -> content, the manifest last.
 
@@ -40,7 +42,7 @@ def small_files(
     notes = [note for split in splits.values() for note in split]
     features = dict(source.refined(_all_seen(notes)))
     shards = {split: [note.entry for note in found] for split, found in splits.items()}
-    files = _label_files(features)
+    files = _text_files(features, vocabulary)
     files["features.json"] = _json(tfds_features(features))
     files["dataset_info.json"] = _json(_dataset_info(name, version, source, shards))
     manifest = Manifest(
@@ -57,9 +59,9 @@ def small_files(
     return {**files, FILE: encode_manifest(manifest)}
 
 
-def small_file_names(source: Source) -> tuple[str, ...]:
+def small_file_names(source: Source, vocabulary: Vocabulary | None = None) -> tuple[str, ...]:
     """Return the names of these files, in the same order."""
-    return (*_label_files(source.features), "features.json", "dataset_info.json", FILE)
+    return (*_text_files(source.features, vocabulary), "features.json", "dataset_info.json", FILE)
 
 
 def classes_of(source: Source, features: Mapping[str, Feature]) -> tuple[str, ...]:
@@ -119,12 +121,14 @@ def _split_entry(shards: Sequence[ShardEntry]) -> SplitEntry:
     )
 
 
-def _label_files(features: Mapping[str, Feature]) -> dict[str, bytes]:
-    return {
+def _text_files(features: Mapping[str, Feature], vocabulary: Vocabulary | None) -> dict[str, bytes]:
+    """Return the files with a name a line: of each label's classes, and of the tokens."""
+    labels = {
         f"{key}.labels.txt": "".join(f"{name}\n" for name in feature.classes).encode()
         for key, feature in features.items()
         if isinstance(feature, Label)
     }
+    return {**labels, VOCABULARY: vocabulary.content} if vocabulary else labels
 
 
 def _json(content: dict[str, Any]) -> bytes:

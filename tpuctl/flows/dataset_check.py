@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.data.decoding import Values, decode
 from tpuctl.data.manifest import FileEntry, Manifest, ShardEntry
 from tpuctl.data.tfrecord import read_records
 from tpuctl.data.verify import verify_shard
+from tpuctl.data.vocabulary import FILE as VOCABULARY
+from tpuctl.data.vocabulary import Vocabulary, parse_vocabulary
 from tpuctl.errors import NotFoundError, StateError, TpuctlError, UsageError
 from tpuctl.fanout import fanout
 from tpuctl.uris import dataset
@@ -76,6 +79,15 @@ def head(bucket: Bucket, manifest: Manifest, *, split: str, count: int) -> list[
         if len(found) == count:
             break
     return found
+
+
+def vocabulary(bucket: Bucket, manifest: Manifest) -> Vocabulary | None:
+    """Return the vocabulary of a dataset whose text became token ids, None for others."""
+    made = manifest.source.options.tokens if manifest.source.options else None
+    if made is None:
+        return None
+    name = dataset(manifest.name, manifest.version) + VOCABULARY
+    return parse_vocabulary(bucket.read(name), made.kind, Path(VOCABULARY))
 
 
 def _compare(file: str, entry: ShardEntry | FileEntry, there: Object | None) -> None:

@@ -1,0 +1,99 @@
+"""Archives of others: what is wanted comes out, and nothing else can happen."""
+
+from __future__ import annotations
+
+import io
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tpuctl.data.unpacking import copied, unpacked
+from tpuctl.errors import UsageError
+
+WANTED = {"Pets/Cat/": "cat/", "Pets/Dog/": "dog/"}
+
+
+def zipped(path: Path, files: dict[str, bytes], *, mode: int = 0) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            one = zipfile.ZipInfo(name)
+            one.external_attr = mode << 16
+            archive.writestr(one, data)
+    return path
+
+
+def tarred(path: Path, files: dict[str, bytes], kind: bytes = tarfile.REGTYPE, link: str = "") -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, data in files.items():
+            one = tarfile.TarInfo(name)
+            one.size, one.type, one.linkname = len(data), kind, link
+            archive.addfile(one, io.BytesIO(data))
+    return path
+
+
+def below(folder: Path) -> dict[str, bytes]:
+    return {
+        one.relative_to(folder).as_posix(): one.read_bytes()
+        for one in sorted(folder.rglob("*"))
+        if one.is_file()
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_the_wanted_members_are_put_where_they_belong(tmp_path: Path, folder: Path, pack) -> None:
+    files = {"Pets/Cat/1.jpg": b"cat", "./Pets/Dog/a/2.jpg": b"dog", "Pets/readme.txt": b"", "Other/3": b""}
+    file = pack(tmp_path / "archive", {**files, "Pets/Cat/Thumbs.db": b"litter"})
+    unpacked(WANTED)([file], folder)
+    assert below(folder) == {"cat/1.jpg": b"cat", "dog/a/2.jpg": b"dog"}
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+@pytest.mark.parametrize(
+    "name", ["../evil", "/evil", "Pets/Cat/../../../evil", "Pets/Cat/..\\..\\evil", "C:/evil"]
+)
+def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, folder: Path, pack, name: str) -> None:
+    with pytest.raises(UsageError, match="leads out of the folder: nothing was unpacked"):
+        unpacked(WANTED)([pack(tmp_path / "archive", {name: b"x"})], folder)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["archive", "out"]
+    assert below(folder) == {}
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_refused(tmp_path: Path, folder: Path, kind: bytes) -> None:
+    file = tarred(tmp_path / "archive", {"Pets/Cat/1.jpg": b""}, kind, link="/etc/passwd")
+    with pytest.raises(UsageError, match="is a link or a device"):
+        unpacked(WANTED)([file], folder)
+    assert below(folder) == {}
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path: Path, folder: Path) -> None:
+    file = zipped(tmp_path / "archive", {"Pets/Cat/1.jpg": b"/etc/passwd"}, mode=stat.S_IFLNK | 0o777)
+    with pytest.raises(UsageError, match="is a link or a device"):
+        unpacked(WANTED)([file], folder)
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_a_damaged_archive_and_another_one_are_named(tmp_path: Path, folder: Path, pack) -> None:
+    data = pack(
+        tmp_path / "archive", {f"Pets/Cat/{n}.jpg": bytes(range(256)) * n for n in range(99)}
+    ).read_bytes()
+    (tmp_path / "cut").write_bytes(data[: len(data) // 2])
+    with pytest.raises(UsageError, match="'cut' is damaged"):
+        unpacked(WANTED)([tmp_path / "cut"], folder)
+    with pytest.raises(UsageError, match="'other' does not hold Pets/Cat/, Pets/Dog/"):
+        unpacked(WANTED)([pack(tmp_path / "other", {"a": b""})], folder)
+
+
+def test_files_can_be_taken_as_they_are(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"a")
+    copied([tmp_path / "a.npz"], folder)
+    assert below(folder) == {"a.npz": b"a"}

@@ -1,0 +1,29 @@
+"""Words as BERT has them; what is expected was made with Hugging Face's `tokenizers` 0.23, BertNormalizer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.data.words import Splitter
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The U.S. dollar, 1.15 pct!", "the u . s . dollar , 1 . 15 pct !"),
+        ("don't stop-me_now $5 a^b", "don ' t stop - me _ now $ 5 a ^ b"),
+        ("Zoë’s naïve CAFÉ — İstanbul", "zoe ’ s naive cafe — istanbul"),
+        ("東京 2024年", "東 京 2024 年"),
+        ("a\x00b\u200dc\ufffd\u00add\x0be\x1cf", "abcdef"),
+        ("a\tb\nc\rd\u00a0e\u2028f", "a b c d e f"),
+        ("½ € ² №5", "½ € ² №5"),
+        ("", ""),
+        (" \n ", ""),
+    ],
+)
+def test_texts_are_parted_as_by_bert(text: str, words: str) -> None:
+    assert Splitter(cased=False)(text) == words.split()
+
+
+def test_cased_words_keep_capitals_and_accents() -> None:
+    assert Splitter(cased=True)("Zoë's CAFE\u0301") == ["Zoë", "'", "s", "CAFE\u0301"]

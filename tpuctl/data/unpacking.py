@@ -1,0 +1,124 @@
+"""Archives of others unpacked: only what is wanted, and nothing that would leave the folder."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO, NamedTuple
+
+from tpuctl.errors import UsageError
+
+Unpack = Callable[[Sequence[Path], Path], None]
+"""Called with the files and an empty folder, which it fills with what `tpuctl data upload` reads."""
+
+_LITTER = ("Thumbs.db", ".DS_Store", "desktop.ini")
+DAMAGED = (
+    zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError
+)  # fmt: skip
+"""What reading an archive raises that is not whole, or is none."""
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+class _Member(NamedTuple):
+    """A file or link in an archive."""
+
+    name: str
+    plain: bool
+    """Not a link, nor a device."""
+    open: Callable[[], IO[bytes] | None]
+
+
+def copied(files: Sequence[Path], folder: Path) -> None:
+    """Put the files there as they are."""
+    for file in files:
+        shutil.copyfile(file, folder / file.name)
+
+
+def unpacked(places: Mapping[str, str]) -> Unpack:
+    """Return a way to unpack the members below some folders: `{"PetImages/Cat/": "cat/"}`."""
+
+    def unpack(files: Sequence[Path], folder: Path) -> None:
+        for file in files:
+            _unpack(file, folder, places)
+
+    return unpack
+
+
+def _unpack(file: Path, folder: Path, places: Mapping[str, str]) -> None:
+    """Raise UsageError for a damaged archive, one without what is wanted, a member that would leave."""
+    made = 0
+    try:
+        for member in members(file):
+            target = _target(member.name, places)
+            if target is None:
+                continue
+            if not member.plain:
+                raise _unsafe(file, member.name, "is a link or a device")
+            stream = member.open()
+            if stream is not None:
+                _write(stream, folder / target)
+                made += 1
+    except DAMAGED as error:
+        raise damaged(file, str(error)) from error
+    if not made:
+        raise UsageError(f"'{file.name}' does not hold {', '.join(places)}.", hint="It is another archive.")
+
+
+def members(file: Path) -> Iterator[_Member]:
+    """Yield what is in a zip or tar archive, folders aside; raises UsageError for a name that would leave."""
+    found = _of_zip(file) if zipfile.is_zipfile(file) else _of_tar(file)
+    for member in found:
+        path = PurePosixPath(member.name)
+        if path.is_absolute() or ".." in path.parts or "\\" in member.name or _DRIVE.match(member.name):
+            raise _unsafe(file, member.name, "leads out of the folder")
+        yield member
+
+
+def damaged(file: Path, why: str) -> UsageError:
+    """Return the error for an archive that cannot be read to its end."""
+    return UsageError(f"'{file.name}' is damaged ({why}).", hint="Fetch it again.", file=str(file))
+
+
+def _of_zip(file: Path) -> Iterator[_Member]:
+    with zipfile.ZipFile(file) as archive:
+        for one in archive.infolist():
+            if not one.is_dir():
+                kind = one.external_attr >> 28  # of a Unix mode; 8 is a file, and 0 says nothing
+                yield _Member(one.filename, kind in (0, 8), lambda one=one: archive.open(one))  # type: ignore[misc]
+
+
+def _of_tar(file: Path) -> Iterator[_Member]:
+    with tarfile.open(file, "r|*") as archive:
+        for one in archive:
+            if not one.isdir():
+                yield _Member(one.name, one.isfile(), lambda one=one: archive.extractfile(one))  # type: ignore[misc]
+
+
+def _target(name: str, places: Mapping[str, str]) -> str | None:
+    if name.rpartition("/")[2] in _LITTER:
+        return None
+    for prefix, place in places.items():
+        if name.removeprefix("./").startswith(prefix):
+            return place + name.removeprefix("./").removeprefix(prefix)
+    return None
+
+
+def _write(stream: IO[bytes], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with stream, path.open("xb") as file:
+        shutil.copyfileobj(stream, file)
+
+
+def _unsafe(file: Path, name: str, why: str) -> UsageError:
+    return UsageError(
+        f"'{name}' in '{file.name}' {why}: nothing was unpacked.",
+        hint="This is not the archive that was published.",
+        file=str(file),
+        member=name,
+    )

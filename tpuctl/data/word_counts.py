@@ -1,0 +1,34 @@
+"""How often each word occurs, in a table that does not grow beyond a bound."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+MOST = 1 << 19
+"""Different words that are counted at the same time, some 80 MB."""
+LONGEST = 100
+"""Characters of a word; a longer one is unknown, as in BERT."""
+
+
+class WordCounts:
+    """Counts words as long as there are fewer than `MOST`; then the rarest go, and are counted anew."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._counts: Counter[str] = Counter()
+        self._most = most
+
+    def add(self, words: Iterable[str]) -> None:
+        """Count the words of one text."""
+        self._counts.update([word for word in words if len(word) <= LONGEST])
+        if len(self._counts) > self._most:
+            self._drop()
+
+    def in_order(self) -> list[tuple[str, int]]:
+        """Return words and counts, the most frequent first; those of the same count by their characters."""
+        return sorted(self._counts.items(), key=lambda one: (-one[1], one[0]))
+
+    def _drop(self) -> None:
+        """Leave fewer than half: all goes that is no more frequent than the word in the middle."""
+        rarest = sorted(self._counts.values())[len(self._counts) // 2]
+        self._counts = Counter({word: count for word, count in self._counts.items() if count > rarest})

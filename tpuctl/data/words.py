@@ -1,0 +1,60 @@
+"""Words as BERT's own tokenizer has them before it looks into its vocabulary.
+
+Devlin et al., "BERT" (2018), `BasicTokenizer`: control characters go, every punctuation and every Chinese
+character is a word by itself, everything else is parted at blanks; uncased, letters are small and without
+accents.
+"""
+
+from __future__ import annotations
+
+from unicodedata import category, normalize
+
+_SPACES = "\t\n\r"
+_CHINESE = (
+    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
+)  # fmt: skip
+"""Code points of the ideographs, which are written without blanks between words."""
+_ASCII_SYMBOLS = "$+<=>^`|~"
+"""No punctuation to Unicode, but to BERT."""
+
+
+class Splitter:
+    """Takes texts apart into words; may be used by several threads."""
+
+    def __init__(self, *, cased: bool) -> None:
+        """With `cased`, letters stay as they are: capital or small, with their accents."""
+        self._cased = cased
+        self._characters = _Characters(cased=cased)
+
+    def __call__(self, text: str) -> list[str]:
+        """Return the words of a text in order."""
+        if self._cased:
+            return text.translate(self._characters).split()
+        plain = text if text.isascii() else normalize("NFD", text)
+        return plain.translate(self._characters).lower().split()
+
+
+class _Characters(dict[int, str | None]):
+    """What becomes of each character, worked out when it is first met."""
+
+    def __init__(self, *, cased: bool) -> None:
+        super().__init__()
+        self._gone = ("Cc", "Cf", "Co", "Cs") if cased else ("Cc", "Cf", "Co", "Cs", "Mn")
+
+    def __missing__(self, code: int) -> str | None:
+        self[code] = made = self._made(chr(code))
+        return made
+
+    def _made(self, one: str) -> str | None:
+        if one in _SPACES or (one.isspace() and category(one) != "Cc"):
+            return " "
+        if one == "\ufffd" or category(one) in self._gone:
+            return None
+        if category(one)[0] == "P" or one in _ASCII_SYMBOLS or _is_chinese(ord(one)):
+            return f" {one} "
+        return one
+
+
+def _is_chinese(code: int) -> bool:
+    return any(first <= code <= last for first, last in _CHINESE)
