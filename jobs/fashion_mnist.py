@@ -1,0 +1,93 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["tensorflow"]
+#
+# [tool.tpuctl]
+# accelerator = "v3-8"
+# dataset = "fashion_mnist"
+# framework = "tensorflow"
+# ///
+"""Train the small convolutional network of the TensorFlow handbook on Fashion-MNIST with Keras' `fit`.
+
+    tpuctl submit jobs/fashion_mnist.py                              on a Cloud TPU
+    python jobs/fashion_mnist.py --data FOLDER --out FOLDER          on this machine, without a TPU
+
+As in the handbook: 5 epochs of 60 steps, 1,000 images a step. It comes to 88.48 % validation accuracy, with
+pixels from 0 to 255; here they are from 0 to 1, as a network of such weights at the start wants them.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import training
+
+
+def main() -> None:
+    """Train, and say after each epoch how many of the test images are told rightly."""
+    options = training.parser(__doc__, epochs=5, batch=1000, steps_per_call=20).parse_args()
+    strategy = training.find_devices(options.seed, options.precision)
+    train, test = training.find_split(options.data, "train"), training.find_split(options.data, "test")
+    batch = training.whole_batch(options.batch, strategy)
+    steps = train.steps(batch)
+
+    with strategy.scope():
+        model = build_model()
+        optimizer = tf.keras.optimizers.Adam(1e-3)
+        optimizer.build(model.trainable_variables)
+    progress = training.Progress(options, steps, batch, optimizer=optimizer, model=model)
+    progress.expect(build_model, (28, 28, 1), tf.uint8)
+    with strategy.scope():
+        model.compile(
+            optimizer=optimizer,
+            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            weighted_metrics=[tf.keras.metrics.SparseCategoricalAccuracy("accuracy")],
+            steps_per_execution=progress.steps_per_call,
+            jit_compile=False,  # a TPU compiles each replica's step by itself
+        )
+    progress.watch(model)
+
+    validation = strategy.distribute_datasets_from_function(
+        lambda context: training.read_once(test, context, batch, parse)
+    )
+    for part in progress.parts(options.epochs):
+        batches = strategy.distribute_datasets_from_function(
+            lambda context: training.read(train, context, batch, parse, seed=options.seed, step=progress.step)
+        )
+        model.fit(
+            batches,
+            validation_data=validation,
+            callbacks=[progress],
+            shuffle=False,
+            verbose=0,
+            **part,
+        )
+    progress.save_weights(model, "fashion_mnist")
+    progress.finish()
+
+
+def build_model() -> tf.keras.Model:
+    """Return the untrained network; its outputs are logits."""
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+        [
+            tf.keras.Input((28, 28, 1), dtype="uint8"),
+            layers.Rescaling(1 / 255),
+            layers.Conv2D(64, 3),
+            layers.MaxPooling2D(2),
+            layers.Activation("relu"),
+            layers.Flatten(),
+            layers.Dense(10, dtype="float32"),
+        ]
+    )
+
+
+def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the image, uint8, and the label of a serialized example."""
+    features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+    example = tf.io.parse_single_example(record, features)
+    image = tf.ensure_shape(tf.io.decode_png(example["image"], channels=1), (28, 28, 1))
+    return image, tf.cast(example["label"], tf.int32)
+
+
+if __name__ == "__main__":
+    main()
