@@ -1,5 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
+PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); echo $$((n < 4 ? n : 4)))
 
 .PHONY: demo test test-slow test-terraform test-tensorflow test-beam contract check bench clean
 
@@ -7,7 +8,7 @@ demo: .venv/ready  ## the main job on the simulator, with a real dataset
 	@$(BIN)/python demo/main_job.py
 
 test: check  ## everything that has to pass before a change lands
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-slow: .venv/ready  ## what takes minutes
 	$(BIN)/python -m pytest -m slow

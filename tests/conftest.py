@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from running import Done, RunningSimulator
 
 from tpuctl.cli.main import run
 
-pytest_plugins = ("contract.recorder",)
+pytest_plugins = ("contract.recorder", "file_order")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so does a script start what runs in the background,
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # and what tests start and interrupt inherits it
 
 FOREIGN = ("TPUCTL_", "CLOUDSDK_", "GOOGLE_", "GCLOUD_", "GCE_", "STORAGE_EMULATOR_HOST", "XDG_")
 """Variables of the developer's own environment that would change what a command does."""

@@ -217,7 +217,13 @@ class TestVerbs:
         self, tpuctl: Tpuctl, simulator: RunningSimulator
     ) -> None:
         fault = add(tpuctl, "ssh-refused", "--node", "n1")
-        removing = threading.Timer(2, lambda: simulator.faults.remove(fault))
+
+        def end_it_soon() -> None:
+            poll(lambda: simulator.events.find(what="ssh-refused") or None, what="it", timeout=60, first=0.02)
+            threading.Event().wait(1)
+            simulator.faults.remove(fault)
+
+        removing = threading.Thread(target=end_it_soon)
         removing.start()
         done = tpuctl("up", "v3-8", "--name", "n1", "--yes")
         removing.join()

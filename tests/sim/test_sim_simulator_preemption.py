@@ -46,13 +46,15 @@ def test_between_the_notice_and_the_end_a_program_can_save(
     diary = home / "diary"
 
     async def preempt() -> asyncio.Task[None]:
-        return asyncio.ensure_future(simulator.world.preempt(f"{PARENT}/nodes/one", notice=2.0))
+        return asyncio.ensure_future(simulator.world.preempt(f"{PARENT}/nodes/one", notice=3600))
 
     wait_until(lambda: diary.exists() and diary.read_text())
     preemption = simulator.call(preempt())
     wait_until(lambda: "preempted TRUE\n" in diary.read_text())
     assert simulator.world.fleet.get(f"{PARENT}/nodes/one").state == "READY"
     (home / "go").touch()
+    wait_until(lambda: "saved\n" in diary.read_text())
+    simulator.simulator.clock.advance(3600)
     wait_until(preemption.done)
     assert diary.read_text().splitlines() == ["began", "preempted TRUE", "saved", "SIGTERM"]
     assert simulator.gcs.store.objects.get("sim-project-tpuctl", "checkpoint").size == 5

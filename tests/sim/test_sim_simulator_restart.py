@@ -35,7 +35,8 @@ while True:
     try:
         step(number)
         number += 1
-        pathlib.Path("steps").write_text(str(number))
+        pathlib.Path("next").write_text(str(number))
+        os.replace("next", "steps")
     except OSError as error:
         pathlib.Path("lost").write_text(repr(error))
     time.sleep(0.05)
@@ -92,7 +93,7 @@ def test_a_program_on_a_host_goes_on_over_a_kill_of_the_simulator(rig: Rig) -> N
     assert changed == {"pid", "instance"}, "all services are where they were"
     assert Path(rig.served.hosts_file).read_text() == dial, "the hosts, too"
     steps = int((home / "steps").read_text())
-    wait_until(lambda: int((home / "steps").read_text() or 0) > steps + 2)
+    wait_until(lambda: int((home / "steps").read_text()) > steps + 2)
     assert rig.run(address, "cat pid").strip() == str(pid)
     first, last = (read_object(after["storage"], f"job/{number}") for number in (0, steps + 1))
     assert first == last, "the host's access token is the same"

@@ -8,6 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,13 @@ FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+def troubles(seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what goes wrong next: every kind of it, then all again in another order, without end."""
+    chance = random.Random(seed)
+    while True:
+        yield from chance.sample(FAULTS, len(FAULTS))
+
+
 class Workload:
     """Rounds of work with the real clients; `seed` decides on everything that is chosen."""
 
@@ -79,6 +87,7 @@ class Workload:
         self.refused: Counter[str] = Counter()
         self._served = served
         self._random = random.Random(seed)
+        self._troubles = troubles(seed)
         self._key = own / "id_ed25519"
         make_key(self._key)
         self._control = Control(folder)
@@ -101,7 +110,7 @@ class Workload:
         """Create a node, move objects, run a job, and tidy up; without trouble everything has to succeed."""
         name = f"n{number}"
         if trouble:
-            for kind, options in self._random.sample(FAULTS, self._random.randint(1, 4)):
+            for kind, options in islice(self._troubles, self._random.randint(1, 4)):
                 self._control.add([request(kind, options)])
                 self.done[f"fault {kind}"] += 1
         steps: list[tuple[str, Callable[[], None]]] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 import requests
@@ -177,16 +178,18 @@ def test_a_slow_link_has_latency_and_bandwidth_both_ways(
     bucket: storage.Bucket, simulator: RunningSimulator
 ) -> None:
     fault = simulator.faults.add("gcs-slow", latency="100ms", bandwidth="2MiB")
-    seconds = []
-    for transfer in (lambda: put(bucket, data=BIG), lambda: get(bucket)):
-        began = time.monotonic()
-        transfer()
-        seconds.append(time.monotonic() - began)
-    assert min(seconds) >= 0.6
+    slow = min(duration(lambda: put(bucket, data=BIG)), duration(lambda: get(bucket)))
+    assert slow >= 0.6
     simulator.faults.remove(fault.id)
-    began = time.monotonic()
     assert get(bucket) == BIG
-    assert time.monotonic() - began < min(seconds)
+    assert min(duration(lambda: get(bucket)) for _ in range(10)) < slow, "the quickest: others may be at work"
+
+
+def duration(transfer: Callable[[], object]) -> float:
+    """Return how many seconds a transfer takes."""
+    began = time.monotonic()
+    transfer()
+    return time.monotonic() - began
 
 
 def test_downloads_through_the_proxy_meet_faults_too(

@@ -13,6 +13,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 import requests
+from live_host import wait_until
 from running_gcs import BUCKET, PROJECT, RunningGcs, gcs_process
 
 from tpuctl.errors import StateError
@@ -22,6 +23,7 @@ from tpuctl.sim.gcs.server import GcsServer
 from tpuctl.sim.gcs.store import Store
 
 SECONDS_BEFORE_A_KILL = 0.35
+"""At least: in the first round it lasts until every worker has changed its object once."""
 SIZES = (0, 100, 70_000, 3_000_000)
 PART = 256 << 10
 
@@ -34,13 +36,18 @@ class Worker(threading.Thread):
         self.object = f"object-{number}"
         self.attempts: list[str] = []
         self.acknowledged = -1
+        self.number = number
         self._url = url
-        self._number = number
         self._upload = f"{url}/upload/storage/v1/b/{BUCKET}/o"
         self._change = (self._put, self._post, self._resume, self._compose, self._multipart)[number % 5]
 
+    @property
+    def done(self) -> int:
+        """How many changes were acknowledged, counted with those before the last one."""
+        return self.acknowledged + 1
+
     def run(self) -> None:
-        chance = random.Random(self._number)
+        chance = random.Random(self.number)
         with requests.Session() as http:
             http.trust_env = False
             try:
@@ -72,8 +79,8 @@ class Worker(threading.Thread):
     def _compose(self, http: requests.Session, data: bytes) -> requests.Response:
         half = len(data) // 2
         for name, part in (("left", data[:half]), ("right", data[half:])):
-            http.put(f"{self._url}/{BUCKET}/{name}-{self._number}", data=part)
-        sources = [{"name": f"{side}-{self._number}"} for side in ("left", "right")]
+            http.put(f"{self._url}/{BUCKET}/{name}-{self.number}", data=part)
+        sources = [{"name": f"{side}-{self.number}"} for side in ("left", "right")]
         path = f"{self._url}/storage/v1/b/{BUCKET}/o/{self.object}/compose"
         return http.post(path, json={"sourceObjects": sources})
 
@@ -104,12 +111,13 @@ def test_objects_are_old_or_new_and_never_torn_after_a_kill(tmp_path: Path, roun
             for worker in workers:
                 worker.start()
             threading.Event().wait(SECONDS_BEFORE_A_KILL)
+            wait_until(lambda workers=workers: all(acknowledged[one.number] + one.done for one in workers))
             process.kill()
             for worker in workers:
                 worker.join()
         with closing(RunningGcs(tmp_path)) as again:
             for number, worker in enumerate(workers):
-                acknowledged[number] += worker.acknowledged + 1
+                acknowledged[number] += worker.done
                 previous[worker.object] = check(again.url, worker, previous.get(worker.object, ""))
             check_files(again)
     assert min(acknowledged.values()) > 0

@@ -43,11 +43,12 @@ LONGER = QUICK | {
 LOOP = re.compile(r"Current step: (\d+), training loss: ([\d.]+), accuracy: ([\d.]+)%")
 
 
-def run(tutorial: str, folder: Path, cores: int, **variables: str) -> Any:
+def run(*tutorials: str, folder: Path, cores: int, **variables: str) -> Any:
+    """Run programs one after the other in one process, and return what each did, or how it failed."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
     program = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TUTORIAL_FOLDER": str(folder)}
     done = subprocess.run(
-        [PYTHON, str(RUNNER), tutorial],
+        [PYTHON, str(RUNNER), *tutorials],
         env=inherited | program | environment("v3-8", cores=cores) | variables,
         cwd=folder,
         capture_output=True,
@@ -58,8 +59,24 @@ def run(tutorial: str, folder: Path, cores: int, **variables: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.fixture(scope="module")
+def colab(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """What the programs of Colab notebooks did on the same remote TPU, and where."""
+    folder = tmp_path_factory.mktemp("colab")
+    programs = ("fashion_mnist", "reuters", "text_classifier")
+    quick = DATA | {"TUTORIAL_FIT_STEPS_PER_EPOCH": "20"}  # which fashion_mnist alone asks for
+    return run(*programs, folder=folder, cores=2, **quick, **COLAB), folder
+
+
+def succeeded(ran: Any, tutorial: str) -> Any:
+    """Return what a program did; it has to have come to its end."""
+    assert ran[tutorial]["error"] == ""
+    return ran[tutorial]
+
+
 def check_guide(ran: Any, cores: int, steps: int) -> None:
     """Check what every block printed; the custom loops have epochs of `steps` steps."""
+    ran = succeeded(ran, "tpu_guide")
     printed = "\n".join(ran["printed"])
     assert ran["replicas"] == cores
     assert printed.count("LogicalDevice(name='/device:TPU:") == cores
@@ -76,11 +93,11 @@ def check_guide(ran: Any, cores: int, steps: int) -> None:
 
 
 def test_every_block_of_tensorflows_tpu_guide_runs(tmp_path: Path) -> None:
-    check_guide(run("tpu_guide", tmp_path, cores=2, **QUICK, **TPU_VM), cores=2, steps=10)
+    check_guide(run("tpu_guide", folder=tmp_path, cores=2, **QUICK, **TPU_VM), cores=2, steps=10)
 
 
-def test_the_fashion_mnist_program_of_a_colab_notebook_runs(tmp_path: Path) -> None:
-    ran = run("fashion_mnist", tmp_path, cores=2, TUTORIAL_FIT_STEPS_PER_EPOCH="20", **DATA, **COLAB)
+def test_the_fashion_mnist_program_of_a_colab_notebook_runs(colab: tuple[Any, Path]) -> None:
+    ran = succeeded(colab[0], "fashion_mnist")
     (history,) = ran["fits"]
     assert len(history["loss"]) == 5
     assert history["loss"][-1] < history["loss"][0] / 10
@@ -89,8 +106,8 @@ def test_the_fashion_mnist_program_of_a_colab_notebook_runs(tmp_path: Path) -> N
     assert (ran["replicas"], ran["weights"]) == (2, 108_810)
 
 
-def test_the_reuters_program_of_a_colab_notebook_runs(tmp_path: Path) -> None:
-    ran = run("reuters", tmp_path, cores=2, **DATA, **COLAB)
+def test_the_reuters_program_of_a_colab_notebook_runs(colab: tuple[Any, Path]) -> None:
+    ran = succeeded(colab[0], "reuters")
     assert f"Running on TPU  grpc://{ADDRESS}" in ran["printed"]
     assert "REPLICAS:  2" in ran["printed"]
     (history,) = ran["fits"]
@@ -99,8 +116,8 @@ def test_the_reuters_program_of_a_colab_notebook_runs(tmp_path: Path) -> None:
     assert history["sparse_top_k_categorical_accuracy"][-1] > 0.2
 
 
-def test_fit_and_custom_loop_of_a_text_classifier_on_a_remote_tpu_run(tmp_path: Path) -> None:
-    ran = run("text_classifier", tmp_path, cores=2, **DATA, **COLAB)
+def test_fit_and_custom_loop_of_a_text_classifier_on_a_remote_tpu_run(colab: tuple[Any, Path]) -> None:
+    ran, folder = succeeded(colab[0], "text_classifier"), colab[1]
     printed = "\n".join(ran["printed"])
     assert "LogicalDevice(name='/job:worker/replica:0/task:0/device:TPU:1', device_type='TPU')" in printed
     assert ran["fits"][0]["accuracy"][-1] > 0.9
@@ -109,10 +126,10 @@ def test_fit_and_custom_loop_of_a_text_classifier_on_a_remote_tpu_run(tmp_path: 
     assert accuracies[-1] > 0.9
     assert "File system scheme '[local]' not implemented" in printed
     assert "Saved:  checkpoint/tpu-model" in printed
-    assert {path.name for path in (tmp_path / "checkpoint").iterdir()} >= {"tpu-model.h5", "tpu-model.index"}
+    assert {path.name for path in (folder / "checkpoint").iterdir()} >= {"tpu-model.h5", "tpu-model.index"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_guide_runs_for_longer_on_all_cores(tmp_path: Path) -> None:
-    check_guide(run("tpu_guide", tmp_path, cores=8, **LONGER, **TPU_VM), cores=8, steps=60)
+    check_guide(run("tpu_guide", folder=tmp_path, cores=8, **LONGER, **TPU_VM), cores=8, steps=60)

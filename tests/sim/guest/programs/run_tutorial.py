@@ -1,4 +1,6 @@
-"""Runs programs of tutorials as they are, block by block as a notebook does; prints what they did as JSON.
+"""Runs programs of tutorials as they are, block by block as a notebook does; prints what each did as JSON.
+
+Arguments: their names; what runs on the same TPU shares this process, and the time to load TensorFlow.
 
 The libraries under them are changed instead (see tutorials/README.md): data of the same shapes, narrower
 layers, and fewer steps where TUTORIAL_* say so.
@@ -13,6 +15,7 @@ import json
 import os
 import re
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +84,12 @@ def limit_range(tensor_range: Any) -> Any:
     return limited
 
 
-def change_libraries(tutorial: str) -> None:
-    tf.keras.utils.set_random_seed(1)
+def change_libraries(tutorials: list[str]) -> None:
     tf.distribute.resolver = tf.distribute.cluster_resolver
     tf.keras.Model.fit = limit_fit(tf.keras.Model.fit)
     tf.range = limit_range(tf.range)
     write_downloads(Path(os.environ["TUTORIAL_FOLDER"]))
-    if tutorial == "tpu_guide":
+    if tutorials == ["tpu_guide"]:
         tf.keras.layers.Conv2D = narrow(tf.keras.layers.Conv2D, 128)
         tf.keras.layers.Dense = narrow(tf.keras.layers.Dense, 8)
 
@@ -108,20 +110,29 @@ def run_blocks(file: Path) -> dict[str, Any]:
     return names
 
 
-def main() -> None:
-    (tutorial,) = sys.argv[1:]
-    change_libraries(tutorial)
+def run(tutorial: str) -> dict[str, Any]:
+    """Return what a program printed, fitted and made, or the error that ended it."""
+    FITS.clear()
+    tf.keras.utils.set_random_seed(1)
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        names = run_blocks(TUTORIALS / f"{tutorial}.py")
-    strategy = names["strategy"]
-    found = {
+    try:
+        with contextlib.redirect_stdout(printed):
+            names = run_blocks(TUTORIALS / f"{tutorial}.py")
+    except Exception:
+        return {"error": traceback.format_exc()}
+    return {
+        "error": "",
         "printed": printed.getvalue().splitlines(),
-        "fits": FITS,
-        "replicas": strategy.num_replicas_in_sync,
+        "fits": list(FITS),
+        "replicas": names["strategy"].num_replicas_in_sync,
         "weights": int(names["model"].count_params()),
     }
-    print(json.dumps(found))
+
+
+def main() -> None:
+    tutorials = sys.argv[1:]
+    change_libraries(tutorials)
+    print(json.dumps({tutorial: run(tutorial) for tutorial in tutorials}))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Loading TensorFlow takes longer than all of them. Arguments: the programs' paths
 
 from __future__ import annotations
 
+import gc
 import json
 import runpy
 import sys
@@ -22,4 +23,6 @@ def ending(path: str) -> str:
     return ""
 
 
+tf.keras.backend.clear_session()  # loads Keras
+gc.freeze()  # each session that is cleared collects garbage: not among all that was loaded
 json.dump({path: ending(path) for path in sys.argv[1:]}, sys.stdout)

@@ -1,0 +1,22 @@
+"""The order in which several processes get the files of tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from file_order import BETWEEN, LONG, dealt
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_long_files_come_first_each_with_some_others_after_it() -> None:
+    short = [f"tests/test_{number}.py" for number in range(10)]
+    first, second = "tests/jobs/test_digits_job.py", "tests/soak/test_soak.py"
+    order = list(dealt([*short, second, first]))
+    assert order == [first, *short[:BETWEEN], second, *short[BETWEEN:]]
+
+
+@pytest.mark.parametrize("start", LONG)
+def test_what_is_called_long_is_there(start: str) -> None:
+    assert (ROOT / start).exists()
