@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def restore_model(job: Path, checkpoints: Path) -> Any:
     latest = tf.train.latest_checkpoint(str(checkpoints))
     if latest is None:
         raise SystemExit(f"There is no checkpoint in {checkpoints}.")
+    sys.path.insert(0, str(job.resolve().parent))  # as Python does for a script: it imports what is beside it
     model = runpy.run_path(str(job), run_name="job")["build_model"]()
     status = tf.train.Checkpoint(model=model).restore(latest)
     status.assert_existing_objects_matched()
@@ -53,7 +55,7 @@ def count_right(model: Any, paths: list[Path]) -> int:
     import numpy as np
     from PIL import Image
 
-    images = np.stack([np.asarray(Image.open(path).convert("L"), dtype="float32") / 255 for path in paths])
+    images = np.stack([np.asarray(Image.open(path).convert("L")) for path in paths])
     labels = np.array([int(path.parent.name) for path in paths])
     logits = np.asarray(model(images[..., np.newaxis], training=False))
     return int((logits.argmax(axis=1) == labels).sum())
