@@ -46,23 +46,15 @@ def main() -> None:
             steps_per_execution=progress.steps_per_call,
             jit_compile=False,  # a TPU compiles each replica's step by itself
         )
-    progress.watch(model)
-
     validation = strategy.distribute_datasets_from_function(
         lambda context: training.read_once(test, context, batch, parse)
     )
+    progress.watch(model, validation)
     for part in progress.parts(options.epochs):
         batches = strategy.distribute_datasets_from_function(
             lambda context: training.read(train, context, batch, parse, seed=options.seed, step=progress.step)
         )
-        model.fit(
-            batches,
-            validation_data=validation,
-            callbacks=[progress],
-            shuffle=False,
-            verbose=0,
-            **part,
-        )
+        model.fit(batches, callbacks=[progress], shuffle=False, verbose=0, **part)
     progress.save_weights(model, "mnist")
     progress.finish()
 

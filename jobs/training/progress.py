@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -27,9 +26,9 @@ class Progress(tf.keras.callbacks.Callback):
     """How far a training has come, for a loop of one's own and as a callback of Keras' `fit`.
 
     In a loop, `epochs` and `calls` say what is left to do, and `report` is given the numbers. With Keras,
-    `parts` gives arguments of `fit`. What is tracked (model, optimizer, perhaps metrics) has to be built: it
-    is restored here, from the last checkpoint. On SIGTERM the step under way is ended, saved, and the
-    program ends with 143.
+    `watch` is told of the model, and `parts` gives arguments of `fit`. What is tracked (model, optimizer,
+    perhaps metrics) has to be built: it is restored here, from the last checkpoint. On SIGTERM the step under
+    way is ended, saved, and the program ends with 143.
     """
 
     def __init__(
@@ -46,6 +45,7 @@ class Progress(tf.keras.callbacks.Callback):
         self._clock = Clock()
         self._waiting: Waiting | None = None
         self._expected: Callable[[], str] | None = None
+        self._validate: Callable[[], dict[str, float]] = dict
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._places = _places(options.out)
         self._writer = self._open_events()
@@ -90,29 +90,42 @@ class Progress(tf.keras.callbacks.Callback):
         self._waiting = Waiting(batches, self._waited())
         return self._waiting
 
-    def watch(self, model: tf.keras.Model) -> None:
-        """Let `fit` measure how long it waits for input: Keras' own step, in the loop of the TPU guide."""
+    def watch(self, model: tf.keras.Model, validation: Any = None) -> None:
+        """Run Keras' own steps in the loop of the TPU guide, which measures how long `fit` waits for input.
+
+        After each epoch come the numbers for `validation`, batches of `read_once`: `fit` itself would want to
+        know their number, and count places of the last batch that are empty.
+        """
         strategy = model.distribute_strategy
 
         @tf.function
-        def run(waiting: Waiting, steps: tf.Tensor) -> None:
+        def train(waiting: Waiting, steps: tf.Tensor) -> None:
             for _ in tf.range(steps):
                 strategy.run(model.train_step, args=(next(waiting),))
 
-        # Keras 3 says so of every evaluation to the end of a distributed dataset, whose size it does not know
-        warnings.filterwarnings("ignore", "Your input ran out of data", UserWarning)
+        @tf.function
+        def test(batch: Any) -> None:
+            strategy.run(model.test_step, args=(batch,))
 
         def train_function(batches: Any) -> Any:
             if self._waiting is None or self._waiting.batches is not batches:
                 self.wait_for(batches)
-            run(self._waiting, tf.constant(self.steps_per_call))
+            train(self._waiting, tf.constant(self.steps_per_call))
             return model.get_metrics_result()
 
         def make_train_function(force: bool = False) -> Any:
             model.train_function = train_function
             return train_function
 
+        def validate() -> dict[str, float]:
+            model.reset_metrics()
+            for batch in validation:
+                test(batch)
+            return {f"val_{name}": float(value) for name, value in model.get_metrics_result().items()}
+
         model.make_train_function = make_train_function
+        if validation is not None:
+            self._validate = validate
 
     def expect(self, build: Callable[[], tf.keras.Model], shape: tuple[int, ...], dtype: Any) -> None:
         """Tell at the end what a TPU is expected to need for such a model and inputs; see `roofline`."""
@@ -171,14 +184,11 @@ class Progress(tf.keras.callbacks.Callback):
         """Count the steps of a call; save and stop when due."""
         self._done(self.steps_per_call)
 
-    def on_test_begin(self, logs: Any = None) -> None:
-        """Measure training alone."""
-        self._clock.stop(self._waited())
-
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Tell the epoch's numbers."""
         self._clock.stop(self._waited())
-        self.report(epoch + 1, **{name: float(value) for name, value in (logs or {}).items()})
+        numbers = {name: float(value) for name, value in (logs or {}).items()}
+        self.report(epoch + 1, **numbers, **self._validate())
         self._save_or_stop(self._steps)
 
     def _part(self, last: int, steps: int) -> dict[str, int]:

@@ -1,0 +1,47 @@
+"""Small pictures in class folders, and the shards that `tpuctl data upload` would put into the bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from data_trees import produce
+from PIL import Image
+
+from tpuctl.data.plan import plan
+
+
+def picture(path: Path, shade: int, size: tuple[int, int], seed: int) -> Path:
+    """Write a noisy picture in which one colour, `shade` of red, green and blue, is the strongest."""
+    rng = np.random.default_rng(seed)
+    pixels = rng.integers(0, 90, (size[1], size[0], 3))
+    pixels[..., shade] += rng.integers(60, 160)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels.astype(np.uint8)).save(path, quality=90)
+    return path
+
+
+def shards(
+    folder: Path,
+    name: str,
+    classes: Sequence[str],
+    counts: Mapping[str, int],
+    size: tuple[int, int] = (40, 32),
+) -> Path:
+    """Convert so many pictures of each split, JPEG and PNG in turn; return the folder of the shards.
+
+    One picture of five is in the wrong folder, so that no network is right about all.
+    """
+    for split, count in counts.items():
+        for number in range(count):
+            kind = ("jpg", "png")[number // 2 % 2]
+            shade = number % len(classes)
+            label = (shade + (number % 5 == 4)) % len(classes)
+            path = folder / "pictures" / split / classes[label] / f"{number:03}.{kind}"
+            picture(path, shade, size, seed=number + len(split))
+    made = folder / "shards"
+    made.mkdir()
+    for file, data in produce(plan(folder / "pictures", name=name, shards=2)).items():
+        (made / file).write_bytes(data)
+    return made
