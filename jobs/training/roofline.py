@@ -74,14 +74,26 @@ def products(model: tf.keras.Model, shape: tuple[int, ...], dtype: Any) -> list[
     def step(inputs: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(tf.cast(model(inputs, training=True), tf.float32))
-        return tape.gradient(loss, model.trainable_variables)
+        return loss, tape.gradient(loss, model.trainable_variables)
 
-    operations = step.get_concrete_function(tf.TensorSpec(shape, dtype)).graph.get_operations()
+    results = step.get_concrete_function(tf.TensorSpec(shape, dtype)).graph.outputs
     return [
         Product(2 * MULTIPLICATIONS[one.type](one), 2 * _elements(*one.inputs, *one.outputs))
-        for one in operations
+        for one in _behind(results)
         if one.type in MULTIPLICATIONS
     ]
+
+
+def _behind(tensors: list[Any]) -> list[tf.Operation]:
+    """Return the operations that these come of: a graph holds others, such as gradients of its inputs."""
+    found: dict[str, tf.Operation] = {}
+    waiting = [one.op for one in tensors]
+    while waiting:
+        one = waiting.pop()
+        if one.name not in found:
+            found[one.name] = one
+            waiting += [tensor.op for tensor in one.inputs]
+    return list(found.values())
 
 
 def _of_matrices(one: tf.Operation, transposed: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -35,15 +34,6 @@ def refusal(work: Callable[[], Any]) -> str:
     except SystemExit as end:
         return str(end.code)
     return ""
-
-
-def figures(printed: str) -> dict[str, list[float]]:
-    """Return the numbers that the lines of epochs name, in the order of the epochs."""
-    found: dict[str, list[float]] = {}
-    for line in re.findall(r"^epoch +\d+  .*$", printed, re.MULTILINE):
-        for name, value in re.findall(r"([a-z_0-9]+) (-?\d+\.\d+)(?=  |$)", line):
-            found.setdefault(name, []).append(float(value))
-    return found
 
 
 def at_step(step: int, out: Path, folder: Path) -> Path:

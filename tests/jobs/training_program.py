@@ -12,6 +12,7 @@ from typing import Any
 
 import digits
 import fashion_mnist
+import job_figures
 import job_runs
 import mnist_custom_loop
 import tensorflow as tf
@@ -156,12 +157,12 @@ def go_on() -> None:
     ):
         place = FOLDER / name
         whole = job_runs.run(main, *small, *more, "--out", place / "whole")
-        for stop in (4, 10):
+        for stop in (4, 6):
             job_runs.run(main, *small, *more, "--out", place / "parts", "--stop-after", str(stop))
         rest = job_runs.run(main, *small, *more, "--out", place / "parts")
         SEEN[name] = {
             "unlike": job_runs.differing(*(job_runs.weights(place / one) for one in ("whole", "parts"))),
-            "figures": [job_runs.figures(whole), job_runs.figures(rest)],
+            "figures": [job_figures.of(whole), job_figures.of(rest)],
             "rest": rest,
             "results": [
                 json.loads((place / one / "outputs/result.json").read_text()) for one in ("whole", "parts")
