@@ -26,7 +26,8 @@ def parser(
     add("--stop-after", type=int, metavar="STEPS", help="save and end there, as a preempted run does")
     add("--precision", choices=("auto", "float32", "bfloat16"), default=precision)
     add("--profile", action="store_true", help="profile a call, for TensorBoard")
-    add("--accelerator", default="v3-8", help="TPU of the roofline model")
+    add("--accelerator", default=os.environ.get("TPUCTL_ACCELERATOR", "v3-8"), metavar="TYPE[,TYPE...]",
+        help="TPUs of the roofline model")  # fmt: skip
     return made
 
 

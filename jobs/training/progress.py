@@ -44,7 +44,7 @@ class Progress(tf.keras.callbacks.Callback):
         self._calls = 0
         self._clock = Clock()
         self._waiting: Waiting | None = None
-        self._expected: Callable[[], str] | None = None
+        self._expected: Callable[[str], str] | None = None
         self._validate: Callable[[], dict[str, float]] = dict
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._places = _places(options.out)
@@ -130,7 +130,7 @@ class Progress(tf.keras.callbacks.Callback):
     def expect(self, build: Callable[[], tf.keras.Model], shape: tuple[int, ...], dtype: Any) -> None:
         """Tell at the end what a TPU is expected to need for such a model and inputs; see `roofline`."""
         slots = sum(math.prod(one.shape) for one in _variables(self._optimizer))
-        self._expected = lambda: expected(build, shape, dtype, self._batch, slots, self._options.accelerator)
+        self._expected = lambda type: expected(build, shape, dtype, self._batch, slots, type)
 
     def report(self, epoch: int, **numbers: float) -> None:
         """Print an epoch's numbers and its speed, and add them to TensorBoard's curves."""
@@ -156,7 +156,8 @@ class Progress(tf.keras.callbacks.Callback):
             say(speed.advice(self._batch))
             result |= {"step_ms": speed.step_ms, "waiting_for_input": speed.waiting}
         if self._expected:
-            say(self._expected())
+            for type in self._options.accelerator.split(","):
+                say(self._expected(type))
         if self._places.outputs:
             tf.io.gfile.makedirs(self._places.outputs)
             with tf.io.gfile.GFile(os.path.join(self._places.outputs, "result.json"), "w") as file:
@@ -261,11 +262,13 @@ class _Places(NamedTuple):
 
 
 def _places(out: str | None) -> _Places:
-    """Return where the run's files go: what --out says, else what tpuctl says."""
+    """Return where files go: below --out, else where tpuctl says, at the least below TPUCTL_MODEL_DIR."""
+    folder = out or os.environ.get("TPUCTL_MODEL_DIR")
+    below = [folder and os.path.join(folder, name) for name in ("checkpoints", "tensorboard", "outputs")]
     if out:
-        return _Places(*(os.path.join(out, name) for name in ("checkpoints", "tensorboard", "outputs")))
-    names = ("TPUCTL_CHECKPOINT_DIR", "TPUCTL_TENSORBOARD_DIR", "TPUCTL_MODEL_DIR")
-    return _Places(*map(os.environ.get, names))
+        return _Places(*below)
+    checkpoints, tensorboard = map(os.environ.get, ("TPUCTL_CHECKPOINT_DIR", "TPUCTL_TENSORBOARD_DIR"))
+    return _Places(checkpoints or below[0], tensorboard or below[1], folder)
 
 
 def _trackable(tracked: dict[str, Any]) -> dict[str, Any]:

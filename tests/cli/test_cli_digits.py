@@ -46,7 +46,7 @@ def test_the_held_out_fifth_took_no_part_in_the_training(demo) -> None:
     )
     assert (len(trained), len(held_out)) == (1437, 360)
     assert not trained & held_out
-    assert "8 replicas, 1437 images" in done.stdout
+    assert "8 TPU replicas, float32\n1437 images in 1 files" in done.stdout
 
 
 def test_the_job_wrote_events_and_checkpoints(demo) -> None:

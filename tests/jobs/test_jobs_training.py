@@ -103,6 +103,10 @@ class TestGoingOn:
         assert set(seen["weights"]) == {"result.json", "fashion_mnist.weights.h5"}
 
 
+def test_with_nothing_but_a_model_folder_all_goes_below_it(seen: Any) -> None:
+    assert seen["places"] == ["checkpoints", "fashion_mnist.weights.h5", "result.json", "tensorboard"]
+
+
 class TestSpeed:
     def test_the_first_call_is_left_out(self, seen: Any) -> None:
         assert seen["lap"] == [4, 8.0, 2.0, 0, 4, 8.0, 2.0]
@@ -148,6 +152,10 @@ class TestRoofline:
         moved = 2 * 2 * (2 * 4096 * 2 + 4096 * 4096)
         update = 4 * 3 * (4096 * 4096 + 4096)
         assert f"{1000 * (moved + update) / 900e9:.2g} ms/step at least" in seen["memory"]
+
+    def test_several_types_are_told_of(self, seen: Any) -> None:
+        assert "expected on a v4-8, by a roofline" in seen["two types"]
+        assert "expected on a v6e-4, by a roofline" in seen["two types"]
 
     def test_an_unknown_type_has_no_model(self, seen: Any) -> None:
         assert seen["unknown"].startswith("no roofline model for 'v9-8', only for v2, v3")

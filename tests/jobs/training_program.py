@@ -212,6 +212,16 @@ def watch() -> None:
     )
 
 
+def find_places() -> None:
+    """Be told of one folder for all, as by --out, but by the environment."""
+    small = ["--data", FOLDER / "mnist", "--batch", "16", "--epochs", "1"]
+    os.environ["TPUCTL_MODEL_DIR"] = str(FOLDER / "model")
+    SEEN["two types"] = job_runs.run(fashion_mnist.main, *small, "--accelerator", "v4-8,v6e-4")
+    del os.environ["TPUCTL_MODEL_DIR"]
+    found = (FOLDER / "model").iterdir()
+    SEEN["places"] = sorted(path.name for path in found)
+
+
 def refuse() -> None:
     """Ask for what cannot be."""
     for name, arguments in {
@@ -228,6 +238,6 @@ def refuse() -> None:
 
 if __name__ == "__main__":
     os.environ.pop("TPUCTL_DATA_DIR", None)
-    for look in (read, read_once, count, measure, go_on, terminate, watch, refuse):
+    for look in (read, read_once, count, measure, go_on, terminate, watch, find_places, refuse):
         look()
     print(json.dumps(SEEN))

@@ -84,7 +84,7 @@ def plan(data_bucket: Bucket, tpu: TpuApi, ssh: Ssh, wanted: Wanted, at: datetim
         dataset=data,
         git=bundles.git_state(wanted.script.resolve().parent),
     )
-    places = {}
+    places = {"TPUCTL_ACCELERATOR": node.accelerator}
     if data:
         places["TPUCTL_DATA_DIR"] = gs(data_bucket.name, dataset(data.name, data.version)).rstrip("/")
     variables = {**_resolver(framework, node), **places, **added}

@@ -18,7 +18,7 @@ LEGACY = {"keras": "0", "tf_keras": "1"}
 """What TF_USE_LEGACY_KERAS says for each."""
 
 
-@pytest.fixture(scope="module", params=list(LEGACY))
+@pytest.fixture(scope="module", params=["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
 def seen(request: pytest.FixtureRequest) -> Any:
     """What the program saw with each Keras."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
