@@ -263,7 +263,7 @@ def build_optimizer(options: argparse.Namespace, model: Bert, steps: int) -> tf.
 class Dropout:
     """Sets a share of numbers to zero in a training step, which ones following from the batch's seed alone.
 
-    Keras' own layer keeps a state, which a run that goes on from a checkpoint would have lost.
+    Keras' own layer would draw the same numbers on every replica.
     """
 
     def __init__(self, rate: float, seed: tf.Tensor) -> None:

@@ -62,15 +62,13 @@ def main() -> None:
             lambda context: training.read(train, context, batch, parse, seed=options.seed, step=progress.step)
         )
     )
-    loss = accuracy = 0.0
     for epoch in progress.epochs(options.epochs):
         for count in progress.calls():
             train_steps(batches, tf.constant(count))
         losses, right, images = sums.numpy().tolist()
-        loss, accuracy = losses / images, right / images
-        progress.report(epoch, loss=loss, accuracy=accuracy)
+        progress.report(epoch, loss=losses / images, accuracy=right / images)
         sums.assign(tf.zeros(3))
-    progress.finish(loss=loss, accuracy=accuracy)
+    progress.finish()
 
 
 def build_model() -> tf.keras.Model:

@@ -141,21 +141,20 @@ def main() -> None:
     evaluate = make_evaluate(strategy, model, held_out, batch, options.size)
     batches = progress.wait_for(read_batches(strategy, split, batch, options, progress.step))
 
-    numbers: dict[str, float] = {}
     for epoch in progress.epochs(options.epochs):
         for count in progress.calls():
             run_steps(batches, tf.constant(count))
-        numbers = {name: float(metric.result()) for name, metric in metrics.items()} | evaluate()
-        progress.report(epoch, **numbers)
+        numbers = {name: float(metric.result()) for name, metric in metrics.items()}
+        progress.report(epoch, **numbers, **evaluate())
         for metric in metrics.values():
             metric.reset_state()
     progress.save_weights(model, "resnet")
-    progress.finish(**numbers)
+    progress.finish()
 
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = training.parser(__doc__, epochs=90, batch=1024, steps_per_call=100)
+    parser = training.parser(__doc__, epochs=90, batch=1024, steps_per_call=20)
     parser.add_argument("--depth", type=int, choices=DEPTHS, default=50, help="layers of the network")
     parser.add_argument("--size", type=int, default=224, help="pixels of a side, as the network sees it")
     parser.add_argument("--optimizer", choices=("auto", *RECIPES), default="auto", help="auto: by the batch")
@@ -350,10 +349,16 @@ def make_run_steps(
         metrics["loss"].update_state(losses)
         metrics["accuracy"].update_state(labels, logits)
 
+    statistics = [one for one in model.non_trainable_variables if "moving" in one.name]
+
     @tf.function
     def run_steps(batches: Any, steps: tf.Tensor) -> None:
         for _ in tf.range(steps):  # a loop on the TPU's host: Python is not asked between the steps
             strategy.run(step, args=next(batches))
+        # with Keras 3 each replica has statistics of its own; what is saved, and evaluated, is their mean
+        found = strategy.run(lambda: [tf.convert_to_tensor(one) for one in statistics])
+        for one, value in zip(statistics, found, strict=True):
+            one.assign(strategy.reduce("MEAN", value, axis=None))
 
     return run_steps
 

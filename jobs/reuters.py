@@ -14,8 +14,8 @@
     python jobs/reuters.py --data FOLDER --out FOLDER          on this machine, without a TPU
 
 The classic version of this program gives its softmax to a loss that expects logits, and stays at 57.5 % of
-the test stories (top 5: 71.4 %). Here the last layer gives logits. Keras of today looks behind a softmax for
-them; TensorFlow's own losses and older releases do not.
+the test stories (top 5: 71.4 %). Here the last layer gives logits. (Keras 3 takes the logits from behind a
+softmax by itself; TensorFlow's own losses do not.)
 
 The records hold `tokens`, int64 of a fixed length, 0 for padding, and `label`, int64. Vocabulary, length and
 classes are those of the dataset's own files.

@@ -27,7 +27,7 @@ class Progress(tf.keras.callbacks.Callback):
 
     In a loop, `epochs` and `calls` say what is left to do, and `report` is given the numbers. With Keras,
     `watch` is told of the model, and `parts` gives arguments of `fit`. What is tracked (model, optimizer,
-    perhaps metrics) has to be built: it is restored here, from the last checkpoint. On SIGTERM the step under
+    perhaps metrics) has to be built: it is restored here, from the last checkpoint. On SIGTERM the call under
     way is ended, saved, and the program ends with 143.
     """
 
@@ -41,15 +41,21 @@ class Progress(tf.keras.callbacks.Callback):
         self._batch = batch
         self._optimizer = optimizer
         self._stop = False
+        self._epochs = 0
         self._calls = 0
+        self._profiling = False
+        self._numbers: dict[str, float] = {}
         self._clock = Clock()
         self._waiting: Waiting | None = None
         self._expected: Callable[[str], str] | None = None
         self._validate: Callable[[], dict[str, float]] = dict
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._shape = tf.Variable([batch, steps], dtype=tf.int64, trainable=False)
         self._places = _places(options.out)
         self._writer = self._open_events()
-        self._manager = self._restore({**tracked, "optimizer": optimizer, "step": self._step})
+        self._manager = self._restore(
+            {**tracked, "optimizer": optimizer, "step": self._step, "shape": self._shape}
+        )
         self.steps_per_call = _divisor(math.gcd(steps, self.step), options.steps_per_call)
         signal.signal(signal.SIGTERM, self._on_signal)
 
@@ -62,7 +68,7 @@ class Progress(tf.keras.callbacks.Callback):
         """Yield the number of each epoch up to `epochs` that is not done; the first is 1."""
         while self.step < epochs * self._steps:
             yield self.step // self._steps + 1
-            self._save_or_stop(self._steps)
+            self._end_of_epoch(epochs)
 
     def calls(self, most: int | None = None) -> Iterator[int]:
         """Yield how many steps to do next, `most` or as --steps-per-call says, to the end of the epoch."""
@@ -79,6 +85,7 @@ class Progress(tf.keras.callbacks.Callback):
 
     def parts(self, epochs: int) -> Iterator[dict[str, int]]:
         """Yield the arguments of `fit` for the rest of an epoch that was begun, then for the others."""
+        self._epochs = epochs
         begun = self.step % self._steps
         if begun and self.step < epochs * self._steps:
             yield self._part(self.step // self._steps + 1, self._steps - begun)
@@ -88,6 +95,7 @@ class Progress(tf.keras.callbacks.Callback):
     def wait_for(self, batches: Any) -> Waiting:
         """Return `batches`, whose `next` in a tf.function measures how long it waits."""
         self._waiting = Waiting(batches, self._waited())
+        self._clock.cool()  # what takes its batches from it is traced and compiled anew
         return self._waiting
 
     def watch(self, model: tf.keras.Model, validation: Any = None) -> None:
@@ -97,6 +105,8 @@ class Progress(tf.keras.callbacks.Callback):
         know their number, and count places of the last batch that are empty.
         """
         strategy = model.distribute_strategy
+        if self.steps_per_call < min(self._options.steps_per_call, self._steps):
+            say(f"{self.steps_per_call} steps a call: no larger number that is allowed divides the epoch")
 
         @tf.function
         def train(waiting: Waiting, steps: tf.Tensor) -> None:
@@ -134,12 +144,14 @@ class Progress(tf.keras.callbacks.Callback):
 
     def report(self, epoch: int, **numbers: float) -> None:
         """Print an epoch's numbers and its speed, and add them to TensorBoard's curves."""
+        numbers = {name: float(value) for name, value in numbers.items()}
         line = "  ".join([f"epoch {epoch:2d}", *(f"{name} {value:.4f}" for name, value in numbers.items())])
         speed = self._clock.lap()
         if speed.steps:
             line += f"  {speed.step_ms:,.1f} ms/step  {speed.rate(self._batch):,.0f} examples/s"
             numbers |= {"step_ms": speed.step_ms, "examples_per_second": speed.rate(self._batch)}
             numbers |= {"waiting_for_input": speed.waiting}
+        self._numbers = numbers
         say(line)
         kind = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
         metadata = tf.compat.v1.SummaryMetadata(plugin_data=kind)
@@ -149,8 +161,12 @@ class Progress(tf.keras.callbacks.Callback):
         self._writer.flush()
 
     def finish(self, **result: float) -> None:
-        """Save, say how fast it went and what a TPU is expected to need, and write result.json."""
+        """Save, say how fast it went and what a TPU is expected to need, and write result.json.
+
+        It has the last epoch's numbers and `result`; a run that had nothing left to do adds to what is there.
+        """
         self._save()
+        result = {**self._numbers, **result}
         speed = self._clock.total
         if speed.steps:
             say(speed.advice(self._batch))
@@ -160,8 +176,10 @@ class Progress(tf.keras.callbacks.Callback):
                 say(self._expected(type))
         if self._places.outputs:
             tf.io.gfile.makedirs(self._places.outputs)
-            with tf.io.gfile.GFile(os.path.join(self._places.outputs, "result.json"), "w") as file:
-                file.write(json.dumps({"step": self.step, **result}))
+            file = os.path.join(self._places.outputs, "result.json")
+            before = json.loads(_read(file)) if tf.io.gfile.exists(file) else {}
+            with tf.io.gfile.GFile(file, "w") as stream:
+                stream.write(json.dumps({**before, "step": self.step, **result}))
 
     def save_weights(self, model: tf.keras.Model, name: str) -> None:
         """Write the model's weights to NAME.weights.h5 among the results."""
@@ -188,9 +206,15 @@ class Progress(tf.keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Tell the epoch's numbers."""
         self._clock.stop(self._waited())
-        numbers = {name: float(value) for name, value in (logs or {}).items()}
-        self.report(epoch + 1, **numbers, **self._validate())
-        self._save_or_stop(self._steps)
+        self.report(epoch + 1, **(logs or {}), **({} if self._stop else self._validate()))
+        self._end_of_epoch(self._epochs)
+
+    def _end_of_epoch(self, epochs: int) -> None:
+        """Save when due; end the program when that is asked for, unless all is done anyway."""
+        if self.step < epochs * self._steps:
+            self._save_or_stop(self._steps)
+        else:
+            self._save()
 
     def _part(self, last: int, steps: int) -> dict[str, int]:
         return {"initial_epoch": self.step // self._steps, "epochs": last, "steps_per_epoch": steps}
@@ -198,6 +222,11 @@ class Progress(tf.keras.callbacks.Callback):
     def _done(self, steps: int) -> None:
         self._step.assign_add(steps)
         self._clock.count(steps, self._waited)
+        if self._profiling:
+            self._profiling = False
+            self._clock.stop(self._waited())
+            tf.profiler.experimental.stop()
+            self._clock.start(self._waited())
         if self.step % self._steps:  # at an epoch's end, its numbers are told first
             self._save_or_stop(steps)
 
@@ -227,6 +256,13 @@ class Progress(tf.keras.callbacks.Callback):
                 checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
             except (AssertionError, ValueError) as error:
                 raise SystemExit(f"{manager.latest_checkpoint} is of another model: {error}") from error
+            batch, steps = self._shape.numpy().tolist()
+            if (batch, steps) != (self._batch, self._steps):
+                raise SystemExit(
+                    f"{manager.latest_checkpoint} is of epochs of {steps} steps of {batch} examples;"
+                    f" these would have {self._steps} of {self._batch}."
+                    f" Give --batch {batch}, or another --out."
+                )
             say(f"going on from {manager.latest_checkpoint}")
         return manager
 
@@ -243,13 +279,9 @@ class Progress(tf.keras.callbacks.Callback):
     def _profile(self) -> None:
         """Profile the second call: it is compiled by then."""
         self._calls += 1
-        if self._options.profile and self._places.tensorboard:
-            if self._calls == 2:
-                tf.profiler.experimental.start(self._places.tensorboard)
-            elif self._calls == 3:
-                self._clock.stop(self._waited())
-                tf.profiler.experimental.stop()
-                self._clock.start(self._waited())
+        if self._options.profile and self._places.tensorboard and self._calls == 2:
+            tf.profiler.experimental.start(self._places.tensorboard)
+            self._profiling = True
 
     def _waited(self) -> float:
         return self._waiting.seconds if self._waiting else 0.0
@@ -280,6 +312,11 @@ def _trackable(tracked: dict[str, Any]) -> dict[str, Any]:
     if "model" in found:
         found["state"] = list(found["model"].non_trainable_variables)
     return found
+
+
+def _read(file: str) -> str:
+    with tf.io.gfile.GFile(file) as stream:
+        return str(stream.read())
 
 
 def _variables(optimizer: Any) -> list[Any]:

@@ -68,6 +68,10 @@ class Clock:
         """Let it run; `waited` is the sum of all waiting so far, in seconds."""
         self._began = (time.perf_counter(), waited)
 
+    def cool(self) -> None:
+        """Leave the next call out."""
+        self._warm = False
+
     def count(self, steps: int, waited: Callable[[], float]) -> None:
         """Take the steps of a call that has ended."""
         if self._warm:

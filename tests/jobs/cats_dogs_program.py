@@ -55,7 +55,9 @@ def training(shards: Path, folder: Path) -> dict[str, Any]:
     return {
         "codes": codes,
         "seeds": [
-            value.tolist() for value in whole.values() if value.shape == (2,) and value.dtype.kind in "iu"
+            value.tolist()
+            for name, value in whole.items()
+            if name.startswith("state/") and value.dtype.kind in "iu"
         ],
         "unlike": [name for name, value in whole.items() if not np.array_equal(value, stopped[name])],
         "results": {

@@ -96,6 +96,14 @@ class TestGoingOn:
         assert "ckpt-6\n" in seen["went on"].split("epoch")[0]
         assert "ckpt-12.index" in seen["checkpoints"]
 
+    def test_a_run_with_nothing_left_to_do_leaves_its_result_as_it_was(self, seen: Any) -> None:
+        before, after = seen["once more"]
+        assert after == before
+        assert before["val_accuracy"] > 0
+
+    def test_going_on_with_another_batch_is_refused(self, seen: Any) -> None:
+        assert "is of epochs of 4 steps of 16 examples; these would have 8 of 8." in seen["other batch"]
+
     def test_a_checkpoint_of_another_model_is_refused(self, seen: Any) -> None:
         assert "is of another model" in seen["other model"]
 

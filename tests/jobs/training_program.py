@@ -194,6 +194,13 @@ def terminate() -> None:
     SEEN["went on"] = job_runs.run(fashion_mnist.main, *arguments)
     SEEN["checkpoints"] = sorted(path.name for path in (FOLDER / "terminated/checkpoints").glob("*.index"))
     other = ["--data", FOLDER / "mnist", "--batch", "16", "--out", FOLDER / "loop/whole"]
+    done = FOLDER / "terminated"
+    before = json.loads((done / "outputs/result.json").read_text())
+    job_runs.run(fashion_mnist.main, *arguments)
+    SEEN["once more"] = [before, json.loads((done / "outputs/result.json").read_text())]
+    SEEN["other batch"] = job_runs.refusal(
+        lambda: job_runs.run(fashion_mnist.main, *arguments, "--batch", "8")
+    )
     SEEN["other model"] = job_runs.refusal(lambda: job_runs.run(fashion_mnist.main, *other))
 
 
