@@ -212,6 +212,8 @@ def _library() -> Any:
             "Reading Parquet needs pyarrow, which is not installed.",
             hint="Install it: pip install 'tpuctl[parquet]'.",
         ) from error
+    # its own allocator keeps what it has been given back: memory would grow with the source
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())
     return pyarrow.parquet
 
 
