@@ -14,6 +14,7 @@ import pytest
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.testing import Simulator
 from tpuctl.testing import simulator as module
+from tpuctl.waiting import poll
 
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 PARENT = "projects/sim-project/locations/europe-west4-a"
@@ -22,10 +23,11 @@ SCENARIO = '[[fault]]\nkind = "stockout"\nzone = "europe-west4-a"\n'
 LEFT = """
 import gc, os, tempfile, threading
 from tpuctl.testing import Simulator
+from tpuctl.waiting import poll
 def left():
-    gc.collect()
-    files = sorted(os.listdir(tempfile.gettempdir()))
-    return len(os.listdir("/proc/self/fd")), threading.active_count(), files
+    gc.collect()  # a server that is collected ends gRPC's thread, which nobody can join
+    poll(lambda: threading.active_count() == 1 or None, what="the threads to end", timeout=10, first=0.01)
+    return len(os.listdir("/proc/self/fd")), sorted(os.listdir(tempfile.gettempdir()))
 with Simulator():
     pass  # the first one imports, and opens what stays open
 before = left()
@@ -83,11 +85,11 @@ def test_a_scenario_is_in_force_from_the_start(tmp_path: Path, as_file: bool) ->
 def test_a_wrong_scenario_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     with pytest.raises(UsageError), Simulator(scenario="[[fault]]\nkind = 'stokout'\n"):
         pass
     assert list(tmp_path.iterdir()) == []
-    assert threading.active_count() == threads
+    poll(lambda: set(threading.enumerate()) <= threads or None, what="threads to end", timeout=10, first=0.01)
 
 
 def test_a_folder_keeps_what_there_was(tmp_path: Path) -> None:
