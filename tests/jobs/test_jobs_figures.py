@@ -30,6 +30,8 @@ class Figure(NamedTuple):
     least: float
 
 
+DATA = os.environ.get("TPUCTL_TEST_DATA")
+"""A folder with the files of the datasets."""
 TOKENS = ("--tokens", "words", "--vocabulary", "30000", "--length", "300")
 PIECES = ("--tokens", "wordpiece", "--vocabulary", "8000", "--length", "128")
 FIGURES = (
@@ -59,9 +61,8 @@ def test_a_job_trains_to_its_figure(
 
 def fetch_or_skip(name: str, tpuctl: Callable[..., Any]) -> None:
     """Leave the dataset in data/NAME."""
-    folder = os.environ.get("TPUCTL_TEST_DATA")
-    given = ("--from", str(Path(folder)), "--unverified") if folder else ()
+    given = ("--from", str(Path(DATA).absolute()), "--unverified") if DATA else ()
     done = tpuctl("data", "fetch", name, *given)
-    if done.code == 9 and not folder:
+    if done.code == 9 and not DATA:
         pytest.skip(f"{name} cannot be fetched here, and TPUCTL_TEST_DATA names no folder of it")
     assert done.code == 0, done.err
