@@ -1,6 +1,6 @@
-"""What jobs/cats_dogs.py does, as JSON: python cats_dogs_program.py SHARDS OTHER FOLDER.
+"""Print what the job cats_dogs does, as JSON: PYTHONPATH=jobs python tests/jobs/cats_dogs_program.py FOLDER.
 
-SHARDS is a dataset of two classes, OTHER one of three; FOLDER is for what the job leaves.
+In FOLDER there are pets/shards, a dataset of two classes, and more/shards, one of three.
 """
 
 from __future__ import annotations
@@ -10,56 +10,45 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import cats_dogs
+import job_runs
 import numpy as np
 import tensorflow as tf
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "jobs"))
-import cats_dogs
 
 
 def main() -> None:
     """Print the facts, one JSON object, as the last line."""
-    shards, other, folder = map(Path, sys.argv[1:])
+    folder = Path(sys.argv[1])
+    shards, other = (folder / name / "shards" for name in ("pets", "more"))
     facts: dict[str, Any] = {
         "training": training(shards, folder),
         "evaluation": evaluation(shards, folder / "whole"),
         "maps": maps(),
         "augmented": augmented(shards),
-        "three classes": run(other, folder / "other"),
+        "three classes": job_runs.refusal(lambda: run(other, folder / "other")),
     }
     print(json.dumps(facts))
 
 
-def run(shards: Path, out: Path, *arguments: str) -> str | int | None:
-    """Run the job in this process, with batches of 8; return its exit code, or its last words."""
-    sys.argv = ["cats_dogs.py", f"--data={shards}", f"--out={out}", "--batch=8", "--epochs=2", *arguments]
-    try:
-        cats_dogs.main()
-    except SystemExit as end:
-        return end.code
-    return 0
-
-
-def saved(out: Path) -> dict[str, Any]:
-    """Return every variable of the last checkpoint."""
-    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(out / "checkpoints")))
-    names = reader.get_variable_to_shape_map()
-    return {name: reader.get_tensor(name) for name in names if "CHECKPOINTABLE" not in name}
+def run(shards: Path, out: Path, *arguments: str) -> None:
+    """Run the job in this process, with batches of 8."""
+    job_runs.run(cats_dogs.main, f"--data={shards}", f"--out={out}", "--batch=8", "--epochs=2", *arguments)
 
 
 def training(shards: Path, folder: Path) -> dict[str, Any]:
     """Train for 2 epochs, at once and with a stop in the second; compare what was saved."""
     runs = {"whole": [[]], "stopped": [["--stop-after=5"], []]}
-    codes = {name: [run(shards, folder / name, *one) for one in each] for name, each in runs.items()}
-    whole, stopped = (saved(folder / name) for name in runs)
+    for name, each in runs.items():
+        for arguments in each:
+            run(shards, folder / name, *arguments)
+    whole, stopped = (job_runs.weights(folder / name) for name in runs)
     return {
-        "codes": codes,
         "seeds": [
             value.tolist()
             for name, value in whole.items()
             if name.startswith("state/") and value.dtype.kind in "iu"
         ],
-        "unlike": [name for name, value in whole.items() if not np.array_equal(value, stopped[name])],
+        "unlike": job_runs.differing(whole, stopped),
         "results": {
             name: json.loads((folder / name / "outputs" / "result.json").read_text()) for name in runs
         },

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import datasets
 import numpy as np
-from data_trees import produce
 from PIL import Image
-
-from tpuctl.data.plan import plan
 
 
 def picture(path: Path, shade: int, size: tuple[int, int], seed: int) -> Path:
@@ -40,8 +38,4 @@ def shards(
             label = (shade + (number % 5 == 4)) % len(classes)
             path = folder / "pictures" / split / classes[label] / f"{number:03}.{kind}"
             picture(path, shade, size, seed=number + len(split))
-    made = folder / "shards"
-    made.mkdir()
-    for file, data in produce(plan(folder / "pictures", name=name, shards=2)).items():
-        (made / file).write_bytes(data)
-    return made
+    return datasets.shards(folder / "pictures", folder / "shards", name, shards=2)

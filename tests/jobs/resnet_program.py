@@ -1,7 +1,6 @@
-"""What jobs/resnet.py does, as JSON: python resnet_program.py SHARDS PICTURES FOLDER.
+"""Print what the ResNet job does, as JSON: PYTHONPATH=jobs python tests/jobs/resnet_program.py FOLDER.
 
-SHARDS is a dataset of pictures, PICTURES a folder with photograph.jpg and drawing.png, FOLDER for what the
-job leaves.
+In FOLDER there are shards/, a dataset of pictures, photograph.jpg and drawing.png.
 """
 
 from __future__ import annotations
@@ -13,27 +12,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import job_runs
 import numpy as np
+import resnet
 import tensorflow as tf
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "jobs"))
-import resnet
-
-SMALL = ["--depth=10", "--size=32", "--batch=8", "--steps-per-call=2"]
+SMALL = ("--depth=10", "--size=32", "--batch=8", "--steps-per-call=2")
 resnet.DEPTHS[10] = (1, 1, 1, 1)  # the least that has every kind of block
 
 
 def main() -> None:
     """Print the facts, one JSON object, as the last line."""
-    shards, pictures, folder = map(Path, sys.argv[1:])
+    folder = Path(sys.argv[1])
+    shards = folder / "shards"
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 3
     )
     facts: dict[str, Any] = {
         "training": training(shards, folder),
         "evaluation": evaluation(shards, folder / "whole"),
-        "crops": {name: crops((pictures / name).read_bytes()) for name in ("photograph.jpg", "drawing.png")},
-        "augmented": augmented((pictures / "photograph.jpg").read_bytes()),
+        "crops": {name: crops((folder / name).read_bytes()) for name in ("photograph.jpg", "drawing.png")},
+        "augmented": augmented((folder / "photograph.jpg").read_bytes()),
         "windows": windows(),
         "lars": lars(),
         "decayed": transformed("sgd", tf.distribute.get_strategy()),
@@ -45,23 +44,6 @@ def main() -> None:
     print(json.dumps(facts))
 
 
-def run(shards: Path, out: Path, *arguments: str) -> int:
-    """Run the job in this process; return its exit code."""
-    sys.argv = ["resnet.py", f"--data={shards}", f"--out={out}", *SMALL, *arguments]
-    try:
-        resnet.main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
-
-
-def saved(out: Path) -> dict[str, Any]:
-    """Return every variable of the last checkpoint."""
-    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(out / "checkpoints")))
-    names = reader.get_variable_to_shape_map()
-    return {name: reader.get_tensor(name) for name in names if "CHECKPOINTABLE" not in name}
-
-
 def training(shards: Path, folder: Path) -> dict[str, Any]:
     """Train for 2 epochs of 2 steps, at once and with a stop in the second; and for one with LARS."""
     runs = {
@@ -69,19 +51,18 @@ def training(shards: Path, folder: Path) -> dict[str, Any]:
         "stopped": [["--epochs=2", "--stop-after=3"], ["--epochs=2"]],
         "lars": [["--epochs=1", "--optimizer=lars"]],
     }
-    codes = {name: [run(shards, folder / name, *one) for one in each] for name, each in runs.items()}
-    kept = {name: saved(folder / name) for name in runs}
-    whole = kept["whole"]
-
-    def unlike(name: str) -> list[str]:
-        return [one for one, value in whole.items() if not np.array_equal(value, kept[name][one])]
-
+    for name, each in runs.items():
+        for arguments in each:
+            job_runs.run(resnet.main, f"--data={shards}", f"--out={folder / name}", *SMALL, *arguments)
+    whole, stopped, with_lars = (job_runs.weights(folder / name) for name in runs)
     return {
-        "codes": codes,
         "statistics": sum(name.startswith("state/") for name in whole),
-        "unlike": {name: unlike(name) for name in ("stopped", "lars")},
+        "unlike": {
+            "stopped": job_runs.differing(whole, stopped),
+            "lars": job_runs.differing(whole, with_lars),
+        },
         "variables": len(whole),
-        "finite": all(np.isfinite(value).all() for value in kept["lars"].values()),
+        "finite": all(np.isfinite(value).all() for value in with_lars.values()),
         "results": {
             name: json.loads((folder / name / "outputs" / "result.json").read_text()) for name in runs
         },
