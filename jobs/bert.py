@@ -42,16 +42,6 @@ PRESET_RATE, SCRATCH_RATE = 3e-5, 5e-4
 """Highest learning rate of AdamW for published weights (Devlin et al. 2018, A.3), and from scratch."""
 
 
-class Texts(NamedTuple):
-    """What the dataset's own files say of it."""
-
-    vocabulary: int
-    """Entries."""
-    length: int
-    """Tokens of a text."""
-    classes: int
-
-
 class Size(NamedTuple):
     """The size of a BERT, in the words of bert_config.json."""
 
@@ -69,7 +59,7 @@ def main() -> None:
     options = parse_arguments()
     strategy = training.find_devices(options.seed, options.precision)
     train, test = training.find_split(options.data, "train"), training.find_split(options.data, "test")
-    texts = describe(options.data)
+    texts = training.describe_texts(options.data)
     size = choose_size(options, texts)
     batch = training.whole_batch(options.batch, strategy)
     steps = train.steps(batch)
@@ -86,13 +76,12 @@ def main() -> None:
     def read() -> Any:
         return strategy.distribute_datasets_from_function(
             lambda context: training.read(
-                train, context, batch, parse, seed=options.seed, step=progress.step, augment=add_seed
+                train, context, batch, texts.parse, seed=options.seed, step=progress.step, augment=add_seed
             )
         )
 
-    parse = parser_of(texts)
     validation = strategy.distribute_datasets_from_function(
-        lambda context: training.read_once(test, context, batch, parse)
+        lambda context: training.read_once(test, context, batch, texts.parse)
     )
     train_by = {"fit": train_by_fit, "custom": train_by_loop}[options.loop]
     train_by(strategy, model, optimizer, progress, options.epochs, batch, read, validation)
@@ -117,30 +106,6 @@ def parse_arguments() -> argparse.Namespace:
 
 
 # the data
-
-
-def describe(data: str) -> Texts:
-    """Return what the files of the dataset in the folder `data` say."""
-    features = json.loads(training.read_text(data, "features.json"))["featuresDict"]["features"]
-    return Texts(
-        vocabulary=training.read_text(data, "vocabulary.txt").count("\n"),
-        length=int(features["tokens"]["tensor"]["shape"]["dimensions"][0]),
-        classes=training.read_text(data, "label.labels.txt").count("\n"),
-    )
-
-
-def parser_of(texts: Texts) -> Callable[[tf.Tensor], Any]:
-    """Return the function that makes tokens and label, int32, of a serialized example."""
-
-    def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        features = {
-            "tokens": tf.io.FixedLenFeature([texts.length], tf.int64),
-            "label": tf.io.FixedLenFeature([], tf.int64),
-        }
-        example = tf.io.parse_single_example(record, features)
-        return tf.cast(example["tokens"], tf.int32), tf.cast(example["label"], tf.int32)
-
-    return parse
 
 
 def add_seed(tokens: tf.Tensor, label: tf.Tensor, seed: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
@@ -388,14 +353,14 @@ class Bert(tf.keras.Model):
         }
 
 
-def build_model(size: Size, texts: Texts, dropout: float = 0.1) -> Bert:
+def build_model(size: Size, texts: training.Texts, dropout: float = 0.1) -> Bert:
     """Return the untrained model with all its variables."""
     model = Bert(size, texts.classes, dropout)
     model(tf.zeros([1, texts.length], tf.int32))
     return model
 
 
-def choose_size(options: argparse.Namespace, texts: Texts) -> Size:
+def choose_size(options: argparse.Namespace, texts: training.Texts) -> Size:
     """Return the preset's size, or what the command line says; ends the program if the texts do not fit."""
     if not options.preset:
         if options.hidden % options.heads:

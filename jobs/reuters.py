@@ -23,22 +23,8 @@ classes are those of the dataset's own files.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 import tensorflow as tf
 import training
-
-
-class Texts(NamedTuple):
-    """What the dataset's own files say of it."""
-
-    words: int
-    """Entries of the vocabulary."""
-    length: int
-    """Tokens of a text."""
-    classes: int
 
 
 def main() -> None:
@@ -46,7 +32,7 @@ def main() -> None:
     options = training.parser(__doc__, epochs=10, batch=32, steps_per_call=20).parse_args()
     strategy = training.find_devices(options.seed, options.precision)
     train, test = training.find_split(options.data, "train"), training.find_split(options.data, "test")
-    texts = describe(options.data)
+    texts = training.describe_texts(options.data)
     batch = training.whole_batch(options.batch, strategy)
     steps = train.steps(batch)
 
@@ -68,37 +54,28 @@ def main() -> None:
             jit_compile=False,  # a TPU compiles each replica's step by itself
         )
 
-    parse = parser_of(texts)
     validation = strategy.distribute_datasets_from_function(
-        lambda context: training.read_once(test, context, batch, parse)
+        lambda context: training.read_once(test, context, batch, texts.parse)
     )
     progress.watch(model, validation)
     for part in progress.parts(options.epochs):
         batches = strategy.distribute_datasets_from_function(
-            lambda context: training.read(train, context, batch, parse, seed=options.seed, step=progress.step)
+            lambda context: training.read(
+                train, context, batch, texts.parse, seed=options.seed, step=progress.step
+            )
         )
         model.fit(batches, callbacks=[progress], shuffle=False, verbose=0, **part)
     progress.save_weights(model, "reuters")
     progress.finish()
 
 
-def describe(data: str) -> Texts:
-    """Return what the files of the dataset in the folder `data` say."""
-    features = json.loads(training.read_text(data, "features.json"))["featuresDict"]["features"]
-    return Texts(
-        words=training.read_text(data, "vocabulary.txt").count("\n"),
-        length=int(features["tokens"]["tensor"]["shape"]["dimensions"][0]),
-        classes=training.read_text(data, "label.labels.txt").count("\n"),
-    )
-
-
-def build_model(texts: Texts) -> tf.keras.Model:
+def build_model(texts: training.Texts) -> tf.keras.Model:
     """Return the untrained network; its outputs are logits."""
     layers = tf.keras.layers
     return tf.keras.Sequential(
         [
             tf.keras.Input((texts.length,), dtype="int32"),
-            layers.Embedding(texts.words, 7),
+            layers.Embedding(texts.vocabulary, 7),
             layers.Conv1D(64, 5, activation="relu"),
             layers.MaxPooling1D(2),
             layers.Conv1D(32, 3, activation="relu"),
@@ -107,20 +84,6 @@ def build_model(texts: Texts) -> tf.keras.Model:
             layers.Dense(texts.classes, dtype="float32"),
         ]
     )
-
-
-def parser_of(texts: Texts) -> Callable[[tf.Tensor], Any]:
-    """Return the function that makes tokens and label, int32, of a serialized example."""
-
-    def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        features = {
-            "tokens": tf.io.FixedLenFeature([texts.length], tf.int64),
-            "label": tf.io.FixedLenFeature([], tf.int64),
-        }
-        example = tf.io.parse_single_example(record, features)
-        return tf.cast(example["tokens"], tf.int32), tf.cast(example["label"], tf.int32)
-
-    return parse
 
 
 if __name__ == "__main__":

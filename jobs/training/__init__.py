@@ -8,10 +8,13 @@ stopped, and says what a step costs: measured, and by a roofline model of the TP
 from training.devices import find_devices, parser, say
 from training.progress import Progress
 from training.shards import Split, find_split, read, read_once, read_text, whole_batch
+from training.texts import Texts, describe_texts
 
 __all__ = [
     "Progress",
     "Split",
+    "Texts",
+    "describe_texts",
     "find_devices",
     "find_split",
     "parser",

@@ -17,9 +17,10 @@ import job_runs
 import numpy as np
 import tensorflow as tf
 import token_shards
+import training
 
 WORDS, LENGTH, CLASSES, TEST = 40, 12, 4, 21
-TEXTS = bert.Texts(WORDS, LENGTH, CLASSES)
+TEXTS = training.Texts(WORDS, LENGTH, CLASSES)
 SIZE = bert.Size(WORDS, 2, 16, 2, 32, LENGTH)
 PRESET = bert.Size(WORDS, 2, 16, 2, 24, LENGTH + 8)
 

@@ -15,6 +15,7 @@ import numpy as np
 import reuters
 import tensorflow as tf
 import token_shards
+import training
 
 WORDS, LENGTH, CLASSES, TEST = 40, 20, 8, 45
 
@@ -40,7 +41,7 @@ def main() -> None:
     stopped = job_runs.at_step(135, folder / "through", folder / "stopped")
     resumed = job_runs.run(reuters.main, *common, "--out", stopped)
 
-    model = reuters.build_model(reuters.describe(str(data)))
+    model = reuters.build_model(training.describe_texts(str(data)))
     model.load_weights(folder / "through" / "outputs" / "reuters.weights.h5")
     tokens, labels = token_shards.texts(TEST, words=WORDS, length=LENGTH, classes=CLASSES, seed=2)
     logits = model(tf.constant(tokens, tf.int32)).numpy()
