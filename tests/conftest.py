@@ -11,6 +11,9 @@ import pytest
 from running import Done, RunningSimulator
 
 from tpuctl.cli.main import run
+from tpuctl.cloud.endpoints import Cloud, connect
+from tpuctl.cloud.storage import Bucket
+from tpuctl.config import load
 
 pytest_plugins = ("contract.recorder", "file_order")
 
@@ -57,6 +60,20 @@ def tpuctl(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done
         return Done(code, captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture
+def cloud(simulator: RunningSimulator) -> Iterator[Cloud]:
+    """The real clients, connected to that simulator, built when they are asked for."""
+    found = connect(load({}))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def bucket(cloud: Cloud) -> Bucket:
+    """The simulator's bucket, as commands see it."""
+    return cloud.bucket
 
 
 @pytest.fixture

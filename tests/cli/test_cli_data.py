@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,9 @@ from data_trees import write_image
 from PIL import Image
 from running import Done
 
-from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
-from tpuctl.config import load
 
 FOLDER = "datasets/pets/1.0.0/"
-
-
-@pytest.fixture
-def bucket(simulator: Any) -> Iterator[Bucket]:
-    cloud = connect(load({}))
-    yield cloud.bucket
-    cloud.close()
 
 
 @pytest.fixture

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tpuctl.cloud.endpoints import Cloud, connect
+from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import Session
-from tpuctl.cloud.storage import Bucket
 from tpuctl.cloud.tpu import TpuApi
-from tpuctl.config import load
 from tpuctl.nodes import Node
-
-
-@pytest.fixture
-def cloud(simulator: Any) -> Iterator[Cloud]:
-    """All clients, built when they are asked for."""
-    found = connect(load({}))
-    yield found
-    found.close()
 
 
 @pytest.fixture
 def tpu(cloud: Cloud) -> TpuApi:
     return cloud.tpu
-
-
-@pytest.fixture
-def bucket(cloud: Cloud) -> Bucket:
-    return cloud.bucket
 
 
 @pytest.fixture

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 from data_trees import produce, write_image
 
-from tpuctl.cloud.endpoints import Cloud, connect
+from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
-from tpuctl.config import load
 from tpuctl.data import tokens
 from tpuctl.data.bad import BadRecordsError
 from tpuctl.data.options import Options, Tokens
@@ -31,13 +30,6 @@ from tpuctl.flows.datasets import find
 
 FOLDER = "datasets/pets/1.0.0/"
 THREADS = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
-
-
-@pytest.fixture
-def cloud(simulator: Any) -> Iterator[Cloud]:
-    found = connect(load({}))
-    yield found
-    found.close()
 
 
 @pytest.fixture

@@ -11,19 +11,9 @@ import pytest
 from faulty_wire import FaultyWire
 from worker_host import BUCKET, Host, environment_of
 
-from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
-from tpuctl.config import load
 from tpuctl.waiting import poll
 from tpuctl.worker import gcs
-
-
-@pytest.fixture
-def bucket(simulator: Any) -> Iterator[Bucket]:
-    """The simulator's bucket, through tpuctl's own client: what the worker wrote is read with another."""
-    cloud = connect(load({}))
-    yield cloud.bucket
-    cloud.close()
 
 
 @pytest.fixture
