@@ -346,7 +346,7 @@ def test_a_preemption_is_noticed_before_the_signal_and_the_end(site: Site) -> No
         site.loop.run(site.pool.announce(hosts, Notices(preempted=True)))
         wait_until((home / "alive").exists)
         assert (home / "diary").read_text() == "preempted TRUE\n"
-        site.stop(hosts, keep_disk=True, grace=0.3)
+        site.stop(hosts, keep_disk=True, grace=2)
     assert (home / "diary").read_text() == "preempted TRUE\nSIGTERM\n"
     (home / "alive").unlink()
     site.up(hosts)

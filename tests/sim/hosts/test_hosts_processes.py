@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import textwrap
+import time
 from pathlib import Path
 
 import asyncssh
 import pytest
 from hosts_site import USER, Site, hosts_of, wait_until
 
-from tpuctl.sim.hosts import programs
+from tpuctl.sim.hosts import processes, programs
 from tpuctl.sim.hosts.processes import Seen, belonging, parse_ps
 from tpuctl.sim.records import Host
 
@@ -63,6 +66,35 @@ def test_a_daemon_that_does_not_listen_is_killed_after_the_grace(site: Site) -> 
     pid = start_daemon(site, hosts[0], "deaf")
     site.stop(hosts, grace=0.05)
     assert not runs(pid)
+
+
+def test_each_process_is_told_before_it_is_killed_however_slow_the_look_parents_first(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = site.up(hosts_of())
+    home = home_of(site, hosts[0])
+    with site.fabric(hosts[0]) as connection:
+        script = "sleep 600 & echo $$ $! > new; mv new pids; wait"
+        connection.run(f"trap '' TERM; sh -c '{script}' >/dev/null 2>&1 &")
+    wait_until((home / "pids").exists)
+    pids = sorted(map(int, (home / "pids").read_text().split()))
+    sent: list[tuple[int, int]] = []
+    look, kill = processes.snapshot, os.kill
+
+    def look_slowly() -> list[Seen]:
+        time.sleep(0.1)
+        return look()
+
+    def note_and_kill(pid: int, number: int) -> None:
+        sent.append((pid, number))
+        kill(pid, number)
+
+    monkeypatch.setattr(processes, "snapshot", look_slowly)
+    monkeypatch.setattr(processes.os, "kill", note_and_kill)
+    site.stop(hosts, grace=0.01)
+    assert [pid for pid, number in sent if number == signal.SIGTERM and pid in pids] == pids
+    for one in pids:
+        assert [number for pid, number in sent if pid == one][:2] == [signal.SIGTERM, signal.SIGKILL]
 
 
 def test_the_programs_of_another_host_go_on(site: Site) -> None:

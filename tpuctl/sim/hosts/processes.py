@@ -52,15 +52,20 @@ def host_mark(pool: Path, host: Host) -> str:
 async def end_processes(chosen: Callable[[str], bool], leaders: Callable[[], set[int]], grace: float) -> None:
     """End all processes whose mark is `chosen`, and those of the sessions of `leaders`, with their children.
 
-    SIGTERM first, SIGKILL after `grace` seconds; returns once none is left. `leaders` are asked for at each
-    look: children of this process that have not been waited for, so that their ids cannot be others' by now.
+    SIGTERM first, SIGKILL `grace` seconds after it, at once when that is 0; returns once none is left.
+    `leaders` are asked for at each look: children of this process that have not been waited for, so that
+    their ids cannot be others' by now.
     """
+    if grace <= 0:
+        return await _kill(chosen, leaders)
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + grace
+    deadline = 0.0
     told: set[int] = set()
     pause = LOOK_AGAIN
     while left := await asyncio.to_thread(_find, chosen, leaders()):
-        if loop.time() >= deadline:
+        if not told:
+            deadline = loop.time() + grace  # the first look takes its time, too
+        elif loop.time() >= deadline:
             return await _kill(chosen, leaders)
         _signal(left - told, signal.SIGTERM)
         told |= left
@@ -172,7 +177,8 @@ def _ourselves(table: list[Seen]) -> set[int]:
 
 
 def _signal(pids: Iterable[int], number: int) -> None:
-    for pid in pids:
+    """Send a signal to each, parents first: a supervisor hears of it no later than its script."""
+    for pid in sorted(pids):
         try:
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):  # ended meanwhile; or has become another user's
