@@ -20,7 +20,7 @@ from aiohttp import web
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tpuctl.sim.authority import Authority
+from tpuctl.sim.authority import BUNDLE_VARIABLES, Authority
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.gcs.framing import FramingRepair
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
@@ -62,7 +62,7 @@ class Network:
 
     def connect(self, target: str) -> tuple[socket.socket, bytes]:
         """Ask the proxy for a connection: the socket, and the head of the answer."""
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         connection.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
         head = b""
         while b"\r\n\r\n" not in head:
@@ -100,6 +100,13 @@ class Network:
         await self._runner.cleanup()
         self._echo.close()
         await self._echo.wait_closed()
+
+
+@pytest.fixture(autouse=True)
+def no_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the developer's own certificates."""
+    for name in BUNDLE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -250,12 +257,13 @@ def test_http_is_refused_where_the_host_is_and_otherwise_not_served(network: Net
 
 
 def test_a_host_that_cannot_be_reached_is_a_bad_gateway(network: Network) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and does not listen
         port = closed.getsockname()[1]
-    for target in (f"127.0.0.1:{port}", "no-such-host.invalid:443"):
-        connection, head = network.connect(target)
-        with connection:
-            assert head.startswith(b"HTTP/1.1 502 ")
+        for target in (f"127.0.0.1:{port}", "no-such-host.invalid:443"):
+            connection, head = network.connect(target)
+            with connection:
+                assert head.startswith(b"HTTP/1.1 502 ")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shlex
 import signal
 import socket
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live_host import User, wait_until
+from live_host import APART, User, wait_until
 
 from tpuctl.cloud import embedded
 from tpuctl.cloud.embedded import Served
@@ -43,12 +44,28 @@ while True:
 """
 
 
+PORTS = {
+    "ports.json": (
+        "storage", "compute_rest", "proxy", "metadata", "tokens", "tpu_rest", "tpu_grpc", "control",
+    ),
+    "hosts-ports.json": ("ssh", "metadata"),
+}  # fmt: skip
+"""File -> the servers whose ports it keeps."""
+
+
 class Rig:
-    """A simulator process in a folder, a node, and a job on it."""
+    """A simulator process in a folder, a node, and a job on it.
+
+    Its ports are such that no other simulator takes one between a kill and the restart.
+    """
 
     def __init__(self, folder: Path, user: User) -> None:
         self.folder = folder
         self.user = user
+        folder.mkdir(mode=0o700)
+        for file, servers in PORTS.items():
+            ports = random.sample(APART, len(servers))
+            (folder / file).write_text(json.dumps(dict(zip(servers, ports, strict=True))))
         self.served = embedded.ensure(folder, "--idle", "0")
 
     def start_job(self, node_id: str = "one") -> tuple[str, Path, int]:
@@ -92,6 +109,7 @@ def test_a_program_on_a_host_goes_on_over_a_kill_of_the_simulator(rig: Rig) -> N
     changed = {name for name, value in before.items() if after[name] != value}
     assert changed == {"pid", "instance"}, "all services are where they were"
     assert Path(rig.served.hosts_file).read_text() == dial, "the hosts, too"
+    assert set(json.loads((rig.folder / "ports.json").read_text())) == set(PORTS["ports.json"])
     steps = int((home / "steps").read_text())
     wait_until(lambda: int((home / "steps").read_text()) > steps + 2)
     assert rig.run(address, "cat pid").strip() == str(pid)

@@ -190,15 +190,21 @@ def test_any_code_text_and_reason_can_be_asked_for(
 
 
 def test_a_create_can_be_slow(tpu: tpu_v2.TpuClient, simulator: RunningSimulator) -> None:
-    simulator.faults.add("slow-operation", seconds="1s", count=1)
-    create(tpu)
+    simulator.faults.add("slow-operation", seconds="1h", count=1)
+    slow = begin(tpu)
+
+    async def an_hour_passes() -> None:
+        simulator.simulator.clock.advance(3600)
+
+    simulator.call(an_hour_passes())  # where the operation reckons how long it has to wait
+    slow.result(polling=POLLING)
     create(tpu, "two")
     came = {
         (one.resource.rpartition("/")[2], one.what): one.time
         for one in simulator.events.find(kind="transition")
     }
-    assert came["one", "READY"] - came["one", "CREATING"] >= 1
-    assert came["two", "READY"] - came["two", "CREATING"] < came["one", "READY"] - came["one", "CREATING"]
+    one, two = (came[name, "READY"] - came[name, "CREATING"] for name in ("one", "two"))
+    assert one >= 3600 > two
 
 
 def test_a_create_is_stuck_until_the_fault_is_removed(

@@ -120,7 +120,7 @@ def test_faults_and_events_outlive_a_kill(home: Path, tmp_path: Path, user: User
             ("unavailable", 2),
             ("host-hang", 0),
         ]
-        assert state() == "T"
+        wait_until(lambda: state() == "T")  # it was thawed, and is frozen anew
         control.remove("f2")
         wait_until(lambda: state() == "S")
         events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import socket
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import fabric
 import paramiko
 import pytest
 from hosts_site import USER, KeyPair, Site, hosts_of, published_key, wait_until
+from live_host import APART
 
 from tpuctl.sim.hosts.network import has_aliases
 
@@ -336,8 +338,14 @@ def test_nothing_outside_the_simulated_network_is_reached_through_a_host(
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """Return a port that nobody listens on, and nobody else is given meanwhile."""
+    while True:
+        port = random.choice(APART)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
 
 
 def arrived(port: int) -> socket.socket:

@@ -13,7 +13,9 @@ import fabric
 import paramiko
 import pytest
 from hosts_site import KeyPair, Site, hosts_of
+from live_host import APART
 
+from tpuctl.sim import ports
 from tpuctl.sim.hosts.keys import accepted_keys
 from tpuctl.sim.hosts.network import has_aliases
 from tpuctl.sim.records import GuestAttribute, Host, Hosts
@@ -140,7 +142,10 @@ def test_the_host_publishes_what_it_runs_on(site: Site) -> None:
     assert {"Architecture", "KernelRelease", "ShortName", "Version", "LastUpdated"} <= set(inventory)
 
 
-def test_after_a_restart_everything_is_where_it_was(either_site: Site) -> None:
+def test_after_a_restart_everything_is_where_it_was(
+    either_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "QUIET", APART)  # where nobody takes a port between the two
     hosts = either_site.up(hosts_of(4, "v3-32"))
     before = {host: where_and_who(either_site, host) for host in hosts}
     either_site.loop.run(either_site.pool.close())

@@ -18,6 +18,7 @@ from tpu_api import Api
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NODE = f"{PARENT}/nodes/one"
 NAME = f"{PARENT}/queuedResources/q"
+DIRECTLY = [("grpc.enable_http_proxy", 0)]
 VERSIONS = {
     "v2": (tpu_v2, TpuGrpcAsyncIOTransport, "multislice_params"),
     "v2alpha1": (tpu_v2alpha1, AlphaGrpcAsyncIOTransport, "multi_node_params"),
@@ -35,7 +36,7 @@ def test_the_asynchronous_client_sees_a_node_through_its_life(api: Api, version:
     module, transport, _ = VERSIONS[version]
 
     async def story() -> None:
-        async with grpc.aio.insecure_channel(api.grpc_address) as channel:
+        async with grpc.aio.insecure_channel(api.grpc_address, options=DIRECTLY) as channel:
             client = module.TpuAsyncClient(transport=transport(channel=channel))
             node = module.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
             creating = await client.create_node(parent=PARENT, node_id="one", node=node)
@@ -61,7 +62,7 @@ def test_the_asynchronous_client_queues_and_deletes_with_force(api: Api, version
     module, transport, several = VERSIONS[version]
 
     async def story() -> None:
-        async with grpc.aio.insecure_channel(api.grpc_address) as channel:
+        async with grpc.aio.insecure_channel(api.grpc_address, options=DIRECTLY) as channel:
             client = module.TpuAsyncClient(transport=transport(channel=channel))
             node = module.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
             spec = {"parent": PARENT, "node": node, several: {"node_count": 2}}

@@ -85,10 +85,11 @@ def test_a_program_reads_the_notice_and_works_on_until_it_is_ended(simulator: An
     out = host.watch("preempted")
     assert out.readline() == "FALSE\n"
     with ThreadPoolExecutor(1) as pool:
-        preempting = pool.submit(simulator.call, simulator.world.preempt(NODE, notice=1))
+        preempting = pool.submit(simulator.call, simulator.world.preempt(NODE, notice=3600))
         assert out.readline() == "TRUE\n"
         host.run("true", "")
         assert simulator.world.nodes()[0].state == "READY"
+        simulator.simulator.clock.advance(3600)
         preempting.result()
     assert simulator.world.nodes()[0].state == "PREEMPTED"
     with pytest.raises((socket.error, paramiko.SSHException, EOFError)):

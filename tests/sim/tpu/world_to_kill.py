@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sys
 from pathlib import Path
 
@@ -16,12 +15,14 @@ from tpuctl.sim.world import World
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 SPEC = {"acceleratorType": "v3-32", "runtimeVersion": "tpu-ubuntu2204-base"}
+ROUNDS = 100
+"""So few that each operation is still known afterwards: of those that have ended the oldest go."""
 SLICES = {"parent": PARENT, "node": SPEC, "multisliceParams": {"nodeCount": 2}}
 
 
 async def main(database: Path) -> None:
     world = World(Database(database), profile("instant"), NotedHosts(), Faults())
-    for number in itertools.count():
+    for number in range(ROUNDS):
         print(world.queue.create(PARENT, f"q{number}", {"tpu": {"nodeSpec": [SLICES]}}).name, flush=True)
         operation = world.fleet.create(PARENT, f"n{number}", SPEC)
         print(operation.name, flush=True)
@@ -29,6 +30,7 @@ async def main(database: Path) -> None:
             await world.operations.wait(operation.name, None)
         if number % 3 == 1:
             print(world.fleet.delete(operation.target).name, flush=True)
+    await asyncio.Event().wait()
 
 
 asyncio.run(main(Path(sys.argv[1])))
