@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from data_trees import write_image
 from PIL import Image
@@ -227,3 +230,20 @@ class TestUpload:
         done = tpuctl(*command)
         assert "3 kept from an upload before" in done.out
         assert tpuctl("data", "verify", "pets", "--deep").code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "code"),
+    [("plan", (), 0), ("upload", (), 0), ("upload", ("--split", "train=0.99999,test=0.00001"), 2)],
+)
+def test_what_was_unpacked_is_given_back_before_the_command_ends(
+    simulator: Any, tpuctl: Any, command: str, options: tuple[str, ...], code: int
+) -> None:
+    np.savez_compressed("digits.npz", image=np.zeros((40, 8, 8), np.uint8), label=np.arange(40) % 10)
+    gc.collect()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        done = tpuctl("data", command, "digits", "digits.npz", *options)
+        gc.collect()
+    assert done.code == code, done.err
+    assert [str(one.message) for one in told if one.category is ResourceWarning] == []

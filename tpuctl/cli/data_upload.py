@@ -127,7 +127,9 @@ def _planned(asked: Mapping[str, Any]) -> DatasetPlan:
     from tpuctl.data.plan import plan  # noqa: PLC0415  NumPy: not for the other commands
 
     with show.counting("records listed") as progress:
-        return plan(**arguments(asked), progress=progress)
+        planned = plan(**arguments(asked), progress=progress)
+    click.get_current_context().call_on_close(planned.source.close)
+    return planned
 
 
 @contextmanager

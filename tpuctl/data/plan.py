@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -186,7 +187,7 @@ def plan(
     `kind` is a key of `readers.READERS`, else the source is looked at; `splits` is `train=0.8,test=0.2`;
     `hosts` is how many TPU hosts will read the dataset; `shards`, for each split, overrules `shard_size`
     (bytes). With `options.tokens` and no `vocabulary`, one is made: that reads the training split once.
-    Raises UsageError that names the option, or what is bad in the source.
+    Raises UsageError that names the option, or what is bad in the source; the caller closes `source` at last.
     """
     _check_name(name)
     _check_version(version)
@@ -196,16 +197,19 @@ def plan(
         check_tokens(options.tokens)
     shares = parse_splits(splits) if splits else None
     found = open_source(source, kind, options, progress)
-    if found.bad and not (skip_bad and any(part.records for part in found.parts)):
-        raise BadRecordsError(found.bad)
-    if options.tokens:
-        before = split_records(found, shares, seed)
-        found, asked, vocabulary = tokenized(found, options.tokens, vocabulary, before, progress)
-        options = msgspec.structs.replace(options, tokens=asked)
-    planned = [
-        SplitPlan(members, _count(members, hosts, shards, shard_size))
-        for members in split_records(found, shares, seed)
-    ]
+    with ExitStack() as on_failure:
+        on_failure.callback(found.close)
+        if found.bad and not (skip_bad and any(part.records for part in found.parts)):
+            raise BadRecordsError(found.bad)
+        if options.tokens:
+            before = split_records(found, shares, seed)
+            found, asked, vocabulary = tokenized(found, options.tokens, vocabulary, before, progress)
+            options = msgspec.structs.replace(options, tokens=asked)
+        planned = [
+            SplitPlan(members, _count(members, hosts, shards, shard_size))
+            for members in split_records(found, shares, seed)
+        ]
+        on_failure.pop_all()
     return DatasetPlan(name, version, seed, options, found, tuple(planned), vocabulary)
 
 
