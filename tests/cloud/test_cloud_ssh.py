@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import fabric
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -128,6 +129,22 @@ class TestCommands:
         with pytest.raises(HostError, match=r"worker 0 of 'n1': a command did not end in time"):
             session.run(["sleep", "60"], timeout=0.2)
 
+    def test_it_is_one_also_when_the_answer_to_its_end_is_slow(
+        self, session: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen = threading.Event()
+
+        def kill(remote: fabric.runners.Remote) -> None:
+            remote.channel.close()
+            seen.wait(10)  # the timer of the library is busy until the command has been given up
+
+        monkeypatch.setattr(fabric.runners.Remote, "kill", kill)
+        try:
+            with pytest.raises(HostError, match=r"worker 0 of 'n1': a command did not end in time"):
+                session.run(["sleep", "60"], timeout=0.2)
+        finally:
+            seen.set()
+
     def test_a_connection_that_goes_away_is_a_lost_host(self, session: Session, simulator) -> None:
         name = "projects/sim-project/locations/europe-west4-a/nodes/n1"
         timer = threading.Timer(0.2, lambda: simulator.call(simulator.world.preempt(name)))
@@ -194,10 +211,10 @@ class TestConnecting:
     def test_nobody_who_listens_is_a_refused_connection(
         self, cloud: Cloud, ready: Node, host_key: str
     ) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-        ssh = Ssh("ada", cloud.ssh.key, lambda _: ("127.0.0.1", port))
-        assert "it refused the connection" in self.refused(ssh, ready, host_key).message
+        with socket.socket() as taken:  # by nobody else, and does not listen
+            taken.bind(("127.0.0.1", 0))
+            ssh = Ssh("ada", cloud.ssh.key, lambda _: taken.getsockname())
+            assert "it refused the connection" in self.refused(ssh, ready, host_key).message
 
     def test_one_who_hangs_up_is_a_lost_host(self, cloud: Cloud, ready: Node, host_key: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:

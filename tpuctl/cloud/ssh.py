@@ -8,6 +8,7 @@ import logging
 import os
 import shlex
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,13 +45,24 @@ class Session:
 
     def run(self, argv: Sequence[str], timeout: float = 120.0) -> Output:
         """Run a command, quoted once, here; a failing command is an Output, a lost host a HostError."""
+        began = time.monotonic()
         with _translated(self._where):
             result = self._connection.run(
                 shlex.join(argv), hide=True, warn=True, in_stream=False, timeout=timeout
             )
-            if result.exited < 0 and not self._connection.is_connected:
+            if result.exited < 0 and time.monotonic() - began >= timeout:
+                # invoke overlooks it while its timer's thread is still closing the channel
+                raise CommandTimedOut(result, int(timeout))
+            if result.exited < 0 and self._is_lost():
                 raise EOFError("the connection was lost")
         return Output(result.exited, result.stdout, result.stderr)
+
+    def _is_lost(self) -> bool:
+        """Whether the connection has ended; it closes its commands first, and says so a moment later."""
+        transport = self._connection.transport
+        if transport is not None:
+            transport.join(0.5)
+        return not self._connection.is_connected
 
     def put(self, data: bytes, path: str) -> None:
         """Write a file on the host; `path` is relative to the home folder."""
