@@ -10,6 +10,7 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
+from google.cloud import storage
 
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import UPLOAD_PART, Bucket, BucketMissingError
@@ -75,6 +76,21 @@ class TestCreate:
         before = bucket.objects("x")
         bucket.create("x", b"first")
         assert bucket.objects("x") == before
+
+    def test_one_that_is_removed_while_we_look_at_it_was_anothers(
+        self, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bucket.create("x", b"first")
+        (theirs,) = bucket.objects("x")
+        download = storage.Blob.download_as_bytes
+
+        def removed_first(blob: storage.Blob) -> bytes:
+            bucket.remove(theirs)
+            return download(blob)
+
+        monkeypatch.setattr(storage.Blob, "download_as_bytes", removed_first)
+        with pytest.raises(ConflictError, match="gs://sim-project-tpuctl/x exists already"):
+            bucket.create("x", b"first")
 
     def test_a_service_that_is_busy_at_first_is_tried_again(self, bucket: Bucket, simulator) -> None:
         simulator.faults.add(Rule("storage.objects.create", 14, "busy", count=1))

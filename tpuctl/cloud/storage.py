@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from google.api_core.exceptions import PreconditionFailed
+from google.api_core.exceptions import NotFound, PreconditionFailed
 from google.cloud import storage  # type: ignore[attr-defined]  # its package has no annotations
 from google.cloud.storage.exceptions import DataCorruption
 
@@ -101,7 +101,7 @@ class Bucket:
             try:
                 blob.upload_from_string(data, content_type=content_type, if_generation_match=0)
             except PreconditionFailed as error:
-                if blob.download_as_bytes() != data:  # our own write, its answer lost, is no conflict
+                if not _holds(blob, data):  # our own write, its answer lost, is no conflict
                     raise ConflictError(
                         f"{gs(self.name, name)} exists already.", hint="Somebody else was first."
                     ) from error
@@ -205,6 +205,14 @@ class Bucket:
 def _names_bucket(answer: str) -> bool:
     """Tell whether a 404 is the bucket's; a missing object's own name may hold any words."""
     return "bucket does not exist" in answer and "No such object: " not in answer
+
+
+def _holds(blob: Any, data: bytes) -> bool:
+    """Whether the object has this content; one that is gone again was another's."""
+    try:
+        return bool(blob.download_as_bytes() == data)
+    except NotFound:
+        return False
 
 
 def _object(blob: Any) -> Object:

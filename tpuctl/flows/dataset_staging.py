@@ -49,8 +49,11 @@ class Staging:
         )
         if staged is None or note is None:
             return None
+        said = self._bucket.find(note.name)
+        if said is None:  # another upload of the same is through, and has cleared up
+            return None
         try:
-            found = msgspec.json.decode(self._bucket.read(note.name), type=ShardNote)
+            found = msgspec.json.decode(said, type=ShardNote)
         except msgspec.DecodeError:
             return None
         whole = (found.entry.bytes, found.entry.crc32c) == (staged.size, staged.crc32c)
