@@ -205,6 +205,18 @@ class TestStop:
         status = host.finished()
         assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 143, "SIGTERM")
 
+    def test_of_a_host_that_tells_the_script_first_it_hears_a_moment_later(self, host: Host) -> None:
+        script = "import os\nprint(os.getpid(), flush=True)\n" + WAIT
+        with host.supervise(script, f"{FAST}; supervisor.HEARSAY = 60") as process:
+            host.printed(b"step 1")
+            pid = int((host.folder / "log").read_text().split()[0])
+            os.kill(pid, signal.SIGTERM)
+            seen = lambda: None if Path(f"/proc/{pid}").exists() else True  # noqa: E731
+            poll(seen, what="the supervisor to see it end", timeout=30, first=0.02, most=0.1)
+            process.terminate()
+        status = host.finished()
+        assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 143, "SIGTERM")
+
     def test_a_script_that_ignores_it_is_killed_after_a_while_with_its_children(
         self, host: Host, gone
     ) -> None:

@@ -48,9 +48,10 @@ def _await(process: "subprocess.Popen[bytes]", started: str, diary: str) -> int:
     """Wait until the first status is in the bucket: from then on the bucket tells the rest."""
     end = time.monotonic() + START_TIMEOUT
     while time.monotonic() < end:
+        ended = process.poll() is not None  # asked first: its last deed may have been the file
         if os.path.exists(started):
             return _answer({"pid": process.pid}, 0)
-        if process.poll() is not None:
+        if ended:
             break
         time.sleep(0.05)
     process.kill()

@@ -17,6 +17,10 @@ from tpuctl.worker.status import Status, now
 TICK = 0.25
 GRACE = 15.0
 """Seconds between SIGTERM and SIGKILL for the script: a preempted VM has about 30 in all."""
+HEARSAY = 1.0
+"""Seconds within which a host that goes away tells all of its programs."""
+ENDED_BY_OTHERS = tuple(code for one in (signal.SIGTERM, signal.SIGKILL) for code in (-one, 128 + one))
+"""Codes of a script that was told to end, or says that it was."""
 PATIENCE = 3600.0
 """Seconds for which the last word is tried again, when the bucket cannot be reached."""
 STARTED = "started"
@@ -97,9 +101,17 @@ class Supervisor:
             self._tell()
             time.sleep(TICK)
         code = process.returncode
+        if code in ENDED_BY_OTHERS:
+            self._hear_of_the_end()
         if code < 0:
             return {"exit_code": 128 - code, "signal": signal.Signals(-code).name}
         return {"exit_code": code}
+
+    def _hear_of_the_end(self) -> None:
+        """Wait a moment for our own signal: a host that goes away may tell the script first."""
+        end = time.monotonic() + HEARSAY
+        while not self._stop_signal and time.monotonic() < end:
+            time.sleep(0.01)
 
     def _tell(self) -> None:
         """Ship and beat when due."""
