@@ -186,7 +186,7 @@ def _locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # which others who look can hold as well
         return False
     except BlockingIOError:
         return True

@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 from aiohttp import web
 
-from tpuctl.errors import StateError
+from tpuctl.errors import DeadlineError, StateError
 from tpuctl.sim.authority import Authority
 from tpuctl.sim.clock import Clock
 from tpuctl.sim.compute import rest_front as compute_front
@@ -40,6 +40,7 @@ from tpuctl.sim.tls_door import TlsDoor
 from tpuctl.sim.tpu import grpc_front, rest_front
 from tpuctl.sim.workstation import Workstation
 from tpuctl.sim.world import Node, World
+from tpuctl.waiting import poll
 
 PROJECT = "sim-project"
 BUCKET = "sim-project-tpuctl"
@@ -50,6 +51,8 @@ FAULTS = "faults.json"
 LOCK = "simulator.lock"
 TPU_API = "tpu.googleapis.com"
 BACKLOG = 1024
+LOOK = 0.5
+"""Seconds within which who only looks at the lock of a folder has let it go again."""
 
 KEY_DELAYS = {"real": 5.0}
 """Speed -> seconds until hosts accept an SSH key that was added to them; 0 for others."""
@@ -282,10 +285,18 @@ def _claim(path: Path) -> int:
     """Hold the lock of a folder for as long as this process lives; raises StateError when another does."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+        poll(lambda: _lock(handle) or None, what="its lock", timeout=LOOK, first=0.01, most=0.1)
+    except DeadlineError as error:
         os.close(handle)
         raise StateError(
             f"A simulator already serves {path.parent}.", hint="'tpuctl sim status' shows it."
         ) from error
     return handle
+
+
+def _lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
