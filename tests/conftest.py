@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from running import Done, RunningSimulator
 
 from tpuctl.cli.main import run
@@ -19,6 +20,11 @@ pytest_plugins = ("contract.recorder", "file_order")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so does a script start what runs in the background,
     signal.signal(signal.SIGINT, signal.default_int_handler)  # and what tests start and interrupt inherits it
+
+settings.register_profile(  # a machine that is slow or busy for a moment fails nothing
+    "tests", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 FOREIGN = ("TPUCTL_", "CLOUDSDK_", "GOOGLE_", "GCLOUD_", "GCE_", "STORAGE_EMULATOR_HOST", "XDG_")
 """Variables of the developer's own environment that would change what a command does."""

@@ -33,6 +33,7 @@ def test_no_file_names_a_machine_path_or_an_index() -> None:
     words = ("/root" + "/", "/home" + "/runner", "file://" + "/opt", "--index-" + "url", "--extra-" + "index")
     wrong = []
     made = {".git", ".venv", ".demo", ".tensorflow", ".beam"}
+    made |= {".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
     for path in (path for top in ROOT.iterdir() if top.name not in made for path in (top, *top.rglob("*"))):
         if path.is_file() and path.suffix in {".py", ".md", ".toml", ".txt", ""}:
             text = path.read_text(errors="ignore")

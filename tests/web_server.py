@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,14 @@ class WebServer:
     """Path and range of each request."""
     headers: dict[str, str] = field(default_factory=dict)
     """Besides the usual ones."""
+
+
+@contextmanager
+def refusing() -> Iterator[WebServer]:
+    """Have a port that nobody listens on, and nobody else can get, while the block runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield WebServer({}, f"http://127.0.0.1:{taken.getsockname()[1]}")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from web_server import WebServer, serving
+from web_server import WebServer, refusing, serving
 
 from tpuctl.cloud.downloads import Downloads
 from tpuctl.errors import DeadlineError, NotFoundError, StateError
@@ -120,9 +120,7 @@ def test_a_file_that_is_not_there_and_a_refusal_are_told_at_once(
 
 
 def test_without_a_connection_it_says_so(client: Client, tmp_path: Path) -> None:
-    with serving({}) as gone:
-        pass
-    with pytest.raises(DeadlineError, match="there is no connection to the server"):
+    with refusing() as gone, pytest.raises(DeadlineError, match="there is no connection to the server"):
         client.fetch(f"{gone.url}/file", tmp_path / "part")
     assert client.waits == [1.0, 2.0]
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from web_server import WebServer, serving
+from web_server import WebServer, refusing, serving
 
 from tpuctl.cloud.downloads import Downloads
 from tpuctl.data.catalogue import PUBLIC, Form, PublicFile, PublicSet
@@ -94,9 +94,7 @@ class TestFetched:
         assert (tmp_path / "two" / "b").read_bytes() == B
 
     def test_offline_it_says_so_and_leaves_nothing(self, downloads: Downloads, tmp_path: Path) -> None:
-        with serving({}) as gone:
-            pass
-        with pytest.raises(DeadlineError) as caught:
+        with refusing() as gone, pytest.raises(DeadlineError) as caught:
             flow.fetch("two", row(gone), tmp_path / "two", downloads, silent)
         assert "no connection" in caught.value.message
         assert caught.value.exit_code == 9

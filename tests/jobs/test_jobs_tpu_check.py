@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ def test_the_figures_are_kept(on_tpu: Any) -> None:
     matmul = result["matmul"]
     assert matmul["tflops_per_chip"] == pytest.approx(2 * matmul["tflops_per_replica"])
     assert matmul["share_of_peak"] == pytest.approx(matmul["tflops_per_chip"] / 123)
-    assert 0 < matmul["share_of_peak"] < 0.1
+    assert 0 < matmul["share_of_peak"] < 1
     assert min(result["host_to_device_gb_per_second"].values()) > 0
 
 
@@ -69,7 +70,7 @@ def test_missing_chips_and_a_speed_far_below_peak_are_wrong(on_tpu: Any) -> None
     assert slow["code"] == 1
     chips, speed = slow["result"]["problems"]
     assert chips == "v3-8 has 4 chips; 1 were found."
-    assert speed.startswith("Far below peak: 0.")
+    assert re.match(r"Far below peak: \d+\.\d% of it, where 50%", speed)
 
 
 def test_without_a_tpu_it_says_so_measures_the_cpu_and_ends_with_1(on_cpu: Any) -> None:

@@ -30,7 +30,7 @@ from tpuctl.faults import request
 USER = "ada"
 POLLING = DEFAULT_POLLING.with_delay(0.01, 0.1).with_timeout(60)
 PARENT = "projects/sim-project/locations/europe-west4-a"
-RETRY = DEFAULT_RETRY.with_timeout(5).with_delay(0.05, 1.3, 0.2)
+RETRY = DEFAULT_RETRY.with_delay(0.05, 1.3, 0.2)
 TYPES = ("v3-8", "v3-8", "v2-8", "v3-32")
 JOB = "python3 -c 'print(sum(range(1000)))'; nohup setsid sleep 300 > /dev/null 2>&1 & echo started"
 TROUBLE = (
@@ -100,6 +100,7 @@ class Workload:
             client_options={"api_endpoint": served.storage},
         )
         self._bucket = self._storage.bucket(served.bucket)
+        self._patience = 1
 
     def close(self) -> None:
         """Close the clients."""
@@ -109,6 +110,7 @@ class Workload:
     def round(self, number: int, *, trouble: bool) -> None:
         """Create a node, move objects, run a job, and tidy up; without trouble everything has to succeed."""
         name = f"n{number}"
+        self._patience = 1 if trouble else 10
         if trouble:
             for kind, options in islice(self._troubles, self._random.randint(1, 4)):
                 self._control.add([request(kind, options)])
@@ -161,18 +163,22 @@ class Workload:
         address = self._random.choice(node.network_endpoints).ip_address
         ssh = ["ssh", "-F", str(self._ssh_config), "-i", str(self._key), "-l", USER]
         options = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR",
-                   "ConnectTimeout=3", "ServerAliveInterval=1", "ServerAliveCountMax=3")  # fmt: skip
+                   f"ConnectTimeout={3 * self._patience}",
+                   f"ServerAliveInterval={self._patience}", "ServerAliveCountMax=3")  # fmt: skip
         command = [*ssh, *(word for option in options for word in ("-o", option)), address, JOB]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=30 * self._patience, check=True
+        )
         assert done.stdout.split() == ["499500", "started"]
 
     def _objects(self, number: int) -> None:
         data = os.urandom(self._random.choice((1_000, 400_000, 9_000_000)))
         blob = self._bucket.blob(f"round-{number}/data", chunk_size=self._random.choice((None, 1 << 20)))
-        blob.upload_from_string(data, retry=RETRY, timeout=10)
-        again = self._bucket.blob(blob.name).download_as_bytes(retry=RETRY, timeout=10)
+        retry, timeout = RETRY.with_timeout(5 * self._patience), 10 * self._patience
+        blob.upload_from_string(data, retry=retry, timeout=timeout)
+        again = self._bucket.blob(blob.name).download_as_bytes(retry=retry, timeout=timeout)
         assert again == data
-        (found,) = self._storage.list_blobs(self._bucket, prefix=f"round-{number}/", retry=RETRY)
+        (found,) = self._storage.list_blobs(self._bucket, prefix=f"round-{number}/", retry=retry)
         assert found.size == len(data)
 
     def _tidy_up(self) -> None:

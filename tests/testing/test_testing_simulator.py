@@ -24,9 +24,11 @@ LEFT = """
 import gc, os, tempfile, threading
 from tpuctl.testing import Simulator
 from tpuctl.waiting import poll
-def left():
+def alone():
     gc.collect()  # a server that is collected ends gRPC's thread, which nobody can join
-    poll(lambda: threading.active_count() == 1 or None, what="the threads to end", timeout=10, first=0.01)
+    return threading.active_count() == 1 or None
+def left():
+    poll(alone, what="the threads to end", timeout=10, first=0.01)
     return len(os.listdir("/proc/self/fd")), sorted(os.listdir(tempfile.gettempdir()))
 with Simulator():
     pass  # the first one imports, and opens what stays open
