@@ -18,7 +18,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Completed
     """The demo, run once, as `make demo` runs it but in a folder of its own."""
     place = tmp_path_factory.mktemp("demo")
     command = [sys.executable, str(ROOT / "demo/main_job.py"), str(place)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False), place
+    return subprocess.run(command, capture_output=True, text=True, timeout=800, check=False), place
 
 
 def test_every_step_succeeds(demo) -> None:

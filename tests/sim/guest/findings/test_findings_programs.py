@@ -9,9 +9,6 @@ from small_programs import Outcome, error, expected, programs, run
 
 from tpuctl.sim.guest._tpuctl_tpu.findings.catalogue import KINDS
 
-pytestmark = pytest.mark.timeout(900)
-"""One process runs all programs of a group: a minute, many on a machine that does other things too."""
-
 FOUND, QUIET, REMOTE = programs("found"), programs("quiet"), programs("remote")
 SLOW = [one for one in FOUND if one.stem in {"float64", "partial_batch", "recompilation", "no_such_core"}]
 
