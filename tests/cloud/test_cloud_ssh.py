@@ -137,6 +137,7 @@ class TestCommands:
         def kill(remote: fabric.runners.Remote) -> None:
             remote.channel.close()
             seen.wait(10)  # the timer of the library is busy until the command has been given up
+            raise EOFError  # as where the connection has ended by then
 
         monkeypatch.setattr(fabric.runners.Remote, "kill", kill)
         try:
