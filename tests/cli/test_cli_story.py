@@ -298,6 +298,7 @@ def test_a_supervisor_killed_hard_is_noticed_by_its_silence(tpuctl: Tpuctl, node
 
     body = "import os, signal\nprint('going', flush=True)\nos.kill(os.getppid(), signal.SIGKILL)\n"
     run = submit(tpuctl, body + "import time\ntime.sleep(600)\n")
+    monkeypatch.setattr(verdicts, "HUSH", 0.0)
     monkeypatch.setattr(verdicts, "SILENCE", 0.0)
     done = tpuctl("logs", "-f", run)
     assert done.code == 4

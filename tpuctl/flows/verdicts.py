@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
     from tpuctl.cloud.tpu import TpuApi
 
-SILENCE = 120.0
-"""Seconds without a heartbeat (they come every 10) after which the machine itself is asked about."""
+HUSH = 30.0
+"""Seconds without a heartbeat (they come every 10) after which the machine is asked if it is still there."""
 
+SILENCE = 120.0
+"""Seconds without a heartbeat after which a worker is lost though its machine is there."""
 
 SETTLING = 30.0
 """Seconds after a worker was told to stop until a node that is READY still was not preempted or deleted."""
@@ -118,7 +120,8 @@ def decide(
         return ended(runs.FAILED, _blame(bad[0]) + more, bad[0].exit_code)
     if over and not told_to_stop:
         return ended(runs.SUCCEEDED, "every worker's script ended with exit code 0")
-    if not told_to_stop and not _silent(attempt, found, at):
+    silence = _silence(attempt, found, at)
+    if not told_to_stop and silence <= HUSH:
         return None
     state = machine()
     if state in GONE:
@@ -127,7 +130,7 @@ def decide(
         return ended(runs.STOPPED, "the node was deleted")
     if told_to_stop and over and _settled(told_to_stop[0], at):
         return ended(runs.STOPPED, f"worker {told_to_stop[0].worker} was ended by {told_to_stop[0].stopped}")
-    if told_to_stop:
+    if told_to_stop or silence <= SILENCE:
         return None
     return ended(runs.LOST, f"no heartbeat for {SILENCE:.0f} s while the node was {state}")
 
@@ -159,10 +162,10 @@ def _settled(status: WorkerStatus, at: datetime) -> bool:
     return not status.finished or (at - clock.parse(status.finished)).total_seconds() > SETTLING
 
 
-def _silent(attempt: Attempt, found: Sequence[WorkerStatus | None], at: datetime) -> bool:
-    """Tell whether a worker that has not finished has said nothing for too long."""
+def _silence(attempt: Attempt, found: Sequence[WorkerStatus | None], at: datetime) -> float:
+    """Return for how many seconds a worker that has not finished has said nothing, of several the longest."""
     last = [one.heartbeat if one else attempt.created for one in found if not (one and one.done)]
-    return any((at - clock.parse(one)).total_seconds() > SILENCE for one in last)
+    return max(((at - clock.parse(one)).total_seconds() for one in last), default=0.0)
 
 
 def _blame(status: WorkerStatus) -> str:
