@@ -169,14 +169,19 @@ def test_a_mended_picture_costs_its_own_shard_alone(bucket: Bucket, pictures: Pa
     assert send(bucket, planned(pictures)).kept == 3
 
 
-def test_what_another_upload_clears_up_meanwhile_is_made_anew(
-    bucket: Bucket, simulator: Any, pictures: Path
-) -> None:
+def break_off(bucket: Bucket, simulator: Any, root: Path) -> None:
+    """Have an upload end when all shards are staged, and nothing is decided yet."""
     simulator.faults.add(
         "gcs-error", status="403", method="storage.objects.create", object="*/commit.json", count=1
     )
     with pytest.raises(TpuctlError):
-        send(bucket, planned(pictures))
+        send(bucket, planned(root))
+
+
+def test_what_another_upload_clears_up_meanwhile_is_made_anew(
+    bucket: Bucket, simulator: Any, pictures: Path
+) -> None:
+    break_off(bucket, simulator, pictures)
     staging = Staging(bucket, "pets", "1.0.0")
     shard = next(planned(pictures).shards())
     assert staging.kept(shard, skip_bad=False)
@@ -185,11 +190,7 @@ def test_what_another_upload_clears_up_meanwhile_is_made_anew(
 
 
 def test_another_seed_keeps_nothing(bucket: Bucket, simulator: Any, pictures: Path) -> None:
-    simulator.faults.add(
-        "gcs-error", status="403", method="storage.objects.create", object="*/commit.json", count=1
-    )
-    with pytest.raises(TpuctlError):
-        send(bucket, planned(pictures))
+    break_off(bucket, simulator, pictures)
     assert send(bucket, planned(pictures, seed=1)).kept == 0
     assert is_whole_or_not_there(bucket)
 
