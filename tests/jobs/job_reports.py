@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
-from tensorflow_python import PYTHON
+import tensorflow_python
 
 HERE = Path(__file__).parent
 JOBS = HERE.parents[1] / "jobs"
@@ -16,17 +14,6 @@ JOBS = HERE.parents[1] / "jobs"
 
 def report_of(program: str, folder: Path, **variables: str) -> Any:
     """Return what `program`, a file beside this one, says of its work in `folder`."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
-    paths = (str(JOBS), variables.pop("PYTHONPATH", ""), inherited.get("PYTHONPATH", ""))
-    done = subprocess.run(
-        [PYTHON, str(HERE / program), str(folder)],
-        env=inherited
-        | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-        | variables
-        | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    paths = (str(JOBS), variables.pop("PYTHONPATH", ""), os.environ.get("PYTHONPATH", ""))
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return tensorflow_python.report_of(HERE / program, folder, variables=variables)

@@ -211,8 +211,8 @@ class TestStop:
             host.printed(b"step 1")
             pid = int((host.folder / "log").read_text().split()[0])
             os.kill(pid, signal.SIGTERM)
-            seen = lambda: None if Path(f"/proc/{pid}").exists() else True  # noqa: E731
-            poll(seen, what="the supervisor to see it end", timeout=30, first=0.02, most=0.1)
+            table = Path(f"/proc/{pid}")  # also that of a zombie, until the supervisor has seen it end
+            poll(lambda: not table.exists() or None, what="its end", timeout=30, first=0.02, most=0.1)
             process.terminate()
         status = host.finished()
         assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 143, "SIGTERM")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorflow_python import PYTHON
+from tensorflow_python import report_of
 
 from tpuctl.sim.guest import environment
 
@@ -21,17 +18,8 @@ LEGACY = {"keras": "0", "tf_keras": "1"}
 @pytest.fixture(scope="module", params=["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
 def seen(request: pytest.FixtureRequest) -> Any:
     """What the program saw with each Keras."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
-    chosen = {"TF_USE_LEGACY_KERAS": LEGACY[request.param], "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        [PYTHON, str(PROGRAM)],
-        env=inherited | chosen | environment("v3-8", cores=2),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    chosen = {"TF_USE_LEGACY_KERAS": LEGACY[request.param]}
+    found = report_of(PROGRAM, variables=chosen | environment("v3-8", cores=2))
     assert found["module"] == request.param
     return found
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
-from tensorflow_python import PYTHON
+from tensorflow_python import report_of
 
 from tpuctl.sim.guest import environment
 
@@ -18,17 +16,8 @@ CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 
 
 def losses(variables: dict[str, str], cpus: list[int] | None = None) -> dict[str, list[float]]:
     """Run the program, on some of the machine's cores only if `cpus` says so."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
-    done = subprocess.run(
-        [PYTHON, str(PROGRAM)],
-        env=inherited | {"TF_CPP_MIN_LOG_LEVEL": "3"} | variables,
-        preexec_fn=None if cpus is None else lambda: os.sched_setaffinity(0, cpus),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    result: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
+    pinned = None if cpus is None else lambda: os.sched_setaffinity(0, cpus)
+    result: dict[str, list[float]] = report_of(PROGRAM, variables=variables, preexec_fn=pinned)
     return result
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorflow_python import PYTHON
+from tensorflow_python import report_of
 
 from tpuctl.sim.guest import environment
 from tpuctl.sim.hosts.identity import Identity, Signer
@@ -57,23 +54,13 @@ def metadata_server(folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What the program found in each way, on a host of the node `mine`."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
     with metadata_server(tmp_path_factory.mktemp("metadata")) as address:
         found_there = {
             "GCE_METADATA_IP": address,
             "GCE_METADATA_HOST": address,
             "COLAB_TPU_ADDR": "10.0.0.2:8470",
-            "TF_CPP_MIN_LOG_LEVEL": "3",
         }
-        done = subprocess.run(
-            [PYTHON, str(PROGRAM)],
-            env=inherited | found_there | environment("v3-8", node="mine", cores=2),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+        return report_of(PROGRAM, variables=found_there | environment("v3-8", node="mine", cores=2))
 
 
 @pytest.mark.parametrize("way", ["local", "empty, TPU_NAME=local"])

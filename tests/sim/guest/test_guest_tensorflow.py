@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorflow_python import PYTHON
+from tensorflow_python import report_of
 
 from tpuctl.sim.guest import environment
 
@@ -18,16 +15,7 @@ LOCAL = "/job:localhost/replica:0/task:0/device:"
 
 
 def run(program: str, **variables: str) -> Any:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
-    done = subprocess.run(
-        [PYTHON, str(PROGRAMS / program)],
-        env=inherited | {"TF_CPP_MIN_LOG_LEVEL": "3"} | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return report_of(PROGRAMS / program, variables=variables)
 
 
 @pytest.fixture(scope="module")

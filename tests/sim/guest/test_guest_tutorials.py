@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorflow_python import PYTHON
+from tensorflow_python import report_of
 
 from tpuctl.sim.guest import environment
 
@@ -45,18 +42,9 @@ LOOP = re.compile(r"Current step: (\d+), training loss: ([\d.]+), accuracy: ([\d
 
 def run(*tutorials: str, folder: Path, cores: int, **variables: str) -> Any:
     """Run programs one after the other in one process, and return what each did, or how it failed."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
-    program = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TUTORIAL_FOLDER": str(folder)}
-    done = subprocess.run(
-        [PYTHON, str(RUNNER), *tutorials],
-        env=inherited | program | environment("v3-8", cores=cores) | variables,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    program = {"TF_USE_LEGACY_KERAS": "1", "TUTORIAL_FOLDER": str(folder)}
+    host = environment("v3-8", cores=cores)
+    return report_of(RUNNER, *tutorials, variables=program | host | variables, cwd=folder)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tensorflow_python import PYTHON
+from tensorflow_python import python
 
 from tpuctl.sim.guest import environment
 
@@ -66,26 +66,17 @@ class Outcome:
 def run(chosen: Iterable[Path], folder: Path, **variables: str) -> Outcome:
     """Run programs one after the other in one process of a simulated v3-8 with two of its cores."""
     report = folder / "findings.json"
-    done = python(
-        [str(FOLDER / "run_programs.py"), *map(str, chosen)], TPUCTL_SIM_FINDINGS=str(report), **variables
-    )
+    done = on_host(FOLDER / "run_programs.py", *chosen, TPUCTL_SIM_FINDINGS=str(report), **variables)
     assert done.returncode == 0, done.stderr[-3000:]
     content = json.loads(report.read_text()) if report.exists() else None
     return Outcome(json.loads(done.stdout.splitlines()[-1]), content, done.stderr)
 
 
-def python(arguments: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+def on_host(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run Python as on a simulated host; `variables` are added to its environment."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
     host = environment("v3-8", cores=2)
     host |= {"PYTHONPATH": os.pathsep.join([str(FOLDER), host["PYTHONPATH"]]), "TPU_NAME": "local"}
-    return subprocess.run(
-        [PYTHON, *arguments],
-        env=inherited | host | {"TF_CPP_MIN_LOG_LEVEL": "3"} | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return python(*arguments, variables=host | variables)
 
 
 def _is(program: Path, file: str) -> bool:
