@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.measure import Ratio, ratio, report, rows, side_by_side
-from tpuctl.cloud import embedded
+from tpuctl.cloud.simulator import process as embedded
 
 RUNS = 9
 

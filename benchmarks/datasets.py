@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks import datasets_sources as sources
 from benchmarks.datasets_figures import Figure, Turn, figure, figures, report
 from benchmarks.datasets_processes import run
-from tpuctl.cloud import embedded
+from tpuctl.cloud.simulator import process as embedded
 
 IMAGES, ROWS = 4_000, 200_000
 TURNS = 3

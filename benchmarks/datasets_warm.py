@@ -17,14 +17,14 @@ COMMAND_IMPORTS = (
     "google_crc32c",
     "requests",
     "google.cloud.storage",
-    "tpuctl.cli.data_upload",
+    "tpuctl.cli.datasets.upload",
     "tpuctl.cli.main",
-    "tpuctl.cloud.embedded",
+    "tpuctl.cloud.simulator.process",
     "tpuctl.cloud.storage",
-    "tpuctl.data.csv_files",
-    "tpuctl.data.images",
+    "tpuctl.data.sources.csv_files",
+    "tpuctl.data.sources.images",
     "tpuctl.data.plan",
-    "tpuctl.flows.dataset_upload",
+    "tpuctl.flows.datasets.upload",
 )
 """What `tpuctl data upload` imports when it is called."""
 

@@ -19,9 +19,9 @@ from aiohttp import web
 
 from tpuctl.sim.events import Events
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.gcs.preconditions import Preconditions
+from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
-from tpuctl.sim.gcs.store import Store
+from tpuctl.sim.gcs.storage.store import Store
 
 BUCKET = "bench-data"
 LISTED = 100_000

@@ -22,10 +22,10 @@ from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
 from benchmarks.measure import report, rows
-from tpuctl.sim.database import Database
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.profiles import profile
 from tpuctl.sim.records import GuestAttribute, Host
+from tpuctl.sim.settings import profile
+from tpuctl.sim.state.database import Database
 from tpuctl.sim.tpu import grpc_front
 from tpuctl.sim.world import World
 

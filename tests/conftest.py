@@ -14,7 +14,7 @@ from running import Done, RunningSimulator
 from tpuctl.cli.main import run
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import Bucket
-from tpuctl.config import load
+from tpuctl.config.settings import load
 
 pytest_plugins = ("contract.recorder", "file_order")
 

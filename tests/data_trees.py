@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tpuctl.data.bad import Bad
+from tpuctl.data.invalid_records import Bad
+from tpuctl.data.output.shards import Shard, ShardNote
 from tpuctl.data.plan import DatasetPlan
-from tpuctl.data.shards import Shard, ShardNote
 from tpuctl.data.source import Seen, Source
 
 Tree = Callable[..., Path]

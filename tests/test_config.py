@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.config import SETTINGS, Config, load, read_file, state_folder, user_file
+from tpuctl.config.settings import SETTINGS, Config, load, read_file, state_folder, user_file
 from tpuctl.errors import ConfigError
 
 Load = Callable[..., Config]
@@ -278,7 +278,7 @@ class TestDefaults:
     def test_nothing_is_read_at_import(self, home, tmp_path) -> None:
         """Broken files and values do no harm until a command asks."""
         (tmp_path / "work/tpuctl.toml").write_text("broken")
-        code = "import tpuctl.config, tpuctl.cli.main; print('imported')"
+        code = "import tpuctl.config.settings, tpuctl.cli.main; print('imported')"
         done = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tpuctl.errors import HostError
-from tpuctl.fanout import Result, fanout, values
+from tpuctl.parallel import Result, fanout, values
 
 
 def fail_on(*bad: int):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import UsageError
-from tpuctl.jobheader import Header, ToolTable, parse
+from tpuctl.job_header import Header, ToolTable, parse
 
 FULL = """\
 #!/usr/bin/env python3

@@ -26,8 +26,7 @@ FLOORS = {
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "clock", "config", "fanout", "gcloud", "jobheader", "nodes", "resource_names", "runs",
-    "shells", "terraform_output", "uris", "waiting",
+    "accelerators", "bucket_layout", "clock", "job_header", "nodes", "parallel", "polling", "runs", "shells",
     "__init__",
 }  # fmt: skip
 ROOMS = {"data", "worker", "cloud", "flows", "cli", "sim", "testing"}

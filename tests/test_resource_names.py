@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.config import SETTINGS
+from tpuctl.config.resource_names import FORMS, checked
+from tpuctl.config.settings import SETTINGS
 from tpuctl.errors import UsageError
-from tpuctl.resource_names import FORMS, checked
 
 RIGHT = [
     ("project", "my-project", "my-project"),

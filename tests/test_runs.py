@@ -82,6 +82,6 @@ def test_names_that_cannot_be(name: str) -> None:
      ("GOOGLE_CREDENTIALS", True), ("RATE", False), ("EPOCHS", False)],
 )  # fmt: skip
 def test_keys_that_name_a_secret_are_told_from_others(key: str, secret: bool) -> None:
-    from tpuctl.flows.submit import SECRET
+    from tpuctl.flows.runs.submit import SECRET
 
     assert bool(SECRET.search(key)) is secret

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tpuctl.config.terraform_output import settings
 from tpuctl.errors import ConfigError
-from tpuctl.terraform_output import settings
 
 RECORDED = Path(__file__).parent / "terraform" / "recorded" / "complete.json"
 """What the real terraform printed; tests/terraform compares it where terraform is at hand."""

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from tpuctl.errors import DeadlineError
-from tpuctl.waiting import pauses, poll
+from tpuctl.polling import pauses, poll
 
 
 class Time:

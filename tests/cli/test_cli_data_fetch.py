@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from web_server import WebServer, serving
 
-from tpuctl.data.catalogue import PUBLIC, Form, PublicFile
-from tpuctl.data.unpacking import copied
+from tpuctl.data.public.catalogue import PUBLIC, Form, PublicFile
+from tpuctl.data.public.unpacking import copied
 
 
 @pytest.fixture

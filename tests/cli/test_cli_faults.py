@@ -13,7 +13,7 @@ import pytest
 from running import Done, RunningSimulator
 
 from tpuctl.faults import KINDS
-from tpuctl.waiting import poll
+from tpuctl.polling import poll
 
 Tpuctl = Callable[..., Done]
 ZONE = "projects/sim-project/locations/europe-west4-a"

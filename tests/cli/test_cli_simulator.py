@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cloud import embedded
-from tpuctl.config import load
-from tpuctl.sim.hosts.processes import snapshot, world_mark
-from tpuctl.waiting import poll
+from tpuctl.cloud.simulator import process as embedded
+from tpuctl.config.settings import load
+from tpuctl.polling import poll
+from tpuctl.sim.hosts.programs.processes import snapshot, world_mark
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from PIL import Image
 from running import Done, RunningSimulator
 
 from tpuctl import runs
-from tpuctl.waiting import poll
+from tpuctl.polling import poll
 
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# accelerator = "v3-8"\n# ///\n'
 ZONE = "projects/sim-project/locations/europe-west4-a"
@@ -220,7 +220,7 @@ def test_pull_takes_only_committed_checkpoints_and_fetches_nothing_twice(tpuctl:
 def put(name: str, data: bytes) -> None:
     """Write an object with the real client."""
     from tpuctl.cloud.endpoints import connect
-    from tpuctl.config import load
+    from tpuctl.config.settings import load
 
     cloud = connect(load({}))
     cloud.bucket.upload(name, [data], "application/octet-stream")
@@ -294,7 +294,7 @@ def test_ls_of_one_zone_lists_that_zone(tpuctl: Tpuctl, node: str) -> None:
 
 
 def test_a_supervisor_killed_hard_is_noticed_by_its_silence(tpuctl: Tpuctl, node: str, monkeypatch) -> None:
-    from tpuctl.flows import verdicts
+    from tpuctl.flows.runs import outcome as verdicts
 
     body = "import os, signal\nprint('going', flush=True)\nos.kill(os.getppid(), signal.SIGKILL)\n"
     run = submit(tpuctl, body + "import time\ntime.sleep(600)\n")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cloud import embedded
+from tpuctl.cloud.simulator import process as embedded
 from tpuctl.errors import ConfigError, HostError
-from tpuctl.waiting import poll
+from tpuctl.polling import poll
 
 ENSURE = (
     "import sys; from pathlib import Path; from tpuctl.cloud import embedded\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.cloud.endpoints import Cloud, Endpoints, connect, simulator_folder
-from tpuctl.config import load
+from tpuctl.config.settings import load
 from tpuctl.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ import pytest
 from tpuctl.cloud.tpu import Operation, TpuApi, create_request, delete_request
 from tpuctl.errors import ConflictError, NotFoundError, PreemptedError, StockoutError, UsageError
 from tpuctl.nodes import Node, NodeRequest
+from tpuctl.polling import poll
 from tpuctl.sim.faults import Rule
-from tpuctl.waiting import poll
 
 ZONE = "europe-west4-a"
 REQUEST = NodeRequest(
@@ -76,7 +76,8 @@ def test_nodes_are_listed_per_zone_and_everywhere(tpu: TpuApi) -> None:
 
 
 def test_every_page_of_a_list_is_read(tpu: TpuApi, simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tpuctl.sim.world import fleet, pages
+    from tpuctl.sim.world import pages
+    from tpuctl.sim.world.nodes import service as fleet
 
     monkeypatch.setattr(fleet, "page", lambda items, key, _size, token: pages.page(items, key, 2, token))
     wanted = [f"n{number}" for number in range(5)]

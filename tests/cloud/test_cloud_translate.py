@@ -9,9 +9,9 @@ from google.api_core import exceptions as google
 from google.auth import exceptions as auth
 
 from tpuctl import errors
+from tpuctl.cloud.error_mapping import BY_CODE, HTTP_CODES, from_status, translated
 from tpuctl.cloud.storage import Bucket
 from tpuctl.cloud.tpu import TpuApi
-from tpuctl.cloud.translate import BY_CODE, HTTP_CODES, from_status, translated
 from tpuctl.sim.faults import Rule
 
 ZONE = "europe-west4-a"

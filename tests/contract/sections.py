@@ -63,7 +63,7 @@ def absent_json() -> list[tuple[str, str, str]]:
     """Return method, HTTP method and path of what the simulator's JSON API does not have."""
     import re
 
-    from tpuctl.sim.gcs.json_api import ROUTES
+    from tpuctl.sim.gcs.json_api.routes import ROUTES
 
     there = {(verb, re.sub(r"\{\w+\}", "{}", path)) for verb, path, _ in ROUTES} | {("POST", "b/{}/o")}
     return [one for one in JSON_METHODS if (one[1], re.sub(r"\{\w+\}", "{}", one[2])) not in there]
@@ -71,7 +71,7 @@ def absent_json() -> list[tuple[str, str, str]]:
 
 def absent_xml() -> list[str]:
     """Return the requests that the simulator's XML API does not have."""
-    from tpuctl.sim.gcs.xml_api import ROUTES
+    from tpuctl.sim.gcs.xml_api.routes import ROUTES
 
     there = {f"{verb} {kind}{f' ?{sub}' if sub else ''}" for kind, verb, sub in ROUTES}
     there |= {"POST object x-goog-resumable", "PUT object ?upload_id"}

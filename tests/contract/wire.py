@@ -56,7 +56,7 @@ def _watch_tpu(note: Note) -> None:
 
 
 def _watch_storage(note: Note) -> None:
-    from tpuctl.sim.gcs.json_api import JsonApi
+    from tpuctl.sim.gcs.json_api.routes import JsonApi
     from tpuctl.sim.gcs.server import GcsServer
 
     handle, call = GcsServer._handle, JsonApi.answer
@@ -127,8 +127,8 @@ def _not_plain_json(request: Any) -> str | None:
 
 
 def _xml_request(request: Any) -> str:
-    from tpuctl.sim.gcs.xml_api import SUBRESOURCES
-    from tpuctl.sim.gcs.xml_request import _target
+    from tpuctl.sim.gcs.xml_api.request import _target
+    from tpuctl.sim.gcs.xml_api.routes import SUBRESOURCES
 
     bucket, name = _target(request)
     kind = "object" if name else "bucket" if bucket else "service"

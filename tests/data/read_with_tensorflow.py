@@ -9,7 +9,7 @@ from pathlib import Path
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-from tpuctl.data.example import encode
+from tpuctl.data.tfrecord.example_encoding import encode
 
 VALUES = {"b": [b"\0\xff", b""], "f": [0.5, -1e30], "i": [-1, 2**62], "s": "text", "a": 7}
 

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 
-from tpuctl.data.decoding import decode
-from tpuctl.data.features import Image, Label, Tensor, Text
+from tpuctl.data.images.image_header import inspect
+from tpuctl.data.images.raw_png import RawPng
 from tpuctl.data.options import Options
-from tpuctl.data.picture import inspect
 from tpuctl.data.plan import plan
-from tpuctl.data.raw_png import RawPng
-from tpuctl.data.readers import open_source
+from tpuctl.data.schema.features import Image, Label, Tensor, Text
 from tpuctl.data.source import Source
+from tpuctl.data.sources.registry import open_source
+from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 5, 4), np.uint8)

@@ -11,10 +11,10 @@ from data_trees import opened, png
 from PIL import Image
 from test_data_unpacking import tarred, zipped
 
-from tpuctl.cli.data_upload import upload
-from tpuctl.data.catalogue import PUBLIC, public_set
-from tpuctl.data.features import Label
+from tpuctl.cli.datasets.upload import upload
 from tpuctl.data.plan import DatasetPlan, plan
+from tpuctl.data.public.catalogue import PUBLIC, public_set
+from tpuctl.data.schema.features import Label
 from tpuctl.errors import UsageError
 
 

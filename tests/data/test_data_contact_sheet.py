@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from tpuctl.data.contact_sheet import contact_sheet
+from tpuctl.data.images.contact_sheet import contact_sheet
 
 
 def encoded(mode: str, size: tuple[int, int], color: object = 0) -> bytes:

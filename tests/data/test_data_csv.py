@@ -12,14 +12,14 @@ from data_trees import items, only_bad, opened, produce
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpuctl.data.bad import Bad
-from tpuctl.data.csv_files import read_csv
-from tpuctl.data.decoding import decode
-from tpuctl.data.features import Feature, Label, Tensor, Text
-from tpuctl.data.manifest import decode_manifest
+from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options
+from tpuctl.data.output.manifest import decode_manifest
 from tpuctl.data.plan import plan
+from tpuctl.data.schema.features import Feature, Label, Tensor, Text
 from tpuctl.data.source import Source
+from tpuctl.data.sources.csv_files import read_csv
+from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 
 NOTHING = Options()
@@ -96,7 +96,7 @@ def test_rows_are_found_again_where_their_places_do_not_fit_in_memory(
         text = "\nx,label\n" + "".join(f"{name}-{n},{n % 3}\n" for n in range(100))
         (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
     wanted = items(open_(tmp_path))
-    monkeypatch.setattr("tpuctl.data.scratch._KEPT", 10)
+    monkeypatch.setattr("tpuctl.data.files.temp_files._KEPT", 10)
     assert items(open_(tmp_path)) == wanted
     assert len(wanted) == 300
     assert items(open_(tmp_path), 299, 100, 0) == [wanted[299], wanted[100], wanted[0]]
@@ -338,7 +338,7 @@ def test_a_file_that_changes_under_way_is_named(tmp_path: Path) -> None:
 def test_a_quote_that_is_never_closed_does_not_take_all_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpuctl.data.lines.LONGEST", 2 << 20)
+    monkeypatch.setattr("tpuctl.data.files.lines.LONGEST", 2 << 20)
     error = refused('a,b\n1,2\n1,"' + "x,y\n" * 1_500_000, tmp_path)
     assert "Line 3 of 'people.csv' does not end within 2 MiB" in error.message
 
@@ -367,7 +367,7 @@ def test_what_pythons_csv_module_writes_is_read_back(
     quoting = csv.QUOTE_ALL if end == "\n" else csv.QUOTE_MINIMAL  # \r alone is not quoted else
     csv.writer(text, lineterminator=end, quoting=quoting).writerows([("x", "y"), *rows])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tpuctl.data.contents.BLOCK", block)
+        patch.setattr("tpuctl.data.files.contents.BLOCK", block)
         types = Options(types={"x": "text", "y": "text"})
         source = read(text.getvalue(), tmp_path_factory.mktemp("csv"), types)
         found = [decode(one) for one in items(source) if isinstance(one, bytes)]
@@ -382,7 +382,7 @@ def test_any_text_is_taken_apart_as_pythons_csv_module_does(
     """Also with quotes where they do not belong."""
     wanted = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tpuctl.data.contents.BLOCK", block)
+        patch.setattr("tpuctl.data.files.contents.BLOCK", block)
         try:
             source = read(
                 f"x,y\n{text}", tmp_path_factory.mktemp("csv"), Options(types={"x": "text", "y": "text"})

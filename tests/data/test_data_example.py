@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.data.decoding import decode
-from tpuctl.data.example import Encoder, Value, delimited, encode, packed_floats, packed_ints
+from tpuctl.data.tfrecord.example_decoding import decode
+from tpuctl.data.tfrecord.example_encoding import (
+    Encoder,
+    Value,
+    delimited,
+    encode,
+    packed_floats,
+    packed_ints,
+)
 from tpuctl.errors import UsageError
 
 LISTS = st.one_of(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from data_trees import Tree as MakeTree
 
-from tpuctl.data.folders import Tree, list_tree
+from tpuctl.data.files.class_folders import Tree, list_tree
 from tpuctl.errors import UsageError
 
 

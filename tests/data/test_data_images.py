@@ -8,13 +8,13 @@ import pytest
 from data_trees import Tree, items, png, write_image
 from PIL import Image
 
-from tpuctl.data.bad import Bad
-from tpuctl.data.decoding import decode
-from tpuctl.data.features import Image as ImageFeature
-from tpuctl.data.features import Label
-from tpuctl.data.images import Images, read_images
+from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Image as ImageFeature
+from tpuctl.data.schema.features import Label
 from tpuctl.data.source import Seen
+from tpuctl.data.sources.images import Images, read_images
+from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 
 

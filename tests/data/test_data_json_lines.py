@@ -11,13 +11,13 @@ from data_trees import items, only_bad, opened, produce
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpuctl.data.bad import Bad
-from tpuctl.data.decoding import decode
-from tpuctl.data.features import Label, Tensor, Text
-from tpuctl.data.json_lines import read_json_lines
+from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
+from tpuctl.data.schema.features import Label, Tensor, Text
 from tpuctl.data.source import Seen, Source
+from tpuctl.data.sources.json_lines import read_json_lines
+from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 
 
@@ -171,7 +171,7 @@ def test_what_json_writes_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, object]], block: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tpuctl.data.contents.BLOCK", block)
+        patch.setattr("tpuctl.data.files.contents.BLOCK", block)
         found = items(
             read(tmp_path_factory.mktemp("jsonl"), *rows, {"n": 0, "x": 0, "t": "", "v": [1]}, options=TYPES)
         )

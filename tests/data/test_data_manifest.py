@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from data_trees import Tree, produce
 
-from tpuctl.data.manifest import Manifest, decode_manifest, encode_manifest
+from tpuctl.data.output.manifest import Manifest, decode_manifest, encode_manifest
 from tpuctl.data.plan import plan
 from tpuctl.errors import UsageError
 

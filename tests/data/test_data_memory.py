@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpuctl.data.example import encode
 from tpuctl.data.options import Options, Tokens
 from tpuctl.data.plan import plan
-from tpuctl.data.readers import open_source
 from tpuctl.data.source import Seen, Source
-from tpuctl.data.tfrecord import frame
+from tpuctl.data.sources.registry import open_source
+from tpuctl.data.tfrecord.example_encoding import encode
+from tpuctl.data.tfrecord.framing import frame
 
 RESET = Path("/proc/self/clear_refs")
 SMALL, LARGE = 16_000, 48_000

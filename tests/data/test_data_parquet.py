@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from data_trees import items, only_bad, opened, png, produce
 
-from tpuctl.data.bad import Bad
-from tpuctl.data.decoding import decode
-from tpuctl.data.features import Feature, Image, Label, Tensor, Text
+from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options
-from tpuctl.data.parquet import read_parquet
 from tpuctl.data.plan import plan
+from tpuctl.data.schema.features import Feature, Image, Label, Tensor, Text
 from tpuctl.data.source import Source
+from tpuctl.data.sources.parquet import read_parquet
+from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import ConfigError, UsageError
 
 

@@ -11,12 +11,12 @@ import google_crc32c
 import pytest
 from data_trees import Tree, bytes_of, produce, write_image
 
-from tpuctl.data.bad import BadRecordsError
-from tpuctl.data.decoding import decode
-from tpuctl.data.manifest import ShardEntry, decode_manifest
+from tpuctl.data.invalid_records import BadRecordsError
+from tpuctl.data.output.manifest import ShardEntry, decode_manifest
+from tpuctl.data.output.shards import ShardNote
 from tpuctl.data.plan import plan
-from tpuctl.data.shards import ShardNote
-from tpuctl.data.tfrecord import read_records
+from tpuctl.data.tfrecord.example_decoding import decode
+from tpuctl.data.tfrecord.framing import read_records
 from tpuctl.errors import UsageError
 
 

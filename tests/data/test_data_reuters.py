@@ -10,10 +10,10 @@ import pytest
 from data_trees import opened
 from test_data_unpacking import below, tarred
 
-from tpuctl.data import reuters
-from tpuctl.data.features import Label
 from tpuctl.data.plan import plan
-from tpuctl.data.reuters import Story
+from tpuctl.data.public import reuters
+from tpuctl.data.public.reuters import Story
+from tpuctl.data.schema.features import Label
 from tpuctl.errors import UsageError
 
 SGML = """<!DOCTYPE lewis SYSTEM "lewis.dtd">

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpuctl.data.scratch import Offsets, Scratch, decompressed
+from tpuctl.data.files.temp_files import Offsets, Scratch, decompressed
 from tpuctl.errors import StateError, UsageError
 
 

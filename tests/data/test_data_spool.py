@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 from data_trees import items
 
-from tpuctl.data.bad import Bad
-from tpuctl.data.features import Text
+from tpuctl.data.files.record_cache import Spooled
+from tpuctl.data.invalid_records import Bad
+from tpuctl.data.schema.features import Text
 from tpuctl.data.source import Part
-from tpuctl.data.spool import Spooled
 from tpuctl.errors import UsageError
 
 BAD = Bad("rows", "has no text", line=3)

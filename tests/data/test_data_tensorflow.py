@@ -14,9 +14,9 @@ from data_trees import bytes_of, write_image
 from PIL import Image
 
 import tpuctl
-from tpuctl.data.picture import inspect
+from tpuctl.data.images.image_header import inspect
 from tpuctl.data.plan import plan
-from tpuctl.data.tfrecord import frame, read_records
+from tpuctl.data.tfrecord.framing import frame, read_records
 
 MODES = {
     "1": "png",

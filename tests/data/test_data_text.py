@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from data_trees import items, only_bad, opened, produce
 
-from tpuctl.data.decoding import decode
-from tpuctl.data.features import Label, Text
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
+from tpuctl.data.schema.features import Label, Text
 from tpuctl.data.source import Source
-from tpuctl.data.text_files import read_text_files
+from tpuctl.data.sources.text_files import read_text_files
+from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 
 

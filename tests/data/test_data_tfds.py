@@ -18,9 +18,9 @@ import pytest
 from data_trees import write_image
 
 import tpuctl
-from tpuctl.data.example import encode
-from tpuctl.data.readers import READERS
-from tpuctl.data.tfrecord import frame
+from tpuctl.data.sources.registry import READERS
+from tpuctl.data.tfrecord.example_encoding import encode
+from tpuctl.data.tfrecord.framing import frame
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 4), np.uint8)
 NUMBERS = np.array([2, 1, 0, 1, 2, 0])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.data.tfrecord import OVERHEAD, frame, read_records
+from tpuctl.data.tfrecord.framing import OVERHEAD, frame, read_records
 from tpuctl.errors import UsageError
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from data_trees import items, only_bad, opened, png, produce
 
-from tpuctl.data.example import encode
-from tpuctl.data.features import Image, Label, Other, Tensor, Text
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
-from tpuctl.data.readers import open_source
+from tpuctl.data.schema.features import Image, Label, Other, Tensor, Text
 from tpuctl.data.source import Seen, Source
-from tpuctl.data.tfrecord import frame
+from tpuctl.data.sources.registry import open_source
+from tpuctl.data.tfrecord.example_encoding import encode
+from tpuctl.data.tfrecord.framing import frame
 from tpuctl.errors import UsageError
 
 EXAMPLES = [

@@ -17,16 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 from data_trees import items, opened, produce
 
-from tpuctl.data import tokens
-from tpuctl.data.bad import Bad
-from tpuctl.data.decoding import decode
-from tpuctl.data.example import encode
-from tpuctl.data.features import Label, Tensor
-from tpuctl.data.manifest import FILE, decode_manifest
+from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options, Tokens
+from tpuctl.data.output.manifest import FILE, decode_manifest
 from tpuctl.data.plan import DatasetPlan, plan
-from tpuctl.data.tfrecord import frame
-from tpuctl.data.vocabulary import Vocabulary
+from tpuctl.data.schema.features import Label, Tensor
+from tpuctl.data.tfrecord.example_decoding import decode
+from tpuctl.data.tfrecord.example_encoding import encode
+from tpuctl.data.tfrecord.framing import frame
+from tpuctl.data.tokens import tokenizing
+from tpuctl.data.tokens.vocabulary import Vocabulary
 from tpuctl.errors import UsageError
 
 TEXTS = [
@@ -97,7 +97,7 @@ def reviews(tmp_path: Path) -> Path:
 
 def planned(source: Path, asked: Tokens = WORDS, **options: Any) -> DatasetPlan:
     made = plan(
-        source, name="reviews", options=Options(tokens=asked, label=options.pop("label", "")), **options
+        source, name="reviews", options=Options(tokenizing=asked, label=options.pop("label", "")), **options
     )
     opened(made.source)
     return made
@@ -218,7 +218,7 @@ class TestDataset:
         assert tuple(files) == made.files
         manifest = decode_manifest(files[FILE])
         assert manifest.files["vocabulary.txt"].bytes == len(files["vocabulary.txt"])
-        assert manifest.source.options == Options(tokens=Tokens("words", 8, 7, "text", 7))
+        assert manifest.source.options == Options(tokenizing=Tokens("words", 8, 7, "text", 7))
         assert manifest.features["tokens"] == Tensor("int64", (8,))
 
     def test_the_size_is_near_what_the_shards_will_have(self, reviews: Path) -> None:
@@ -238,7 +238,7 @@ class TestDataset:
     def test_one_that_is_given_is_taken_and_no_other_is_made(
         self, reviews: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tokens, "learn", None)  # as on a worker: the training split is not read again
+        monkeypatch.setattr(tokenizing, "learn", None)  # as on a worker: the training split is not read again
         given = Vocabulary(("[PAD]", "[UNK]", "great"))
         assert planned(reviews, WORDS, vocabulary=given).vocabulary is given
 
@@ -257,7 +257,7 @@ class TestDataset:
         made = plan(
             tmp_path / "a.tfrecord",
             name="a",
-            options=Options(tokens=Tokens("words", 2, 10), types={"text": "text"}),
+            options=Options(tokenizing=Tokens("words", 2, 10), types={"text": "text"}),
         )
         opened(made.source)
         found = records(made)

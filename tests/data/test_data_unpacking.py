@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.data.unpacking import copied, unpacked
+from tpuctl.data.public.unpacking import copied, unpacked
 from tpuctl.errors import UsageError
 
 WANTED = {"Pets/Cat/": "cat/", "Pets/Dog/": "dog/"}

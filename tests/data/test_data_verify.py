@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from data_trees import Tree, bytes_of
 
-from tpuctl.data.manifest import ShardEntry
+from tpuctl.data.output.manifest import ShardEntry
+from tpuctl.data.output.verify import verify_shard
 from tpuctl.data.plan import plan
-from tpuctl.data.verify import verify_shard
 from tpuctl.errors import UsageError
 
 

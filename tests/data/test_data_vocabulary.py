@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpuctl.data.token_ids import TokenIds
-from tpuctl.data.vocabulary import Vocabulary, read_vocabulary
-from tpuctl.data.word_counts import WordCounts
-from tpuctl.data.word_pieces import learn_pieces
+from tpuctl.data.tokens.encoder import TokenIds
+from tpuctl.data.tokens.vocabulary import Vocabulary, read_vocabulary
+from tpuctl.data.tokens.word_counts import WordCounts
+from tpuctl.data.tokens.word_pieces import learn_pieces
 from tpuctl.errors import UsageError
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.data.words import Splitter
+from tpuctl.data.tokens.basic_tokenizer import Splitter
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,17 @@ from data_trees import produce, write_image
 
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
-from tpuctl.data import tokens
-from tpuctl.data.bad import BadRecordsError
+from tpuctl.data.invalid_records import BadRecordsError
 from tpuctl.data.options import Options, Tokens
 from tpuctl.data.plan import DatasetPlan, plan
+from tpuctl.data.tokens import tokenizing
 from tpuctl.errors import ConfigError, DeadlineError, HostError, UsageError
-from tpuctl.flows import dataset_beam, dataset_upload
-from tpuctl.flows.dataset_conversion import Done
-from tpuctl.flows.dataset_upload import Uploaded
-from tpuctl.flows.dataset_worker import Failures, Task, Worker
-from tpuctl.flows.datasets import find
+from tpuctl.flows.datasets import upload as dataset_upload
+from tpuctl.flows.datasets.beam import upload as dataset_beam
+from tpuctl.flows.datasets.beam.worker import Failures, Task, Worker
+from tpuctl.flows.datasets.conversion import Done
+from tpuctl.flows.datasets.lookup import find
+from tpuctl.flows.datasets.upload import Uploaded
 
 FOLDER = "datasets/pets/1.0.0/"
 THREADS = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
@@ -143,9 +144,9 @@ class TestWorker:
         self, cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"word {n},{n % 2}\n" for n in range(8)))
-        arguments = asked(tmp_path / "a.csv", options=Options(tokens=Tokens("words", 3, wanted=6)))
+        arguments = asked(tmp_path / "a.csv", options=Options(tokenizing=Tokens("words", 3, wanted=6)))
         made = plan(**arguments)
-        monkeypatch.setattr(tokens, "learn", None)
+        monkeypatch.setattr(tokenizing, "learn", None)
         told = pickle.loads(pickle.dumps(Task.of(made, {**arguments, "vocabulary": made.vocabulary}, cloud)))
         worker = Worker(told)
         for number, shard in enumerate(made.shards()):
@@ -178,7 +179,7 @@ class TestCommand:
     def test_without_beam_it_says_what_to_install(
         self, tpuctl: Any, home: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.delitem(sys.modules, "tpuctl.flows.dataset_pipeline", raising=False)
+        monkeypatch.delitem(sys.modules, "tpuctl.flows.datasets.beam.pipeline", raising=False)
         monkeypatch.setitem(sys.modules, "apache_beam", None)
         done = tpuctl("data", "upload", "pets", str(pictures), "--runner", "beam")
         assert done.code == 3
@@ -224,7 +225,7 @@ class TestPipeline:
         options = ("--tokens", "wordpiece", "--vocabulary", "30", "--length", "5", "--shards", "2")
         done = tpuctl("data", "upload", "pets", str(tmp_path / "a.csv"), *options, "--runner", "beam")
         assert done.code == 0, done.err
-        wanted = Options(tokens=Tokens("wordpiece", 5, wanted=30))
+        wanted = Options(tokenizing=Tokens("wordpiece", 5, wanted=30))
         made = produce(plan(tmp_path / "a.csv", name="pets", shards=2, options=wanted))
         assert {name: cloud.bucket.read(FOLDER + name) for name in names(cloud.bucket)} == made
 

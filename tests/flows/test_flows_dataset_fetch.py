@@ -11,10 +11,10 @@ import pytest
 from web_server import WebServer, refusing, serving
 
 from tpuctl.cloud.downloads import Downloads
-from tpuctl.data.catalogue import PUBLIC, Form, PublicFile, PublicSet
-from tpuctl.data.unpacking import copied
+from tpuctl.data.public.catalogue import PUBLIC, Form, PublicFile, PublicSet
+from tpuctl.data.public.unpacking import copied
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, UsageError
-from tpuctl.flows import dataset_fetch as flow
+from tpuctl.flows.datasets import fetch as flow
 
 A, B, OTHER = b"a" * 300_000, b"b" * 300_000, b"other"
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.plan import plan
-from tpuctl.flows.dataset_upload import upload
+from tpuctl.flows.datasets.upload import upload
 
 
 def test_tfds_reads_what_was_uploaded_from_the_bucket(bucket: Bucket, simulator: Any, pictures: Path) -> None:

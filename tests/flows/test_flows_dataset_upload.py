@@ -12,18 +12,18 @@ from data_trees import produce, write_image
 
 from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
-from tpuctl.config import load
-from tpuctl.data.bad import BadRecordsError
-from tpuctl.data.manifest import FILE, decode_manifest
+from tpuctl.config.settings import load
+from tpuctl.data.invalid_records import BadRecordsError
+from tpuctl.data.output.manifest import FILE, decode_manifest
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.errors import ConflictError, NotFoundError, TpuctlError, UsageError
-from tpuctl.flows import dataset_conversion
-from tpuctl.flows.dataset_check import verify
-from tpuctl.flows.dataset_conversion import Done
-from tpuctl.flows.dataset_removal import removal, remove
-from tpuctl.flows.dataset_staging import Staging
-from tpuctl.flows.dataset_upload import Uploaded, upload
-from tpuctl.flows.datasets import find
+from tpuctl.flows.datasets import conversion
+from tpuctl.flows.datasets.check import verify
+from tpuctl.flows.datasets.conversion import Done
+from tpuctl.flows.datasets.lookup import find
+from tpuctl.flows.datasets.removal import removal, remove
+from tpuctl.flows.datasets.staging import Staging
+from tpuctl.flows.datasets.upload import Uploaded, upload
 
 FOLDER = "datasets/pets/1.0.0/"
 
@@ -136,7 +136,7 @@ def test_what_arrives_damaged_is_sent_again_and_never_published(
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards are made in turn: which of them are whole when one fails is then no matter of luck."""
-    monkeypatch.setattr(dataset_conversion, "WIDTH", 1)
+    monkeypatch.setattr(conversion, "WIDTH", 1)
 
 
 @pytest.mark.usefixtures("one_at_a_time")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tpuctl import clock, runs
-from tpuctl.flows.verdicts import HUSH, SETTLING, SILENCE, decide
+from tpuctl.flows.runs.outcome import HUSH, SETTLING, SILENCE, decide
 from tpuctl.runs import Attempt, Tpu, WorkerStatus
 
 ENDED = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)

@@ -16,8 +16,8 @@ from live_host import User
 from running import Done, RunningSimulator
 
 from tpuctl.errors import UsageError
-from tpuctl.sim.authority import Authority
-from tpuctl.sim.profiles import profile
+from tpuctl.sim.network.certificate_authority import Authority
+from tpuctl.sim.settings import profile
 
 WHEEL = "tiny-1.0-py3-none-any.whl"
 INSTALL = (

@@ -20,11 +20,11 @@ from aiohttp import web
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tpuctl.sim.authority import BUNDLE_VARIABLES, Authority
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.gcs.framing import FramingRepair
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
-from tpuctl.sim.proxy import ConnectProxy, Refuse, Route, Serve, Tunnel
+from tpuctl.sim.network.certificate_authority import BUNDLE_VARIABLES, Authority
+from tpuctl.sim.network.framing_fix import FramingRepair
+from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Route, Serve, Tunnel
 
 GOOGLE = "storage.googleapis.com"
 

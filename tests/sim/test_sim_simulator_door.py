@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.sim.authority import Authority
-from tpuctl.sim.tls_door import HTTP2, TlsDoor
+from tpuctl.sim.network.certificate_authority import Authority
+from tpuctl.sim.network.tls_mux import HTTP2, TlsDoor
 
 NAME = "tpu.googleapis.com"
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]

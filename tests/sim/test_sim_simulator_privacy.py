@@ -16,8 +16,8 @@ import pytest
 from live_host import User
 from running import RunningSimulator
 
-from tpuctl.cloud import embedded
-from tpuctl.cloud.embedded import Served
+from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud.simulator.process import Served
 
 WRITTEN_BY_OTHERS = ("home", "tmp", "simulator.log")
 """What programs on hosts write, and the log, which is the caller's."""

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from live_host import APART, User, wait_until
 
-from tpuctl.cloud import embedded
-from tpuctl.cloud.embedded import Served
-from tpuctl.sim.database import Database
+from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud.simulator.process import Served
+from tpuctl.sim.state.database import Database
 
 JOB = """
 import json, os, pathlib, time, urllib.request

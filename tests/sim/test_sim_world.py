@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import UsageError
-from tpuctl.sim.database import Database, Shelf
-from tpuctl.sim.profiles import DELAYS, Profile, profile
+from tpuctl.sim.settings import DELAYS, Profile, profile
+from tpuctl.sim.state.database import Database, Shelf
 from tpuctl.sim.world import Problem, names
+from tpuctl.sim.world.api_errors import ROWS
+from tpuctl.sim.world.change_notifier import Wakes
 from tpuctl.sim.world.pages import page
-from tpuctl.sim.world.problems import ROWS
 from tpuctl.sim.world.states import (
     ALLOWED,
     CANCELLABLE,
@@ -26,7 +27,6 @@ from tpuctl.sim.world.states import (
     SERVING,
     TRANSITIONS,
 )
-from tpuctl.sim.world.wakes import Wakes
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tpuctl.sim.hosts.processes import snapshot, world_mark
+from tpuctl.sim.hosts.programs.processes import snapshot, world_mark
 
 BOUNDED = ("events.jsonl", "simulator.log", "world.db", "metadata.db")
 """Files whose number is fixed and whose size has a bound of its own, with what SQLite keeps beside them."""

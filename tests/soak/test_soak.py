@@ -12,10 +12,10 @@ import pytest
 from gauge import ALLOWANCE, Reading, growth, read, slope
 from workload import FAULTS, Workload
 
-from tpuctl.cloud import embedded
-from tpuctl.cloud.embedded import Served
+from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud.simulator.process import Served
 from tpuctl.errors import DeadlineError
-from tpuctl.waiting import poll
+from tpuctl.polling import poll
 
 HOUR = 3600
 ROUNDS = 48

@@ -22,8 +22,8 @@ from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
-from tpuctl.cloud.control import Control
-from tpuctl.cloud.embedded import Served
+from tpuctl.cloud.simulator.control import Control
+from tpuctl.cloud.simulator.process import Served
 from tpuctl.cloud.ssh import make_key, read_public_key
 from tpuctl.faults import request
 

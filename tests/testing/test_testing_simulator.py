@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StateError, UsageError
+from tpuctl.polling import poll
 from tpuctl.testing import Simulator
 from tpuctl.testing import simulator as module
-from tpuctl.waiting import poll
 
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 PARENT = "projects/sim-project/locations/europe-west4-a"
@@ -23,7 +23,7 @@ SCENARIO = '[[fault]]\nkind = "stockout"\nzone = "europe-west4-a"\n'
 LEFT = """
 import gc, os, tempfile, threading
 from tpuctl.testing import Simulator
-from tpuctl.waiting import poll
+from tpuctl.polling import poll
 def alone():
     gc.collect()  # a server that is collected ends gRPC's thread, which nobody can join
     return threading.active_count() == 1 or None

@@ -12,7 +12,7 @@ from faulty_wire import FaultyWire
 from worker_host import BUCKET, Host, environment_of
 
 from tpuctl.cloud.storage import Bucket
-from tpuctl.waiting import poll
+from tpuctl.polling import poll
 from tpuctl.worker import gcs
 
 

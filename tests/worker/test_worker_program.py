@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from worker_host import Host, tar
 
-from tpuctl.uris import RunPaths
-from tpuctl.waiting import poll
+from tpuctl.bucket_layout import RunPaths
+from tpuctl.polling import poll
 
 WAIT = "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
 STATUS = RunPaths("r1").status(1, 0)
@@ -359,7 +359,7 @@ class TestBucketTrouble:
 
 def test_over_ssh_as_the_launcher_calls_it(host: Host) -> None:
     from tpuctl.cloud.endpoints import connect
-    from tpuctl.config import load
+    from tpuctl.config.settings import load
 
     host.prepare("import os\nprint(os.environ['SSH_CONNECTION'] != '')")
     cloud = connect(load({}))
@@ -375,7 +375,7 @@ def test_over_ssh_as_the_launcher_calls_it(host: Host) -> None:
 
 def test_the_program_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
     """Isolated from every installed package, and under the oldest Python when there is one."""
-    from tpuctl.flows.launch import worker_program
+    from tpuctl.flows.runs.launch import worker_program
 
     (tmp_path / "worker.zip").write_bytes(worker_program())
     for python in filter(None, (sys.executable, PYTHON38)):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from worker_host import Host
 
+from tpuctl.bucket_layout import RunPaths
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.collect import pull
-from tpuctl.uris import RunPaths
+from tpuctl.flows.runs.pull import pull
 from tpuctl.worker import gcs, reports
 
 FOLDER = RunPaths("r1").worker(1, 0) + "reports/"

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl import runs
+from tpuctl.bucket_layout import RunPaths, bundle
 from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
-from tpuctl.config import load
-from tpuctl.flows.launch import worker_program
-from tpuctl.uris import RunPaths, bundle
-from tpuctl.waiting import poll
+from tpuctl.config.settings import load
+from tpuctl.flows.runs.launch import worker_program
+from tpuctl.polling import poll
 from tpuctl.worker.spec import Spec
 
 BUCKET = "sim-project-tpuctl"

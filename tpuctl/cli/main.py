@@ -13,18 +13,18 @@ from tpuctl import __version__
 from tpuctl.errors import EXIT_CODES, TpuctlError
 
 COMMANDS = {
-    "up": ("tpuctl.cli.nodes", "Create (or find) a TPU, ready for SSH on every host."),
-    "ls": ("tpuctl.cli.nodes", "List TPUs, in every zone."),
-    "down": ("tpuctl.cli.nodes", "Delete TPUs: everything that bills."),
-    "data": ("tpuctl.cli.data", "Datasets: TFRecord shards in the bucket."),
-    "submit": ("tpuctl.cli.runs", "Ship a training script to a TPU and start it."),
-    "logs": ("tpuctl.cli.runs", "Show a run's logs, also after the TPU is gone."),
-    "runs": ("tpuctl.cli.runs", "List runs and how they ended."),
-    "pull": ("tpuctl.cli.runs", "Fetch a run's checkpoints, logs and records, verified."),
-    "init": ("tpuctl.cli.setup", "Write tpuctl.toml for a Google Cloud project."),
-    "config": ("tpuctl.cli.setup", "Show each setting and where it comes from."),
-    "doctor": ("tpuctl.cli.setup", "Check that everything is in place, and say what is not."),
-    "sim": ("tpuctl.cli.simulator", "Start, stop and look at the simulator."),
+    "up": ("tpuctl.cli.nodes.commands", "Create (or find) a TPU, ready for SSH on every host."),
+    "ls": ("tpuctl.cli.nodes.commands", "List TPUs, in every zone."),
+    "down": ("tpuctl.cli.nodes.commands", "Delete TPUs: everything that bills."),
+    "data": ("tpuctl.cli.datasets.commands", "Datasets: TFRecord shards in the bucket."),
+    "submit": ("tpuctl.cli.runs.commands", "Ship a training script to a TPU and start it."),
+    "logs": ("tpuctl.cli.runs.commands", "Show a run's logs, also after the TPU is gone."),
+    "runs": ("tpuctl.cli.runs.commands", "List runs and how they ended."),
+    "pull": ("tpuctl.cli.runs.commands", "Fetch a run's checkpoints, logs and records, verified."),
+    "init": ("tpuctl.cli.project.commands", "Write tpuctl.toml for a Google Cloud project."),
+    "config": ("tpuctl.cli.project.commands", "Show each setting and where it comes from."),
+    "doctor": ("tpuctl.cli.project.commands", "Check that everything is in place, and say what is not."),
+    "sim": ("tpuctl.cli.simulator.commands", "Start, stop and look at the simulator."),
 }
 """Name -> where it is, and the line for the help, so that the help imports none of them."""
 
@@ -74,7 +74,7 @@ def cli(ctx: click.Context) -> None:
       tpuctl down
     """
     if ctx.invoked_subcommand is None:
-        from tpuctl.cli.setup import welcome  # noqa: PLC0415  not needed for any command
+        from tpuctl.cli.project.commands import welcome  # noqa: PLC0415  not needed for any command
 
         welcome()
 
@@ -145,7 +145,7 @@ def _show_bug(error: Exception) -> int:
     import traceback  # noqa: PLC0415
     from datetime import datetime  # noqa: PLC0415
 
-    from tpuctl.config import state_folder  # noqa: PLC0415
+    from tpuctl.config.settings import state_folder  # noqa: PLC0415
 
     text = "".join(traceback.format_exception(error))
     print(f"Error: a bug in tpuctl: {type(error).__name__}: {error}", file=sys.stderr)

@@ -13,7 +13,7 @@ import click
 
 from tpuctl import clock
 from tpuctl.cloud import endpoints
-from tpuctl.config import Config, load
+from tpuctl.config.settings import Config, load
 from tpuctl.errors import DeclinedError
 
 Command = TypeVar("Command", bound=Callable[..., Any])

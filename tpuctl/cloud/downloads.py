@@ -11,7 +11,7 @@ import requests
 import urllib3
 
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError
-from tpuctl.waiting import Sleep, pauses
+from tpuctl.polling import Sleep, pauses
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are there and those there will be; the latter is 0 while it is not known."""

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.config import Config, state_folder
+from tpuctl.config.settings import Config, state_folder
 from tpuctl.errors import HostError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Cloud:
         import google.auth  # noqa: PLC0415
         from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415
 
-        from tpuctl.cloud.translate import translated  # noqa: PLC0415
+        from tpuctl.cloud.error_mapping import translated  # noqa: PLC0415
 
         if self.endpoints.storage:
             return AnonymousCredentials()  # type: ignore[no-untyped-call]
@@ -141,7 +141,7 @@ def connect(config: Config) -> Cloud:
     """Return the clients for the configured target, starting the simulator where it is the target."""
     if config.target == "gcp":
         return Cloud(config, Endpoints("gcp"))
-    from tpuctl.cloud import embedded  # noqa: PLC0415
+    from tpuctl.cloud.simulator import process as embedded  # noqa: PLC0415
 
     served = embedded.ensure(simulator_folder())
     price = "nothing: this is the simulator"

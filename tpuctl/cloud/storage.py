@@ -12,10 +12,10 @@ from google.api_core.exceptions import NotFound, PreconditionFailed
 from google.cloud import storage  # type: ignore[attr-defined]  # its package has no annotations
 from google.cloud.storage.exceptions import DataCorruption
 
+from tpuctl.bucket_layout import gs
+from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.streams import ChunkStream, ObjectStream
-from tpuctl.cloud.translate import translated
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
-from tpuctl.uris import gs
 
 UPLOAD_PART = 8 * 1024 * 1024
 """Bytes held in memory per object that is being uploaded; a multiple of 256 KiB, as the service asks."""

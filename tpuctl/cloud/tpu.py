@@ -11,7 +11,7 @@ from google.cloud import tpu_v2
 from google.protobuf import field_mask_pb2, json_format
 
 from tpuctl import clock
-from tpuctl.cloud.translate import from_status, translated
+from tpuctl.cloud.error_mapping import from_status, translated
 from tpuctl.nodes import HttpRequest, Node, NodeRequest
 
 TIMEOUT = 60.0

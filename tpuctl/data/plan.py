@@ -13,12 +13,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tpuctl.data.bad import Bad, BadRecordsError
-from tpuctl.data.features import Feature
+from tpuctl.data.invalid_records import Bad, BadRecordsError
 from tpuctl.data.options import Options
-from tpuctl.data.publish import classes_of, small_file_names, small_files
-from tpuctl.data.readers import open_source
-from tpuctl.data.shards import (
+from tpuctl.data.output.metadata_files import classes_of, small_file_names, small_files
+from tpuctl.data.output.shards import (
     DEFAULT_SIZE,
     MAX_SIZE,
     MIN_SIZE,
@@ -31,10 +29,12 @@ from tpuctl.data.shards import (
     framed_size,
     shard_file,
 )
+from tpuctl.data.schema.features import Feature
 from tpuctl.data.source import Progress, Seen, Source
+from tpuctl.data.sources.registry import open_source
 from tpuctl.data.splits import Members, parse_splits, split_records
-from tpuctl.data.tokens import check_tokens, tokenized
-from tpuctl.data.vocabulary import Vocabulary
+from tpuctl.data.tokens.tokenizing import check_tokens, tokenized
+from tpuctl.data.tokens.vocabulary import Vocabulary
 from tpuctl.errors import UsageError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.bad import Bad
-from tpuctl.data.features import Feature
+from tpuctl.data.invalid_records import Bad
+from tpuctl.data.schema.features import Feature
 from tpuctl.errors import UsageError
 
 Indices = NDArray[np.int64]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tpuctl.errors import TpuctlError
 from tpuctl.faults import load_scenario
-from tpuctl.sim.profiles import DELAYS, EGRESS, PASS
+from tpuctl.sim.settings import DELAYS, EGRESS, PASS
 from tpuctl.sim.simulator import Simulator
 
 

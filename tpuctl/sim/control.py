@@ -16,7 +16,7 @@ from tpuctl.errors import NotFoundError, TpuctlError, UsageError
 from tpuctl.faults import Request, Scenario
 from tpuctl.faults import request as checked_request
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.private_file import write_private
+from tpuctl.sim.state.private_file import write_private
 
 FILE = "control.json"
 FAULTS = "/v1/faults"

@@ -17,30 +17,30 @@ import grpc
 from aiohttp import web
 
 from tpuctl.errors import DeadlineError, StateError
-from tpuctl.sim.authority import Authority
+from tpuctl.polling import poll
+from tpuctl.sim.client_environment import Workstation
 from tpuctl.sim.clock import Clock
 from tpuctl.sim.compute import rest_front as compute_front
 from tpuctl.sim.compute.operations import Operations
 from tpuctl.sim.compute.projects import Projects
 from tpuctl.sim.control import FILE as CONTROL
 from tpuctl.sim.control import Control
-from tpuctl.sim.database import Database
-from tpuctl.sim.director import Director
 from tpuctl.sim.events import Events
+from tpuctl.sim.fault_executor import Director
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
+from tpuctl.sim.host_environment import surroundings
+from tpuctl.sim.hosts.isolation import Offline
 from tpuctl.sim.hosts.pool import HostPool
-from tpuctl.sim.offline import Offline
-from tpuctl.sim.ports import LOOPBACK, Ports, bound
-from tpuctl.sim.private_file import write_private
-from tpuctl.sim.profiles import PASS, REFUSE, profile
-from tpuctl.sim.proxy import ConnectProxy, Refuse, Route, Serve, Tunnel
-from tpuctl.sim.surroundings import surroundings
-from tpuctl.sim.tls_door import TlsDoor
+from tpuctl.sim.network.certificate_authority import Authority
+from tpuctl.sim.network.ports import LOOPBACK, Ports, bound
+from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Route, Serve, Tunnel
+from tpuctl.sim.network.tls_mux import TlsDoor
+from tpuctl.sim.settings import PASS, REFUSE, profile
+from tpuctl.sim.state.database import Database
+from tpuctl.sim.state.private_file import write_private
 from tpuctl.sim.tpu import grpc_front, rest_front
-from tpuctl.sim.workstation import Workstation
 from tpuctl.sim.world import Node, World
-from tpuctl.waiting import poll
 
 PROJECT = "sim-project"
 BUCKET = "sim-project-tpuctl"

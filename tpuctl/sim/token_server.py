@@ -15,8 +15,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from tpuctl.sim.hosts.identity import Identity
-from tpuctl.sim.private_file import write_private
+from tpuctl.sim.hosts.metadata.identity import Identity
+from tpuctl.sim.state.private_file import write_private
 
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 """RFC 7523: an assertion signed with the account's key is exchanged for a token."""

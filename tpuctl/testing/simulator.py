@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuctl.errors import ConfigError, StateError
+from tpuctl.polling import poll
 from tpuctl.testing.endpoints import Endpoints
 from tpuctl.testing.world import FIRST, MOST, WAIT, World
-from tpuctl.waiting import poll
 
 if TYPE_CHECKING:
     import asyncio

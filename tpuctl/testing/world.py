@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, nearest
-from tpuctl.waiting import poll
+from tpuctl.polling import poll
 
 if TYPE_CHECKING:
     from tpuctl.sim.world import Node, QueuedResource

@@ -13,8 +13,8 @@ from google.cloud import storage
 from live_host import PARENT, User
 from running import RunningSimulator
 
-from tpuctl.cloud.eventlog import EventLog
-from tpuctl.sim.events import Events, diary, log
+from tpuctl.cloud.simulator.event_log import EventLog
+from tpuctl.sim.events import Events, event_store, log
 
 
 def test_every_service_notes_its_requests_in_order(
@@ -77,7 +77,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_disk_is_bounded_and_a_reader_misses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diary, "LARGEST", 2000)
+    monkeypatch.setattr(event_store, "LARGEST", 2000)
     events, reader = Events(path=tmp_path / "events.jsonl"), EventLog(tmp_path)
     read = []
     for number in range(100):
@@ -119,7 +119,7 @@ def test_a_full_disk_loses_events_and_nothing_else(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(diary.os, "write", full)
+        patched.setattr(event_store.os, "write", full)
         events.note("request", "GetNode", "lost")
     events.note("request", "GetNode", "kept")
     events.close()

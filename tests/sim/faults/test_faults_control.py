@@ -15,8 +15,8 @@ from google.api_core import exceptions
 from live_host import PARENT, User, tpu_client, wait_until
 from running import RunningSimulator
 
-from tpuctl.cloud import embedded
-from tpuctl.cloud.control import Control
+from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud.simulator.control import Control
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.faults import Request, read_scenario, request
 from tpuctl.sim.__main__ import serve

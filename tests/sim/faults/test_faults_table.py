@@ -13,11 +13,11 @@ from tpuctl.faults import KINDS, LIMITS, request
 from tpuctl.faults.document import document
 from tpuctl.faults.fields import TYPES
 from tpuctl.faults.methods import GCS, TPU
-from tpuctl.sim.director import HOST_KINDS, NODE_KINDS
+from tpuctl.sim.fault_executor import HOST_KINDS, NODE_KINDS
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.gcs import exchange
+from tpuctl.sim.gcs.http import fault_middleware
 from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
-from tpuctl.sim.world import refusals
+from tpuctl.sim.world import fault_errors
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,7 +28,7 @@ def test_the_document_is_what_the_table_says() -> None:
 
 def test_every_kind_is_acted_on_by_somebody() -> None:
     elsewhere = {"quota", "unreachable", "slow-operation", "stuck-operation"}
-    acting = {*refusals.PROBLEMS, *exchange.ALL, *NODE_KINDS, *HOST_KINDS, *elsewhere}
+    acting = {*fault_errors.PROBLEMS, *fault_middleware.ALL, *NODE_KINDS, *HOST_KINDS, *elsewhere}
     assert acting == set(KINDS)
 
 

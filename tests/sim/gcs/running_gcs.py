@@ -18,10 +18,10 @@ from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tpuctl.sim.authority import Authority
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
-from tpuctl.sim.proxy import ConnectProxy, Refuse, Serve
+from tpuctl.sim.network.certificate_authority import Authority
+from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Serve
 
 PROJECT = "acme"
 BUCKET = "acme-data"

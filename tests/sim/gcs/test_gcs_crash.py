@@ -18,9 +18,9 @@ from running_gcs import BUCKET, PROJECT, RunningGcs, gcs_process
 
 from tpuctl.errors import StateError
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.gcs.blobs import NAMING_TABLES
 from tpuctl.sim.gcs.server import GcsServer
-from tpuctl.sim.gcs.store import Store
+from tpuctl.sim.gcs.storage.blobs import NAMING_TABLES
+from tpuctl.sim.gcs.storage.store import Store
 
 SECONDS_BEFORE_A_KILL = 0.35
 """At least: in the first round it lasts until every worker has changed its object once."""

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.sim.gcs.blobs import Blobs
-from tpuctl.sim.gcs.database import Database
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.preconditions import Preconditions
-from tpuctl.sim.gcs.store import Store
+from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.storage.blobs import Blobs
+from tpuctl.sim.gcs.storage.database import Database
+from tpuctl.sim.gcs.storage.store import Store
 
 INSERT = "insert into buckets values (?, 'acme', '', '', 1, '{}', null)"
 

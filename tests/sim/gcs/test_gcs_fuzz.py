@@ -12,9 +12,9 @@ from urllib.parse import quote
 import pytest
 from running_gcs import BUCKET, PROJECT, RunningGcs
 
-from tpuctl.sim.gcs.json_api import PREFIX
-from tpuctl.sim.gcs.json_api import ROUTES as JSON_ROUTES
-from tpuctl.sim.gcs.xml_api import ROUTES as XML_ROUTES
+from tpuctl.sim.gcs.json_api.routes import PREFIX
+from tpuctl.sim.gcs.json_api.routes import ROUTES as JSON_ROUTES
+from tpuctl.sim.gcs.xml_api.routes import ROUTES as XML_ROUTES
 
 KINDS = ("media", "multipart", "resumable")
 REQUESTS = 1500

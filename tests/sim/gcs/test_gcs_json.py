@@ -12,7 +12,7 @@ from google.cloud import storage
 from running_gcs import BUCKET, PROJECT, RunningGcs
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.partial import select
+from tpuctl.sim.gcs.json_api.fields_mask import select
 
 MIB = 1 << 20
 RESOURCE = {

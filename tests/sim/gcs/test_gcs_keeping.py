@@ -11,7 +11,7 @@ from google.api_core import exceptions
 from google.cloud import storage
 from running_gcs import BUCKET, RunningGcs
 
-from tpuctl.sim.gcs.janitor import tidy
+from tpuctl.sim.gcs.lifecycle.background_tasks import tidy
 
 WEEK = 7 * 86400
 

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from running_gcs import BUCKET, PROJECT
 
-from tpuctl.sim.gcs.blobs import NAMING_TABLES
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.listing import ListQuery, list_page
-from tpuctl.sim.gcs.preconditions import Preconditions
-from tpuctl.sim.gcs.store import Store
-from tpuctl.sim.gcs.stored_object import StoredObject
+from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.storage.blobs import NAMING_TABLES
+from tpuctl.sim.gcs.storage.listing import ListQuery, list_page
+from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.gcs.storage.stored_object import StoredObject
 
 NAMES = st.sampled_from(["a", "a/b", "a/c", "b", "é", "a/\U0010ffff"])
 DATA = st.binary(max_size=40)

@@ -14,8 +14,8 @@ import pytest
 from tensorflow_python import report_of
 
 from tpuctl.sim.guest import environment
-from tpuctl.sim.hosts.identity import Identity, Signer
-from tpuctl.sim.hosts.metadata_server import MetadataServer
+from tpuctl.sim.hosts.metadata.identity import Identity, Signer
+from tpuctl.sim.hosts.metadata.server import MetadataServer
 
 PROGRAM = Path(__file__).parent / "programs" / "resolve.py"
 MACHINE = {"instance": {"hostname": "mine-w-0.sim", "maintenance-event": "NONE", "preempted": "FALSE"}}

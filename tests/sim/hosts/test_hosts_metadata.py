@@ -16,8 +16,8 @@ from hosts_site import Site, hosts_of, wait_until
 
 from tpuctl.accelerators import catalogue
 from tpuctl.sim.accounts import project_number
-from tpuctl.sim.hosts.identity import Signer
-from tpuctl.sim.hosts.metadata_tree import host_bounds
+from tpuctl.sim.hosts.metadata.identity import Signer
+from tpuctl.sim.hosts.metadata.tree import host_bounds
 from tpuctl.sim.records import GuestAttribute, Host, Notices
 
 FLAVOR = {"Metadata-Flavor": "Google"}

@@ -15,9 +15,9 @@ import pytest
 from hosts_site import KeyPair, Site, hosts_of
 from live_host import APART
 
-from tpuctl.sim import ports
-from tpuctl.sim.hosts.keys import accepted_keys
 from tpuctl.sim.hosts.network import has_aliases
+from tpuctl.sim.hosts.ssh.authorized_keys import accepted_keys
+from tpuctl.sim.network import ports
 from tpuctl.sim.records import GuestAttribute, Host, Hosts
 
 

@@ -13,8 +13,8 @@ import asyncssh
 import pytest
 from hosts_site import USER, Site, hosts_of, wait_until
 
-from tpuctl.sim.hosts import processes, programs
-from tpuctl.sim.hosts.processes import Seen, belonging, parse_ps
+from tpuctl.sim.hosts.programs import processes, programs
+from tpuctl.sim.hosts.programs.processes import Seen, belonging, parse_ps
 from tpuctl.sim.records import Host
 
 DAEMON = textwrap.dedent(

@@ -12,7 +12,7 @@ from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from tpu_api import Api
 
-from tpuctl.sim.profiles import profile
+from tpuctl.sim.settings import profile
 
 
 @pytest.fixture

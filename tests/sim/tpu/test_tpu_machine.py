@@ -19,7 +19,7 @@ from noted_hosts import ManualTime
 from tpu_api import Api
 
 from tpuctl.sim.faults import Rule
-from tpuctl.sim.profiles import Profile
+from tpuctl.sim.settings import Profile
 from tpuctl.sim.world import Problem
 from tpuctl.sim.world.states import LOST, QUEUE_NEXT, SERVING, TRANSITIONS
 

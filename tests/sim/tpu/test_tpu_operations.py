@@ -15,7 +15,7 @@ from google.protobuf import duration_pb2
 from noted_hosts import ManualTime
 from tpu_api import POLLING, Api
 
-from tpuctl.sim.profiles import Profile
+from tpuctl.sim.settings import Profile
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NODE = f"{PARENT}/nodes/one"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from noted_hosts import NotedHosts
 
-from tpuctl.sim.database import Database
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.profiles import profile
+from tpuctl.sim.settings import profile
+from tpuctl.sim.state.database import Database
 from tpuctl.sim.world import Problem, World
 from tpuctl.sim.world import operations as module
 

@@ -13,7 +13,7 @@ from google.cloud import tpu_v2
 from noted_hosts import ManualTime
 from tpu_api import POLLING, Api
 
-from tpuctl.sim.profiles import Profile
+from tpuctl.sim.settings import Profile
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NODE = f"{PARENT}/nodes/one"

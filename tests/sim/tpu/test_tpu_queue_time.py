@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from noted_hosts import ManualTime, NotedHosts
 
-from tpuctl.sim.database import Database
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.profiles import Profile
+from tpuctl.sim.settings import Profile
+from tpuctl.sim.state.database import Database
 from tpuctl.sim.world import Code, QueuedResource, World
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from noted_hosts import ManualTime, NotedHosts
 
-from tpuctl.sim.database import Database
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.profiles import Profile, profile
+from tpuctl.sim.settings import Profile, profile
+from tpuctl.sim.state.database import Database
 from tpuctl.sim.world import Node, World
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"

@@ -12,7 +12,7 @@ from tpu_api import POLLING, Api
 
 from tpuctl import accelerators
 from tpuctl.sim.world import Reservation
-from tpuctl.sim.world.supply import QUOTAS, Wanted
+from tpuctl.sim.world.capacity.supply import QUOTAS, Wanted
 
 ZONE = "europe-west4-a"
 PARENT = f"projects/rehearsal/locations/{ZONE}"

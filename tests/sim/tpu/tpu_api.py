@@ -14,9 +14,9 @@ from aiohttp import web
 from google.api_core.future.polling import DEFAULT_POLLING
 from noted_hosts import NotedHosts
 
-from tpuctl.sim.database import Database
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.profiles import Profile
+from tpuctl.sim.settings import Profile
+from tpuctl.sim.state.database import Database
 from tpuctl.sim.tpu import grpc_front, rest_front
 from tpuctl.sim.world import World
 

@@ -6,7 +6,7 @@ import secrets
 import time
 from dataclasses import dataclass
 
-from tpuctl.sim.database import Database, Shelf
+from tpuctl.sim.state.database import Database, Shelf
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tpuctl.sim.database import Database, Shelf
+from tpuctl.sim.state.database import Database, Shelf
 
 KEY = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 LONGEST_VALUE = 256 << 10

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tpuctl.sim.events.diary import Diary
 from tpuctl.sim.events.event import Event
+from tpuctl.sim.events.event_store import Diary
 
 MOST = 10_000
 """Events kept in memory; the oldest go first."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tpuctl.sim.faults.board import Faults
 from tpuctl.sim.faults.fault import Fault
+from tpuctl.sim.faults.registry import Faults
 from tpuctl.sim.faults.rule import Rule
 
 __all__ = ["Fault", "Faults", "Rule"]

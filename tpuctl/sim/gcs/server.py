@@ -13,21 +13,21 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.gcs.batch import Batch
-from tpuctl.sim.gcs.downloads import send
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.exchange import Exchange, exchange_of, refuse_if_asked
-from tpuctl.sim.gcs.janitor import keep_tidy
-from tpuctl.sim.gcs.json_api import JsonApi, match
-from tpuctl.sim.gcs.link import Links
-from tpuctl.sim.gcs.origin import origin_of
-from tpuctl.sim.gcs.preconditions import Preconditions, check_etags, parse_number
-from tpuctl.sim.gcs.resources import etag
-from tpuctl.sim.gcs.resumable import ResumableUploads
-from tpuctl.sim.gcs.store import Store
-from tpuctl.sim.gcs.unforeseen import as_gcs_error
-from tpuctl.sim.gcs.uploads import Uploads
-from tpuctl.sim.gcs.xml_api import XmlApi
+from tpuctl.sim.gcs.http.bandwidth import Links
+from tpuctl.sim.gcs.http.base_url import origin_of
+from tpuctl.sim.gcs.http.fault_middleware import Exchange, exchange_of, refuse_if_asked
+from tpuctl.sim.gcs.http.internal_errors import as_gcs_error
+from tpuctl.sim.gcs.json_api.batch import Batch
+from tpuctl.sim.gcs.json_api.resources import etag
+from tpuctl.sim.gcs.json_api.routes import JsonApi, match
+from tpuctl.sim.gcs.lifecycle.background_tasks import keep_tidy
+from tpuctl.sim.gcs.rules.preconditions import Preconditions, check_etags, parse_number
+from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.gcs.transfers.downloads import send
+from tpuctl.sim.gcs.transfers.resumable import ResumableUploads
+from tpuctl.sim.gcs.transfers.uploads import Uploads
+from tpuctl.sim.gcs.xml_api.routes import XmlApi
 
 _log = logging.getLogger("tpuctl.sim.gcs.http")
 _log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import asyncssh
 
-from tpuctl.sim.hosts.guest import GuestAttributes
-from tpuctl.sim.private_file import write_private
+from tpuctl.sim.hosts.metadata.guest_attributes import GuestAttributes
 from tpuctl.sim.records import Host
+from tpuctl.sim.state.private_file import write_private
 
 HOST_KEY = "ssh_host_ed25519_key"
 GUEST_ATTRIBUTES = "guest.json"

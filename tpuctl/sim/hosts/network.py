@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.sim.ports import LOOPBACK, Ports
+from tpuctl.sim.network.ports import LOOPBACK, Ports
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

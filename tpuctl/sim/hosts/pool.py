@@ -12,15 +12,15 @@ from weakref import WeakValueDictionary
 
 from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.disk import HostDisk
-from tpuctl.sim.hosts.identity import Signer
-from tpuctl.sim.hosts.keys import AuthorizedKeys
-from tpuctl.sim.hosts.machine import Machine
-from tpuctl.sim.hosts.metadata_tree import Instance
+from tpuctl.sim.hosts.host import Machine
+from tpuctl.sim.hosts.metadata.identity import Signer
+from tpuctl.sim.hosts.metadata.tree import Instance
 from tpuctl.sim.hosts.network import Network
-from tpuctl.sim.hosts.processes import end_processes, host_mark, world_mark
-from tpuctl.sim.ports import Ports
-from tpuctl.sim.private_file import write_private
+from tpuctl.sim.hosts.programs.processes import end_processes, host_mark, world_mark
+from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys
+from tpuctl.sim.network.ports import Ports
 from tpuctl.sim.records import GuestAttribute, Host, Notices
+from tpuctl.sim.state.private_file import write_private
 
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL when a host ends."""

@@ -20,7 +20,8 @@ from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
 from tpuctl.sim.records import GuestAttribute
 from tpuctl.sim.tpu import dialects
-from tpuctl.sim.world import Node, Operation, QueuedResource, Reservation, Status, offers
+from tpuctl.sim.world import Node, Operation, QueuedResource, Reservation, Status
+from tpuctl.sim.world.capacity import availability
 
 NETWORK_PORT = 8470
 """Where TensorFlow's gRPC server of a TPU host listens."""
@@ -76,7 +77,7 @@ class Messages:
 
     def accelerator_type(self, parent: str, accelerator: Accelerator) -> Any:
         """Return an AcceleratorType."""
-        config = {"type": offers.CONFIG_TYPES[accelerator.generation], "topology": accelerator.topology}
+        config = {"type": availability.CONFIG_TYPES[accelerator.generation], "topology": accelerator.topology}
         name = f"{parent}/acceleratorTypes/{accelerator.type}"
         fields = {"name": name, "type": accelerator.type, "acceleratorConfigs": [config]}
         return json_format.ParseDict(fields, self.new("AcceleratorType"))

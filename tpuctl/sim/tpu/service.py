@@ -15,7 +15,8 @@ from google.protobuf import empty_pb2, json_format
 from tpuctl.sim.accounts import project_number
 from tpuctl.sim.tpu import dialects, messages
 from tpuctl.sim.tpu.messages import Messages
-from tpuctl.sim.world import Asked, Operation, Problem, World, names, offers, problem
+from tpuctl.sim.world import Asked, Operation, Problem, World, names, problem
+from tpuctl.sim.world.capacity import availability
 from tpuctl.sim.world.filters import matcher
 from tpuctl.sim.world.pages import page
 
@@ -195,13 +196,15 @@ class Service:
 
     async def _get_accelerator_type(self, request: Any) -> Any:
         parent, zone, name = _in_zone(request.name, "acceleratorTypes")
-        if name not in offers.types(zone):
+        if name not in availability.types(zone):
             raise problem("not_found", name=request.name)
-        return self._messages.accelerator_type(parent, offers.types(zone)[name])
+        return self._messages.accelerator_type(parent, availability.types(zone)[name])
 
     async def _list_accelerator_types(self, request: Any) -> Any:
         _, zone = names.place(request.parent)
-        every = (self._messages.accelerator_type(request.parent, one) for one in offers.types(zone).values())
+        every = (
+            self._messages.accelerator_type(request.parent, one) for one in availability.types(zone).values()
+        )
         found, token = _page(request, every)
         return self._messages.new(
             "ListAcceleratorTypesResponse", accelerator_types=found, next_page_token=token
@@ -209,12 +212,12 @@ class Service:
 
     async def _get_runtime_version(self, request: Any) -> Any:
         parent, _, version = _in_zone(request.name, "runtimeVersions")
-        if version not in offers.RUNTIME_VERSIONS:
+        if version not in availability.RUNTIME_VERSIONS:
             raise problem("not_found", name=request.name)
         return self._messages.runtime_version(parent, version)
 
     async def _list_runtime_versions(self, request: Any) -> Any:
-        every = (self._messages.runtime_version(request.parent, one) for one in offers.RUNTIME_VERSIONS)
+        every = (self._messages.runtime_version(request.parent, one) for one in availability.RUNTIME_VERSIONS)
         found, token = _page(request, every)
         return self._messages.new(
             "ListRuntimeVersionsResponse", runtime_versions=found, next_page_token=token
@@ -225,7 +228,7 @@ class Service:
 
     async def _list_locations(self, request: Any) -> Any:
         project, _ = names.place(request.name)
-        found, token = _page(request, (messages.location(project, zone) for zone in offers.zones()))
+        found, token = _page(request, (messages.location(project, zone) for zone in availability.zones()))
         return locations_pb2.ListLocationsResponse(locations=found, next_page_token=token)
 
     async def _get_operation(self, request: Any) -> Any:

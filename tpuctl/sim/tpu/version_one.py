@@ -10,7 +10,7 @@ from google.cloud import tpu_v2
 from google.protobuf import json_format
 
 from tpuctl.sim.tpu.service import Service
-from tpuctl.sim.world import offers
+from tpuctl.sim.world.capacity import availability
 
 PLACE = r"projects/[^/]+/locations/[^/]+"
 RENAMED = {"runtimeVersion": "tensorflowVersion"}
@@ -49,7 +49,7 @@ async def _list_versions(service: Service, match: re.Match[str]) -> dict[str, An
     return {
         "tensorflowVersions": [
             {"name": f"{match[1]}/tensorflowVersions/{version}", "version": version}
-            for version in offers.TENSORFLOW_VERSIONS
+            for version in availability.TENSORFLOW_VERSIONS
         ]
     }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tpuctl.sim.events import Event
-from tpuctl.sim.world.problems import Code, Problem, Status, problem
+from tpuctl.sim.world.api_errors import Code, Problem, Status, problem
+from tpuctl.sim.world.capacity.supply import Reservation
 from tpuctl.sim.world.resources import Asked, Node, Operation, QueuedResource
-from tpuctl.sim.world.supply import Reservation
 from tpuctl.sim.world.world import World
 
 __all__ = [

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpuctl.sim.world.problems import problem
+from tpuctl.sim.world.api_errors import problem
 
 TERM = re.compile(
     r"""\s*(?P<not>NOT\s+|-)? (?P<path>[\w.]+) \s*(?P<operator>!=|=|:)\s* (?P<value>"[^"]*"|[^\s()"]+)""",

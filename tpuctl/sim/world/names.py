@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 
-from tpuctl.sim.world.problems import problem
+from tpuctl.sim.world.api_errors import problem
 
 PLACE = re.compile(r"projects/([^/]+)(?:/locations/([^/]+)(?:/.*)?)?", re.DOTALL)
 PARENT = re.compile(r"projects/[^/]+/locations/[^/]+")

@@ -7,11 +7,11 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from tpuctl.sim.database import Database, Shelf
-from tpuctl.sim.profiles import Profile
+from tpuctl.sim.settings import Profile
+from tpuctl.sim.state.database import Database, Shelf
 from tpuctl.sim.world import names
-from tpuctl.sim.world.problems import Status, problem
-from tpuctl.sim.world.refusals import FREELY, Ending
+from tpuctl.sim.world.api_errors import Status, problem
+from tpuctl.sim.world.fault_errors import FREELY, Ending
 from tpuctl.sim.world.resources import PLAINLY, Asked, Node, Operation, QueuedResource
 
 KEPT = 1_000

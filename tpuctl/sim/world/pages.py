@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from tpuctl.sim.world.problems import problem
+from tpuctl.sim.world.api_errors import problem
 
 MOST = 1000
 """Entries a page, unless fewer are asked for."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpuctl.sim.records import Host
 from tpuctl.sim.world import names
-from tpuctl.sim.world.problems import Status
+from tpuctl.sim.world.api_errors import Status
 
 
 @dataclass(frozen=True, eq=False)

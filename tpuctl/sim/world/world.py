@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from tpuctl.sim.database import Database, Shelf
 from tpuctl.sim.events import Events
 from tpuctl.sim.faults import Faults
-from tpuctl.sim.profiles import Profile
 from tpuctl.sim.records import Hosts
-from tpuctl.sim.world import names, offers
-from tpuctl.sim.world.fleet import Fleet
-from tpuctl.sim.world.lifecycle import Lifecycle
+from tpuctl.sim.settings import Profile
+from tpuctl.sim.state.database import Database, Shelf
+from tpuctl.sim.world import names
+from tpuctl.sim.world.api_errors import problem
+from tpuctl.sim.world.capacity import availability
+from tpuctl.sim.world.capacity.supply import Supply
+from tpuctl.sim.world.change_notifier import Wakes
+from tpuctl.sim.world.fault_errors import is_unreachable, lose_answer, require_admission
+from tpuctl.sim.world.nodes.lifecycle import Lifecycle
+from tpuctl.sim.world.nodes.service import Fleet
 from tpuctl.sim.world.operations import Operations
-from tpuctl.sim.world.problems import problem
-from tpuctl.sim.world.provisioning import Provisioning
-from tpuctl.sim.world.queue import Queue
-from tpuctl.sim.world.refusals import is_unreachable, lose_answer, require_admission
+from tpuctl.sim.world.queue.provisioning import Provisioning
+from tpuctl.sim.world.queue.service import Queue
 from tpuctl.sim.world.resources import Node, QueuedResource
-from tpuctl.sim.world.supply import Supply
-from tpuctl.sim.world.wakes import Wakes
 
 WILDCARD_METHODS = frozenset({"ListNodes", "ListQueuedResources", "ListOperations"})
 """Methods that take `locations/-` for every zone."""
@@ -80,7 +81,7 @@ class World:
         everywhere = not zone or (zone == "-" and method in WILDCARD_METHODS)
         if everywhere:
             return
-        if zone not in offers.zones():
+        if zone not in availability.zones():
             raise problem("location", project=project, zone=zone)
         if is_unreachable(self.faults, project, zone):
             raise problem("unreachable")
@@ -94,7 +95,7 @@ class World:
         project, zone = names.place(parent)
         if zone != "-":
             return []
-        return [one for one in offers.zones() if is_unreachable(self.faults, project, one)]
+        return [one for one in availability.zones() if is_unreachable(self.faults, project, one)]
 
     def cancel(self, operation: str) -> None:
         """Ask an operation to end; raises NOT_FOUND."""

@@ -1,0 +1,1 @@
+"""submit, logs, runs, pull."""

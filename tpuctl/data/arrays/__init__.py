@@ -1,0 +1,1 @@
+"""Arrays: their fields and names, and arrays as a source."""

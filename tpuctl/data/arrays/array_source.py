@@ -1,0 +1,219 @@
+"""Arrays as a source: their first dimension counts the records, and those of a split have as many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpuctl.data.arrays.fields import Field, given_field, infer_field, label_field, target_field
+from tpuctl.data.files.contents import Contents
+from tpuctl.data.invalid_records import Bad
+from tpuctl.data.options import Options
+from tpuctl.data.schema.classes import Classes, Gathering
+from tpuctl.data.schema.features import Feature, example_kind
+from tpuctl.data.source import Indices, Part, Progress, Seen, changed
+from tpuctl.data.tables.columns import Misfit, check_options, label_column
+from tpuctl.data.tfrecord.example_encoding import Encoder
+from tpuctl.errors import UsageError
+
+_MEASURED = 500
+"""Records that are encoded to estimate the size of all."""
+_BLOCK = 1 << 16
+"""Labels gathered at once."""
+
+
+class Array(NamedTuple):
+    """One array: where it lies, and what its bytes are."""
+
+    where: str
+    """For messages: `mnist.npz: x_train`."""
+    file: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    read: Callable[[int, int], bytes]
+    """Return from a place in the array so many bytes; fewer when its file is not what it was."""
+
+    @property
+    def row(self) -> int:
+        """Bytes of one record."""
+        return self.dtype.itemsize * prod(self.shape[1:])
+
+
+class Block(NamedTuple):
+    """Arrays whose records belong together, by the names of their fields."""
+
+    split: str
+    arrays: dict[str, Array]
+
+    @property
+    def records(self) -> int:
+        """How many each of the arrays has."""
+        return next(iter(self.arrays.values())).shape[0]
+
+
+class Arrays:
+    """The records of several blocks, one after the other."""
+
+    exact = False
+
+    def __init__(
+        self, kind: str, contents: Contents, blocks: Sequence[Block], fields: dict[str, Field],
+        target: str, labels: NDArray[np.int32] | None,
+    ) -> None:  # fmt: skip
+        self.kind = kind
+        self.features: Mapping[str, Feature] = {name: field.feature for name, field in fields.items()}
+        others = [name for name in fields if name != target]
+        self.supervised = (others[0], target) if target and len(others) == 1 else None
+        self.labels = labels
+        self.bad: Sequence[Bad] = contents.files.bad
+        self.fingerprint = contents.files.listing.fingerprint
+        self._contents = contents
+        self._blocks = blocks
+        self._readers = [
+            [(block.arrays[name], block.arrays[name].row, field.convert) for name, field in fields.items()]
+            for block in blocks
+        ]
+        self._firsts = np.cumsum([0, *(block.records for block in blocks)], dtype=np.int64)
+        self._encoder = Encoder({name: example_kind(one) for name, one in self.features.items()})
+        self.parts: Sequence[Part] = self._measured()
+
+    def read(self, indices: Indices, seen: Seen) -> Iterator[bytes | Bad]:
+        blocks = np.searchsorted(self._firsts, indices, side="right") - 1
+        places = (indices - self._firsts[blocks]).tolist()
+        for number, place in zip(blocks.tolist(), places, strict=True):
+            yield self._one(number, place)
+
+    def stamp(self, indices: Indices) -> bytes:
+        return self._contents.files.stamp
+
+    def check(self) -> None:
+        self._contents.files.check()
+
+    def refined(self, seen: Seen) -> Mapping[str, Feature]:
+        return self.features
+
+    def close(self) -> None:
+        self._contents.close()
+
+    def _one(self, block: int, place: int) -> bytes | Bad:
+        values = []
+        for array, size, convert in self._readers[block]:
+            row = array.read(place * size, size)
+            if len(row) < size:
+                raise changed(self._contents.files.name(array.file), "has become shorter")
+            try:
+                values.append(convert(row))
+            except Misfit as error:
+                self._contents.files.unchanged(array.file)
+                return Bad(array.where, str(error), place + 1, unit="record")
+        return self._encoder.encode(values)
+
+    def _measured(self) -> tuple[Part, ...]:
+        """Return the splits, with their sizes estimated from some records."""
+        found: dict[str, Part] = {}
+        for block, first in zip(self._blocks, self._firsts.tolist(), strict=False):
+            some = np.unique(
+                np.linspace(0, block.records - 1, min(_MEASURED, block.records)).astype(np.int64)
+            )
+            sizes = [len(one) for one in self.read(first + some, Seen()) if isinstance(one, bytes)]
+            size = round(sum(sizes) / max(len(sizes), 1) * block.records)
+            before = found.get(block.split, Part(block.split, 0, 0))
+            found[block.split] = Part(block.split, before.records + block.records, before.size + size)
+        return tuple(found.values())
+
+
+def read_arrays(
+    kind: str, contents: Contents, blocks: Sequence[Block], options: Options, progress: Progress
+) -> Arrays:
+    """Return the source of blocks in the order of their splits; raises UsageError where they do not agree."""
+    try:
+        _check(blocks)
+        first = blocks[0].arrays
+        check_options(options, tuple(first), f"'{contents.files.root.name}'")
+        target, said = label_column(options, first)
+        classes = _classes(blocks, target, options, progress, said=said) if target else None
+        fields = {name: _field(array, options.types.get(name, "")) for name, array in first.items()
+                  if not (classes and name == target)}  # fmt: skip
+        if classes:
+            fields[target] = label_field(first[target].dtype, classes.names, classes.numbers)
+        elif target:
+            fields[target] = target_field(fields[target], first[target].dtype)
+        labels = classes.labels if classes else None
+        return Arrays(kind, contents, blocks, {name: fields[name] for name in first}, target, labels)
+    except BaseException:
+        contents.close()
+        raise
+
+
+def _field(array: Array, kind: str) -> Field:
+    if kind:
+        return given_field(array.where, array.dtype, array.shape[1:], kind)
+    return infer_field(array.where, array.dtype, array.shape[1:])
+
+
+def _classes(
+    blocks: Sequence[Block], name: str, options: Options, progress: Progress, *, said: bool
+) -> Classes | None:
+    """Return the classes of an array with one value for each record; None where it is something else."""
+    arrays = [block.arrays[name] for block in blocks]
+    one_each = all(array.row == array.dtype.itemsize for array in arrays)
+    if options.types.get(name, "label") != "label" or (
+        not said and (not one_each or arrays[0].dtype.kind == "f")
+    ):
+        return None
+    if not one_each:
+        shape = ", ".join(map(str, arrays[0].shape))
+        raise UsageError(
+            f"'{arrays[0].where}' has the shape ({shape}), and a label has one value for each record.",
+            hint="Name another with --label.",
+        )
+    gathering = Gathering(name)
+    for array in arrays:
+        for start in range(0, array.shape[0], _BLOCK):
+            count = min(_BLOCK, array.shape[0] - start)
+            gathering.add(
+                np.frombuffer(array.read(start * array.row, count * array.row), array.dtype).tolist()
+            )
+            progress(start + count, array.shape[0])
+    classes = gathering.finish()
+    if classes.fractions or not classes.names:
+        holds = f"fractions, such as {classes.names[0]}" if classes.names else "nothing but NaN"
+        raise UsageError(
+            f"'{arrays[0].where}' holds {holds}: they are no classes.",
+            hint=f"To learn numbers, give its type: --label {name} --type {name}=float.",
+        )
+    return classes
+
+
+def _check(blocks: Sequence[Block]) -> None:
+    model = blocks[0].arrays
+    for block in blocks:
+        if block.arrays.keys() != model.keys():
+            other = next(iter(block.arrays.values())).where
+            raise UsageError(
+                f"'{other}' and its like have the fields {', '.join(block.arrays)}, "
+                f"and '{next(iter(model.values())).where}' {', '.join(model)}.",
+                hint="Every split has the same arrays: x_train, y_train, x_test, y_test.",
+            )
+        for name, array in block.arrays.items():
+            _check_array(array, next(iter(block.arrays.values())), model[name])
+
+
+def _check_array(array: Array, neighbour: Array, model: Array) -> None:
+    if not array.shape or not array.shape[0]:
+        raise UsageError(f"'{array.where}' has no records.", hint="Its first dimension counts them.")
+    if neighbour.shape and array.shape[0] != neighbour.shape[0]:
+        raise UsageError(
+            f"'{neighbour.where}' has {neighbour.shape[0]} records, and '{array.where}' {array.shape[0]}.",
+            hint="Arrays that belong together have the same number of records.",
+        )
+    if (array.shape[1:], array.dtype.kind) != (model.shape[1:], model.dtype.kind):
+        raise UsageError(
+            f"'{array.where}' holds {array.dtype.name} of the shape {array.shape[1:]}, "
+            f"and '{model.where}' {model.dtype.name} of {model.shape[1:]}.",
+            hint="Arrays of one field have the same type and shape in every split.",
+        )

@@ -1,0 +1,98 @@
+"""The contents of a source's files, read at any place by any number of threads; gzipped ones are unpacked."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator
+
+import numpy as np
+
+from tpuctl.data.files.source_files import SourceFiles
+from tpuctl.data.files.temp_files import Scratch, decompressed
+from tpuctl.data.source import Progress
+
+BLOCK = 1 << 20
+"""Bytes read at once where a file is read from its beginning to its end."""
+_OPEN = 128
+"""Files held open at once; of a source of more, each is opened whenever it is read."""
+
+
+class Contents:
+    """What is in each of `files`, by its number; a file called `.gz` lies unpacked in a scratch file."""
+
+    def __init__(self, files: SourceFiles, progress: Progress) -> None:
+        """Unpack what is gzipped; raises UsageError that names a damaged or unreadable file."""
+        self.files = files
+        self.sizes = array("q", files.listing.sizes.tolist())
+        """Bytes of each file, unpacked."""
+        self._unpacked: dict[int, int] = {}  # where a file begins in the scratch file
+        self._scratch: Scratch | None = None
+        self._descriptor = -1
+        self._more: list[Scratch] = []
+        self._open: list[int] = []
+        self._newlines: dict[int, array[int]] = {}  # of each file that was asked for, before each block
+        try:
+            self._unpack(progress)
+            if len(files) <= _OPEN:
+                self._open += [files.open(number) for number in range(len(files))]
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, file: int, at: int, size: int) -> bytes:
+        """Return `size` bytes from place `at`; fewer if the file has become shorter."""
+        if file in self._unpacked:
+            return os.pread(self._descriptor, size, self._unpacked[file] + at)
+        if self._open:
+            return _read_all(self._open[file], size, at)
+        descriptor = self.files.open(file)
+        try:
+            return _read_all(descriptor, size, at)
+        finally:
+            os.close(descriptor)
+
+    def blocks(self, file: int) -> Iterator[bytes]:
+        """Yield a file from its beginning to its end."""
+        for at in range(0, self.sizes[file], BLOCK):
+            yield self.read(file, at, min(BLOCK, self.sizes[file] - at))
+
+    def line(self, file: int, at: int) -> int:
+        """Return the line in which a place lies, counted from 1."""
+        if file not in self._newlines:
+            counts = [block.count(b"\n") for block in self.blocks(file)]
+            self._newlines[file] = array("q", [0, *np.cumsum(counts, dtype=np.int64).tolist()])
+        block = at // BLOCK
+        return self._newlines[file][block] + self.read(file, block * BLOCK, at % BLOCK).count(b"\n") + 1
+
+    def scratch(self) -> Scratch:
+        """Return a scratch file for what a reader itself has to unpack; it is closed with the others."""
+        self._more.append(Scratch())
+        return self._more[-1]
+
+    def close(self) -> None:
+        """Close the files, and give the scratch files' space back."""
+        while self._open:
+            os.close(self._open.pop())
+        for one in (*self._more, *filter(None, [self._scratch])):
+            one.close()
+
+    def _unpack(self, progress: Progress) -> None:
+        for number in range(len(self.files)):
+            if not self.files.name(number).lower().endswith(".gz"):
+                continue
+            self._scratch = self._scratch or Scratch()
+            self._unpacked[number] = self._scratch.size
+            for block in decompressed(self.files.path(number)):
+                self._scratch.append(block)
+                progress(self._scratch.size, 0)
+            self.sizes[number] = self._scratch.size - self._unpacked[number]
+        if self._scratch:
+            self._descriptor = self._scratch.finish()
+
+
+def _read_all(descriptor: int, size: int, at: int) -> bytes:
+    data = os.pread(descriptor, size, at)
+    while len(data) < size and (more := os.pread(descriptor, size - len(data), at + len(data))):
+        data += more
+    return data

@@ -1,0 +1,153 @@
+"""The rows of several files: where each begins, found in one pass, and its bytes at any place afterwards."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpuctl.data.files.contents import Contents
+from tpuctl.data.files.source_files import SourceFiles
+from tpuctl.data.files.temp_files import Offsets
+from tpuctl.data.source import Indices, Part, Progress
+
+_SAMPLE, _SAMPLE_BYTES = 20_000, 8 << 20
+"""Rows from which types are inferred, and about how many bytes; a smaller source is looked at whole."""
+_BATCH, _BATCH_BYTES = 2048, 2 << 20
+"""Rows that are read at once, and about how many bytes."""
+
+Begins = Callable[[Contents, int], Iterable[NDArray[np.int64]]]
+"""Where the rows of a file begin, by its number, in pieces; the last one ends where the file does."""
+
+
+class Rows:
+    """Rows in the order of the files; what follows a row, such as blank lines, belongs to it."""
+
+    def __init__(self, files: SourceFiles, begins: Begins, *, header: bool, progress: Progress) -> None:
+        """Find all rows; with `header`, the first of each file is that and not a row."""
+        self.files = files
+        self.contents = Contents(files, progress)
+        self._offsets = Offsets()
+        self._bases = array("q", [0])  # where each file begins, if they lay one after the other
+        counts: list[int] = []
+        try:
+            for number in range(len(files)):
+                counts.append(self._find(begins(self.contents, number), header, progress))
+                self._bases.append(self._bases[-1] + self.contents.sizes[number])
+            self._offsets.extend(np.array([self._bases[-1]]))
+            self._offsets.finish()
+        except BaseException:
+            self.close()
+            raise
+        self.firsts = np.cumsum([0, *counts], dtype=np.int64)
+        """Index of the first row of each file; at last, the number of all rows."""
+
+    def __len__(self) -> int:
+        return int(self.firsts[-1])
+
+    def header(self, file: int) -> bytes:
+        """Return the first row of a file; nothing if the file is empty."""
+        if not self.contents.sizes[file]:
+            return b""
+        ((begin, end),) = self._spans(np.array([file]), np.array([self.firsts[file] - 1])).tolist()
+        return self.contents.read(file, begin, end - begin)
+
+    def read(self, indices: Indices) -> list[bytes]:
+        """Return the bytes of these rows; fewer where a file is not what it was."""
+        if not len(indices):
+            return []
+        files = self._file_of(indices)
+        spans = self._spans(files, indices)
+        if files[0] == files[-1] and (np.diff(indices) == 1).all():
+            return self._neighbours(int(files[0]), spans)
+        places = zip(files.tolist(), spans.tolist(), strict=True)
+        return [self.contents.read(file, begin, end - begin) for file, (begin, end) in places]
+
+    def in_order(self) -> Iterator[list[bytes]]:
+        """Yield all rows, a batch at a time."""
+        for first, end in pairwise(self.firsts.tolist()):
+            for start in range(first, end, self.batch):
+                yield self.read(np.arange(start, min(start + self.batch, end)))
+
+    def file_of(self, index: int) -> int:
+        """Return the number of the file a row lies in."""
+        return int(self._file_of(np.array([index]))[0])
+
+    def line(self, index: int) -> int:
+        """Return the line on which a row begins, as an editor counts it."""
+        file = self.file_of(index)
+        return self.contents.line(file, int(self._spans(np.array([file]), np.array([index]))[0, 0]))
+
+    def sample(self) -> Indices:
+        """Return the indices of some rows, evenly over all."""
+        most = min(_SAMPLE, len(self), max(_SAMPLE_BYTES // self._mean, 16))
+        return np.unique(np.linspace(0, len(self) - 1, most).astype(np.int64))
+
+    @property
+    def batch(self) -> int:
+        """How many rows may be held in memory at once."""
+        return min(max(_BATCH_BYTES // self._mean, 1), _BATCH)
+
+    def parts(self, sizes: dict[int, int]) -> tuple[Part, ...]:
+        """Return the splits; their bytes are estimated from the sizes of some records, by index."""
+        indices = np.array(list(sizes), np.int64)
+        measured = np.array(list(sizes.values()), np.int64)
+        return tuple(
+            Part(split, end - first, _estimate(measured, (indices >= first) & (indices < end), end - first))
+            for split, first, end, _ in self.splits()
+        )
+
+    def splits(self) -> Iterator[tuple[str, int, int, int]]:
+        """Yield each split, the index of its first row and of the first after it, and its files' bytes."""
+        files = range(len(self.files))
+        splits = [self.files.split(number) for number in files]
+        starts = [number for number in files if not number or splits[number] != splits[number - 1]]
+        for start, end in pairwise([*starts, len(self.files)]):
+            size = self._bases[end] - self._bases[start]
+            yield splits[start], int(self.firsts[start]), int(self.firsts[end]), size
+
+    def close(self) -> None:
+        """Close the files, and give the scratch files' space back."""
+        self.contents.close()
+        self._offsets.close()
+
+    @property
+    def _mean(self) -> int:
+        return self._bases[-1] // max(len(self), 1) + 1
+
+    def _find(self, begins: Iterable[NDArray[np.int64]], header: bool, progress: Progress) -> int:
+        """Note where rows begin, after one more that begins the file: its header, if it has one."""
+        base, count = self._bases[-1], 0
+        if not header:
+            self._offsets.extend(np.array([base]))
+        for some in begins:
+            self._offsets.extend(base + some)
+            count += len(some)
+            if len(some):
+                progress(base + int(some[-1]), sum(self.contents.sizes))
+        if header and not count:
+            self._offsets.extend(np.array([base]))
+        return count - (header and count > 0)
+
+    def _spans(self, files: NDArray[np.int64], indices: Indices) -> NDArray[np.int64]:
+        """Return where rows begin and end in their files; before the first of a file is its header."""
+        bases = np.frombuffer(self._bases, np.int64)
+        begins, ends = self._offsets.spans(indices + files + 1).T
+        ends = np.minimum(ends, bases[files + 1])  # a blank line may come before a header
+        return np.stack((begins, ends), axis=1) - bases[files, None]
+
+    def _file_of(self, indices: Indices) -> Indices:
+        return np.searchsorted(self.firsts, indices, side="right").astype(np.int64) - 1
+
+    def _neighbours(self, file: int, spans: NDArray[np.int64]) -> list[bytes]:
+        start = int(spans[0, 0])
+        data = self.contents.read(file, start, int(spans[-1, 1]) - start)
+        return [data[begin:end] for begin, end in (spans - start).tolist()]
+
+
+def _estimate(sizes: NDArray[np.int64], chosen: NDArray[np.bool_], records: int) -> int:
+    some = sizes[chosen] if chosen.any() else sizes
+    return round(float(some.mean()) * records) if len(some) else 0

@@ -1,0 +1,1 @@
+"""Encoded images: inspected, resized, written, shown."""

@@ -1,0 +1,125 @@
+"""The manifest: what a finished dataset consists of. Written last: without one a dataset does not exist."""
+
+from __future__ import annotations
+
+import base64
+from hashlib import sha256
+
+import msgspec
+
+from tpuctl.data.invalid_records import Bad
+from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Feature
+from tpuctl.errors import UsageError
+
+FILE = "manifest.json"
+MOST_BAD = 10_000
+"""Bad records that are listed one by one; of more only the number is kept."""
+SCHEMA = 2
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """One of the small files beside the shards."""
+
+    bytes: int
+    crc32c: str
+
+
+class ShardEntry(msgspec.Struct, frozen=True):
+    """One TFRecord file."""
+
+    file: str
+    """Object name below the dataset's folder."""
+    records: int
+    bytes: int
+    crc32c: str
+    """Base64 of the big-endian CRC-32C of the whole file, as GCS reports it of an object."""
+
+
+class SplitEntry(msgspec.Struct, frozen=True):
+    """One split and its shards, in order."""
+
+    records: int
+    bytes: int
+    shards: tuple[ShardEntry, ...]
+
+
+class SourceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the dataset was made from."""
+
+    kind: str
+    fingerprint: str
+    """SHA-256 over the names and sizes of what was read; of the contents the shards' checksums speak."""
+    seed: int
+    options: Options | None = None
+    """None: nothing was said."""
+    skipped: int = 0
+    """Records left out because they were bad."""
+    bad: tuple[Bad, ...] = ()
+    """The first `MOST_BAD` of them."""
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A dataset: the same source, splits, seed and shard count give the same manifest."""
+
+    schema: int
+    name: str
+    version: str
+    features: dict[str, Feature]
+    classes: tuple[str, ...]
+    splits: dict[str, SplitEntry]
+    source: SourceEntry
+    files: dict[str, FileEntry]
+    tpuctl: str
+    """Version of the program that wrote it."""
+
+    @property
+    def records(self) -> int:
+        """Records in all splits."""
+        return sum(split.records for split in self.splits.values())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all shards."""
+        return sum(split.bytes for split in self.splits.values())
+
+    @property
+    def shards(self) -> tuple[ShardEntry, ...]:
+        """The shards of all splits."""
+        return tuple(shard for split in self.splits.values() for shard in split.shards)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that is said of the data; not of which version of tpuctl said it."""
+        return sha256(encode_manifest(msgspec.structs.replace(self, tpuctl=""))).hexdigest()
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the manifest as indented JSON, always the same bytes for the same manifest."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """Return the manifest in `data`; raises UsageError if it is none, or of a later schema."""
+    try:
+        schema = msgspec.json.decode(data, type=_Schema).schema
+        if schema > SCHEMA:
+            raise UsageError(
+                f"The manifest has schema {schema}, and this tpuctl reads up to {SCHEMA}.",
+                hint="Update tpuctl.",
+                schema=schema,
+            )
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"This is not a dataset's manifest: {error}.", hint="Upload the dataset again."
+        ) from error
+
+
+def checksum_text(crc32c: int) -> str:
+    """Return a CRC-32C as GCS writes it."""
+    return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
+
+
+class _Schema(msgspec.Struct):
+    schema: int

@@ -1,0 +1,1 @@
+"""Public datasets that `tpuctl data fetch` knows."""

@@ -1,0 +1,234 @@
+"""Public datasets that `tpuctl data fetch` knows: where they are, what they must be, how to unpack them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tpuctl.data.public import reuters
+from tpuctl.data.public.unpacking import Unpack, copied, unpacked
+from tpuctl.errors import UsageError, nearest
+
+
+class PublicFile(NamedTuple):
+    """One file that is published."""
+
+    name: str
+    sha256: str
+    urls: Sequence[str] = ()
+    """The same file in several places; none where it is only taken from a folder."""
+    size: int = 0
+    """Bytes; 0 where that is not known."""
+
+
+class Form(NamedTuple):
+    """Files that hold a whole dataset."""
+
+    files: Sequence[PublicFile]
+    unpack: Unpack
+
+
+class PublicSet(NamedTuple):
+    """One dataset."""
+
+    what: str
+    forms: Sequence[Form]
+    """The first is fetched; a folder may hold any."""
+    options: str
+    """Of `tpuctl data upload`."""
+    licence: str
+    source: str
+    """Whose it is, to be cited."""
+
+
+_KERAS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets"
+_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+_IMAGENETTE = {
+    "n01440764": "tench", "n02102040": "english_springer", "n02979186": "cassette_player",
+    "n03000684": "chain_saw", "n03028079": "church", "n03394916": "french_horn",
+    "n03417042": "garbage_truck", "n03425413": "gas_pump", "n03445777": "golf_ball",
+    "n03888257": "parachute",
+}  # fmt: skip
+"""Folders, which are WordNet's numbers, and the names that fast.ai gives them."""
+
+PUBLIC: dict[str, PublicSet] = {
+    "mnist": PublicSet(
+        "70,000 handwritten digits, 28 × 28",
+        [
+            Form(
+                [
+                    # Keras 3, keras/src/datasets/mnist.py; the size is what Keras shows while it fetches it
+                    PublicFile(
+                        "mnist.npz",
+                        "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
+                        [f"{_KERAS}/mnist.npz"],
+                        11_490_434,
+                    )
+                ],
+                copied,
+            )
+        ],
+        "",
+        "CC BY-SA 3.0",
+        "LeCun, Cortes and Burges, The MNIST database of handwritten digits",
+    ),
+    "fashion_mnist": PublicSet(
+        "70,000 pictures of clothes, 28 × 28, in MNIST's format",
+        [
+            Form(
+                [
+                    # tensorflow_datasets 4.9, url_checksums/fashion_mnist.txt
+                    PublicFile(name, sha256, [f"{_FASHION}/{name}"], size)
+                    for name, size, sha256 in (
+                        (
+                            "train-images-idx3-ubyte.gz",
+                            26_421_880,
+                            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+                        ),
+                        (
+                            "train-labels-idx1-ubyte.gz",
+                            29_515,
+                            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+                        ),
+                        (
+                            "t10k-images-idx3-ubyte.gz",
+                            4_422_102,
+                            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+                        ),
+                        (
+                            "t10k-labels-idx1-ubyte.gz",
+                            5_148,
+                            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+                        ),
+                    )
+                ],
+                copied,
+            )
+        ],
+        "",
+        "MIT",
+        "Xiao, Rasul and Vollgraf, Fashion-MNIST (2017); copyright Zalando SE",
+    ),
+    "reuters": PublicSet(
+        "11,228 newswire stories of 1987 under the 46 most frequent first topics",
+        [
+            Form(
+                [
+                    # scikit-learn, examples/applications/plot_out_of_core_classification.py
+                    PublicFile(
+                        "reuters21578.tar.gz",
+                        "3bae43c9b14e387f76a61b6d82bf98a4fb5d3ef99ef7e7075ff2ccbcf59f9d30",
+                        [
+                            "https://archive.ics.uci.edu/ml/machine-learning-databases/reuters21578-mld/"
+                            "reuters21578.tar.gz",
+                            "https://kdd.ics.uci.edu/databases/reuters21578/reuters21578.tar.gz",
+                        ],
+                    )
+                ],
+                reuters.from_archive,
+            ),
+            Form(
+                [
+                    # published nowhere: [texts, labels, class names] of the same stories in another order;
+                    # measured on the file that the figures of jobs/reuters.py were reached with
+                    PublicFile(
+                        "reuters_text.json.gz",
+                        "bed835caae9c659d42725ae23e3c44cbe2c4c93ce7cc6a0a8b7b20c7f03ae39e",
+                        size=3_244_784,
+                    )
+                ],
+                reuters.from_json,
+            ),
+        ],
+        "--tokens words --vocabulary 30000 --length 300",
+        "copyright Reuters Ltd. and Carnegie Group, Inc.; for research only",
+        "Lewis, Reuters-21578, Distribution 1.0 (1997)",
+    ),
+    "cats_dogs": PublicSet(
+        "25,000 photographs of cats and dogs, of many sizes; some files are broken",
+        [
+            Form(
+                [
+                    # tensorflow_datasets 4.9, url_checksums/cats_vs_dogs.txt
+                    PublicFile(
+                        "kagglecatsanddogs_5340.zip",
+                        "b7974bd00a84a99921f36ee4403f089853777b5ae8d151c76a86e64900334af9",
+                        [
+                            "https://download.microsoft.com/download/3/E/1/"
+                            "3E1C3F21-ECDB-4869-8368-6DEBA77B919F/kagglecatsanddogs_5340.zip"
+                        ],
+                        824_887_076,
+                    )
+                ],
+                unpacked({"PetImages/Cat/": "cat/", "PetImages/Dog/": "dog/"}),
+            )
+        ],
+        "--split train=0.8,test=0.2 --skip-bad",
+        "Microsoft's own, in the archive",
+        "Elson, Douceur, Howell and Saul, Asirra (CCS 2007); Petfinder.com",
+    ),
+    "imagenette": PublicSet(
+        "13,394 photographs of ten classes of ImageNet, the shorter side 320",
+        [
+            Form(
+                [
+                    # tensorflow_datasets 4.9, datasets/imagenette/checksums.tsv
+                    PublicFile(
+                        "imagenette2-320.tgz",
+                        "569b4497c98db6dd29f335d1f109cf315fe127053cedf69010d047f0188e158c",
+                        ["https://s3.amazonaws.com/fast-ai-imageclas/imagenette2-320.tgz"],
+                        341_663_724,
+                    )
+                ],
+                unpacked(
+                    {
+                        f"imagenette2-320/{split}/{number}/": f"{split}/{name}/"
+                        for split in ("train", "val")
+                        for number, name in _IMAGENETTE.items()
+                    }
+                ),
+            )
+        ],
+        "",
+        "Apache 2.0; the photographs are ImageNet's, for research",
+        "Howard, imagenette, github.com/fastai/imagenette",
+    ),
+    "imdb": PublicSet(
+        "50,000 reviews of films, good and bad",
+        [
+            Form(
+                [
+                    # tensorflow_datasets 4.9, its checksums of imdb_reviews
+                    PublicFile(
+                        "aclImdb_v1.tar.gz",
+                        "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+                        ["https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"],
+                        84_125_825,
+                    )
+                ],
+                unpacked(
+                    {
+                        f"aclImdb/{one}/": f"{one}/"
+                        for one in ("train/pos", "train/neg", "test/pos", "test/neg")
+                    }
+                ),
+            )
+        ],
+        "--tokens wordpiece --vocabulary 30000 --length 256",
+        "none stated: cite it",
+        "Maas et al., Learning Word Vectors for Sentiment Analysis (ACL 2011)",
+    ),
+}
+"""Name, as of `tpuctl data upload`, and what it is. Each sum has its source above it."""
+
+
+def public_set(name: str) -> PublicSet:
+    """Return the dataset of this name; raises UsageError with the nearest names."""
+    if name not in PUBLIC:
+        close = nearest(name, PUBLIC)
+        raise UsageError(
+            f"tpuctl knows of no public dataset '{name}'.",
+            hint=f"Did you mean {close[0]}?" if close else f"One of {', '.join(PUBLIC)}.",
+            name=name,
+        )
+    return PUBLIC[name]

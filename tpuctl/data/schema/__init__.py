@@ -1,0 +1,1 @@
+"""What each field of a record is: features and classes."""

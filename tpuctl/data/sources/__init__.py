@@ -1,0 +1,1 @@
+"""Sources, one file a format: what a user has on disk, read as records by index."""

@@ -1,0 +1,139 @@
+"""The reader of CSV and TSV files with a header: RFC 4180, as Python's csv module takes it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpuctl.data.files.contents import BLOCK, Contents
+from tpuctl.data.files.lines import LONGEST, line_begins
+from tpuctl.data.files.rows import Rows
+from tpuctl.data.files.source_files import list_files
+from tpuctl.data.options import Options
+from tpuctl.data.source import Progress
+from tpuctl.data.tables.table import Dialect, Parsed, Table, read_table
+from tpuctl.data.tables.text_cells import given_column, infer_column
+from tpuctl.errors import UsageError
+
+FILES = re.compile(r"\.(csv|tsv)(\.gz)?$")
+_DELIMITERS = ",;\t|"
+_NEXT = "next"
+"""A row to follow the last: without it a quote that is still open would not show."""
+_NUMBER = re.compile(r"[+-]?\d*\.?\d+")
+
+
+def read_csv(root: Path, options: Options, progress: Progress) -> Table:
+    """Return the file at `root`, or all CSV files below it, which have the same header; raises UsageError."""
+    csv.field_size_limit(LONGEST)
+    lines = _Lines()
+    rows = Rows(list_files(root, FILES), lines, header=True, progress=progress)
+    try:
+        names = _header(rows, lines.delimiter)
+    except BaseException:
+        rows.close()
+        raise
+    parser = _Parser(lines.delimiter, len(names))
+    dialect = Dialect("csv", names, parser, infer_column, given_column)
+    return read_table(rows, dialect, options, f"'{root.name}'", progress)
+
+
+class _Lines:
+    """Finds the lines, and in the first file what separates the cells."""
+
+    delimiter = ""
+
+    def __call__(self, contents: Contents, file: int) -> Iterator[NDArray[np.int64]]:
+        self.delimiter = self.delimiter or _delimiter(
+            contents.files.name(file), contents.read(file, 0, BLOCK)
+        )
+        return line_begins(contents, file, self.delimiter.encode())
+
+
+@dataclass(frozen=True)
+class _Parser:
+    """Takes rows apart, thousands at once; only where that fails, one by one."""
+
+    delimiter: str
+    width: int
+
+    def __call__(self, rows: Sequence[bytes]) -> Sequence[Parsed]:
+        try:
+            lines = [row.decode() for row in rows]
+            *cells, last = csv.reader([*lines, _NEXT], delimiter=self.delimiter)
+        except (UnicodeDecodeError, csv.Error):
+            return [self._one(row) for row in rows]
+        if len(cells) == len(rows) and last == [_NEXT] and all(len(row) == self.width for row in cells):
+            return cells
+        return [self._one(row) for row in rows]
+
+    def _one(self, row: bytes) -> Parsed:
+        try:
+            cells, *more = csv.reader([row.decode(), _NEXT], delimiter=self.delimiter)
+        except UnicodeDecodeError:
+            return "is not UTF-8"
+        except csv.Error as error:
+            return f"cannot be read ({error})"
+        if not more:
+            return "opens a quote and does not close it"
+        if len(cells) != self.width:
+            columns = f"{len(cells)} column{'' if len(cells) == 1 else 's'}"
+            return f"has {columns}, and the header has {self.width}"
+        return cells
+
+
+def _delimiter(file: str, start: bytes) -> str:
+    """Return what separates the cells: tabs in a .tsv, else what the header has most of, a comma first."""
+    if re.search(r"\.tsv(\.gz)?$", file.lower()):
+        return "\t"
+    header = re.sub(rb'"[^"]*"', b"", start.lstrip().partition(b"\n")[0])
+    return max(_DELIMITERS, key=lambda one: header.count(one.encode()))
+
+
+def _header(rows: Rows, delimiter: str) -> tuple[str, ...]:
+    """Return the names of the columns, the same in every file; raises UsageError."""
+    found: tuple[str, ...] = ()
+    for file in range(len(rows.files)):
+        names = _names(rows.header(file), rows.files.name(file), delimiter)
+        found = found or names
+        if names != found:
+            raise _other_header(rows.files.name(0), found, rows.files.name(file), names)
+    return found
+
+
+def _names(header: bytes, file: str, delimiter: str) -> tuple[str, ...]:
+    if b"\r" in header.strip():
+        raise _no_header(file, "ends its lines with carriage returns alone", "Save it with line feeds.")
+    try:
+        cells = next(csv.reader([header.decode()], delimiter=delimiter), [])
+    except UnicodeDecodeError:
+        raise _no_header(file, "is not UTF-8 text", "Save it as UTF-8.") from None
+    names = tuple(cell.strip() or f"column_{place}" for place, cell in enumerate(cells, 1))
+    if not names:
+        raise _no_header(file, "has no header, as it is empty")
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise _no_header(file, f"has the column '{twice}' twice")
+    if all(_NUMBER.fullmatch(name) for name in names):
+        shown = ", ".join(names[:5])
+        raise _no_header(file, f"has no header: its first line is {shown}", "Put the columns' names there.")
+    return names
+
+
+def _no_header(file: str, what: str, hint: str = "The first line names the columns.") -> UsageError:
+    return UsageError(f"'{file}' {what}.", hint=hint, file=file, line=1)
+
+
+def _other_header(first: str, wanted: tuple[str, ...], file: str, names: tuple[str, ...]) -> UsageError:
+    more, less = [one for one in names if one not in wanted], [one for one in wanted if one not in names]
+    differs = [f"has '{one}'" for one in more[:3]] + [f"lacks '{one}'" for one in less[:3]]
+    return UsageError(
+        f"The header of '{file}' is not that of '{first}': it {', '.join(differs) or 'has another order'}.",
+        hint="All files of a source have the same columns; give one of them alone, or mend its header.",
+        file=file,
+        line=1,
+    )

@@ -1,0 +1,165 @@
+"""The reader of NumPy's .npy and .npz files; nothing in them is ever unpickled."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from tpuctl.data.arrays.array_source import Array, Arrays, read_arrays
+from tpuctl.data.arrays.names import Named, pair
+from tpuctl.data.files.contents import BLOCK, Contents
+from tpuctl.data.files.source_files import list_files
+from tpuctl.data.files.temp_files import Scratch
+from tpuctl.data.options import Options
+from tpuctl.data.source import Progress
+from tpuctl.errors import UsageError
+
+FILES = re.compile(r"\.(npy|npz|npy\.gz)$")
+_LONGEST_HEADER = 1 << 16
+
+
+def read_numpy(root: Path, options: Options, progress: Progress) -> Arrays:
+    """Return the arrays of the file at `root`, or of all NumPy files below it; raises UsageError."""
+    contents = Contents(list_files(root, FILES), progress)
+    try:
+        blocks = pair(_arrays(contents, progress))
+    except BaseException:
+        contents.close()
+        raise
+    return read_arrays("numpy", contents, blocks, options, progress)
+
+
+def _arrays(contents: Contents, progress: Progress) -> Iterator[Named]:
+    files = contents.files
+    for number in range(len(files)):
+        name = files.name(number)
+        folder, _, last = name.rpartition("/")
+        if name.lower().endswith(".npz"):
+            for member, array in _members(contents, number, progress):
+                yield Named(name, files.split(number), member, array)
+        else:
+            yield Named(folder, files.split(number), last, _plain(contents, number))
+
+
+def _plain(contents: Contents, file: int) -> Array:
+    name = contents.files.name(file)
+    start = contents.read(file, 0, _LONGEST_HEADER)
+    offset, dtype, shape = _header(io.BytesIO(start), name)
+    return _array(
+        name, file, dtype, shape, contents.sizes[file] - offset, partial(_shifted, contents, file, offset)
+    )
+
+
+def _members(contents: Contents, file: int, progress: Progress) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays in an archive, by name; each is read through once, which proves its checksum."""
+    name = contents.files.name(file)
+    path = contents.files.path(file)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                title = member.filename.removesuffix(".npy")
+                with archive.open(member) as stream:
+                    yield title, _member(contents, file, member, stream, f"{name}: {title}", progress)
+    except (zipfile.BadZipFile, EOFError, zlib.error, struct.error) as error:
+        raise _damaged(name, str(error) or "it ends in the middle") from error
+    except (RuntimeError, NotImplementedError) as error:
+        raise _damaged(name, f"it is encrypted, or packed in another way: {error}") from error
+
+
+def _member(
+    contents: Contents, file: int, member: zipfile.ZipInfo, stream: IO[bytes], where: str, progress: Progress
+) -> Array:
+    start = stream.read(_LONGEST_HEADER)
+    offset, dtype, shape = _header(io.BytesIO(start), where)
+    if member.compress_type == zipfile.ZIP_STORED:
+        _read_through(stream, None, member.file_size, progress)
+        begin = _content_begins(contents, file, member) + offset
+        return _array(
+            where, file, dtype, shape, member.file_size - offset, partial(_shifted, contents, file, begin)
+        )
+    scratch = contents.scratch()
+    begin = scratch.size
+    scratch.append(start[offset:])
+    _read_through(stream, scratch, member.file_size, progress)
+    read = partial(_unpacked, scratch.finish(), begin)
+    return _array(where, file, dtype, shape, member.file_size - offset, read)
+
+
+def _read_through(stream: IO[bytes], scratch: Scratch | None, size: int, progress: Progress) -> None:
+    done = 0
+    while block := stream.read(BLOCK):
+        done += len(block)
+        progress(min(done, size), size)
+        if scratch:
+            scratch.append(block)
+
+
+def _content_begins(contents: Contents, file: int, member: zipfile.ZipInfo) -> int:
+    """Return where a member's content begins: after its local header with two texts (APPNOTE 4.3.7)."""
+    name, extra = struct.unpack("<HH", contents.read(file, member.header_offset + 26, 4))
+    return member.header_offset + 30 + int(name) + int(extra)
+
+
+def _header(stream: IO[bytes], where: str) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
+    """Return where the numbers begin, their type and the shape; raises UsageError."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, by_columns, dtype = read(stream)
+    except (ValueError, EOFError) as error:
+        raise UsageError(
+            f"'{where}' is not a NumPy array, or a damaged one: {str(error).splitlines()[0].rstrip('.')}.",
+            hint="numpy.save and numpy.savez write such files.",
+            file=where,
+        ) from error
+    if dtype.hasobject:
+        raise UsageError(
+            f"'{where}' holds pickled Python objects, which may run any code when they are read.",
+            hint="Save it as an array of numbers or texts: array.astype('float32'), array.astype('U').",
+            file=where,
+        )
+    if by_columns and len(shape) > 1:
+        raise UsageError(
+            f"'{where}' lies in Fortran order, so that its records are spread over the whole file.",
+            hint="Save numpy.ascontiguousarray(array).",
+            file=where,
+        )
+    return stream.tell(), dtype, shape
+
+
+def _array(
+    where: str, file: int, dtype: np.dtype[Any], shape: tuple[int, ...], there: int, read: partial[bytes]
+) -> Array:
+    array = Array(where, file, dtype, shape, read)
+    wanted = array.row * shape[0] if shape else dtype.itemsize
+    if there != wanted:
+        raise UsageError(
+            f"'{where}' has {there} bytes of numbers, and its header says {wanted}.",
+            hint="Copy it again." if there < wanted else "Save it again.",
+            file=where,
+        )
+    return array
+
+
+def _shifted(contents: Contents, file: int, begin: int, at: int, size: int) -> bytes:
+    return contents.read(file, begin + at, size)
+
+
+def _unpacked(descriptor: int, begin: int, at: int, size: int) -> bytes:
+    return os.pread(descriptor, size, begin + at)
+
+
+def _damaged(name: str, why: str) -> UsageError:
+    return UsageError(f"'{name}' is a damaged .npz archive: {why}.", hint="Copy it again.", file=name)

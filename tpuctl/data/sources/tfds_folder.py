@@ -1,0 +1,178 @@
+"""The reader of a folder that TFDS wrote: `dataset_info.json`, `features.json` and TFRecord shards."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuctl.data.files.file_list import unreadable
+from tpuctl.data.files.source_files import chosen_files
+from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Feature, Image, Label, Other, Tensor, Text
+from tpuctl.data.source import Progress
+from tpuctl.data.sources.tfrecord_files import TfRecords, open_records
+from tpuctl.errors import UsageError
+
+INFO, FEATURES = "dataset_info.json", "features.json"
+_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+
+
+def read_tfds(root: Path, options: Options, progress: Progress) -> TfRecords:
+    """Return the dataset in the folder at `root`, or in the only version below it; raises UsageError."""
+    if options.types or options.label or options.resize:
+        raise UsageError(
+            "A dataset of TFDS says the types of its fields itself, and its records go on as they are.",
+            hint="Leave --type, --label and --resize out.",
+        )
+    folder = _version(root)
+    info, features = _json(folder / INFO), _features(folder)
+    lengths = {file: (split, count) for split, file, count in _shards(info)}
+    rows, bad = open_records(
+        chosen_files(folder, [(split, file) for file, (split, _) in lengths.items()]), progress
+    )
+    try:
+        if not bad:  # else the damage says more than the count
+            for number, count in enumerate(np.diff(rows.firsts).tolist()):
+                _check_count(rows.files.name(number), count, lengths[rows.files.name(number)][1])
+        supervised = _supervised(info, features)
+        return TfRecords("tfds", rows, bad, features, supervised, pictures=False)
+    except BaseException:
+        rows.close()
+        raise
+
+
+def _version(root: Path) -> Path:
+    found = sorted(one.parent for one in root.rglob(INFO) if (one.parent / FEATURES).is_file())
+    if len(found) == 1:
+        return found[0]
+    versions = ", ".join(f"'{one.relative_to(root)}'" for one in found)
+    raise UsageError(
+        f"There are several datasets in '{root}': {versions}."
+        if found
+        else f"There is no {INFO} in '{root}'.",
+        hint="Name one of them." if found else "Give the folder of a version, which has it.",
+        file=str(root),
+    )
+
+
+def _shards(info: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    """Yield split, file name and number of records of each shard that the dataset's info names."""
+    suffix = info.get("fileFormat") or "tfrecord"
+    if suffix != "tfrecord":
+        raise UsageError(
+            f"The dataset's files are {suffix}, and TFRecord is wanted.",
+            hint="Build it again: tfds build --file_format=tfrecord.",
+            file=INFO,
+        )
+    for split in info.get("splits", []):
+        lengths = [int(one) for one in split.get("shardLengths", [])]
+        for number, length in enumerate(lengths):
+            names = {
+                "DATASET": info.get("name", ""),
+                "SPLIT": split["name"],
+                "FILEFORMAT": suffix,
+                "SHARD_X_OF_Y": f"{number:05d}-of-{len(lengths):05d}",
+                "SHARD_INDEX": f"{number:05d}",
+                "NUM_SHARDS": f"{len(lengths):05d}",
+            }
+            yield split["name"], _file(split.get("filepathTemplate") or _TEMPLATE, names), length
+
+
+def _file(template: str, names: Mapping[str, str]) -> str:
+    """Return the name of a shard, which lies in the folder itself."""
+    file = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], found[0]), template)
+    if "/" in file or "{" in file:
+        raise UsageError(
+            f"{INFO} says that a shard is called '{file}'.",
+            hint="A shard lies in the same folder, under a name that TFDS gives.",
+            file=INFO,
+        )
+    return file
+
+
+def _check_count(file: str, found: int, wanted: int) -> None:
+    if found != wanted:
+        raise UsageError(
+            f"'{file}' has {found} records, and {INFO} says {wanted}.",
+            hint="Copy the dataset again, all of its files.",
+            file=file,
+        )
+
+
+def _features(folder: Path) -> dict[str, Feature]:
+    content = _json(folder / FEATURES)
+    try:
+        named = content["featuresDict"]["features"]
+        return {name: _feature(name, one, folder) for name, one in sorted(named.items())}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"'{FEATURES}' is not in the form that TFDS writes since 4.3.",
+            hint="Write it anew: tfds.builder_from_directory(FOLDER).info.write_to_directory(FOLDER).",
+            file=FEATURES,
+        ) from error
+
+
+def _feature(name: str, content: dict[str, Any], folder: Path) -> Feature:
+    kind = content["pythonClassName"].rpartition(".")[2]
+    if kind == "ClassLabel":
+        return Label(_class_names(folder / f"{name}.labels.txt", int(content["classLabel"]["numClasses"])))
+    if kind == "Text" and not content["text"].get("encoder"):
+        return Text()
+    image = content.get("image", {})
+    shape = _shape(image)
+    if (
+        kind == "Image"
+        and len(shape) == 3
+        and shape[2]
+        and not set(image) - {"shape", "dtype", "encodingFormat"}
+    ):
+        return Image(
+            (shape[0], shape[1], shape[2]), image.get("dtype", "uint8"), image.get("encodingFormat") or None
+        )
+    tensor = content.get("tensor", {})
+    plain = tensor.get("encoding", "none") == "none" and not set(tensor) - {"shape", "dtype", "encoding"}
+    if kind in ("Tensor", "Scalar") and plain and None not in _shape(tensor)[1:]:
+        return Tensor(tensor["dtype"], _shape(tensor))
+    return Other(content)
+
+
+def _shape(content: Mapping[str, Any]) -> tuple[int | None, ...]:
+    sizes = content.get("shape", {}).get("dimensions", [])
+    return tuple(None if int(one) < 0 else int(one) for one in sizes)
+
+
+def _class_names(file: Path, count: int) -> tuple[str, ...]:
+    """Return the names of the classes; their numbers where TFDS wrote no names."""
+    if not file.is_file():
+        return tuple(str(number) for number in range(count))
+    names = tuple(line.strip() for line in file.read_text("utf-8").splitlines() if line.strip())
+    if len(names) != count:
+        raise UsageError(
+            f"'{file.name}' names {len(names)} classes, and {FEATURES} says {count}.",
+            hint="Copy the dataset again, all of its files.",
+            file=file.name,
+        )
+    return names
+
+
+def _supervised(info: Mapping[str, Any], features: Mapping[str, Feature]) -> tuple[str, str] | None:
+    items = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
+    keys = [one.get("featureKey", "") for one in items]
+    return (keys[0], keys[1]) if len(keys) == 2 and all(key in features for key in keys) else None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_bytes())
+    except OSError as error:
+        raise unreadable(file.name, error) from error
+    except ValueError as error:
+        raise UsageError(
+            f"'{file.name}' is not JSON ({error}).", hint="Copy it again.", file=file.name
+        ) from error
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,1 @@
+"""Tables: named columns, their types, and what a cell becomes."""

@@ -1,0 +1,1 @@
+"""TFRecord and tf.train.Example on the wire."""

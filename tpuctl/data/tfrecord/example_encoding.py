@@ -1,0 +1,207 @@
+"""Writing a tf.train.Example: the few messages it consists of, laid out by hand, as protobuf would.
+
+Example { features = 1: Features { feature = 1: map of name -> Feature { bytes_list = 1 | float_list = 2 |
+int64_list = 3 } } }, each list with its values, packed, in field 1. Source: tensorflow/core/example/*.proto.
+The entries of the map are sorted by name, as protobuf's deterministic serialisation does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpuctl.data.schema.features import Kind
+
+Value = bytes | str | int | float | Sequence[bytes] | Sequence[str] | Sequence[int] | Sequence[float]
+
+_LIST_TAGS: dict[Kind, bytes] = {"bytes": b"\x0a", "float": b"\x12", "int64": b"\x1a"}
+_FIRST, _SECOND = b"\x0a", b"\x12"
+"""Tags of the fields 1 and 2 of any of these messages: each field has a length and so many bytes."""
+_KINDS: dict[type, Kind] = {bytes: "bytes", str: "bytes", int: "int64", bool: "int64", float: "float"}
+
+_LAST = [bytes([value]) for value in range(128)]
+_MORE = [bytes([value | 128]) for value in range(128)]
+_MOST_KEPT = 4096
+"""Entries and heads kept of a field: labels, categories and lengths come again and again."""
+
+
+class Encoder:
+    """Serialises records that all have the same fields; the same values give the same bytes."""
+
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        """`kinds` names the fields in the order in which `encode` gets their values."""
+        fields = sorted(enumerate(kinds.items()), key=_name)
+        order = [index for index, _ in fields]
+        self._entries = tuple(_ENTRIES[kind](name) for _, (name, kind) in fields)
+        self._sorted: Callable[[Sequence[Any]], Any] = itemgetter(*order) if len(order) > 1 else tuple
+        self._heads = _Kept(lambda size: _FIRST + varint(size))
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        """Return the Example of one record.
+
+        A value is one of its kind, or a sequence of them: bytes or str for `bytes`, int or bool for `int64`,
+        float for `float`. For the latter two also bytes, packed already: `packed_ints`, `packed_floats`.
+        """
+        named = zip(self._entries, self._sorted(values), strict=True)
+        features = b"".join([entry(value) for entry, value in named])
+        return self._heads[len(features)] + features
+
+    def encode_all(self, columns: Sequence[Sequence[Any]]) -> list[bytes]:
+        """Return the Examples of many records, from the values that each field has in all of them."""
+        heads = self._heads
+        named = zip(self._entries, self._sorted(columns), strict=True)
+        entries = [map(entry, values) for entry, values in named]
+        return [heads[len(one)] + one for one in map(b"".join, zip(*entries, strict=True))]
+
+
+def encode(values: Mapping[str, Value]) -> bytes:
+    """Return the Example of any values by name; their types decide on the kinds.
+
+    A list that mixes types, or an empty one, raises TypeError.
+    """
+    kinds = {name: _kind(name, value) for name, value in values.items()}
+    return Encoder(kinds).encode(list(values.values()))
+
+
+def delimited(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sizes of fields whose contents have these: with their tag and their length."""
+    lengths = sum((sizes >= 1 << bits).astype(np.int64) for bits in (7, 14, 21, 28, 35))
+    return sizes + 2 + lengths
+
+
+def packed_ints(values: NDArray[np.integer] | NDArray[np.bool_]) -> bytes:
+    """Return integers as a packed int64 list, in C order."""
+    wide = values.ravel().astype(np.int64).view(np.uint64)
+    if not len(wide) or wide.max() < 128:
+        return wide.astype(np.uint8).tobytes()
+    shifted = wide[:, None] >> np.arange(0, 70, 7, dtype=np.uint64)
+    there = shifted > 0
+    there[:, 0] = True
+    groups = (shifted & np.uint64(127)).astype(np.uint8)
+    groups[:, :-1] |= np.where(there[:, 1:], 128, 0).astype(np.uint8)
+    packed: bytes = groups[there].tobytes()
+    return packed
+
+
+def packed_floats(values: NDArray[np.floating]) -> bytes:
+    """Return floats as a packed list of 32-bit ones, in C order."""
+    packed: bytes = values.astype("<f4").tobytes()
+    return packed
+
+
+def varint(value: int) -> bytes:
+    """Return an integer of up to 64 bits as protobuf writes it, a negative one as its complement."""
+    if 0 <= value < 128:
+        return _LAST[value]
+    if 0 <= value < 1 << 14:
+        return _MORE[value & 127] + _LAST[value >> 7]
+    if 0 <= value < 1 << 21:
+        return _MORE[value & 127] + _MORE[value >> 7 & 127] + _LAST[value >> 14]
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _name(numbered: tuple[int, tuple[str, Kind]]) -> str:
+    return numbered[1][0]
+
+
+def _kind(name: str, value: Value) -> Kind:
+    items = [value] if isinstance(value, (bytes, str, int, float)) else value
+    types = {type(item) for item in items}
+    if len(types) != 1 or not types <= _KINDS.keys():
+        raise TypeError(f"feature {name!r} needs values of one type: bytes, str, int or float")
+    return _KINDS[types.pop()]
+
+
+def _field(tag: bytes, content: bytes) -> bytes:
+    return b"".join((tag, varint(len(content)), content))
+
+
+class _Kept(dict[int, bytes]):
+    """Bytes by number, made when they are first asked for, and kept while there are few of them."""
+
+    def __init__(self, make: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, number: int) -> bytes:
+        made = self._make(number)
+        if len(self) < _MOST_KEPT:
+            self[number] = made
+        return made
+
+
+class _Heads:
+    """What stands in the map entry of a field before the content of its list, by the size of that."""
+
+    def __init__(self, name: str, kind: Kind) -> None:
+        self._key, self._tag = _field(_FIRST, name.encode()), _LIST_TAGS[kind]
+        self.of_list = _Kept(self._of_list)
+        self.of_one = _Kept(lambda size: self._of_list(len(varint(size)) + 1 + size) + _FIRST + varint(size))
+        """The same where the list is one field of so many bytes: a single value, or all of them packed."""
+
+    def _of_list(self, size: int) -> bytes:
+        length = varint(size)
+        feature = varint(1 + len(length) + size)
+        head = b"".join((self._key, _SECOND, feature, self._tag, length))
+        return b"".join((_FIRST, varint(len(head) + size), head))
+
+    def packed(self, values: bytes) -> bytes:
+        """Return the whole entry of packed numbers."""
+        return self.of_one[len(values)] + values if values else self.of_list[0]
+
+
+def _bytes_entry(name: str) -> Callable[[Any], bytes]:
+    heads = _Heads(name, "bytes")
+    of_one, of_list = heads.of_one, heads.of_list
+
+    def encoded(value: Any) -> bytes:
+        if isinstance(value, str):
+            value = value.encode()
+        if isinstance(value, bytes):
+            return of_one[len(value)] + value
+        content = b"".join([_field(_FIRST, one.encode() if isinstance(one, str) else one) for one in value])
+        return of_list[len(content)] + content
+
+    return encoded
+
+
+def _float_entry(name: str) -> Callable[[Any], bytes]:
+    heads, pack = _Heads(name, "float"), struct.Struct("<f").pack
+    head = heads.of_one[4]
+
+    def encoded(value: Any) -> bytes:
+        if isinstance(value, float):
+            return head + pack(value)
+        return heads.packed(value if isinstance(value, bytes) else struct.pack(f"<{len(value)}f", *value))
+
+    return encoded
+
+
+def _int_entry(name: str) -> Callable[[Any], bytes]:
+    heads = _Heads(name, "int64")
+    of_one = _Kept(lambda value: heads.packed(varint(value)))
+
+    def encoded(value: Any) -> bytes:
+        if isinstance(value, int):
+            return of_one[value]
+        return heads.packed(value if isinstance(value, bytes) else b"".join([varint(one) for one in value]))
+
+    return encoded
+
+
+_ENTRIES: dict[Kind, Callable[[str], Callable[[Any], bytes]]] = {
+    "bytes": _bytes_entry,
+    "float": _float_entry,
+    "int64": _int_entry,
+}

@@ -1,0 +1,1 @@
+"""Token ids of texts: tokenizer, vocabulary, encoder."""

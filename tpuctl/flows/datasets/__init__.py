@@ -1,0 +1,1 @@
+"""Datasets: uploaded, listed, checked, removed; public ones fetched."""

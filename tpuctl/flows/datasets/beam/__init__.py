@@ -1,0 +1,1 @@
+"""Uploading a dataset with Apache Beam."""

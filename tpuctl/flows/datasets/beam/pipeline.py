@@ -1,0 +1,154 @@
+"""The Apache Beam pipeline that makes shards: one element each. The only file that imports Beam."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any, NoReturn
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.runners.runner import PipelineState, create_runner
+
+from tpuctl.errors import HostError, UsageError, nearest
+from tpuctl.flows.datasets.beam.worker import Task, Worker
+
+_IN_PROCESS = "FnApiRunner"
+"""Beam's DirectRunner without its first try: that downloads another program, and runs the pipeline in it."""
+_ASK_THEIR_SERVER = {"portable", "flink", "spark", "prism", "samza", "kafkastreams"}
+"""Runners with options that only their job server knows."""
+
+
+class Options:
+    """The options of Beam that a user gave."""
+
+    def __init__(self, given: Sequence[str]) -> None:
+        """Raise UsageError for an option or a runner that Beam does not know, and for a wrong value."""
+        name: str = _parsed(given).runner or "DirectRunner"
+        self.in_google_cloud = _short(name) == "dataflow"
+        """Whether the workers are there, and not on this machine or around it."""
+        self._runner = _runner(name)
+        self._pipeline = PipelineOptions(list(given))
+
+    def pipeline(self) -> Any:
+        """Return an empty pipeline; raises UsageError when its runner lacks an option, HostError."""
+        try:
+            return beam.Pipeline(runner=self._runner, options=self._pipeline)
+        except ValueError as error:
+            why = " ".join(str(error).split()).removeprefix("Pipeline has validations errors: ")
+            raise _wrong(why, "Give what is missing after --.") from error
+        except Exception as error:  # that of Dataflow asks Google Cloud for credentials and a bucket
+            raise _failed(_last_line(error)) from error
+
+
+def run(options: Options, task: Task, shards: Sequence[tuple[int, str]]) -> None:
+    """Have all shards (number in the plan, identity) made.
+
+    Raises UsageError for missing options, HostError when the pipeline fails. Ctrl-C cancels it.
+    """
+    pipeline = options.pipeline()
+    pipeline | beam.Create(shards) | beam.Reshuffle() | "Make shards" >> beam.ParDo(_Make(task))
+    state = _state(pipeline)
+    if state not in (None, PipelineState.DONE):
+        raise _failed(f"it ended as {state}")
+
+
+def _state(pipeline: Any) -> Any:
+    """Run a pipeline, and return the state it ends in.
+
+    In a thread: in this one a runner would take Ctrl-C for a failure of the work it interrupts.
+    """
+    running: list[Any] = []
+    ended: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            running.append(pipeline.run())
+            ended.set_result(running[0].wait_until_finish())
+        except BaseException as error:
+            ended.set_exception(error)
+
+    Thread(target=work, name="pipeline", daemon=True).start()
+    try:
+        return ended.result()
+    except KeyboardInterrupt:
+        if running:
+            running[0].cancel()
+        raise
+    except Exception as error:  # runners raise what they like: a RuntimeError around a worker's traceback
+        raise _failed(_last_line(error)) from error
+
+
+class _Make(beam.DoFn):  # type: ignore[misc]  # Beam is not always there when types are checked
+    """Makes shards with one Worker for all that this copy of it is given."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def setup(self) -> None:
+        self._worker = Worker(self._task)
+
+    def process(self, element: tuple[int, str]) -> None:
+        self._worker.make(*element)
+
+    def teardown(self) -> None:
+        self._worker.close()
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _wrong(message, "It is an option of Beam, after --.")
+
+    def add_value_provider_argument(self, *names: str, **settings: Any) -> None:
+        """Templates alone fill such an option in later; what is given now is like any other."""
+        self.add_argument(*names, **settings)
+
+
+def _parsed(given: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+    for one in PipelineOptions.__subclasses__():
+        one._add_argparse_args(parser)
+    known, unknown = parser.parse_known_args(list(given))
+    if unknown and _short(known.runner or "") not in _ASK_THEIR_SERVER:
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        close = nearest(unknown[0].partition("=")[0], flags)
+        raise _wrong(
+            f"there is no option {unknown[0]}",
+            f"Did you mean {' or '.join(close)}?" if close else "After -- are options of Beam alone.",
+        )
+    return known
+
+
+def _runner(name: str) -> Any:
+    try:
+        return create_runner(_IN_PROCESS if _short(name) == "direct" else name)
+    except ValueError as error:
+        known = StandardOptions.KNOWN_RUNNER_NAMES
+        raise _wrong(f"there is no runner {name}", f"One of {', '.join(known)}.") from error
+    except (ImportError, AttributeError) as error:
+        raise _wrong(
+            f"the runner {name} cannot be had: {error}",
+            "Those of Google Cloud need apache-beam[gcp]: pip install 'tpuctl[beam]'",
+        ) from error
+
+
+def _short(name: str) -> str:
+    return name.lower().removesuffix("runner")
+
+
+def _wrong(why: str, hint: str) -> UsageError:
+    return UsageError(f"Beam cannot take these options: {why.rstrip('.')}.", hint=hint)
+
+
+def _failed(why: str) -> HostError:
+    return HostError(
+        f"The Beam pipeline failed: {why.rstrip('.')}.",
+        hint="Nothing was published. Its log says more; run the same command again: whole shards are kept.",
+    )
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,63 @@
+"""A copy of a dataset on the local disk, for whoever asks for one: each shard is written there, then sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpuctl.errors import StateError
+
+if TYPE_CHECKING:
+    from tpuctl.flows.datasets.conversion import Making
+
+_BLOCK = 1 << 20
+
+
+class LocalCopy:
+    """The folder that gets the files of a dataset."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder; raises StateError where that cannot be."""
+        self._folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._cannot(folder, error) from error
+
+    def first(self, making: Making, file: str) -> Iterator[bytes]:
+        """Write a shard to its file, whole or not at all, and return what yields it from there."""
+        self.copy(making, file)
+        return self._read(self._folder / file)
+
+    def copy(self, making: Making, file: str) -> None:
+        """Write a shard to its file, whole or not at all."""
+        self._write(self._folder / file, iter(making))
+
+    def write(self, file: str, data: bytes) -> None:
+        """Write one of the small files."""
+        self._write(self._folder / file, iter([data]))
+
+    def _read(self, path: Path) -> Iterator[bytes]:
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                yield block
+
+    def _write(self, path: Path, chunks: Iterator[bytes]) -> None:
+        part = path.with_name(path.name + ".part")
+        try:
+            with part.open("wb") as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+            part.replace(path)
+        except OSError as error:
+            raise self._cannot(path, error) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _cannot(self, path: Path, error: OSError) -> StateError:
+        return StateError(
+            f"Cannot write '{path}': {error.strerror}.",
+            hint="Free some space, or give another folder, or leave --keep out: nothing has to be here.",
+            file=str(path),
+        )

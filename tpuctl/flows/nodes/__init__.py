@@ -1,0 +1,1 @@
+"""TPUs: found, created, deleted."""

@@ -1,0 +1,1 @@
+"""The project around it: what doctor checks, and what Terraform made."""

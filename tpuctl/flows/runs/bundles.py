@@ -1,0 +1,93 @@
+"""The code of a run as one archive, named by its content."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import subprocess
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpuctl.errors import UsageError
+from tpuctl.flows.runs import imports
+from tpuctl.runs import Git
+
+DIFF_LIMIT = 1024 * 1024
+SKIPPED = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A tar.gz of the script and what it needs; the same files give the same bytes."""
+
+    data: bytes
+    sha256: str
+    script: str
+    """The script's name in the archive."""
+
+
+def make(script: Path, include: Sequence[Path] = ()) -> Bundle:
+    """Pack a script, the modules beside it that it imports, and what else beside it `include` names.
+
+    Raises UsageError for a missing file and for one outside the script's folder.
+    """
+    if not script.is_file():
+        raise UsageError(f"There is no file {script}.", hint="Give the path of the training script.")
+    root = script.resolve().parent
+    wanted = (*include, *imports.beside(script))
+    files = sorted({script.resolve(), *(file for path in wanted for file in _files(path))})
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for file in files:
+            _add(archive, file, root)
+    data = buffer.getvalue()
+    return Bundle(data, hashlib.sha256(data).hexdigest(), script.name)
+
+
+def git_state(folder: Path) -> Git | None:
+    """Return commit and uncommitted changes of the work tree that holds `folder`, or None outside of one."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    diff = _git(folder, "diff", "HEAD") or ""
+    return Git(commit.strip(), diff[:DIFF_LIMIT])
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.exists():
+        raise UsageError(f"There is no file or folder {path}.", hint="Correct --include.")
+    if path.is_file():
+        yield path.resolve()
+        return
+    for one in sorted(path.resolve().rglob("*")):
+        if one.is_file() and not SKIPPED.intersection(one.parts):
+            yield one
+
+
+def _add(archive: tarfile.TarFile, file: Path, root: Path) -> None:
+    if not file.is_relative_to(root):
+        raise UsageError(
+            f"{file} is outside the script's folder {root}.",
+            hint="Move it beside the script, or link it there.",
+        )
+    data = file.read_bytes()
+    entry = tarfile.TarInfo(file.relative_to(root).as_posix())
+    entry.size = len(data)
+    entry.mode = 0o755 if file.stat().st_mode & 0o100 else 0o644
+    archive.addfile(entry, io.BytesIO(data))
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return done.stdout

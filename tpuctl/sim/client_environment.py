@@ -1,0 +1,98 @@
+"""The machine outside of the slices: by what its shell is told, Google's clients there meet the simulator."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from tpuctl.sim.accounts import service_account
+from tpuctl.sim.host_environment import network
+from tpuctl.sim.hosts.metadata.identity import Identity, Signer
+from tpuctl.sim.hosts.metadata.server import MetadataServer
+from tpuctl.sim.hosts.metadata.tree import workstation_tree
+from tpuctl.sim.state.private_file import write_private
+from tpuctl.sim.token_server import TokenServer
+
+ZONE = "europe-west4-a"
+BOTO = """\
+[Boto]
+proxy = {host}
+proxy_port = {port}
+ca_certificates_file = {ca_file}
+
+[GSUtil]
+state_dir = {folder}/gsutil
+default_project_id = {project}
+software_update_check_period = 0
+"""
+"""gsutil's configuration: it takes neither proxy nor certificates from the environment."""
+
+
+class Workstation:
+    """Its metadata server, its service account, and the environment of its shell; `folder` keeps them."""
+
+    def __init__(self, folder: Path, project: str) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._folder = folder
+        self._project = project
+        identity = Identity(folder / "access_token", Signer(folder / "identity.pem"))
+        self._identity = identity
+        self._metadata = MetadataServer(workstation_tree(project), identity, None)
+        self._tokens = TokenServer(folder / "credentials.json", service_account(project), project, identity)
+        self._metadata_address = ""
+
+    async def open(self, listen: Callable[[str], socket.socket]) -> str:
+        """Serve on the sockets that `listen` returns by name; returns the metadata server's address."""
+        metadata = listen("metadata")
+        host, port = metadata.getsockname()[:2]
+        self._metadata_address = f"{host}:{port}"
+        await self._metadata.open(metadata)
+        await self._tokens.open(listen("tokens"))
+        return self._metadata_address
+
+    async def close(self) -> None:
+        """Stop serving."""
+        await self._metadata.close()
+        await self._tokens.close()
+
+    def environment(self, proxy: str, storage: str, ca_file: Path) -> dict[str, str]:
+        """Return what makes unmodified clients anywhere on this machine meet the simulator, and only it.
+
+        Their own files of credentials and configuration are put out of sight.
+        """
+        write_private(self._folder / "boto", self._boto(proxy, ca_file).encode())
+        return {
+            **network(proxy, ca_file),
+            **self._google_clients(storage),
+            **self._gcloud(ca_file),
+            "BOTO_CONFIG": str(self._folder / "boto"),
+            "TENSORSTORE_GCS_HTTP_URL": storage,
+        }
+
+    def _google_clients(self, storage: str) -> dict[str, str]:
+        token = self._identity.access_token()
+        return {
+            "GCE_METADATA_HOST": self._metadata_address,
+            "GCE_METADATA_IP": self._metadata_address,
+            "GOOGLE_CLOUD_PROJECT": self._project,
+            "GOOGLE_APPLICATION_CREDENTIALS": str(self._tokens.key_file),
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": token,  # TensorFlow's and tensorstore's own C++ clients
+            "STORAGE_EMULATOR_HOST": storage,  # gcsfs ignores proxies
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # else gcsfs asks a gRPC service for a minute
+        }
+
+    def _gcloud(self, ca_file: Path) -> dict[str, str]:
+        return {
+            "CLOUDSDK_CONFIG": str(self._folder / "gcloud"),
+            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+            "CLOUDSDK_CORE_PASS_CREDENTIALS_TO_GSUTIL": "false",
+            "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE": str(ca_file),
+            "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+            "CLOUDSDK_CORE_PROJECT": self._project,
+            "CLOUDSDK_COMPUTE_ZONE": ZONE,
+        }
+
+    def _boto(self, proxy: str, ca_file: Path) -> str:
+        host, port = proxy.removeprefix("http://").split(":")
+        return BOTO.format(host=host, port=port, ca_file=ca_file, folder=self._folder, project=self._project)

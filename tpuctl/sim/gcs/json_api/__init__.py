@@ -1,0 +1,1 @@
+"""The JSON API: routes, operations, and how buckets and objects look in it."""

@@ -1,0 +1,124 @@
+"""The JSON API: the table of its routes, and the way from a path to an operation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from multidict import MultiMapping
+
+from tpuctl.sim.faults import Faults
+from tpuctl.sim.gcs.errors import GcsError, invalid
+from tpuctl.sim.gcs.json_api import acl as acl
+from tpuctl.sim.gcs.json_api import buckets as buckets
+from tpuctl.sim.gcs.json_api import objects as objects
+from tpuctl.sim.gcs.json_api.call import Call
+from tpuctl.sim.gcs.json_api.fields_mask import select
+from tpuctl.sim.gcs.rules.names import decode_segment
+from tpuctl.sim.gcs.storage.store import Store
+
+Operation = Callable[[Call], Awaitable[dict[str, Any] | None]]
+
+PREFIX = "/storage/v1/"
+
+ROUTES: tuple[tuple[str, str, Operation], ...] = (
+    ("GET", "b", buckets.list_buckets),
+    ("POST", "b", buckets.create_bucket),
+    ("GET", "b/{bucket}", buckets.get_bucket),
+    ("PATCH", "b/{bucket}", buckets.patch_bucket),
+    ("PUT", "b/{bucket}", buckets.update_bucket),
+    ("DELETE", "b/{bucket}", buckets.delete_bucket),
+    ("GET", "b/{bucket}/iam", buckets.get_policy),
+    ("PUT", "b/{bucket}/iam", buckets.set_policy),
+    ("GET", "b/{bucket}/iam/testPermissions", buckets.probe_permissions),
+    ("POST", "b/{bucket}/lockRetentionPolicy", buckets.lock_retention),
+    ("GET", "b/{bucket}/storageLayout", buckets.get_storage_layout),
+    ("GET", "b/{bucket}/managedFolders", buckets.list_managed_folders),
+    ("GET", "projects/{project}/serviceAccount", buckets.get_service_account),
+    ("GET", "b/{bucket}/o", objects.list_objects),
+    ("GET", "b/{bucket}/o/{object}", objects.get_object),
+    ("PATCH", "b/{bucket}/o/{object}", objects.patch_object),
+    ("PUT", "b/{bucket}/o/{object}", objects.update_object),
+    ("DELETE", "b/{bucket}/o/{object}", objects.delete_object),
+    ("POST", "b/{bucket}/o/{object}/compose", objects.compose_object),
+    ("POST", "b/{bucket}/o/{object}/restore", objects.restore_object),
+    ("POST", "b/{bucket}/o/{object}/copyTo/b/{to_bucket}/o/{to_object}", objects.copy_object),
+    ("POST", "b/{bucket}/o/{object}/rewriteTo/b/{to_bucket}/o/{to_object}", objects.rewrite_object),
+    ("POST", "b/{bucket}/o/{object}/moveTo/o/{to_object}", objects.move_object),
+    *acl.ROUTES,
+)
+"""Method, path below `PREFIX`, operation."""
+
+RESOURCES = ("b", "channels", "projects")
+"""How the paths of all methods begin, also of those that are not here."""
+
+
+@dataclass(frozen=True)
+class JsonApi:
+    """Answers JSON API calls, whether they come alone or in a batch."""
+
+    store: Store
+    faults: Faults
+
+    async def answer(
+        self,
+        method: str,
+        path: str,
+        query: MultiMapping[str],
+        headers: Mapping[str, str],
+        body: bytes,
+        origin: str,
+    ) -> dict[str, Any] | None:
+        """Carry out one call and return the resource; None stands for 204. `path` is still percent-encoded.
+
+        Raises GcsError.
+        """
+        operation, names = _route(method, path)
+        call = Call(self.store, self.faults, names, query, headers, parse_body(body), origin)
+        answer = await operation(call)
+        return answer if answer is None or "fields" not in query else select(answer, query["fields"])
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """Return a JSON object, empty for no body; raise 400 for anything else."""
+    if not body.strip():
+        return {}
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise GcsError(400, "Parse Error", reason="parseError") from error
+    if not isinstance(parsed, dict):
+        raise invalid("The body must be a JSON object.")
+    return parsed
+
+
+def match(template: str, path: str) -> dict[str, str] | None:
+    """Return what the names in braces stand for if the encoded path has the shape of the template."""
+    wanted, given = template.split("/"), path.split("/")
+    if len(wanted) != len(given):
+        return None
+    names = {}
+    for part, segment in zip(wanted, given, strict=True):
+        if part.startswith("{"):
+            names[part[1:-1]] = decode_segment(segment)
+        elif part != segment:
+            return None
+    return names if all(names.values()) else None
+
+
+def _route(method: str, path: str) -> tuple[Operation, dict[str, str]]:
+    below = path.removeprefix(PREFIX).rstrip("/")
+    known = False
+    for verb, template, operation in ROUTES:
+        names = match(template, below)
+        if names is not None:
+            if verb == method:
+                return operation, names
+            known = True
+    if known:
+        raise GcsError(405, f"Method {method} is not allowed here.")
+    if below.partition("/")[0] in RESOURCES:
+        raise GcsError(501, "The simulator's JSON API does not have this method; see docs/simulator.md.")
+    raise GcsError(404, "Not Found")

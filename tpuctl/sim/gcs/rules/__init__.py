@@ -1,0 +1,1 @@
+"""What may be asked: names, fields, patterns and conditions of requests."""

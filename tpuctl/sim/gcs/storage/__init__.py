@@ -1,0 +1,1 @@
+"""The store: buckets and objects in a database, their bytes in files."""

@@ -1,0 +1,172 @@
+"""The files that hold objects' bytes: immutable, and named by a uuid, never by the object."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from tpuctl.sim.gcs.checksums import Checksums
+from tpuctl.sim.gcs.storage.database import Database
+
+BLOCK = 1 << 20
+"""Bytes read or written at a time."""
+
+NAMING_TABLES = ("objects", "sessions", "soft_deleted", "parts")
+"""Tables whose rows name blobs."""
+
+_NAMING = " union all ".join(f"select 1 from {table} where blob = ?" for table in NAMING_TABLES) + " limit 1"
+
+_CANNOT_COPY = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP)
+
+_BLOB = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Content:
+    """Bytes that are whole on disk, and what is known of them."""
+
+    blob: str
+    size: int
+    crc32c: str
+    md5: str | None
+    components: int | None = None
+
+
+class Blobs:
+    """The folder of blobs. A blob counts once a row of the database names it; all others are orphans."""
+
+    def __init__(self, folder: Path, database: Database, *, fsync: bool = False) -> None:
+        self._folder = folder
+        self._database = database
+        self._fsync = fsync
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def create(self, *, with_md5: bool = True) -> BlobWriter:
+        """Start a new blob."""
+        blob = uuid.uuid4().hex
+        path = self._path(blob)
+        path.parent.mkdir(exist_ok=True)
+        return BlobWriter(self, blob, path.open("xb", buffering=0), Checksums(with_md5=with_md5))
+
+    def extend(self, blob: str, checksums: Checksums) -> BlobWriter:
+        """Go on writing a blob after the bytes that `checksums` has seen; what is behind them is cut off."""
+        file = self._path(blob).open("r+b", buffering=0)
+        file.truncate(checksums.size)
+        file.seek(checksums.size)
+        return BlobWriter(self, blob, file, checksums)
+
+    def open(self, blob: str) -> BinaryIO:
+        """Open a blob for reading; the bytes stay readable through it even when the blob is removed."""
+        return self._path(blob).open("rb", buffering=0)
+
+    def size(self, blob: str) -> int:
+        """Return the bytes on disk; 0 for a blob that is gone."""
+        try:
+            return self._path(blob).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def summarize(self, blob: str, size: int) -> Checksums:
+        """Read the first `size` bytes of a blob and return their checksums."""
+        checksums = Checksums()
+        with self.open(blob) as file:
+            while data := file.read(min(BLOCK, size - checksums.size)):
+                checksums.update(data)
+        return checksums
+
+    def discard(self, blob: str) -> None:
+        """Remove a blob unless an object or an upload still names it."""
+        if not self._is_named(blob):
+            self._path(blob).unlink(missing_ok=True)
+
+    def clear_orphans(self) -> None:
+        """Remove what a killed process left behind."""
+        for path in self._folder.glob("??/*"):
+            if _BLOB.fullmatch(path.name) and not self._is_named(path.name):
+                path.unlink()
+
+    def sync(self, file: BinaryIO) -> None:
+        """Force a file onto the disk, if this store was asked to survive power cuts."""
+        if self._fsync:
+            os.fsync(file.fileno())
+
+    def _path(self, blob: str) -> Path:
+        return self._folder / blob[:2] / blob
+
+    def _is_named(self, blob: str) -> bool:
+        return self._database.row(_NAMING, (blob,) * len(NAMING_TABLES)) is not None
+
+
+class BlobWriter:
+    """A blob in the making: a context that discards the blob again when nothing has come to name it."""
+
+    def __init__(self, blobs: Blobs, blob: str, file: BinaryIO, checksums: Checksums) -> None:
+        self._blobs = blobs
+        self.file = file
+        self._busy = threading.Lock()
+        self.blob = blob
+        self.checksums = checksums
+
+    def write(self, chunks: Sequence[bytes]) -> None:
+        """Append; raises OSError when the disk is full."""
+        self.store(chunks)
+        self.digest(chunks)
+
+    def store(self, chunks: Sequence[bytes]) -> None:
+        """Do the first half of `write`, all but the MD5; the halves may run in two threads."""
+        for chunk in chunks:
+            with self._busy:  # a cancelled request closes the file while a thread may still write
+                view = memoryview(chunk)
+                while view:
+                    view = view[self.file.write(view) :]
+                self.checksums.update_crc32c(chunk)
+
+    def digest(self, chunks: Sequence[bytes]) -> None:
+        """Do the other half of `write`: the MD5, which takes longer than all the rest."""
+        for chunk in chunks:
+            self.checksums.update_md5(chunk)
+
+    def append(self, source: BinaryIO, size: int) -> None:
+        """Append the first bytes of another file, unseen by the checksums; in the kernel where it can."""
+        done = 0
+        while done < size:
+            with self._busy:
+                count = _copy(source, self.file, done, min(size - done, 16 * BLOCK))
+            if not count:
+                raise OSError(errno.EIO, "a blob is shorter than its object")
+            done += count
+
+    def finish(self, components: int | None = None) -> Content:
+        """Return the whole content, ready to be named."""
+        self._blobs.sync(self.file)
+        sums = self.checksums
+        return Content(self.blob, sums.size, sums.crc32c, sums.md5, components)
+
+    def __enter__(self) -> BlobWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._busy:
+            self.file.close()
+        self._blobs.discard(self.blob)
+
+
+def _copy(source: BinaryIO, target: BinaryIO, offset: int, size: int) -> int:
+    """Append bytes from `offset` of a file to another; return how many were copied, 0 at its end."""
+    if hasattr(os, "copy_file_range"):
+        try:
+            return os.copy_file_range(source.fileno(), target.fileno(), size, offset)
+        except OSError as error:
+            if error.errno not in _CANNOT_COPY:
+                raise
+    return target.write(os.pread(source.fileno(), min(size, BLOCK), offset))

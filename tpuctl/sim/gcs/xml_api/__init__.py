@@ -1,0 +1,1 @@
+"""The XML API: routes, operations and documents."""

@@ -1,0 +1,181 @@
+"""One simulated host while it is up: its disk, its two servers and its programs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import asyncssh
+
+from tpuctl.sim.events import Events
+from tpuctl.sim.hosts.disk import HostDisk
+from tpuctl.sim.hosts.host_faults import Troubles
+from tpuctl.sim.hosts.metadata.identity import Identity, Signer
+from tpuctl.sim.hosts.metadata.server import MetadataServer
+from tpuctl.sim.hosts.metadata.tree import Instance, metadata_tree
+from tpuctl.sim.hosts.network import Network, PromptListener
+from tpuctl.sim.hosts.os_inventory import inventory
+from tpuctl.sim.hosts.programs.login import search_path, write_profile
+from tpuctl.sim.hosts.programs.processes import MARK, host_mark
+from tpuctl.sim.hosts.programs.programs import Programs
+from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys, accepted_keys
+from tpuctl.sim.hosts.ssh.server import SshHost, SshServer
+from tpuctl.sim.records import Host, Notices
+
+Endpoint = tuple[str, int]
+KeysFrom = Callable[[str], AuthorizedKeys]
+Serve = Callable[[socket.socket], Awaitable[None]]
+
+
+class Machine:
+    """A host that is up, from `open` to `close`."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        pool: Path,
+        environment: Callable[[Host], Mapping[str, str]],
+        keys_from: KeysFrom,
+        signer: Signer,
+        events: Events,
+    ) -> None:
+        self.host = host = instance.host
+        self.mark = host_mark(pool, host)
+        self.disk = HostDisk(pool, host)
+        self.programs = Programs()
+        self.ssh_endpoint: Endpoint = (host.address, 0)
+        self._metadata_endpoint: Endpoint = (host.address, 0)
+        self._assembly_environment = environment
+        self._path = ""
+        self._instance = instance
+        self._keys = keys_from(accepted_keys(instance.metadata, instance.project_metadata))
+        identity = Identity(self.disk.access_token, signer)
+        self._metadata = MetadataServer(
+            metadata_tree(instance), identity, self.disk.guest, partial(_note, events, host, "metadata")
+        )
+        note = partial(_note, events, host, "ssh")
+        self._ssh = SshServer(
+            SshHost(host, self.disk.home, self._keys, self.programs, self._environment, note)
+        )
+        self._network: Network | None = None
+        self._listeners: dict[str, PromptListener] = {}
+        self.troubles = Troubles(self)
+
+    async def open(self, network: Network) -> None:
+        """Start both servers; raises OSError when one cannot be, and leaves nothing open."""
+        self._network = network
+        self.disk.prepare()
+        await self.troubles.recover()
+        self._path = search_path(self.disk.folder)
+        write_profile(self.disk.home, self._path)
+        key = self.disk.host_key()
+        self._publish(key.export_public_key().decode().split()[1])
+        try:
+            self._metadata_endpoint = await self._serve(network, "metadata", self._metadata.open)
+            self.ssh_endpoint = await self._serve(network, "ssh", partial(self._ssh.open, host_key=key))
+        except BaseException:
+            await self.close()
+            raise
+
+    def update(self, metadata: Mapping[str, str]) -> None:
+        """Take the node's changed metadata: shown at once, its keys after their delay."""
+        self._show(replace(self._instance, metadata=dict(metadata)))
+
+    def update_project(self, metadata: Mapping[str, str]) -> None:
+        """Take the project's changed metadata in the same way."""
+        self._show(replace(self._instance, project_metadata=dict(metadata)))
+
+    def announce(self, notices: Notices) -> None:
+        """Show a preemption or a maintenance event to the host."""
+        self._show(replace(self._instance, notices=notices))
+
+    @property
+    def folder(self) -> Path:
+        """Its folder on disk."""
+        return self.disk.folder
+
+    def leaders(self) -> set[int]:
+        """Return the process ids of the programs it has started."""
+        return self.programs.pids()
+
+    async def silence(self) -> None:
+        """Say nothing any more to whoever is connected or connects."""
+        for listener in self._listeners.values():
+            listener.mute()
+        self._ssh.pause(pausing=True)
+        await self._metadata.cut()
+
+    async def speak(self, *, cut: bool) -> None:
+        """Answer again; with `cut`, connections from before are cut instead."""
+        if cut:
+            await self._ssh.cut()
+        for listener in self._listeners.values():
+            listener.unmute()
+        self._ssh.pause(pausing=False)
+
+    async def refuse_ssh(self) -> None:
+        """Refuse new SSH connections."""
+        self._ssh.refuse()
+
+    async def accept_ssh(self) -> None:
+        """Accept them again, at the same port where it is free."""
+        assert self._network is not None, "it is up"
+        self.ssh_endpoint = await self._serve(self._network, "ssh", self._ssh.open)
+
+    def show_key(self, *, own: bool) -> None:
+        """Present its own host key, or one that nobody has seen before."""
+        self._ssh.show(self.disk.host_key() if own else asyncssh.generate_private_key("ssh-ed25519"))
+
+    async def cut_off(self) -> None:
+        """Close the SSH server and its connections; the programs go on."""
+        await self._ssh.close()
+
+    async def close(self) -> None:
+        """Close what is left, once the programs have been ended."""
+        await self._ssh.close()
+        await self.programs.close()
+        await self._metadata.close()
+        await self.troubles.leave()
+
+    def _show(self, instance: Instance) -> None:
+        self._instance = instance
+        self._metadata.show(metadata_tree(instance))
+        self._keys.change(accepted_keys(instance.metadata, instance.project_metadata))
+
+    async def _serve(self, network: Network, service: str, serve: Serve) -> Endpoint:
+        listener = self._listeners[service] = network.listen(self.host.address, service)
+        try:
+            await serve(listener)
+        except BaseException:
+            listener.close()
+            raise
+        address, port = listener.getsockname()
+        return address, port
+
+    def _publish(self, public_key: str) -> None:
+        """Write the guest attributes that gcloud verifies and names a host by, and what it runs on."""
+        hostkeys = {"ssh-ed25519": public_key, "hostname": self.host.hostname}
+        self.disk.guest.publish({"hostkeys": hostkeys, "guestInventory": inventory(self.host.hostname)})
+
+    def _environment(self) -> dict[str, str]:
+        """Everything but what depends on the login; nothing of the simulator's own environment."""
+        metadata = "{}:{}".format(*self._metadata_endpoint)
+        return {
+            "HOME": str(self.disk.home),
+            "PATH": self._path,
+            "TMPDIR": str(self.disk.tmp),
+            "HOSTNAME": self.host.hostname,
+            "GCE_METADATA_HOST": metadata,
+            "GCE_METADATA_IP": metadata,
+            "GCE_METADATA_ROOT": metadata,  # its name in tensorstore and in oauth2client
+            "TPUCTL_SIM_DISK": str(self.disk.folder),
+            **self._assembly_environment(self.host),
+            MARK: self.mark,
+        }
+
+
+def _note(events: Events, host: Host, service: str, what: str, detail: str) -> None:
+    events.note("request", what, f"{host.node}/workers/{host.worker}", detail, service)

@@ -1,0 +1,77 @@
+"""Which connections come from programs of hosts that have lost their network, read from Linux's /proc."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from tpuctl.sim.hosts.programs.processes import PROC, belonging, snapshot
+
+TABLES = ("net/tcp", "net/tcp6")
+SOCKET = "socket:["
+LOOK_AGAIN = 0.05
+"""Seconds between two looks at whether the host is back."""
+
+
+class Offline:
+    """Holds up what comes from such hosts; `marks` are those of them that have no network now."""
+
+    def __init__(self, marks: Callable[[], set[str]]) -> None:
+        self._marks = marks
+
+    async def admit(self, transport: asyncio.BaseTransport | None) -> None:
+        """Return at once, or for a connection of such a host when its network is back."""
+        while self._marks() and await self._concerns(transport):
+            await asyncio.sleep(LOOK_AGAIN)
+
+    async def cut(self, transports: Iterable[asyncio.BaseTransport | None]) -> None:
+        """Cut those of these connections that come from such hosts."""
+        if not self._marks():
+            return
+        ports = await asyncio.to_thread(_ports_of, self._marks())
+        for transport in transports:
+            if isinstance(transport, asyncio.Transport) and _port(transport) in ports:
+                transport.abort()
+
+    async def _concerns(self, transport: asyncio.BaseTransport | None) -> bool:
+        if transport is None or transport.is_closing():
+            return False
+        return _port(transport) in await asyncio.to_thread(_ports_of, self._marks())
+
+
+def _port(transport: asyncio.BaseTransport) -> int:
+    peer = transport.get_extra_info("peername")
+    return int(peer[1]) if peer else 0
+
+
+def _ports_of(marks: set[str]) -> set[int]:
+    """The ports of all TCP sockets that the marked processes have open."""
+    if not (PROC / TABLES[0]).exists():  # macOS
+        return set()
+    ours = {inode for pid in belonging(snapshot(), marks.__contains__, set()) for inode in _inodes(pid)}
+    return {port for inode, port in _sockets() if inode in ours}
+
+
+def _inodes(pid: int) -> Iterator[str]:
+    folder = PROC / str(pid) / "fd"
+    try:
+        names = os.listdir(folder)
+    except OSError:  # it has ended
+        return
+    for name in names:
+        try:
+            target = os.readlink(folder / name)
+        except OSError:
+            continue
+        if target.startswith(SOCKET):
+            yield target[len(SOCKET) : -1]
+
+
+def _sockets() -> Iterator[tuple[str, int]]:
+    for table in TABLES:
+        path: Path = PROC / table
+        for line in path.read_text().splitlines()[1:] if path.exists() else ():
+            columns = line.split()
+            yield columns[9], int(columns[1].rpartition(":")[2], 16)

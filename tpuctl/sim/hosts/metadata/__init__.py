@@ -1,0 +1,1 @@
+"""The metadata server of a simulated host."""

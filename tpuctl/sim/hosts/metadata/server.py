@@ -1,0 +1,235 @@
+"""The metadata server of one host: what `metadata.google.internal` is on a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from tpuctl.sim.hosts.metadata.format import as_json, etag, flat, is_directory, listing, text, walk
+from tpuctl.sim.hosts.metadata.guest_attributes import GuestAttributes
+from tpuctl.sim.hosts.metadata.identity import Identity
+
+ROOT = "/computeMetadata/v1"
+FLAVOR = {"Metadata-Flavor": "Google"}
+HEADERS = {**FLAVOR, "Server": "Metadata Server for VM"}
+GUEST = ["instance", "guest-attributes"]
+ACCOUNTS = ["instance", "service-accounts"]
+TOKEN_LIFETIME = 3599
+SHUTDOWN = 0.01
+"""Seconds a request may still take when the host goes; clients that wait for a change are cut off."""
+
+FORMATS = ("text", "json")
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+
+
+class BadRequest(Exception):
+    """What the client sent makes no sense; the text says what."""
+
+
+class MetadataServer:
+    """Answers for one machine with what is in `tree`; what it answers changes by `show`."""
+
+    def __init__(
+        self,
+        tree: dict[str, Any],
+        identity: Identity,
+        guest: GuestAttributes | None,
+        note: Callable[[str, str], None] = lambda method, path: None,
+    ) -> None:
+        self._tree = tree
+        self._identity = identity
+        self._guest = guest
+        self._note = note
+        self._changed = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._web: web.Server | None = None
+
+    def show(self, tree: dict[str, Any]) -> None:
+        """Answer with another tree from now on, and wake who waits for a change."""
+        self._tree = tree
+        self._wake()
+
+    async def open(self, listener: socket.socket) -> None:
+        """Serve on `listener`."""
+        self._web = web.Server(self._answer, handler_cancellation=True, access_log=None)
+        self._server = await asyncio.get_running_loop().create_server(self._web, sock=listener)
+
+    async def close(self) -> None:
+        """Stop serving; requests that wait are cut off."""
+        if self._server is None or self._web is None:
+            return
+        self._server.close()
+        await self._web.shutdown(SHUTDOWN)
+        await self._server.wait_closed()
+        self._server = self._web = None
+
+    async def cut(self) -> None:
+        """Cut the connections there are."""
+        if self._web is not None:
+            await self._web.shutdown(0)
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        self._note(request.method, request.path)
+        if request.path == "/":
+            return _text("0.1/\ncomputeMetadata/\n")
+        if request.path != ROOT and not request.path.startswith(f"{ROOT}/"):
+            return _refused(404, "Not Found")
+        if request.headers.get("Metadata-Flavor") != "Google" or "X-Forwarded-For" in request.headers:
+            return _refused(403, "Forbidden: missing required header Metadata-Flavor: Google")
+        names = [name for name in request.path[len(ROOT) :].split("/") if name]
+        method = self._methods().get(request.method)
+        if method is None:
+            return _refused(405, "Method Not Allowed")
+        try:
+            return await method(request, names)
+        except KeyError:
+            return _refused(404, "Not Found")
+        except BadRequest as bad:
+            return _refused(400, f"Bad Request: {bad}")
+
+    def _methods(self) -> dict[str, Callable[[web.BaseRequest, list[str]], Awaitable[web.Response]]]:
+        return {
+            "GET": self._get,
+            "HEAD": self._get,
+            "PUT": self._put,
+            "POST": self._put,
+            "DELETE": self._delete,
+        }
+
+    async def _get(self, request: web.BaseRequest, names: list[str]) -> web.Response:
+        if names[:2] == ACCOUNTS and len(names) == 4:
+            account = walk(self._tree, names[:3])
+            if names[3] == "token":
+                return self._token_answer()
+            if names[3] == "identity":
+                return await self._identity_answer(request, account["email"])
+        return _show(request, names, await self._value(request, names))
+
+    async def _value(self, request: web.BaseRequest, names: list[str]) -> Any:
+        """Return what is at this path; with `wait_for_change` once it is not what the client knows."""
+        value, timeout = self._lookup(names), _seconds(request)
+        if not _asks(request, "wait_for_change"):
+            return value
+        known = request.query.get("last_etag", etag(value))
+        try:
+            return await asyncio.wait_for(self._changed_from(names, known), timeout)
+        except TimeoutError:
+            return self._lookup(names)
+
+    async def _changed_from(self, names: list[str], known: str) -> Any:
+        while etag(value := self._lookup(names)) == known:
+            await self._changed.wait()
+        return value
+
+    def _lookup(self, names: list[str]) -> Any:
+        if names[:2] == GUEST and self._guest:
+            return walk(self._guest.tree(), names[2:])
+        return walk(self._tree, names)
+
+    def _token_answer(self) -> web.Response:
+        token = {
+            "access_token": self._identity.access_token(),
+            "expires_in": TOKEN_LIFETIME,
+            "token_type": "Bearer",
+        }
+        return _json(json.dumps(token))
+
+    async def _identity_answer(self, request: web.BaseRequest, email: str) -> web.Response:
+        audience = request.query.get("audience", "")
+        if not audience:
+            raise BadRequest("non-empty audience parameter required")
+        full = request.query.get("format", "standard").lower() == "full"
+        # in a thread: the first of all makes the key, which takes a moment
+        token = await asyncio.to_thread(
+            self._identity.token, audience, email, self._details() if full else None
+        )
+        return _text(token)
+
+    def _details(self) -> dict[str, Any]:
+        instance, project = self._tree["instance"], self._tree["project"]
+        found = {"project_id": project["project-id"], "project_number": project["numeric-project-id"]}
+        known = {"instance_id": "id", "instance_name": "name", "zone": "zone"}
+        own = {claim: str(instance[name]) for claim, name in known.items() if name in instance}
+        return {**found, **own, "zone": own.get("zone", "").rpartition("/")[2]}
+
+    async def _put(self, request: web.BaseRequest, names: list[str]) -> web.Response:
+        guest = self._guest_at(names)
+        try:
+            value = (await request.read()).decode()
+        except UnicodeDecodeError:
+            raise BadRequest("the value is not UTF-8") from None
+        guest.put(names[2], names[3], value)
+        self._wake()
+        return _text("")
+
+    async def _delete(self, request: web.BaseRequest, names: list[str]) -> web.Response:
+        if not self._guest_at(names).delete(names[2], names[3]):
+            return _refused(404, "Not Found")
+        self._wake()
+        return _text("")
+
+    def _guest_at(self, names: list[str]) -> GuestAttributes:
+        """Return what can be written at this path, or raise KeyError."""
+        if names[:2] != GUEST or len(names) != 4 or self._guest is None:
+            raise KeyError(names)
+        return self._guest
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _show(request: web.BaseRequest, names: list[str], value: Any) -> web.Response:
+    tag, alt = etag(value), request.query.get("alt")
+    if alt not in (None, *FORMATS):
+        raise BadRequest(f"alt is one of {', '.join(FORMATS)}")
+    if not is_directory(value):
+        return _json(as_json(value, names), tag) if alt == "json" else _text(text(value), tag)
+    if _asks(request, "recursive"):
+        return _text(flat(value), tag) if alt == "text" else _json(as_json(value, names), tag)
+    if not request.path.endswith("/"):
+        location = str(request.rel_url.with_path(f"{request.path}/", keep_query=True))
+        return web.Response(status=301, headers={**HEADERS, "Location": location})
+    return _text(listing(value), tag)
+
+
+def _asks(request: web.BaseRequest, name: str) -> bool:
+    value = request.query.get(name, "false").lower()
+    if value not in TRUTHS:
+        raise BadRequest(f"{name} is true or false")
+    return TRUTHS[value]
+
+
+def _seconds(request: web.BaseRequest) -> float | None:
+    """Return `timeout_sec`; 0 and none wait for ever, as Google's documentation says."""
+    try:
+        seconds = float(request.query.get("timeout_sec") or 0)
+    except ValueError:
+        seconds = -1.0
+    if not math.isfinite(seconds) or seconds < 0:
+        raise BadRequest("timeout_sec is a number of seconds")
+    return seconds or None
+
+
+def _text(content: str, tag: str = "") -> web.Response:
+    return _response(content, "application/text", tag)
+
+
+def _json(content: str, tag: str = "") -> web.Response:
+    return _response(content, "application/json", tag)
+
+
+def _response(content: str, kind: str, tag: str) -> web.Response:
+    """As text it would get a charset, which Google's have not, and oauth2client compares the whole type."""
+    headers = {**HEADERS, "ETag": tag} if tag else HEADERS
+    return web.Response(body=content.encode(), content_type=kind, headers=headers)
+
+
+def _refused(status: int, reason: str) -> web.Response:
+    return web.Response(status=status, text=f"{reason}\n", headers=HEADERS)

@@ -1,0 +1,51 @@
+"""A full disk for one host: a mark that servers and Python programs look for, a kernel limit for others."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+from tpuctl.sim.hosts.programs.processes import of_host
+
+FULL = "disk_full"
+"""Name of the mark in the host's folder."""
+
+
+def is_full(home: Path) -> bool:
+    """Whether the disk of the host with this home is full."""
+    return (home.parent / FULL).exists()
+
+
+async def fill(folder: Path, mark: str, leaders: Callable[[], set[int]]) -> None:
+    """Let nothing more be written on the host."""
+    (folder / FULL).touch(mode=0o600)
+    await asyncio.to_thread(_limit_all, mark, leaders(), 0)
+
+
+async def free(folder: Path, mark: str, leaders: Callable[[], set[int]]) -> None:
+    """Give the disk its room back."""
+    (folder / FULL).unlink(missing_ok=True)
+    await asyncio.to_thread(_limit_all, mark, leaders(), resource.RLIM_INFINITY)
+
+
+def limit(pid: int, size: int) -> None:
+    """Let a program's files grow to `size` bytes at most (Linux alone can say that from outside)."""
+    if not hasattr(resource, "prlimit"):
+        return
+    try:
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        soft = most if size == resource.RLIM_INFINITY else size
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, most))
+    except (ProcessLookupError, PermissionError):  # it has ended; or is no program of ours any more
+        pass
+
+
+def _limit_all(mark: str, leaders: set[int], size: int) -> None:
+    """Twice: a program can have started another, which inherits its limit, while we looked."""
+    done: set[int] = set()
+    while new := of_host(mark, leaders) - done:
+        for pid in new:
+            limit(pid, size)
+        done |= new

@@ -1,0 +1,84 @@
+"""What a login on a host starts with: shell, search path and environment, as its sshd would give them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpuctl.sim.hosts.programs.programs import Command
+
+SHELL = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path, os.X_OK)), "/bin/sh")
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+FULL = 'ulimit -S -f 0; exec "$0" "$@"'
+ACCEPTED = ("LANG", "LC_")
+"""What sshd on Ubuntu takes from a client (AcceptEnv LANG LC_*); the rest it drops in silence."""
+
+PROFILE = "# Written by the simulator at each start, until you change this line.\n"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Both ends of an SSH connection."""
+
+    client: tuple[str, int]
+    server: tuple[str, int]
+
+
+def command_line(
+    command: str | None, environment: Mapping[str, str], home: Path, *, full: bool = False
+) -> Command:
+    """Return what runs for `ssh HOST COMMAND`; None is a login shell. On a `full` disk no file can grow."""
+    name = os.path.basename(SHELL)
+    arguments = [f"-{name}"] if command is None else [name, "-c", command]
+    if full:
+        arguments = [name, "-c", FULL, SHELL, *(["-l"] if command is None else arguments[1:])]
+    return Command(SHELL, arguments, environment, home)
+
+
+def login_environment(user: str, peer: Peer, offered: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables sshd sets, and those it accepts of the ones the client `offered`."""
+    (client, client_port), (server, server_port) = peer.client, peer.server
+    return {
+        "USER": user,
+        "LOGNAME": user,
+        "SHELL": SHELL,
+        "LANG": "C.UTF-8",
+        "SSH_CLIENT": f"{client} {client_port} {server_port}",
+        "SSH_CONNECTION": f"{client} {client_port} {server} {server_port}",
+        **{
+            name: value
+            for name, value in offered.items()
+            if name == ACCEPTED[0] or name.startswith(ACCEPTED[1])
+        },
+    }
+
+
+def search_path(host_folder: Path) -> str:
+    """Return PATH: the interpreter that has the packages comes first, as `python3`."""
+    python = Path(sys.executable)
+    folder = python.parent if _runs(python.parent / "python3") else _own_python(host_folder / "bin", python)
+    return f"{folder}:{SYSTEM_PATH}"
+
+
+def write_profile(home: Path, path: str) -> None:
+    """Have login shells keep PATH, which the system's own profile sets anew; a user's own profile stays."""
+    profile = home / ".profile"
+    if not profile.exists() or profile.read_text(errors="replace").startswith(PROFILE):
+        profile.write_text(f"{PROFILE}PATH={shlex.quote(path)}\nexport PATH\n")
+
+
+def _own_python(folder: Path, python: Path) -> Path:
+    """A script, not a link: through a link Python would not find its virtual environment."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    script = folder / "python3"
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(str(python))} "$@"\n')
+    script.chmod(0o700)
+    return folder
+
+
+def _runs(path: Path) -> bool:
+    return os.access(path, os.X_OK)

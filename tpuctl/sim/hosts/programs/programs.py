@@ -1,0 +1,222 @@
+"""The programs that run on one host, each the leader of its own session."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpuctl.sim.hosts.programs import controlling_terminal
+from tpuctl.sim.hosts.programs.descriptors import readable
+from tpuctl.sim.hosts.programs.terminal_modes import set_modes
+
+UMASK = 0o022
+"""What a login on Ubuntu has; the simulator's own is stricter."""
+
+TerminalSize = tuple[int, int, int, int]
+"""Columns, rows, width and height in pixels: the order of SSH's pty request."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to start: `program` is the path, `argv` starts with the name it shall have."""
+
+    program: str
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    folder: Path
+
+
+class Program:
+    """A started program and the simulator's non-blocking ends of its pipes or terminal.
+
+    Who reads or writes an end closes it. `stderr` and `terminal` are None where there is none.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        stdin: int,
+        stdout: int,
+        stderr: int | None,
+        terminal: int | None,
+    ) -> None:
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+        self._terminal = terminal
+        self._process = process
+        self.ended = asyncio.create_task(self._wait())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program's process group; nothing once it has ended."""
+        if self._process.returncode is None:
+            try:
+                os.killpg(self.pid, number)
+            except (ProcessLookupError, PermissionError):  # macOS answers EPERM for a zombie's group
+                pass
+
+    def resize(self, size: TerminalSize) -> None:
+        """Give the terminal another size; the kernel tells the programs in the foreground."""
+        if self._terminal is not None:
+            _set_size(self._terminal, size)
+
+    def hang_up(self) -> None:
+        """Take the terminal away, as a lost connection does; a program on pipes is left alone."""
+        if self._terminal is not None:
+            self.signal(signal.SIGHUP)
+            self._close_terminal()
+
+    async def _wait(self) -> int:
+        try:
+            return await _exit_of(self._process)
+        finally:
+            self._close_terminal()
+
+    def _close_terminal(self) -> None:
+        if self._terminal is not None:
+            os.close(self._terminal)
+            self._terminal = None
+
+
+class Programs:
+    """Starts a host's programs and remembers those that run."""
+
+    def __init__(self) -> None:
+        self._running: set[Program] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, command: Command) -> Program:
+        """Start a program on three pipes; raises OSError when it cannot be."""
+        (child_in, stdin), (stdout, child_out), (stderr, child_err) = os.pipe(), os.pipe(), os.pipe()
+        try:
+            process = _spawn(command, (child_in, child_out, child_err))
+        except OSError:
+            _close(stdin, stdout, stderr)
+            raise
+        finally:
+            _close(child_in, child_out, child_err)
+        return self._remember(Program(process, stdin, stdout, stderr, None))
+
+    def start_on_terminal(
+        self, command: Command, size: TerminalSize, modes: Mapping[int, int] | None = None
+    ) -> Program:
+        """Start a program on a new terminal, its controlling one; raises OSError when it cannot be.
+
+        `modes` are those of the client's own terminal, by SSH's opcodes.
+        """
+        terminal, child = pty.openpty()
+        try:
+            _set_size(terminal, size)
+            set_modes(child, modes or {})
+            process = _spawn(_on_terminal(command, os.ttyname(child)), (child, child, child))
+        except OSError:
+            _close(terminal)
+            raise
+        finally:
+            _close(child)
+        return self._remember(Program(process, os.dup(terminal), os.dup(terminal), None, terminal))
+
+    def attend(self, work: Coroutine[None, None, None]) -> None:
+        """Run what serves a program as a task that `close` waits for."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def pids(self) -> set[int]:
+        """Return the process ids of the running programs; each is its session's and group's too."""
+        return {program.pid for program in self._running}
+
+    async def close(self) -> None:
+        """Wait for the end of all programs, which somebody else has killed, and of all tasks."""
+        while self._running or self._tasks:
+            await asyncio.wait([*(program.ended for program in self._running), *self._tasks])
+            await asyncio.sleep(0)
+
+    def _remember(self, program: Program) -> Program:
+        for descriptor in (program.stdin, program.stdout, program.stderr):
+            if descriptor is not None:
+                os.set_blocking(descriptor, False)
+        self._running.add(program)
+        program.ended.add_done_callback(lambda _: self._running.discard(program))
+        return program
+
+
+def _spawn(command: Command, streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        list(command.argv),
+        executable=command.program,
+        stdin=streams[0],
+        stdout=streams[1],
+        stderr=streams[2],
+        env=dict(command.environment),
+        cwd=command.folder,
+        start_new_session=True,
+        umask=UMASK,
+    )
+
+
+def _on_terminal(command: Command, name: str) -> Command:
+    """Put the step that takes the controlling terminal before the program."""
+    step = [sys.executable, "-I", "-S", str(controlling_terminal.__file__), command.program]
+    environment = {**command.environment, "SSH_TTY": name}
+    return Command(sys.executable, [*step, *command.argv], environment, command.folder)
+
+
+def _set_size(terminal: int, size: TerminalSize) -> None:
+    columns, rows, width, height = size
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, width, height))
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+async def _exit_of(process: subprocess.Popen[bytes]) -> int:
+    """Return the exit status, negative for a signal, once the program ends.
+
+    asyncio's own child watchers are global to the Python process and differ between its versions; a pidfd
+    (Linux 5.3) needs neither them nor a thread.
+    """
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # not Linux; an older or a sandboxed kernel
+        return await _exit_in_thread(process)
+    try:
+        await readable(descriptor)
+    finally:
+        os.close(descriptor)
+    return process.wait()
+
+
+async def _exit_in_thread(process: subprocess.Popen[bytes]) -> int:
+    loop = asyncio.get_running_loop()
+    status: asyncio.Future[int] = loop.create_future()
+
+    def tell(number: int) -> None:
+        if not status.done():
+            status.set_result(number)
+
+    def wait() -> None:
+        try:
+            loop.call_soon_threadsafe(tell, process.wait())
+        except RuntimeError:  # the loop has gone; nobody wants to know any more
+            pass
+
+    threading.Thread(target=wait, name=f"exit of {process.pid}", daemon=True).start()
+    return await status

@@ -1,0 +1,173 @@
+"""The SSH server of one host: public keys only, sessions, SFTP, forwarding within the host."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from tpuctl.sim.hosts.programs.programs import Programs
+from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys
+from tpuctl.sim.hosts.ssh.session import Environment, HostSession
+from tpuctl.sim.network.ports import LOOPBACK
+from tpuctl.sim.records import Host
+
+LOCAL_NAMES = ("localhost", LOOPBACK, "::1", "0.0.0.0", "")
+KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
+"""paramiko knows the first only by its second name. The large Diffie-Hellman groups cost it 70 ms each."""
+CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr")
+LOGIN_TIMEOUT = 120
+CLOSE_TIMEOUT = 5.0
+
+
+@dataclass(frozen=True)
+class SshHost:
+    """What the SSH server needs to know of its host."""
+
+    host: Host
+    home: Path
+    keys: AuthorizedKeys
+    programs: Programs
+    environment: Environment
+    note: Callable[[str, str], None]
+    """Takes what was asked for, and about what."""
+
+
+class SshServer:
+    """One listening socket and the connections that came through it."""
+
+    def __init__(self, host: SshHost) -> None:
+        self._host = host
+        self._connections: set[asyncssh.SSHServerConnection] = set()
+        self._acceptor: asyncssh.SSHAcceptor | None = None
+        self._key: asyncssh.SSHKey | None = None
+        self._closed = False
+
+    async def open(self, listener: socket.socket, host_key: asyncssh.SSHKey | None = None) -> None:
+        """Serve on `listener`, with the key from before where none is given."""
+        host_key = self._key = host_key or self._key
+        self._acceptor = await asyncssh.listen(
+            sock=listener,
+            server_factory=lambda: _Connection(self._host, self),
+            server_host_keys=[host_key],
+            encoding=None,
+            line_editor=False,
+            kex_algs=KEX,
+            encryption_algs=CIPHERS,
+            compression_algs=None,
+            password_auth=False,
+            kbdint_auth=False,
+            host_based_auth=False,
+            gss_host=None,
+            agent_forwarding=False,
+            login_timeout=LOGIN_TIMEOUT,
+        )
+
+    def refuse(self) -> None:
+        """Listen no more; the connections there are stay, and `open` lets others in again."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
+
+    def show(self, host_key: asyncssh.SSHKey) -> None:
+        """Present another host key to those who connect from now on."""
+        self._key = host_key
+        if self._acceptor is not None:
+            self._acceptor.update(server_host_keys=[host_key])
+
+    def pause(self, *, pausing: bool) -> None:
+        """Read nothing of what the connections say, or go on reading."""
+        for connection in self._connections:
+            transport = connection._transport  # asyncssh has no other way to it
+            if transport is not None and not transport.is_closing():
+                (transport.pause_reading if pausing else transport.resume_reading)()
+
+    async def cut(self) -> None:
+        """Cut the connections there are, as a machine that goes away does."""
+        cut = [asyncio.create_task(_cut(connection)) for connection in self._connections]
+        if cut:
+            await asyncio.wait(cut, timeout=CLOSE_TIMEOUT)
+
+    async def close(self) -> None:
+        """Refuse new connections and cut those there are, as a machine that goes away does."""
+        self._closed = True
+        if self._acceptor is not None:
+            self._acceptor.close()
+        await self.cut()
+        if self._acceptor is not None:
+            await self._acceptor.wait_closed()
+            self._acceptor = None
+
+    def admit(self, connection: asyncssh.SSHServerConnection) -> None:
+        """Remember a connection; one that was accepted in the very moment of closing is cut."""
+        self._connections.add(connection)
+        if self._closed:
+            connection.abort()
+
+    def forget(self, connection: asyncssh.SSHServerConnection) -> None:
+        """A connection has ended."""
+        self._connections.discard(connection)
+
+
+class _Connection(asyncssh.SSHServer):
+    """Decides what one client may do."""
+
+    def __init__(self, host: SshHost, server: SshServer) -> None:
+        self._host = host
+        self._server = server
+        self._connection: asyncssh.SSHServerConnection | None = None
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+        self._server.admit(conn)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._connection is not None:
+            self._server.forget(self._connection)
+
+    def begin_auth(self, username: str) -> bool:
+        self._host.note("login", username)
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        return self._host.keys.allows(username, key.public_data)
+
+    def session_requested(self) -> HostSession:
+        return HostSession(self._host.programs, self._host.environment, self._host.home, self._host.note)
+
+    def connection_requested(
+        self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
+    ) -> Awaitable[Any]:
+        """Connect to a port of this host or of its node's others, and to nothing else."""
+        assert self._connection is not None
+        return self._connection.forward_connection(self._resolve(dest_host), dest_port)
+
+    async def server_requested(self, listen_host: str, listen_port: int) -> asyncssh.SSHListener:
+        """Listen for the client on loopback, whatever it asked for: sshd's GatewayPorts is off by default."""
+        assert self._connection is not None
+        return await self._connection.forward_local_port(LOOPBACK, listen_port, listen_host, listen_port)
+
+    def _resolve(self, name: str) -> str:
+        host = self._host.host
+        if name in LOCAL_NAMES:
+            return LOOPBACK
+        if name == host.hostname:
+            return host.address
+        if name in host.peers or name == host.address:
+            return name
+        raise asyncssh.ChannelOpenError(
+            asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, f"{name} is not on this simulated network"
+        )
+
+
+async def _cut(connection: asyncssh.SSHServerConnection) -> None:
+    connection.abort()
+    await connection.wait_closed()

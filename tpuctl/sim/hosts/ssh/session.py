@@ -1,0 +1,176 @@
+"""One SSH session on a host: a command, a shell, with or without a terminal, or SFTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+
+import asyncssh
+
+from tpuctl.sim.hosts.programs.descriptors import CHUNK, read, write
+from tpuctl.sim.hosts.programs.disk_full import is_full
+from tpuctl.sim.hosts.programs.login import Peer, command_line, login_environment
+from tpuctl.sim.hosts.programs.programs import Program, Programs
+from tpuctl.sim.hosts.ssh.sftp import HomeSftp
+
+SIGNALS = {
+    name: signal.Signals[f"SIG{name}"]
+    for name in (
+        "ABRT",
+        "ALRM",
+        "FPE",
+        "HUP",
+        "ILL",
+        "INT",
+        "KILL",
+        "PIPE",
+        "QUIT",
+        "SEGV",
+        "TERM",
+        "USR1",
+        "USR2",
+    )
+}
+"""The signals SSH has names for (RFC 4254, section 6.10)."""
+CANNOT_START = 127
+LONGEST_NOTE = 200
+"""Characters of a command that the events keep."""
+
+Environment = Callable[[], dict[str, str]]
+
+
+class HostSession(asyncssh.SSHServerProcess[bytes]):
+    """Relays between an SSH channel and a program, as sshd does.
+
+    When the connection goes, a program on a terminal is hung up; one without sees the end of its input, and
+    lives on.
+    """
+
+    def __init__(
+        self, programs: Programs, environment: Environment, home: Path, note: Callable[[str, str], None]
+    ) -> None:
+        super().__init__(self._begin, partial(HomeSftp, home), 3, False)
+        self._programs = programs
+        self._environment = environment
+        self._home = home
+        self._note = note
+        self._program: Program | None = None
+        self._pumps: list[asyncio.Task[None]] = []
+        self._lost = False
+
+    def subsystem_requested(self, subsystem: str) -> bool:
+        """SFTP alone."""
+        self._note(subsystem, "")
+        return subsystem == "sftp"
+
+    def pty_requested(self, *_: object) -> bool:
+        """A terminal for whoever asks."""
+        return True
+
+    def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
+        """Resize the program's terminal."""
+        if self._program:
+            self._program.resize((width, height, pixwidth, pixheight))
+
+    def signal_received(self, signal: str) -> None:
+        """Pass a signal on to the program's group; sshd ignores names it does not know."""
+        if self._program and signal in SIGNALS:
+            self._program.signal(SIGNALS[signal])
+
+    def break_received(self, msec: int) -> bool:
+        """No serial line here."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Drop the simulator's ends of the pipes; hang the terminal up."""
+        super().connection_lost(exc)
+        self._lost = True
+        for pump in self._pumps:
+            pump.cancel()
+        if self._program:
+            self._program.hang_up()
+
+    def _begin(self, _: asyncssh.SSHServerProcess[bytes]) -> None:
+        self._programs.attend(self._serve())
+
+    async def _serve(self) -> None:
+        if self._lost:
+            return
+        try:
+            program = self._program = self._start()
+        except OSError as error:
+            self.stderr.write(f"{error}\n".encode())
+            self.exit(CANNOT_START)
+            return
+        outputs = [_pump(_send(program.stdout, self.stdout), program.stdout)]
+        if program.stderr is not None:
+            outputs.append(_pump(_send(program.stderr, self.stderr), program.stderr))
+        feeding = _pump(_receive(self.stdin, program.stdin), program.stdin)
+        self._pumps = [*outputs, feeding]
+        await asyncio.wait(outputs)
+        status = await program.ended
+        feeding.cancel()
+        await asyncio.wait([feeding])
+        if not self._lost:
+            self._report(status)
+
+    def _start(self) -> Program:
+        user = str(self.get_extra_info("username"))
+        peer = Peer(self.get_extra_info("peername")[:2], self.get_extra_info("sockname")[:2])
+        environment = {**login_environment(user, peer, self.env), **self._environment()}
+        self._note("exec" if self.command else "shell", (self.command or "")[:LONGEST_NOTE])
+        command = command_line(self.command, environment, self._home, full=is_full(self._home))
+        if self.term_type is None:
+            return self._programs.start(command)
+        environment["TERM"] = self.term_type
+        return self._programs.start_on_terminal(command, self.term_size, self.term_modes)
+
+    def _report(self, status: int) -> None:
+        if status >= 0:
+            self.exit(status)
+            return
+        name = signal.Signals(-status).name.removeprefix("SIG")
+        self.exit_with_signal(name if name in SIGNALS else f"{name}@openssh.com")
+
+
+def _pump(work: Coroutine[None, None, None], descriptor: int) -> asyncio.Task[None]:
+    """Run `work`, then close its descriptor, also when it is cancelled before its first step."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda _: os.close(descriptor))
+    return task
+
+
+async def _send(source: int, target: asyncssh.SSHWriter[bytes]) -> None:
+    """Copy a program's output to the channel until it ends, or nobody listens."""
+    try:
+        while data := await read(source):
+            target.write(data)
+            await target.drain()
+    except (OSError, asyncssh.Error):
+        pass
+
+
+async def _receive(source: asyncssh.SSHReader[bytes], target: int) -> None:
+    """Copy the channel's input to the program; what it does not want any more is dropped.
+
+    A terminal does not end with the channel's input, as nothing closes its last descriptor here: sshd types
+    no Ctrl-D either.
+    """
+    wanted = True
+    try:
+        while data := await source.read(CHUNK):
+            wanted = wanted and await _taken(target, data)
+    except (OSError, asyncssh.Error):
+        pass
+
+
+async def _taken(target: int, data: bytes) -> bool:
+    try:
+        await write(target, data)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""How programs reach the simulator: ports, TLS, the proxy and its tunnels."""

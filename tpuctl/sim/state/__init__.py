@@ -1,0 +1,1 @@
+"""The simulator's state on disk."""

@@ -1,0 +1,1 @@
+"""Queued resources of the simulated Cloud TPU."""
