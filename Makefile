@@ -20,7 +20,7 @@ test-tensorflow: .venv/ready  ## the emulated TPU with every TensorFlow from 2.1
 	$(BIN)/python tests/sim/guest/tensorflow_versions.py
 
 test-beam: .beam/ready  ## datasets made by an Apache Beam pipeline, which wants other versions of packages
-	.beam/bin/python -m pytest tests/flows/test_flows_dataset_beam.py
+	.beam/bin/python -m pytest tests/flows/datasets/beam/test_upload.py
 
 contract: .venv/ready  ## run the tests, and write what they show of the simulator into docs/simulator.md
 	TPUCTL_CONTRACT_WRITE=1 $(BIN)/python -m pytest -m "slow or not slow" --ignore=tests/soak

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from running import Done, RunningSimulator
 
+from tests.running_simulator import Done, RunningSimulator
 from tpuctl.cli.main import run
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config.settings import load
 
-pytest_plugins = ("contract.recorder", "file_order")
+pytest_plugins = ("tests.contract.recorder", "tests.file_order")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so does a script start what runs in the background,
     signal.signal(signal.SIGINT, signal.default_int_handler)  # and what tests start and interrupt inherits it

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from file_order import BETWEEN, LONG, dealt
 
-ROOT = Path(__file__).parents[1]
+from tests.file_order import BETWEEN, LONG, dealt
+from tests.paths import ROOT
 
 
 def test_long_files_come_first_each_with_some_others_after_it() -> None:

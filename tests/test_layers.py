@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.paths import ROOT
+
 PACKAGE = ROOT / "tpuctl"
 
 FLOORS = {
@@ -29,7 +30,84 @@ FACTS = {
     "accelerators", "bucket_layout", "clock", "job_header", "nodes", "parallel", "polling", "runs", "shells",
     "__init__",
 }  # fmt: skip
-ROOMS = {"data", "worker", "cloud", "flows", "cli", "sim", "testing"}
+ROOMS_OF = {
+    # floor, or room with rooms of its own: its rooms, each with the rooms beside it that it may import
+    "": {
+        "config": set(), "data": set(), "worker": set(), "cloud": set(), "flows": set(), "cli": set(),
+        "faults": set(), "sim": set(), "testing": set(),
+    },
+    "data": {
+        "images": set(),
+        "schema": set(),
+        "tfrecord": {"schema"},
+        "files": {"schema"},
+        "tables": {"files", "schema", "tfrecord"},
+        "arrays": {"files", "images", "schema", "tables", "tfrecord"},
+        "sources": {"arrays", "files", "images", "schema", "tables", "tfrecord"},
+        "tokens": {"files", "schema", "tfrecord"},
+        "output": {"schema", "tfrecord", "tokens"},
+        "public": set(),
+    },
+    "cloud": {"simulator": set()},
+    "flows": {
+        "hosts": set(),
+        "nodes": {"hosts"},
+        "datasets": set(),
+        "runs": {"datasets", "hosts", "nodes"},
+        "project": set(),
+    },
+    "flows/datasets": {"beam": set()},
+    "cli": {"nodes": set(), "datasets": set(), "runs": set(), "project": set(), "simulator": set()},
+    "sim": {
+        "guest": set(),
+        "state": set(),
+        "events": set(),
+        "network": {"state"},
+        "faults": {"events", "state"},
+        "hosts": {"events", "network", "state"},
+        "compute": {"state"},
+        "world": {"events", "faults", "state"},
+        "tpu": {"world"},
+        "gcs": {"faults"},
+    },
+    "sim/guest": {"_tpuctl_tpu": set()},
+    "sim/guest/_tpuctl_tpu": {"findings": set()},
+    "sim/hosts": {"metadata": set(), "programs": set(), "ssh": {"programs"}},
+    "sim/world": {"capacity": set(), "nodes": {"capacity"}, "queue": {"capacity", "nodes"}},
+    "sim/gcs": {
+        "rules": set(),
+        "storage": {"rules"},
+        "lifecycle": {"rules", "storage"},
+        "http": {"rules"},
+        "json_api": {"http", "rules", "storage"},
+        "transfers": {"http", "json_api", "rules", "storage"},
+        "xml_api": {"http", "json_api", "rules", "storage", "transfers"},
+    },
+}  # fmt: skip
+"""A module above rooms (`data/plan.py`) is no room: it may use them, or be used by them, but never both."""
+BESIDE_ROOMS = {
+    # floor with rooms: the modules that are in none of them
+    "data": {"plan", "source", "options", "invalid_records", "splits", "permutation"},
+    "cloud": {"endpoints", "error_mapping", "downloads", "ssh", "storage", "streams", "tpu"},
+    "flows": {"progress"},
+    "flows/datasets": {
+        "check", "commit", "conversion", "fetch", "local_copy", "lookup", "removal", "staging", "upload",
+    },
+    "cli": {"main", "output", "session"},
+    "sim": {
+        "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
+        "host_environment", "orphan_cleanup", "records", "run_progress", "settings", "simulator",
+        "token_server",
+    },
+    "sim/hosts": {"disk", "host", "faults", "isolation", "network", "os_inventory", "pool"},
+    "sim/world": {
+        "api_errors", "change_notifier", "fault_errors", "filters", "names", "operations", "pages",
+        "resources", "states", "tasks", "world",
+    },
+    "sim/gcs": {"checksums", "crc32c_combine", "errors", "server", "timestamps"},
+}  # fmt: skip
+MOST_FILES = 15
+"""In a folder, `__init__` and `__main__` not counted."""
 
 HOMES = {
     # foreign top-level package: the floors that may name it
@@ -74,9 +152,9 @@ def floor(dotted: str) -> str:
         return "facts"
     if parts[:2] == ["sim", "guest"] and len(parts) > 2:
         return "guest"
-    if parts[0] in ROOMS:
+    if parts[0] in FLOORS:
         return parts[0]
-    return "errors" if parts[0] == "errors" else "facts"
+    return "facts"
 
 
 def dotted(path: Path) -> str:
@@ -146,6 +224,67 @@ def test_foreign_packages_are_named_only_where_they_live() -> None:
 def test_the_table_of_floor_one_names_every_module_beside_the_rooms() -> None:
     found = {path.stem for path in PACKAGE.glob("*.py")} - {"errors", "__main__"}
     assert found == FACTS
+
+
+def folders(top: Path) -> Iterator[Path]:
+    """The folders below `top` that hold modules."""
+    return (path for path in sorted({file.parent for file in top.rglob("*.py")}) if path != top)
+
+
+def test_every_folder_is_a_room_of_the_table() -> None:
+    listed = {f"{floor}/{room}".lstrip("/") for floor, rooms in ROOMS_OF.items() for room in rooms}
+    assert {path.relative_to(PACKAGE).as_posix() for path in folders(PACKAGE)} == listed
+
+
+def test_what_stands_beside_rooms_is_in_the_table() -> None:
+    found = {
+        place: {path.stem for path in (PACKAGE / place).glob("*.py")} - {"__init__"} for place in BESIDE_ROOMS
+    }
+    assert found == BESIDE_ROOMS
+
+
+@pytest.mark.parametrize("place", ROOMS_OF)
+def test_a_room_imports_only_the_rooms_beside_it_that_the_table_names(place: str) -> None:
+    wrong = []
+    above = ".".join(("tpuctl", *filter(None, place.split("/"))))
+    for room, allowed in ROOMS_OF[place].items() if place else ():
+        for path in (PACKAGE / place / room).rglob("*.py"):
+            for name in imports(path, types_too=True):
+                other = name.removeprefix(f"{above}.").split(".")[0]
+                if name.startswith(f"{above}.") and other in ROOMS_OF[place].keys() - allowed - {room}:
+                    wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("top", ["tpuctl", "tests", "benchmarks"])
+def test_no_folder_is_crowded(top: str) -> None:
+    programs = ROOT / "tests/sim/guest/findings/programs"  # a program a finding, and one list of them
+    for folder in (ROOT / top, *folders(ROOT / top)):
+        files = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__", "conftest"}
+        assert len(files) <= MOST_FILES or programs in folder.parents, folder
+
+
+@pytest.mark.parametrize("top", ["tpuctl", "tests", "benchmarks"])
+def test_no_prefix_repeats_a_folder(top: str) -> None:
+    """Neither that of the file itself, nor one that should be a folder since many files have it."""
+    programs = ROOT / "tests/sim/guest/findings/programs"
+    for folder in folders(ROOT / top):
+        stems = [path.stem.removeprefix("test_") for path in folder.glob("*.py") if path.stem[0] != "_"]
+        first = [stem.split("_")[0] for stem in stems if "_" in stem]
+        assert not [stem for stem in stems if stem.startswith(f"{folder.name.rstrip('s')}_")], folder
+        assert not [word for word in first if first.count(word) > 2] or programs in folder.parents, folder
+
+
+def test_tests_are_where_their_source_is() -> None:
+    own = {"sim/unmodified", "sim/unmodified/programs", "sim/tpu/clients", "sim/tpu/nodes", "sim/tpu/queue"}
+    """Rooms of tests alone: whole programs, and ways through one API."""
+    floors = {path.name for path in folders(PACKAGE) if path.parent == PACKAGE}
+    found = {path.relative_to(ROOT / "tests").as_posix() for path in folders(ROOT / "tests")}
+    of_floors = {
+        path for path in found - own if path.split("/")[0] in floors and not path.startswith("sim/guest/")
+    }
+    known = {path.relative_to(PACKAGE).as_posix() for path in folders(PACKAGE)}
+    assert of_floors - known - {"sim/gcs/clients", "testing/examples"} == set()
 
 
 def test_there_is_no_import_cycle() -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))  # its modules, whichever folder pytest was started on
-
-from evidence import Cell, Shown, disagreements, load, merged, save
+from tests.contract.evidence import Cell, Shown, disagreements, load, merged, save
 
 KEY_OF_PROCESS = "contract"
 """What a process of pytest-xdist tells under this name."""
@@ -67,7 +63,7 @@ class Recorder:
             for item in session.items
             for name in ("/sim/", "/cloud/", "/cli/", "/testing/")
         ):
-            from wire import watch
+            from tests.contract.wire import watch
 
             watch(self.note)
 
@@ -110,7 +106,7 @@ class Recorder:
         if output is not None:
             output[KEY_OF_PROCESS] = self._told()
         elif self._write:
-            from contract_document import FILE, rendered
+            from tests.contract.document import FILE, rendered
 
             save(merged(load(), self.seen(), self.passed))
             FILE.write_text(rendered(load()))

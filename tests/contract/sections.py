@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage_methods import JSON_METHODS, MEDIA, XML_REQUESTS
+from tests.contract.storage_methods import JSON_METHODS, MEDIA, XML_REQUESTS
 
 STORAGE_CLIENTS = (
     "REST", "gcloud", "gsutil", "google-cloud-storage", "transfer_manager", "gcsfs", "tensorstore",

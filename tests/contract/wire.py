@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from clients import GRPC, HTTP, client_of
-from storage_methods import JSON_METHODS
+from tests.contract.clients import GRPC, HTTP, client_of
+from tests.contract.storage_methods import JSON_METHODS
 
 Note = Callable[[str, str], None]
 """Takes a method and a client."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from data_trees import Tree, close_opened, write_image
+
+from tests.data.source_trees import Tree, close_opened, write_image
 
 
 @pytest.fixture

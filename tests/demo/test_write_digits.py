@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-WRITE = Path(__file__).parents[2] / "demo" / "write_digits.py"
+from tests.paths import ROOT
+
+WRITE = ROOT / "demo" / "write_digits.py"
 
 
 def write(folder: Path) -> str:

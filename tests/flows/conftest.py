@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from data_trees import write_image
+
+from tests.data.source_trees import write_image
 
 
 @pytest.fixture

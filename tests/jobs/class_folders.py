@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import datasets
 import numpy as np
 from PIL import Image
+
+from tests.jobs import datasets
 
 
 def picture(path: Path, shade: int, size: tuple[int, int], seed: int) -> Path:

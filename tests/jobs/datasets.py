@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from data_trees import produce
 
+from tests.data.source_trees import produce
 from tpuctl.data.plan import plan
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gauge import ALLOWANCE, Reading, growth, read, slope
-from workload import FAULTS, Workload
 
+from tests.soak.gauge import ALLOWANCE, Reading, growth, read, slope
+from tests.soak.workload import FAULTS, Workload
 from tpuctl.cloud.simulator import process as embedded
 from tpuctl.cloud.simulator.process import Served
 from tpuctl.errors import DeadlineError

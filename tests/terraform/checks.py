@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import module_names
-import readme_tables
-from workbench import Workbench
+from tests.terraform import module_names, readme_tables
+from tests.terraform.workbench import Workbench
 
 PLAIN = ("-no-color",)
 

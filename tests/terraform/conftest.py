@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-import stand_in
-from provider_schema import VERSIONS
-from workbench import Workbench
+
+from tests.terraform import stand_in
+from tests.terraform.provider_schema import VERSIONS
+from tests.terraform.workbench import Workbench
 
 OLDEST = (1, 9)
 """As in terraform/versions.tf."""

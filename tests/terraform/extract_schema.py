@@ -4,7 +4,7 @@ Source: the packages cdktn-provider-google and cdktn-provider-google-beta on PyP
 MPL-2.0), which are generated from `terraform providers schema -json`. What is kept are names, types and flags
 of the resources that terraform/ uses, in the form that this command prints; no code and no description.
 
-    python tests/terraform/extract_schema.py FOLDER    # downloads four packages, 240 MB, into FOLDER
+    python -m tests.terraform.extract_schema FOLDER    # downloads four packages, 240 MB, into FOLDER
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.paths import ROOT
 from tpuctl.accelerators import RUNTIME_BASES, catalogue
 
-CATALOGUE = Path(__file__).resolve().parents[2] / "tpuctl" / "google_names.json"
+CATALOGUE = ROOT / "tpuctl" / "google_names.json"
 NAMED = {
     # list in the catalogue: how such a name looks as a literal
     "roles": re.compile(r'"(roles/[^"$]+)"'),

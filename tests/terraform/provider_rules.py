@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from provider_schema import Block, Path, ProviderSchema, dotted, given, is_unknown
+from tests.terraform.provider_schema import Block, Path, ProviderSchema, dotted, given, is_unknown
 
 NAME = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 PRINCIPAL = r"(allUsers|allAuthenticatedUsers|[a-zA-Z]+:.+|principal(Set)?://.+)"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from plugin_messages import message
+
+from tests.terraform.plugin_messages import message
 
 FOLDER = pathlib.Path(__file__).with_name("schema")
 VERSIONS = ("6.50.0", "8.7.0")

@@ -1,6 +1,6 @@
 """The tables of terraform/README.md, made from the variables and outputs of the module.
 
-    python tests/terraform/readme_tables.py     # writes them anew
+    python -m tests.terraform.readme_tables     # writes them anew
 
 The files are in the form that `terraform fmt` gives them, regular enough to be read line by line. The marks
 in the README are those of terraform-docs.

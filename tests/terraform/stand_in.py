@@ -4,7 +4,7 @@ It speaks Terraform's plugin protocol 6 over gRPC and is handed to terraform thr
 checks configurations against the providers' schema and rules, and makes resources that are in the state
 alone: nothing goes to Google. As a program it runs one command with the providers in place:
 
-    python tests/terraform/stand_in.py terraform -chdir=terraform validate
+    python -m tests.terraform.stand_in terraform -chdir=terraform validate
 """
 
 from __future__ import annotations
@@ -20,10 +20,19 @@ from functools import cached_property
 from typing import Any
 
 import grpc
-import provider_schema
-from plugin_messages import CALLS, SERVICE, message
-from provider_rules import problems
-from provider_schema import VERSIONS, ProviderSchema, decode, encode, filled, invented, schema_message
+
+from tests.terraform import provider_schema
+from tests.terraform.plugin_messages import CALLS, SERVICE, message
+from tests.terraform.provider_rules import problems
+from tests.terraform.provider_schema import (
+    VERSIONS,
+    ProviderSchema,
+    decode,
+    encode,
+    filled,
+    invented,
+    schema_message,
+)
 
 PROVIDERS = ("google", "google-beta")
 ERROR = 1

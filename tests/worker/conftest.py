@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_wire import FaultyWire
-from worker_host import BUCKET, Host, environment_of
 
+from tests.worker.faulty_wire import FaultyWire
+from tests.worker.host import BUCKET, Host, environment_of
 from tpuctl.cloud.storage import Bucket
 from tpuctl.polling import poll
 from tpuctl.worker import gcs

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from tpuctl.sim.events import Events
 from tpuctl.sim.faults import Fault, Faults
 from tpuctl.sim.gcs.storage.store import Store
-from tpuctl.sim.hosts.host_faults import EFFECTS
+from tpuctl.sim.hosts.faults import EFFECTS
 from tpuctl.sim.hosts.pool import HostId, HostPool
 from tpuctl.sim.records import Host
 from tpuctl.sim.run_progress import Sightings

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent.parent))  # live_host.py, which the tests one floor up share
-
-from compute_site import Site
+from tests.sim.compute.site import Site
 
 
 @pytest.fixture

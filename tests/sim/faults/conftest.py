@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage, tpu_v2
-from live_host import User, tpu_client
-from running import RunningSimulator
+
+from tests.running_simulator import RunningSimulator
+from tests.sim.live_host import User, tpu_client
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import requests
 from google.cloud import storage
-from running_gcs import BUCKET, RunningGcs, client_of
+
+from tests.sim.gcs.running_server import BUCKET, RunningGcs, client_of
 
 
 @pytest.fixture(autouse=True)

@@ -23,11 +23,11 @@ VERSIONS = ("2.16", "2.17", "2.18", "2.19", "2.20", "2.21")
 
 PARTS = {
     # title in the table -> the tests, below this folder
-    "resolver, connecting, initialising": "test_guest_resolver.py",
-    "devices, strategy, custom loops, saving": "test_guest_tensorflow.py",
-    "Keras 3 and Keras 2": "test_guest_keras.py",
-    "same losses with 1, 2 and 8 replicas": "test_guest_numbers.py",
-    "published tutorials, unedited": "test_guest_tutorials.py",
+    "resolver, connecting, initialising": "test_resolver.py",
+    "devices, strategy, custom loops, saving": "test_tensorflow.py",
+    "Keras 3 and Keras 2": "test_keras.py",
+    "same losses with 1, 2 and 8 replicas": "test_numbers.py",
+    "published tutorials, unedited": "test_tutorials.py",
     "findings": "findings",
 }
 INTRODUCTION = """\

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import fabric
 import pytest
-from hosts_site import KeyPair, Loop, Site, hosts_of, new_key
 
+from tests.sim.hosts.site import KeyPair, Loop, Site, hosts_of, new_key
 from tpuctl.sim.hosts.network import has_aliases
 
 

@@ -10,8 +10,8 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
-from tpu_api import Api
 
+from tests.sim.tpu.api import Api
 from tpuctl.sim.settings import profile
 
 

@@ -6,8 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from noted_hosts import NotedHosts
-
+from tests.sim.tpu.recorded_hosts import NotedHosts
 from tpuctl.sim.faults import Faults
 from tpuctl.sim.settings import profile
 from tpuctl.sim.state.database import Database

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpuctl.data.arrays.array_source import Array, Block
+from tpuctl.data.arrays.source import Array, Block
 from tpuctl.data.files.source_files import SPLIT_WORDS, words
 from tpuctl.data.images.raw_png import CHANNELS
 from tpuctl.errors import UsageError

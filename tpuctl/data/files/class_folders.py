@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.files.file_list import Folder, Listing, unreadable
+from tpuctl.data.files.listing import Folder, Listing, unreadable
 from tpuctl.data.invalid_records import Bad
 from tpuctl.errors import UsageError
 

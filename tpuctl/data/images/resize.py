@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from tpuctl.data.images.image_header import NotAPicture
+from tpuctl.data.images.header import NotAPicture
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tpuctl.data.images.image_header import NotAPicture, inspect
+from tpuctl.data.images.header import NotAPicture, inspect
 from tpuctl.data.schema.features import Feature, Image, Other, Tensor, Text, example_kind
 from tpuctl.data.source import Seen
 from tpuctl.data.tfrecord.example_decoding import Values, counts, decode

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tpuctl.data.arrays.array_source import Array, Arrays, read_arrays
 from tpuctl.data.arrays.names import Named, pair
+from tpuctl.data.arrays.source import Array, Arrays, read_arrays
 from tpuctl.data.files.contents import Contents
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options

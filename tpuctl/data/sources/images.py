@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.files.class_folders import Tree, list_tree
-from tpuctl.data.files.file_list import unreadable
-from tpuctl.data.images.image_header import NotAPicture, Picture, inspect
+from tpuctl.data.files.listing import unreadable
+from tpuctl.data.images.header import NotAPicture, Picture, inspect
 from tpuctl.data.images.resize import resized
 from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options

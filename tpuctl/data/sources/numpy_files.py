@@ -15,8 +15,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from tpuctl.data.arrays.array_source import Array, Arrays, read_arrays
 from tpuctl.data.arrays.names import Named, pair
+from tpuctl.data.arrays.source import Array, Arrays, read_arrays
 from tpuctl.data.files.contents import BLOCK, Contents
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.files.temp_files import Scratch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tpuctl.data.images.image_header import NotAPicture, inspect
+from tpuctl.data.images.header import NotAPicture, inspect
 from tpuctl.data.schema.features import Image, Tensor
 from tpuctl.data.tables.columns import Column, Misfit
 from tpuctl.data.tables.typed_cells import given_column, infer_column, list_column

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuctl.data.files.file_list import unreadable
+from tpuctl.data.files.listing import unreadable
 from tpuctl.data.files.source_files import chosen_files
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature, Image, Label, Other, Tensor, Text

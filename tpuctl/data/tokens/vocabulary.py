@@ -8,7 +8,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from tpuctl.data.files.file_list import unreadable
+from tpuctl.data.files.listing import unreadable
 from tpuctl.data.options import TokenKind
 from tpuctl.errors import UsageError
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tpuctl.sim.events.event import Event
-from tpuctl.sim.events.event_store import Diary
+from tpuctl.sim.events.store import Diary
 
 MOST = 10_000
 """Events kept in memory; the oldest go first."""

@@ -12,7 +12,7 @@ import asyncssh
 
 from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.disk import HostDisk
-from tpuctl.sim.hosts.host_faults import Troubles
+from tpuctl.sim.hosts.faults import Troubles
 from tpuctl.sim.hosts.metadata.identity import Identity, Signer
 from tpuctl.sim.hosts.metadata.server import MetadataServer
 from tpuctl.sim.hosts.metadata.tree import Instance, metadata_tree

@@ -1,0 +1,1 @@
+"""`tpuctl data upload` and its peers."""

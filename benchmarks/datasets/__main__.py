@@ -1,0 +1,148 @@
+"""`tpuctl data upload` against the usual way, into the same simulated bucket: images, and small rows."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.datasets import sources
+from benchmarks.datasets.figures import Figure, Turn, figure, figures, report
+from benchmarks.datasets.processes import run
+from tpuctl.cloud.simulator import process as embedded
+
+IMAGES, ROWS = 4_000, 200_000
+TURNS = 3
+LARGER = 4
+"""How many times the images are uploaded, to see that memory does not grow."""
+SHARD = 100_000_000
+PYTHON = [sys.executable, "-m"]
+TPUCTL = [str(Path(sys.executable).with_name("tpuctl"))]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The simulator, a folder on the disk, and what leads the clients to the bucket."""
+
+    served: embedded.Served
+    folder: Path
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is converted: its kind, where it is, and about how many bytes it has."""
+
+    kind: str
+    path: Path
+    size: int
+    turns: list[Turn] = field(default_factory=list)
+
+
+def main() -> None:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (("images", IMAGES), ("rows", ROWS), ("turns", TURNS)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    asked, _ = parser.parse_known_args()
+    with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as name:
+        folder = Path(name)
+        served = embedded.ensure(folder / "state" / "sim")
+        try:
+            place = Place(served, folder, _environment(served, folder))
+            report(*measure(place, asked.images, asked.rows, asked.turns))
+        finally:
+            embedded.stop(folder / "state" / "sim")
+
+
+def measure(place: Place, images: int, rows: int, turns: int) -> tuple[list[Figure], list[str]]:
+    """Convert both sources in every way, turn about, after little ones that do not count."""
+    tree = sources.images(place.folder / "images", images)
+    table = sources.rows(place.folder / "rows.csv", rows)
+    turn(place, Source("rows", sources.rows(place.folder / "little.csv", 100), 1), 0)
+    size = sum(path.stat().st_size for path in tree.rglob("*.jpg"))
+    found = []
+    for source in (Source("images", tree, size), Source("rows", table, table.stat().st_size)):
+        for number in range(1, turns + 1):
+            source.turns.append(turn(place, source, number))
+            _tell(f"{source.kind}, turn {number}", source.turns[-1])
+        shards = sum(path.stat().st_size for path in (place.folder / "shards").iterdir())
+        found += figures(source.kind, source.turns, shards)
+    found += memory(place, sources.linked(place.folder / "larger", tree, LARGER))
+    built, notes = build(place, tree)
+    return [*found, *built], notes
+
+
+def turn(place: Place, source: Source, number: int) -> Turn:
+    """Do it in every way, once each; the shards of the usual script are the prebuilt ones."""
+    shards = place.folder / "shards"
+    shutil.rmtree(shards, ignore_errors=True)
+    served, count = place.served, max(round(source.size / SHARD), 1)
+    usual = [source.kind, str(source.path), str(shards), str(count)]
+    upload = ["data", "upload", source.kind, str(source.path)]
+    sent = [str(shards), served.storage, served.project, served.bucket, "sent/"]
+    ways = {
+        "tpuctl": [*TPUCTL, *upload, f"--version=1.0.{number}"],
+        "usual script": [*PYTHON, "benchmarks.datasets.usual", *usual],
+        "gcloud storage cp": ["gcloud", "storage", "cp", f"{shards}/*", f"gs://{served.bucket}/copied/"],
+        "tpuctl, warm": [*PYTHON, "benchmarks.datasets.warm", "tpuctl", *upload, f"--version=2.0.{number}"],
+        "transfer_manager": [*PYTHON, "benchmarks.datasets.warm", "send", *sent],
+    }
+    if not shutil.which("gcloud"):
+        del ways["gcloud storage cp"]
+    return {name: run(command, place.environment) for name, command in ways.items()}
+
+
+def memory(place: Place, larger: Path) -> list[Figure]:
+    """Upload a larger source, and look at the memory of the command and its children."""
+    taken = run([*TPUCTL, "data", "upload", "larger", str(larger)], place.environment, sampled=True)
+    name = f"tpuctl, {LARGER} times as many:"
+    return [
+        figure("images", f"{name} wall", "s", [taken.wall]),
+        figure("images", f"{name} peak memory", "MB", [taken.memory], "400 at most"),
+    ]
+
+
+def build(place: Place, tree: Path) -> tuple[list[Figure], list[str]]:
+    """Let TFDS write the same images to the disk, where it leaves them; say what was not compared."""
+    notes = [] if shutil.which("gcloud") else ["gcloud is not installed here: not compared"]
+    if not importlib.util.find_spec("tensorflow_datasets"):
+        return [], [*notes, "tensorflow-datasets is not installed here: not compared"]
+    command = [*PYTHON, "benchmarks.datasets.tfds", str(tree), str(place.folder / "tfds")]
+    taken = run(command, place.environment)
+    notes.append("tfds build: what the command does, download_and_prepare; its shards stay on the disk")
+    return [
+        figure("images", "tfds build, without a copy to the bucket: wall", "s", [taken.wall]),
+        figure("images", "tfds build: imports left out", "s", [taken.inside]),
+    ], notes
+
+
+def _tell(what: str, turn: Turn) -> None:
+    each = ", ".join(f"{name} {taken.wall:.1f} s" for name, taken in turn.items())
+    print(f"  {what}: {each}", file=sys.stderr, flush=True)
+
+
+def _environment(served: embedded.Served, folder: Path) -> dict[str, str]:
+    """What leads `tpuctl` and stock gcloud to the simulator, with configuration folders of their own."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("TPUCTL_", "CLOUDSDK_"))}
+    return {
+        **own,
+        "TPUCTL_STATE": str(folder / "state"),
+        "TPUCTL_TARGET": "sim",
+        "CLOUDSDK_CONFIG": str(folder / "gcloud"),
+        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{served.storage}/storage/v1/",
+        "CLOUDSDK_CORE_PROJECT": served.project,
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "true",
+        "DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA": "true",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+
+if __name__ == "__main__":
+    main()

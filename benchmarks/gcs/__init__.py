@@ -1,0 +1,1 @@
+"""The simulated Cloud Storage and a peer."""

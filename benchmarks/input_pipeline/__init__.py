@@ -1,0 +1,1 @@
+"""The input pipeline of a job, and one as tutorials write it."""

@@ -1,0 +1,94 @@
+"""`--tokens` as a user types it, and what the other data commands show of token ids."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.running_simulator import Done
+
+ROWS = """text,stars,label
+great film,5,good
+bad film,1,bad
+"great, great cast",4,good
+Zo\u00eb was bad,2,bad
+"""
+OPTIONS = ("--tokens", "words", "--vocabulary", "6", "--length", "4")
+
+
+@pytest.fixture
+def reviews(home: Path) -> str:
+    Path("reviews.csv").write_text(ROWS)
+    return "reviews.csv"
+
+
+@pytest.fixture
+def uploaded(tpuctl: Any, simulator: Any, reviews: str) -> Done:
+    done: Done = tpuctl("data", "upload", "reviews", reviews, *OPTIONS)
+    assert done.code == 0, done.err
+    return done
+
+
+def test_a_plan_says_what_the_ids_are_made_of(tpuctl: Any, reviews: str) -> None:
+    done = tpuctl("data", "plan", "reviews", reviews, *OPTIONS)
+    assert "tokens: 4 ids a record, words of 'text'; vocabulary: 6 made from train" in done.err
+    done = tpuctl("data", "plan", "reviews", reviews, "--tokens", "wordpiece")
+    assert "128 ids a record, word pieces of 'text'; vocabulary: " in done.err
+    assert "made from train, 10,000 asked for" in done.err
+    found = tpuctl("data", "plan", "reviews", reviews, *OPTIONS, "--json").json
+    assert found["tokens"] == {"kind": "words", "length": 4, "wanted": 6, "text": "text", "entries": 6}
+
+
+def test_the_dataset_is_described_and_its_ids_are_shown_as_words(tpuctl: Any, uploaded: Done) -> None:
+    done = tpuctl("data", "describe", "reviews")
+    assert "tokens     4 ids a record, words of 'text'; vocabulary: 6 made from train" in done.out
+    assert "tokens  int64, 4" in done.out
+    lines = tpuctl("data", "head", "reviews").out.splitlines()
+    assert lines[0].split() == ["TOKENS", "STARS", "LABEL"]
+    assert sorted(" ".join(line.split()) for line in lines[1:]) == [
+        "[UNK] [UNK] bad 2 0 (bad)",
+        "bad film 1 0 (bad)",
+        "great , great [UNK] 4 1 (good)",
+        "great film 5 1 (good)",
+    ]
+    found = tpuctl("data", "head", "reviews", "-n", "1", "--json").json
+    assert len(found["examples"][0]["tokens"]) == 4
+    assert found["texts"][0]
+    assert tpuctl("data", "verify", "reviews", "--deep").code == 0
+
+
+def test_run_again_it_is_there_and_with_another_vocabulary_it_is_another(
+    tpuctl: Any, uploaded: Done, reviews: str
+) -> None:
+    assert "was there already" in tpuctl("data", "upload", "reviews", reviews, *OPTIONS).out
+    Path("vocab.txt").write_text("[PAD]\n[UNK]\nfilm\n")
+    given = ("--tokens", "words", "--vocabulary", "vocab.txt", "--length", "4")
+    done = tpuctl("data", "upload", "reviews", reviews, *given)
+    assert (done.code, "exists with other content" in done.err) == (4, True)
+    assert tpuctl("data", "upload", "reviews", reviews, *given, "--version", "1.0.1").code == 0
+    assert "vocabulary: 3 from a file" in tpuctl("data", "describe", "reviews").out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--length", "3"), "--length goes with --tokens"),
+        (("--vocabulary", "3"), "--vocabulary goes with --tokens"),
+        (("--text", "text"), "--text goes with --tokens"),
+        (("--tokens", "letters"), "'letters' is not one of 'words', 'wordpiece'"),
+        (("--tokens", "words", "--vocabulary", "no.txt"), "Cannot read 'no.txt'"),
+        (("--tokens", "words", "--vocabulary", "reviews.csv"), "The vocabulary 'reviews.csv' lacks"),
+        (("--tokens", "words", "--vocabulary", "0"), "A vocabulary cannot have 0 entries"),
+        (("--tokens", "words", "--text", "stars"), "the field 'stars' is no text"),
+        (("--tokens", "wordpiece", "--vocabulary", "9"), "The characters of the texts alone are"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    tpuctl: Any, reviews: str, options: tuple[str, ...], message: str
+) -> None:
+    done = tpuctl("data", "plan", "reviews", reviews, *options)
+    assert (done.code, message in done.err) == (2, True), done.err
+    assert "tensorflow" not in sys.modules

@@ -1,0 +1,266 @@
+"""tpuctl init: asked, told by options, or read from Terraform; and doctor, which compares."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from PIL import Image
+
+from tests.paths import RECORDED_OUTPUT as RECORDED
+from tpuctl.sim.faults import Rule
+
+FLAGS = ("--project", "my-project", "--zone", "europe-west4-a", "--bucket", "my-bucket")
+
+
+def written() -> dict[str, Any]:
+    content: dict[str, Any] = msgspec.toml.decode(Path("tpuctl.toml").read_bytes())
+    return content
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch):
+    """Type answers, one a line."""
+    return lambda *lines: monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{one}\n" for one in lines)))
+
+
+class TestAsking:
+    def test_it_asks_for_what_has_to_be_known_and_suggests_a_bucket(self, tpuctl, answers) -> None:
+        answers("my-project", "europe-west4-a", "")
+        done = tpuctl("init")
+        assert done.code == 0
+        assert done.out == ""
+        assert "Bucket for datasets and runs [my-project-tpuctl]:" in done.err
+        assert written() == {"project": "my-project", "zone": "europe-west4-a", "bucket": "my-project-tpuctl"}
+
+    def test_a_wrong_answer_is_told_and_asked_again(self, tpuctl, answers) -> None:
+        answers("123456789012", "my-project", "europe-west4", "europe-west4-a", "gs://my-bucket/")
+        done = tpuctl("init")
+        assert "'123456789012' cannot be the project. It is the project's id" in done.err
+        assert "'europe-west4' cannot be the zone. It is a zone, such as europe-west4-a" in done.err
+        assert written() == {"project": "my-project", "zone": "europe-west4-a", "bucket": "my-bucket"}
+
+    def test_gclouds_own_project_and_zone_are_suggested(self, tpuctl, answers, monkeypatch) -> None:
+        monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "gcloud-project")
+        monkeypatch.setenv("CLOUDSDK_COMPUTE_ZONE", "us-east1-d")
+        answers("", "", "")
+        done = tpuctl("init")
+        assert "Google Cloud project [gcloud-project]:" in done.err
+        assert written() == {
+            "project": "gcloud-project", "zone": "us-east1-d", "bucket": "gcloud-project-tpuctl",
+        }  # fmt: skip
+
+    def test_what_options_say_is_not_asked(self, tpuctl, answers) -> None:
+        answers("europe-west4-a")
+        done = tpuctl("init", "--project", "my-project", "--bucket", "my-bucket")
+        assert done.err.count("Zone of the TPUs:") == 1
+        assert "Google Cloud project" not in done.err
+        assert written() == {"project": "my-project", "zone": "europe-west4-a", "bucket": "my-bucket"}
+
+
+class TestOptions:
+    def test_every_setting_of_the_base_can_be_said(self, tpuctl) -> None:
+        more = ("--data-bucket", "gs://my-data", "--network", "lab", "--subnetwork", "lab-eu")
+        last = ("--external-ips", "no", "--service-account", "tpu@my-project.iam.gserviceaccount.com")
+        assert tpuctl("init", *FLAGS, *more, *last).code == 0
+        assert written() == {
+            "project": "my-project", "zone": "europe-west4-a", "bucket": "my-bucket",
+            "data_bucket": "my-data",
+            "network": "lab", "subnetwork": "lab-eu", "external_ips": "no",
+            "service_account": "tpu@my-project.iam.gserviceaccount.com",
+        }  # fmt: skip
+        assert tpuctl("config", "show").code == 0
+
+    @pytest.mark.parametrize(
+        ("option", "value"), [("--project", "My project"), ("--zone", "EU"), ("--bucket", "My-Bucket")]
+    )
+    def test_a_wrong_form_is_refused_and_nothing_is_written(self, tpuctl, option, value) -> None:
+        done = tpuctl("init", *FLAGS, option, value)
+        assert done.code == 2
+        assert f"'{value}' cannot be the {option[2:]}" in done.err
+        assert not Path("tpuctl.toml").exists()
+
+    def test_a_zone_without_tpus_is_written_with_a_word_of_warning(self, tpuctl) -> None:
+        done = tpuctl("init", *FLAGS, "--zone", "europe-north2-a")
+        assert done.code == 0
+        assert "No TPU has been seen in europe-north2-a" in done.err
+
+
+class TestFromTerraform:
+    def test_a_file_becomes_settings_that_the_next_command_uses(self, tpuctl) -> None:
+        shutil.copy(RECORDED, "outputs.json")
+        done = tpuctl("init", "--from-terraform", "outputs.json")
+        assert done.code == 0, done.err
+        settings = tpuctl("config", "show", "--json").json["settings"]
+        assert settings["bucket"]["value"] == "demo-project-1-models"
+        assert settings["data_bucket"]["value"] == "demo-project-1-pictures"
+        assert settings["subnetwork"]["value"] == "vision-team-us-central2"
+        assert settings["external_ips"]["value"] == "no"
+        assert settings["terraform"]["value"] == "outputs.json"
+
+    @pytest.mark.parametrize("source", ["-", "/dev/stdin"])
+    def test_a_pipe_is_read_and_not_kept_to_compare_with(self, home, source) -> None:
+        command = [sys.executable, "-m", "tpuctl", "init", "--from-terraform", source]
+        done = subprocess.run(
+            command, input=RECORDED.read_bytes(), capture_output=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert written()["project"] == "demo-project-1"
+        assert "terraform" not in written()
+
+    def test_options_win_over_the_file(self, tpuctl) -> None:
+        assert tpuctl("init", "--from-terraform", str(RECORDED), "--bucket", "other-bucket").code == 0
+        assert written()["bucket"] == "other-bucket"
+        assert written()["project"] == "demo-project-1"
+
+    def test_a_file_that_is_not_there_is_a_usage_error(self, tpuctl) -> None:
+        done = tpuctl("init", "--from-terraform", "nowhere")
+        assert done.code == 2
+        assert "nowhere cannot be read" in done.err
+
+    def test_a_folder_without_terraform_on_the_path_says_how_to_go_on(
+        self, tpuctl, monkeypatch, tmp_path
+    ) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        Path("base").mkdir()
+        done = tpuctl("init", "--from-terraform", "base")
+        assert done.code == 3
+        assert "terraform is not on the PATH" in done.err
+        assert "terraform output -json > outputs.json" in done.err
+
+    def test_a_terraform_that_fails_is_quoted_on_one_line(self, tpuctl, monkeypatch, tmp_path) -> None:
+        program = tmp_path / "bin" / "terraform"
+        program.parent.mkdir()
+        program.write_text(
+            "#!/bin/sh\nprintf '│ Error: Backend\\n│ initialization required\\n' >&2\nexit 1\n"
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        Path("base").mkdir()
+        done = tpuctl("init", "--from-terraform", "base")
+        assert done.code == 3
+        assert "failed in base: Error: Backend initialization required" in done.err
+        assert "terraform init" in done.err
+
+    def test_a_broken_file_leaves_the_settings_as_they_were(self, tpuctl) -> None:
+        assert tpuctl("init", *FLAGS).code == 0
+        Path("outputs.json").write_text("{")
+        assert tpuctl("init", "--from-terraform", "outputs.json", "--force").code == 3
+        assert written()["project"] == "my-project"
+
+
+class TestUse:
+    def test_up_asks_for_the_subnetwork_and_for_no_external_address(
+        self, tpuctl, simulator, monkeypatch
+    ) -> None:
+        monkeypatch.setenv("TPUCTL_SUBNETWORK", "lab-eu")
+        monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "no")
+        planned = tpuctl("up", "v3-8", "--dry-run", "--json").json["requests"]
+        assert planned[0]["body"]["networkConfig"] == {"network": "default", "subnetwork": "lab-eu"}
+
+    def test_a_word_that_is_neither_yes_nor_no_is_refused(self, tpuctl, simulator, monkeypatch) -> None:
+        monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "maybe")
+        done = tpuctl("up", "v3-8", "--dry-run")
+        assert done.code == 3
+        assert "external_ips is 'maybe' (TPUCTL_EXTERNAL_IPS)" in done.err
+
+    def test_datasets_have_a_bucket_of_their_own(self, tpuctl, simulator, node, monkeypatch) -> None:
+        simulator.gcs.store.ensure_bucket("my-data", "sim-project", location="EUROPE-WEST4")
+        monkeypatch.setenv("TPUCTL_DATA_BUCKET", "my-data")
+        for name in ("cat", "dog"):
+            Path("pictures", name).mkdir(parents=True)
+            Image.new("L", (8, 8)).save(f"pictures/{name}/1.png")
+        assert tpuctl("data", "upload", "pets", "pictures").code == 0
+        assert (
+            tpuctl("data", "ls", "--json").json["datasets"][0]["uri"] == "gs://my-data/datasets/pets/1.0.0/"
+        )
+        Path("job.py").write_text(
+            "import os\nprint(os.environ['TPUCTL_DATA_DIR'], os.environ['TPUCTL_MODEL_DIR'])\n"
+        )
+        run = tpuctl("submit", "job.py", "--dataset", "pets", "--json").json["run"]
+        data, model = tpuctl("logs", "-f").out.split()
+        assert data == "gs://my-data/datasets/pets/1.0.0"
+        assert model.startswith(f"gs://sim-project-tpuctl/runs/{run}/")
+
+
+class TestDoctorCompares:
+    def findings(self, done) -> dict[str, dict[str, str]]:
+        checks, *_ = done.out.split('{\n  "schema": 1,\n  "error"')
+        return {one["check"]: one for one in msgspec.json.decode(checks)["checks"]}
+
+    @pytest.fixture
+    def base(self, tpuctl, monkeypatch) -> None:
+        """A tpuctl.toml read from Terraform, on a machine without credentials."""
+        monkeypatch.setenv("NO_GCE_CHECK", "true")
+        shutil.copy(RECORDED, "outputs.json")
+        assert tpuctl("init", "--from-terraform", "outputs.json").code == 0
+
+    @pytest.mark.usefixtures("base")
+    def test_settings_that_terraform_made_are_ok_from_any_folder_below(self, tpuctl, monkeypatch) -> None:
+        Path("below").mkdir()
+        monkeypatch.chdir("below")
+        found = self.findings(tpuctl("doctor", "--json"))
+        assert found["terraform"]["state"] == "ok"
+        assert found["network"]["state"] == "warning", "SSH comes from inside the network alone"
+        assert "vision-team-us-central2" in found["network"]["text"]
+
+    @pytest.mark.usefixtures("base")
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("BUCKET", "other-bucket"), ("NETWORK", "default"), ("ZONE", "us-east1-d"),
+         ("PROJECT", "other-project"),
+         ("SERVICE_ACCOUNT", "other@demo-project-1.iam.gserviceaccount.com"), ("EXTERNAL_IPS", "yes")],
+    )  # fmt: skip
+    def test_a_setting_that_differs_is_named_with_both_values_and_the_way_back(
+        self, tpuctl, monkeypatch, name, value
+    ) -> None:
+        monkeypatch.setenv(f"TPUCTL_{name}", value)
+        found = self.findings(tpuctl("doctor", "--json"))["terraform"]
+        assert found["state"] == "failed"
+        assert f"{name.lower()} is {value} (TPUCTL_{name}), Terraform made " in found["text"]
+        assert "tpuctl init --from-terraform outputs.json --force" in found["fix"]
+
+    @pytest.mark.usefixtures("base")
+    def test_another_zone_of_the_region_is_no_difference(self, tpuctl, monkeypatch) -> None:
+        monkeypatch.setenv("TPUCTL_ZONE", "us-central2-a")
+        assert self.findings(tpuctl("doctor", "--json"))["terraform"]["state"] == "ok"
+
+    @pytest.mark.usefixtures("base")
+    def test_outputs_that_are_gone_are_told(self, tpuctl) -> None:
+        Path("outputs.json").unlink()
+        found = self.findings(tpuctl("doctor", "--json"))["terraform"]
+        assert found["state"] == "failed"
+        assert "cannot be read" in found["text"]
+
+    def test_a_bucket_far_from_the_tpus_is_a_warning_with_both_places(
+        self, tpuctl, simulator, monkeypatch
+    ) -> None:
+        monkeypatch.setenv("TPUCTL_ZONE", "us-central2-b")
+        done = tpuctl("doctor", "--json")
+        assert done.code == 0
+        found = self.findings(done)["region"]
+        assert found["state"] == "warning"
+        assert "gs://sim-project-tpuctl is in europe-west4, the TPUs are in us-central2" in found["text"]
+        assert "warning  region" in tpuctl("doctor").out
+
+    def test_a_place_that_may_not_be_read_is_a_warning(self, tpuctl, simulator) -> None:
+        simulator.faults.add(Rule("storage.buckets.get", 7, "no storage.buckets.get access"))
+        done = tpuctl("doctor", "--json")
+        assert done.code == 0
+        found = self.findings(done)["region"]
+        assert found["state"] == "warning"
+        assert "cannot be read" in found["text"]
+        assert "roles/storage" in found["fix"]
+
+    def test_a_data_bucket_that_is_missing_is_found(self, tpuctl, simulator, monkeypatch) -> None:
+        monkeypatch.setenv("TPUCTL_DATA_BUCKET", "nowhere-bucket")
+        found = self.findings(tpuctl("doctor", "--json"))["bucket"]
+        assert found["state"] == "failed"
+        assert "nowhere-bucket" in found["text"]

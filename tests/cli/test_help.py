@@ -1,0 +1,97 @@
+"""Help is documentation: every command has a runnable example, and nothing slow is imported to show it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from tests.paths import ROOT
+from tpuctl.cli.main import COMMANDS, cli
+
+
+def leaves(
+    group: click.Group = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    with click.Context(group) as ctx:
+        for name in group.list_commands(ctx):
+            command = group.get_command(ctx, name)
+            assert command
+            if isinstance(command, click.Group):
+                yield from leaves(command, (*path, name))
+            else:
+                yield (*path, name), command
+
+
+LEAVES = list(leaves())
+
+
+@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
+def test_the_help_ends_in_an_example_that_parses(path: tuple[str, ...], command: click.Command) -> None:
+    assert command.help
+    example = command.help.split("Example:")[1].strip().splitlines()[-1].strip()
+    words = shlex.split(re.sub(r'^eval "\$\((.*)\)"$', r"\1", example))
+    assert words[: len(path) + 1] == ["tpuctl", *path]
+    with click.Context(command) as ctx:
+        command.make_parser(ctx).parse_args(words[len(path) + 1 :])
+
+
+def test_an_option_of_the_script_is_not_taken_for_ours(tpuctl) -> None:
+    """A mistyped option of tpuctl must not end up with the script, nor the other way round."""
+    assert "No such option" in tpuctl("submit", "job.py", "--epochs", "3").err
+
+
+@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
+def test_every_option_has_its_line(path: tuple[str, ...], command: click.Command) -> None:
+    assert not [one.name for one in command.params if isinstance(one, click.Option) and not one.help]
+
+
+def test_the_line_in_the_table_is_the_first_of_the_help() -> None:
+    with click.Context(cli) as ctx:
+        for name, (_, line) in COMMANDS.items():
+            command = cli.get_command(ctx, name)
+            assert command
+            assert command.help
+            first = command.help.split("Example:")[0].split("\n")[0]
+            assert line.split()[0] == first.split()[0] or isinstance(command, click.Group), name
+
+
+def test_the_readme_names_every_command() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert not [path for path, _ in LEAVES if f"tpuctl {' '.join(path)}" not in text]
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """The modules that a process has loaded after running the command line."""
+    program = (
+        "import sys\nfrom tpuctl.cli.main import run\n"
+        f"run({list(arguments)!r})\nprint('\\n'.join(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(done.stderr.splitlines())
+
+
+def test_help_imports_neither_clients_nor_rich() -> None:
+    loaded = modules_after("--help")
+    assert not {"google.cloud", "grpc", "fabric", "rich", "msgspec", "tpuctl.config.settings"} & loaded
+
+
+@pytest.mark.usefixtures("simulator")
+@pytest.mark.parametrize(
+    "command", [("ls",), ("runs",), ("data", "ls"), ("doctor",), ("up", "v3-8", "--dry-run")], ids=" ".join
+)
+def test_no_command_imports_tensorflow_and_few_import_much(command: tuple[str, ...]) -> None:
+    loaded = modules_after(*command)
+    assert not {"tensorflow", "numpy", "keras", "sklearn"} & loaded
+    assert ("fabric" in loaded) == (command[0] == "up")
+    if command == ("ls",):
+        assert "google.cloud.storage" not in loaded
+    if command in (("data", "ls"),):
+        assert "google.cloud.tpu_v2" not in loaded

@@ -1,0 +1,380 @@
+"""The whole main job through the command line with plain Python jobs; runs/test_digits has TensorFlow's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.running_simulator import Done, RunningSimulator
+from tpuctl import runs
+from tpuctl.polling import poll
+
+HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# accelerator = "v3-8"\n# ///\n'
+ZONE = "projects/sim-project/locations/europe-west4-a"
+Tpuctl = Callable[..., Done]
+
+
+def script(body: str, name: str = "job.py") -> str:
+    """Write a job and return its path."""
+    Path(name).write_text(HEADER + body)
+    return name
+
+
+def submit(tpuctl: Tpuctl, body: str, *arguments: str) -> str:
+    """Submit a job and return the run's name."""
+    done = tpuctl("submit", script(body), "--json", *arguments)
+    assert done.code == 0, done.err
+    return str(done.json["run"])
+
+
+def until_running(tpuctl: Tpuctl, run: str) -> None:
+    """Wait until the job has printed something."""
+    poll(lambda: tpuctl("logs", run).out or None, what="the first line", timeout=60, first=0.1)
+
+
+def test_a_job_runs_and_comes_home(tpuctl: Tpuctl, node: str) -> None:
+    """The six verbs; the job writes to the bucket with the standard library, as any program might."""
+    for name in ("cat", "dog"):
+        Path("pictures", name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("L", (8, 8), number).save(f"pictures/{name}/{number}.png")
+    assert tpuctl("data", "upload", "pets", "pictures").code == 0
+    body = (
+        "import os, sys\n"
+        "print('arguments', sys.argv[1:])\n"
+        "print('data', os.environ['TPUCTL_DATA_DIR'], os.environ['RATE'])\n"
+        "print('no line end', end='')\n"
+    )
+    done = tpuctl("submit", script(body), "--dataset", "pets", "--env", "RATE=0.1", "--", "--epochs", "3")
+    assert done.code == 0, done.err
+    assert "Next: tpuctl logs -f" in done.err
+    followed = tpuctl("logs", "-f")
+    assert followed.code == 0, followed.err
+    assert followed.out.splitlines() == [
+        "arguments ['--epochs', '3']",
+        "data gs://sim-project-tpuctl/datasets/pets/1.0.0 0.1",
+        "no line end",
+    ]
+    assert tpuctl("pull", "--to", "out").code == 0
+    record = runs.decode(Path("out/run.json").read_bytes(), runs.Run, "run.json")
+    assert record.arguments == ("--epochs", "3")
+    assert record.dataset
+    assert record.dataset.name == "pets"
+    assert Path("out/logs/attempt-1-worker-0.log").read_text() == followed.out.rstrip("\n")
+    verdict = runs.decode(Path("out/verdict.json").read_bytes(), runs.Verdict, "verdict.json")
+    assert verdict.outcome == "succeeded"
+    assert tpuctl("down", "--yes").code == 0
+    assert tpuctl("logs").out == followed.out, "the log is there after the machine is gone"
+
+
+def test_up_twice_finds_the_node_and_down_twice_is_no_error(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    assert tpuctl("up", "v3-8", "--yes").code == 0
+    again = tpuctl("up", "v3-8")
+    assert again.code == 0, "nothing is created, so nothing is asked"
+    assert len(simulator.world.nodes()) == 1
+    assert tpuctl("down", "--yes").code == 0
+    last = tpuctl("down", "--yes")
+    assert last.code == 0
+    assert "nothing of yours" in last.err
+
+
+def test_down_leaves_the_nodes_of_others_alone(
+    tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch
+) -> None:
+    assert tpuctl("up", "v3-8", "--name", "mine", "--yes").code == 0
+    monkeypatch.setenv("TPUCTL_SSH_USER", "colleague")
+    assert tpuctl("up", "v3-8", "--name", "theirs", "--yes").code == 0
+    monkeypatch.delenv("TPUCTL_SSH_USER")
+    assert tpuctl("down", "--yes").code == 0
+    assert [one.name.split("/")[-1] for one in simulator.world.nodes()] == ["theirs"]
+    assert tpuctl("down", "theirs", "--yes").code == 0
+
+
+def test_a_second_user_reaches_a_node_by_adding_a_key(tpuctl: Tpuctl, node: str, monkeypatch) -> None:
+    monkeypatch.setenv("TPUCTL_SSH_USER", "colleague")
+    done = tpuctl("up", "v3-8", "--name", node)
+    assert done.code == 0, done.err
+    assert "adding your SSH key" in done.err
+
+
+def test_a_failing_job_has_exit_code_100_and_its_own_in_the_json(tpuctl: Tpuctl, node: str) -> None:
+    run = submit(tpuctl, "import sys\nprint('so far')\nsys.exit(7)\n")
+    done = tpuctl("logs", "-f")
+    assert done.code == 100
+    assert done.out == "so far\n"
+    assert "exit code 7" in done.err
+    failed = tpuctl("logs", "-f", run, "--json")
+    assert '"job_exit_code": 7' in failed.out
+
+
+def test_a_job_that_dies_of_a_signal_says_which(tpuctl: Tpuctl, node: str) -> None:
+    submit(tpuctl, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    done = tpuctl("logs", "-f")
+    assert done.code == 100
+    assert "SIGSEGV" in done.err
+
+
+def test_a_job_that_cannot_get_its_packages_says_so(tpuctl: Tpuctl, node: str) -> None:
+    text = HEADER.replace("[]", '["no-such-package-of-tpuctl==9"]') + "print('never')\n"
+    Path("job.py").write_text(text)
+    assert tpuctl("submit", "job.py").code == 0
+    done = tpuctl("logs", "-f")
+    assert done.code == 100
+    assert "no-such-package-of-tpuctl" in done.err
+    assert "never" not in done.out.splitlines()
+
+
+def test_a_preempted_run_says_so_and_keeps_its_log(
+    tpuctl: Tpuctl, node: str, simulator: RunningSimulator
+) -> None:
+    run = submit(tpuctl, "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n")
+    until_running(tpuctl, run)
+    simulator.call(simulator.world.preempt(f"{ZONE}/nodes/{node}"))
+    done = tpuctl("logs", "-f")
+    assert done.code == 7, done.err
+    assert done.out == "step 1\n"
+    assert "preempted" in done.err
+    assert tpuctl("runs").out.split().count("preempted") == 1
+
+
+def test_a_run_whose_node_is_deleted_is_stopped(tpuctl: Tpuctl, node: str) -> None:
+    run = submit(tpuctl, "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n")
+    until_running(tpuctl, run)
+    assert tpuctl("down", "--yes").code == 0
+    done = tpuctl("logs", "-f", run)
+    assert done.code == 4
+    assert "the node was deleted" in done.err
+
+
+def test_a_taken_run_name_is_refused_and_the_first_run_stands(tpuctl: Tpuctl, node: str) -> None:
+    assert submit(tpuctl, "print('first')\n", "--name", "mine") == "mine"
+    assert tpuctl("logs", "-f").code == 0
+    done = tpuctl("submit", script("print('second')\n"), "--name", "mine")
+    assert done.code == 4
+    assert "There is a run 'mine' already" in done.err
+    assert tpuctl("logs", "mine").out == "first\n"
+
+
+def test_files_beside_the_script_come_along(tpuctl: Tpuctl, node: str) -> None:
+    Path("extra").mkdir()
+    Path("extra/words.py").write_text("WORD = 'from the bundle'\n")
+    run = submit(tpuctl, "from extra.words import WORD\nprint(WORD)\n", "--include", "extra")
+    assert tpuctl("logs", "-f", run).out == "from the bundle\n"
+
+
+def test_files_outside_the_scripts_folder_are_refused(tpuctl: Tpuctl, node: str, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("")
+    done = tpuctl("submit", script("print(1)\n"), "--include", str(tmp_path / "other.py"))
+    assert done.code == 2
+    assert "outside the script's folder" in done.err
+
+
+def test_a_secret_reaches_the_job_and_not_the_record(tpuctl: Tpuctl, node: str) -> None:
+    run = submit(tpuctl, "import os\nprint(os.environ['API_KEY'])\n", "--env", "API_KEY=hunter2")
+    assert tpuctl("logs", "-f", run).out == "hunter2\n"
+    tpuctl("pull", run, "--to", "out")
+    assert "hunter2" not in Path("out/run.json").read_text()
+
+
+def test_jax_runs_on_every_host_and_the_lines_carry_the_worker(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "jax", "--yes").code == 0
+    header = HEADER.replace("v3-8", "v3-32").replace("# ///\n#", "# ///\n#", 1)
+    header = header.replace("[tool.tpuctl]\n", '[tool.tpuctl]\n# framework = "jax"\n')
+    Path("job.py").write_text(header + "import os\nprint('I am', os.environ['TPUCTL_WORKER'])\n")
+    assert tpuctl("submit", "job.py").code == 0
+    done = tpuctl("logs", "-f")
+    assert done.code == 0, done.err
+    assert sorted(done.out.splitlines()) == [f"[{worker}] I am {worker}" for worker in range(4)]
+    assert tpuctl("logs", "--worker", "2").out == "I am 2\n"
+
+
+def test_pull_takes_only_committed_checkpoints_and_fetches_nothing_twice(tpuctl: Tpuctl, node: str) -> None:
+    run = submit(tpuctl, "print('done')\n")
+    tpuctl("logs", "-f")
+    bucket = f"runs/{run}/checkpoints"
+    for name in ("ckpt-1.index", "ckpt-1.data-00000-of-00001", "ckpt-2.index", "ckpt-2.data-00000-of-00001"):
+        put(f"{bucket}/{name}", b"weights")
+    put(f"{bucket}/checkpoint", b'model_checkpoint_path: "ckpt-1"\nall_model_checkpoint_paths: "ckpt-1"\n')
+    first = tpuctl("pull", "--to", "out", "--json").json
+    assert sorted(one.name for one in Path("out/checkpoints").iterdir()) == [
+        "checkpoint", "ckpt-1.data-00000-of-00001", "ckpt-1.index",
+    ]  # fmt: skip
+    assert len(first["uncommitted"]) == 2
+    Path("out/checkpoints/ckpt-1.index").write_bytes(b"damaged")
+    second = tpuctl("pull", "--to", "out", "--json").json
+    assert second["kept"] == second["files"] - 1
+    assert Path("out/checkpoints/ckpt-1.index").read_bytes() == b"weights"
+
+
+def put(name: str, data: bytes) -> None:
+    """Write an object with the real client."""
+    from tpuctl.cloud.endpoints import connect
+    from tpuctl.config.settings import load
+
+    cloud = connect(load({}))
+    cloud.bucket.upload(name, [data], "application/octet-stream")
+    cloud.close()
+
+
+def test_the_log_of_a_running_job_can_be_left_and_come_back_to(tpuctl: Tpuctl, node: str) -> None:
+    """Ctrl-C on `logs -f` in a process of its own: exit code 130, the job goes on, the way back is named."""
+    run = submit(tpuctl, "import time\nfor i in range(1200):\n  print(i, flush=True)\n  time.sleep(0.5)\n")
+    command = [sys.executable, "-m", "tpuctl", "logs", "-f", run]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "0\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"tpuctl logs -f {run}" in err
+    assert "running" in tpuctl("runs").out
+
+
+def test_a_reader_that_goes_away_is_no_error(tpuctl: Tpuctl, node: str) -> None:
+    submit(tpuctl, "print('x' * 100000)\nprint('y' * 1000000)\n")
+    tpuctl("logs", "-f")
+    with subprocess.Popen(
+        [sys.executable, "-m", "tpuctl", "logs"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.read(10) == b"x" * 10
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode == 0
+    assert b"Error" not in err
+    assert b"Traceback" not in err
+
+
+def test_one_worker_that_fails_ends_the_run_while_the_others_wait_for_it(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "jax", "--yes").code == 0
+    header = HEADER.replace("v3-8", "v3-32").replace(
+        "[tool.tpuctl]\n", '[tool.tpuctl]\n# framework = "jax"\n'
+    )
+    body = "import os, time\nif os.environ['TPUCTL_WORKER'] == '2':\n  raise SystemExit(7)\ntime.sleep(600)\n"
+    Path("job.py").write_text(header + body)
+    assert tpuctl("submit", "job.py").code == 0
+    done = tpuctl("logs", "-f")
+    assert done.code == 100
+    assert "worker 2's script ended with exit code 7; the other workers may go on" in done.err
+
+
+def test_a_pull_of_a_running_run_says_so(tpuctl: Tpuctl, node: str) -> None:
+    run = submit(tpuctl, "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n")
+    until_running(tpuctl, run)
+    done = tpuctl("pull", run, "--to", "out")
+    assert done.code == 0, done.err
+    assert f"Run '{run}' goes on" in done.err
+    assert f"Next: tpuctl logs -f {run}" in done.err
+
+
+def test_logs_name_the_run_to_pull_also_when_it_is_not_the_last(tpuctl: Tpuctl, node: str) -> None:
+    first = submit(tpuctl, "print(1)\n", "--name", "first")
+    tpuctl("logs", "-f", first)
+    submit(tpuctl, "print(2)\n", "--name", "second")
+    assert "Next: tpuctl pull first" in tpuctl("logs", "-f", first).err
+
+
+def test_ls_of_one_zone_lists_that_zone(tpuctl: Tpuctl, node: str) -> None:
+    assert tpuctl("ls", "--zone", "us-central1-a", "--json").json["nodes"] == []
+    assert len(tpuctl("ls", "--zone", "europe-west4-a", "--json").json["nodes"]) == 1
+
+
+def test_a_supervisor_killed_hard_is_noticed_by_its_silence(tpuctl: Tpuctl, node: str, monkeypatch) -> None:
+    from tpuctl.flows.runs import outcome as verdicts
+
+    body = "import os, signal\nprint('going', flush=True)\nos.kill(os.getppid(), signal.SIGKILL)\n"
+    run = submit(tpuctl, body + "import time\ntime.sleep(600)\n")
+    monkeypatch.setattr(verdicts, "HUSH", 0.0)
+    monkeypatch.setattr(verdicts, "SILENCE", 0.0)
+    done = tpuctl("logs", "-f", run)
+    assert done.code == 4
+    assert "lost" in done.err
+
+
+def test_two_ups_at_once_make_one_node(home: Path, simulator: RunningSimulator) -> None:
+    command = [sys.executable, "-m", "tpuctl", "up", "v3-8", "--yes", "--name", "one"]
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    for process in both:
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err.decode()
+    assert len(simulator.world.nodes()) == 1
+
+
+def test_a_host_that_has_no_python_says_so(tpuctl: Tpuctl, node: str, simulator: RunningSimulator) -> None:
+    """The run is ended with a verdict, so that nobody waits for it."""
+    home = next(Path(simulator.folder, "hosts").glob("*/w0/home"))
+    (home / ".tpuctl").write_text("in the way")
+    done = tpuctl("submit", script("print(1)\n"), "--name", "stuck")
+    assert done.code == 8
+    assert "worker 0" in done.err.lower()
+    followed = tpuctl("logs", "-f", "stuck")
+    assert followed.code == 100
+    assert "could not be started" in followed.err
+
+
+def test_nothing_of_the_users_environment_leaks_to_the_job(tpuctl: Tpuctl, node: str, monkeypatch) -> None:
+    monkeypatch.setenv("MY_PRIVATE_TOKEN", "hunter2")
+    run = submit(tpuctl, "import os\nprint(sorted(os.environ))\n")
+    done = tpuctl("logs", "-f", run)
+    assert "MY_PRIVATE_TOKEN" not in done.out
+    assert "TPUCTL_RUN" in done.out
+    assert os.environ["MY_PRIVATE_TOKEN"]
+
+
+@pytest.mark.parametrize(
+    ("command", "requests"),
+    [
+        (("up", "v3-8", "--dry-run"), "POST https://tpu.googleapis.com/v2/projects/sim-project/locations/"),
+        (
+            ("data", "upload", "pets", "pictures", "--dry-run"),
+            "PUT gs://sim-project-tpuctl/datasets/pets/1.0.0/",
+        ),
+    ],
+    ids=["up", "upload"],
+)
+def test_a_dry_run_shows_the_requests_and_sends_none(
+    tpuctl: Tpuctl, simulator: RunningSimulator, command, requests
+) -> None:
+    Path("pictures/cat").mkdir(parents=True)
+    Image.new("L", (8, 8)).save("pictures/cat/1.png")
+    done = tpuctl(*command)
+    assert done.code == 0, done.err
+    assert requests in done.out
+    assert simulator.world.nodes() == []
+    assert tpuctl("data", "ls", "--json").json["datasets"] == []
+
+
+def test_a_dry_run_of_down_and_submit_changes_nothing(tpuctl: Tpuctl, node: str) -> None:
+    down = tpuctl("down", "--dry-run")
+    assert f"DELETE https://tpu.googleapis.com/v2/{ZONE}/nodes/{node}" in down.out
+    done = tpuctl("submit", script("print(1)\n"), "--dry-run")
+    assert "PUT gs://sim-project-tpuctl/bundles/" in done.out
+    assert tpuctl("runs", "--json").json["runs"] == []
+    assert len(tpuctl("ls", "--json").json["nodes"]) == 1
+
+
+def test_the_same_dataset_twice_is_kept_and_another_is_refused(tpuctl: Tpuctl, simulator) -> None:
+    Path("pictures/cat").mkdir(parents=True)
+    Image.new("L", (8, 8)).save("pictures/cat/1.png")
+    assert tpuctl("data", "upload", "pets", "pictures", "--json").json["already_there"] is False
+    assert tpuctl("data", "upload", "pets", "pictures", "--json").json["already_there"] is True
+    Image.new("L", (8, 8), 9).save("pictures/cat/2.png")
+    done = tpuctl("data", "upload", "pets", "pictures")
+    assert done.code == 4
+    assert "--version" in done.err
+    assert tpuctl("data", "upload", "pets", "pictures", "--version", "1.0.1").code == 0
+    assert [one["version"] for one in tpuctl("data", "ls", "--json").json["datasets"]] == ["1.0.0", "1.0.1"]

@@ -1,0 +1,89 @@
+"""Outputs of Terraform as settings: both forms, and what is not one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.paths import RECORDED_OUTPUT as RECORDED
+from tpuctl.config.terraform_output import settings
+from tpuctl.errors import ConfigError
+
+"""What the real terraform printed; tests/terraform compares it where terraform is at hand."""
+SETTINGS = {
+    "project": "demo-project-1",
+    "zone": "us-central2-b",
+    "bucket": "demo-project-1-models",
+    "data_bucket": "demo-project-1-pictures",
+    "network": "vision-team",
+    "subnetwork": "vision-team-us-central2",
+    "service_account": "vision-team-tpu@demo-project-1.iam.gserviceaccount.com",
+    "external_ips": "no",
+}
+
+
+def bare(**changes: Any) -> dict[str, Any]:
+    value = json.loads(RECORDED.read_text())["tpuctl"]["value"] | changes
+    return {name: one for name, one in value.items() if one is not ...}
+
+
+def read(content: object) -> dict[str, str]:
+    return settings(json.dumps(content).encode(), "FILE")
+
+
+def test_both_forms_give_the_same_settings() -> None:
+    assert settings(RECORDED.read_bytes(), "FILE") == SETTINGS
+    assert read(bare()) == SETTINGS
+
+
+def test_other_outputs_and_later_fields_do_not_matter() -> None:
+    other = {"address": {"value": "10.0.0.1", "type": "string", "sensitive": False}}
+    assert read(other | {"tpuctl": {"value": bare(later=1)}}) == SETTINGS
+
+
+def test_external_addresses_are_a_yes() -> None:
+    assert read(bare(external_ips=True))["external_ips"] == "yes"
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"base": {"value": {}}}, {"tpuctl": {"value": "text"}}, {"project": "p"}]
+)
+def test_without_the_output_it_says_what_to_do(content: object) -> None:
+    with pytest.raises(ConfigError, match="FILE has no output 'tpuctl'") as refused:
+        read(content)
+    assert "terraform apply" in refused.value.hint
+    assert 'output "tpuctl"' in refused.value.hint
+
+
+@pytest.mark.parametrize("schema", [2, "1", None])
+def test_another_schema_is_refused(schema: object) -> None:
+    with pytest.raises(ConfigError, match=f"has schema {schema}; this tpuctl"):
+        read(bare(schema=schema))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"zone": ...}, "zone"),
+        ({"zone": 3}, "zone"),
+        ({"zone": None}, "zone"),
+        ({"zone": "europe-west4"}, "europe-west4"),
+        ({"buckets": {"data": "gs://my-data"}}, "runs"),
+        ({"buckets": {"data": "gs://my-data", "runs": "gs://My Runs"}}, "My Runs"),
+        ({"external_ips": "no"}, "external_ips"),
+        ({"service_account": "default"}, "service account"),
+    ],
+)
+def test_a_wrong_field_is_named(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match="not as terraform/outputs") as refused:
+        read(bare(**change))
+    assert named in refused.value.message
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'"tpuctl"', b"\xff\xfe", b"No outputs found"])
+def test_what_is_no_output_says_how_to_get_one(data: bytes) -> None:
+    with pytest.raises(ConfigError, match="FILE is not what 'terraform output -json' prints") as refused:
+        settings(data, "FILE")
+    assert "terraform output -json > FILE" in refused.value.hint

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image as Pillow
+
+from tests.data.source_trees import items, only_bad, opened, produce
+from tpuctl.data.images.header import inspect
+from tpuctl.data.images.raw_png import RawPng
+from tpuctl.data.options import Options
+from tpuctl.data.plan import plan
+from tpuctl.data.schema.features import Image, Label, Tensor, Text
+from tpuctl.data.source import Source
+from tpuctl.data.sources.registry import open_source
+from tpuctl.data.tfrecord.example_decoding import decode
+from tpuctl.errors import UsageError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (7, 5, 4), np.uint8)
+NUMBERS = np.array([3, 1, 0, 1, 3, 0, 1])
+
+
+def read(path: Path, options: Options = Options()) -> Source:  # noqa: B008
+    return opened(open_source(path, None, options, lambda done, total: None))
+
+
+def npz(tmp_path: Path, *, packed: bool = False, **arrays: Any) -> Path:
+    file = tmp_path / "data.npz"
+    (np.savez_compressed if packed else np.savez)(file, **arrays)
+    return file
+
+
+def records(source: Source) -> list[dict[str, Any]]:
+    return [decode(one) for one in items(source) if isinstance(one, bytes)]
+
+
+def pixels(record: dict[str, Any]) -> np.ndarray[Any, Any]:
+    return np.asarray(Pillow.open(io.BytesIO(record["image"][0])))
+
+
+def idx(array: np.ndarray[Any, Any], code: int) -> bytes:
+    head = bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    return head + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+def refused(path: Path, options: Options = Options()) -> str:  # noqa: B008
+    with pytest.raises(UsageError) as caught:
+        read(path, options)
+    assert caught.value.hint
+    return caught.value.message
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "deflated"])
+def test_an_npz_as_mnists_has_images_labels_and_splits(tmp_path: Path, packed: bool) -> None:
+    arrays = {"x_train": PIXELS[:5], "y_train": NUMBERS[:5], "x_test": PIXELS[5:], "y_test": NUMBERS[5:]}
+    source = read(npz(tmp_path, packed=packed, **arrays))
+    assert dict(source.features) == {
+        "image": Image((5, 4, 1), "uint8", "png"),
+        "label": Label(("0", "1", "2", "3")),
+    }
+    assert source.supervised == ("image", "label")
+    assert [(part.split, part.records) for part in source.parts] == [("test", 2), ("train", 5)]
+    found = records(source)
+    assert [one["label"][0] for one in found] == [0, 1, 3, 1, 0, 1, 3] == source.labels.tolist()  # type: ignore[union-attr]
+    assert all(
+        (pixels(one) == PIXELS[place]).all() for one, place in zip(found, (5, 6, 0, 1, 2, 3, 4), strict=True)
+    )
+    assert items(source, 6, 0) == [items(source)[6], items(source)[0]]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_idx_files_as_mnists_are_read_by_their_names(tmp_path: Path, suffix: str) -> None:
+    pack = gzip.compress if suffix else bytes
+    for split, part in {"train": slice(0, 5), "t10k": slice(5, 7)}.items():
+        (tmp_path / f"{split}-images-idx3-ubyte{suffix}").write_bytes(pack(idx(PIXELS[part], 8)))
+        (tmp_path / f"{split}-labels-idx1-ubyte{suffix}").write_bytes(
+            pack(idx(NUMBERS[part].astype(np.uint8), 8))
+        )
+    source = read(tmp_path)
+    assert source.kind == "idx"
+    assert [(part.split, part.records) for part in source.parts] == [("test", 2), ("train", 5)]
+    assert [one["label"][0] for one in records(source)] == [0, 1, 3, 1, 0, 1, 3]
+    assert (pixels(records(source)[2]) == PIXELS[0]).all()
+
+
+@pytest.mark.parametrize(("code", "dtype"), [(9, "i1"), (11, "i2"), (12, "i4"), (13, "f4"), (14, "f8")])
+def test_every_type_of_idx_is_read(tmp_path: Path, code: int, dtype: str) -> None:
+    array = np.array([[1, -2], [100, 7]], dtype)
+    (tmp_path / "points.idx2").write_bytes(idx(array, code))
+    source = read(tmp_path / "points.idx2")
+    assert records(source) == [{"points": [1, -2]}, {"points": [100, 7]}]
+    name = "float32" if dtype[0] == "f" else np.dtype(dtype).name
+    assert source.features["points"] == Tensor(name, (2,))
+
+
+def test_npy_files_of_a_folder_belong_together(tmp_path: Path) -> None:
+    for split, part in {"train": slice(0, 5), "test": slice(5, 7)}.items():
+        (tmp_path / split).mkdir()
+        np.save(tmp_path / split / "features.npy", PIXELS[part].reshape(-1, 20).astype(np.float64))
+        np.save(tmp_path / split / "labels.npy", NUMBERS[part].reshape(-1, 1))
+    source = read(tmp_path)
+    assert dict(source.features) == {
+        "features": Tensor("float32", (20,)),
+        "label": Label(("0", "1", "2", "3")),
+    }
+    assert records(source)[2] == {"features": PIXELS[0].ravel().tolist(), "label": [3]}
+
+
+@pytest.mark.parametrize(
+    ("array", "feature", "value"),
+    [
+        (np.array([True, False]), Tensor("bool"), [1]),
+        (np.array([[2**40, -1]] * 2), Tensor("int64", (2,)), [2**40, -1]),
+        (np.array([1.5, 2], np.float16), Tensor("float32"), [1.5]),
+        (np.array([7, 2], ">u4"), Tensor("uint32"), [7]),
+        (np.array(["größe", "b"]), Text(), ["größe".encode()]),
+        (np.array([b"ab", b"c"]), Tensor("string"), [b"ab"]),
+        (np.array([["a", "b"]] * 2), Tensor("string", (2,)), [b"a", b"b"]),
+        (np.zeros((2, 3, 4, 2), np.uint8), Tensor("uint8", (3, 4, 2)), [0] * 24),
+        (np.zeros((2, 3, 4, 3), np.uint8), Image((3, 4, 3), "uint8", "png"), None),
+    ],
+)
+def test_an_array_of_any_type_has_its_feature(
+    tmp_path: Path, array: Any, feature: object, value: Any
+) -> None:
+    np.save(tmp_path / "thing.npy", array)
+    source = read(tmp_path / "thing.npy")
+    assert source.features == {"thing": feature}
+    if value is not None:
+        assert records(source)[0] == {"thing": value}
+
+
+def test_given_types_outrank_those_inferred(tmp_path: Path) -> None:
+    file = npz(tmp_path, x=PIXELS, y=NUMBERS.astype(np.float64), z=PIXELS)
+    options = Options(types={"image": "bytes", "label": "label", "z": "float"})
+    source = read(file, options)
+    assert dict(source.features) == {
+        "image": Tensor("string"),
+        "label": Label(("0", "1", "2", "3")),
+        "z": Tensor("float32", (5, 4)),
+    }
+    assert records(source)[0]["image"] == [PIXELS[0].tobytes()]
+    assert "holds uint8, and cannot be text" in refused(file, Options(types={"z": "text"}))
+
+
+def test_floats_are_a_target_and_nan_among_them_is_bad(tmp_path: Path) -> None:
+    source = read(npz(tmp_path, x=np.ones((3, 2)), y=np.array([0.5, math.nan, 1])))
+    assert source.features["label"] == Tensor("float32")
+    assert only_bad(source) == "record 2 of 'data.npz: y' has no label, but NaN"
+
+
+def test_a_number_that_32_bits_do_not_hold_is_bad(tmp_path: Path) -> None:
+    source = read(npz(tmp_path, x=np.array([[1.0], [1e300]])))
+    assert only_bad(source) == "record 2 of 'data.npz: x' holds a number that is too large for 32 bits"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": PIXELS, "y": NUMBERS[:6]}, "'data.npz: x' has 7 records, and 'data.npz: y' 6"),
+        ({"x_train": PIXELS, "y_test": NUMBERS}, "have the fields"),
+        ({"x_train": PIXELS, "y": NUMBERS}, "'data.npz: y' says no split, and others do"),
+        ({"x": PIXELS, "images": PIXELS}, "would both be the image"),
+        ({"x_train": PIXELS, "x_test": PIXELS[:, 1:]}, "of the shape (5, 4)"),
+        ({"x": np.float64(3)}, "'data.npz: x' has no records"),
+        ({"x": PIXELS[:0]}, "'data.npz: x' has no records"),
+        ({"x": np.array([1j])}, "holds complex128, which no record can"),
+        ({"x": np.asfortranarray(np.ones((3, 4)))}, "lies in Fortran order"),
+        ({"x": np.array([{}], object)}, "holds pickled Python objects, which may run any code"),
+    ],
+)
+def test_arrays_that_do_not_agree_are_named(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    assert message in refused(npz(tmp_path, **arrays))
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "deflated"])
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_a_damaged_archive_is_named(tmp_path: Path, packed: bool, damage: str) -> None:
+    file = npz(tmp_path, packed=packed, x=PIXELS, y=NUMBERS)
+    data = bytearray(file.read_bytes())
+    data[200] ^= 64
+    file.write_bytes(data if damage == "flipped" else data[:-30])
+    assert "'data.npz' is a damaged .npz archive" in refused(file)
+
+
+def test_an_archive_of_something_else_is_named(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "data.npz", "w") as archive:
+        archive.writestr("readme.txt", "hello, I am a text")
+    assert "'data.npz: readme.txt' is not a NumPy array" in refused(tmp_path / "data.npz")
+
+
+def test_a_truncated_array_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", PIXELS)
+    data = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(data[:-3])
+    assert "'x.npy' has 137 bytes of numbers, and its header says 140" in refused(tmp_path / "x.npy")
+    (tmp_path / "x.npy").write_bytes(data[:20])
+    assert "'x.npy' is not a NumPy array, or a damaged one" in refused(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (idx(PIXELS, 8)[:-1], "ends in the middle: it has 139 bytes of numbers, and its header says 140"),
+        (idx(PIXELS, 8) + b"x", "is longer than it should be"),
+        (b"\x89PNG", "is not an IDX file: it begins with 89 50 4e 47"),
+        (b"", "is not an IDX file: it begins with nothing"),
+        (idx(PIXELS, 8)[:9], "is not an IDX file"),
+    ],
+)
+def test_a_damaged_idx_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(content)
+    assert f"'train-images-idx3-ubyte' {message}" in refused(tmp_path)
+
+
+def test_a_file_that_changes_under_way_is_named(tmp_path: Path) -> None:
+    file = npz(tmp_path, x=PIXELS, y=NUMBERS)
+    source = read(file)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(UsageError, match=r"'data.npz' has become shorter"):
+        items(source)
+    with pytest.raises(UsageError, match=r"'data.npz' has changed"):
+        source.check()
+
+
+def test_the_same_arrays_give_the_same_bytes_packed_or_not_and_the_size_is_known(tmp_path: Path) -> None:
+    made = []
+    for place, packed in {"one": False, "two": True}.items():
+        (tmp_path / place).mkdir()
+        made.append(produce(plan(npz(tmp_path / place, packed=packed, x=PIXELS, y=NUMBERS), name="tiny")))
+    shard = "tiny-train.tfrecord-00000-of-00001"
+    assert made[0][shard] == made[1][shard]
+    source = read(tmp_path / "one" / "data.npz")
+    assert source.parts[0].size == sum(len(one) for one in items(source) if isinstance(one, bytes))
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([1, 3, 4]))
+def test_pixels_as_png_are_those_pixels(height: int, width: int, channels: int) -> None:
+    """Also where they take several stored blocks of 64 KiB."""
+    array = np.random.default_rng(height).integers(0, 256, (height, width, channels), np.uint8)
+    data = RawPng(height, width, channels).encode(array.tobytes())
+    assert inspect(data)[:4] == (height, width, channels, "uint8")
+    assert (np.asarray(Pillow.open(io.BytesIO(data))).reshape(array.shape) == array).all()

@@ -1,0 +1,95 @@
+"""Writes a dataset with tensorflow-datasets, converts that and others with tpuctl, reads all; prints JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from tests.data.source_trees import close_opened, produce
+from tpuctl.data.options import Options, Tokens
+from tpuctl.data.plan import plan
+
+OPTIONS = {"tokens": Options(tokens=Tokens("wordpiece", 6, wanted=30))}
+"""By the name of the source."""
+
+
+def main(root: Path) -> None:
+    write(root / "theirs")
+    report = {}
+    for source in sorted(root.iterdir()):
+        planned = plan(source, name=source.name, shards=1, options=OPTIONS.get(source.name, Options()))
+        folder = root.parent / "made" / source.name
+        folder.mkdir(parents=True)
+        for file, data in produce(planned).items():
+            (folder / file).write_bytes(data)
+        close_opened()
+        report[source.name] = {"kind": planned.source.kind, **read(folder)}
+    print(json.dumps(report))
+
+
+def write(folder: Path) -> None:
+    """Write a dataset with features that tpuctl does not know."""
+    features = tfds.features.FeaturesDict(
+        {
+            "image": tfds.features.Image(shape=(None, None, 3)),
+            "image/filename": tfds.features.Text(),
+            "label": tfds.features.ClassLabel(names=["cat", "dog"]),
+            "boxes": tfds.features.Sequence(tfds.features.BBoxFeature()),
+        }
+    )
+    records = [
+        {
+            "image": np.full((4, 5 + number, 3), number, np.uint8),
+            "image/filename": f"{number}.png",
+            "label": number % 2,
+            "boxes": [tfds.features.BBox(0.0, 0.0, 0.5, 1.0)] * number,
+        }
+        for number in range(5)
+    ]
+    folder.mkdir(exist_ok=True)
+    identity = tfds.core.dataset_info.DatasetIdentity(
+        name="theirs", version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name=""
+    )
+    info = tfds.core.DatasetInfo(builder=identity, features=features, supervised_keys=("image", "label"))
+    writer = tfds.core.SequentialWriter(info, max_examples_per_shard=2)
+    writer.initialize_splits(["train", "test"])
+    writer.add_examples({"train": records[:3], "test": records[3:]})
+    writer.close_all()
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Return what a dataset holds; images as their shape and the sum of their pixels."""
+    builder = tfds.builder_from_directory(str(folder))
+    features = builder.info.features
+    found = tfds.as_numpy(builder.as_dataset(split="all"))
+    supervised = builder.info.supervised_keys is not None
+    pairs = builder.as_dataset(split="all", as_supervised=True) if supervised else [()]
+    return {
+        "types": {name: type(one).__name__ for name, one in features.items()},
+        "names": {name: one.names for name, one in features.items() if hasattr(one, "names")},
+        "counts": {name: split.num_examples for name, split in builder.info.splits.items()},
+        "records": [{name: plain(value) for name, value in one.items()} for one in found],
+        "supervised": len(next(iter(pairs))),
+    }
+
+
+def plain(value: Any) -> Any:
+    """Return a value for JSON."""
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, np.ndarray) and value.ndim == 3:
+        return [*value.shape, int(value.sum())]
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return [plain(one) for one in value]
+    return value.tolist()
+
+
+main(Path(sys.argv[1]))

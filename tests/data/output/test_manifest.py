@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from tests.data.source_trees import Tree, produce
+from tpuctl.data.output.manifest import Manifest, decode_manifest, encode_manifest
+from tpuctl.data.plan import plan
+from tpuctl.errors import UsageError
+
+
+@pytest.fixture
+def manifest(tree: Tree) -> Manifest:
+    return decode_manifest(produce(plan(tree({"cat": 2}), name="pets"))["manifest.json"])
+
+
+def test_a_manifest_reads_back_as_it_was(manifest: Manifest) -> None:
+    assert decode_manifest(encode_manifest(manifest)) == manifest
+
+
+def test_the_digest_is_of_the_data_and_not_of_the_program(manifest: Manifest) -> None:
+    assert msgspec.structs.replace(manifest, tpuctl="9.9.9").digest == manifest.digest
+    assert msgspec.structs.replace(manifest, version="9.9.9").digest != manifest.digest
+
+
+def test_a_manifest_of_a_later_schema_asks_for_an_update(manifest: Manifest) -> None:
+    with pytest.raises(UsageError, match="schema 99") as caught:
+        decode_manifest(encode_manifest(msgspec.structs.replace(manifest, schema=99)))
+    assert caught.value.hint == "Update tpuctl."
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"schema": 1}'])
+def test_what_is_no_manifest_is_a_clear_error(data: bytes) -> None:
+    with pytest.raises(UsageError, match="not a dataset's manifest"):
+        decode_manifest(data)
+
+
+def test_a_manifest_of_the_first_schema_is_still_read(manifest: Manifest) -> None:
+    content = json.loads(encode_manifest(manifest))
+    content["schema"] = 1
+    assert content["source"].keys() == {"kind", "fingerprint", "seed"}
+    assert decode_manifest(json.dumps(content).encode()) == msgspec.structs.replace(manifest, schema=1)

@@ -1,0 +1,210 @@
+"""What tensorflow-datasets reads of every kind of source that was converted; one process imports it, once."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.data.source_trees import write_image
+from tests.paths import ROOT
+from tpuctl.data.sources.registry import READERS
+from tpuctl.data.tfrecord.example_encoding import encode
+from tpuctl.data.tfrecord.framing import frame
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 4), np.uint8)
+NUMBERS = np.array([2, 1, 0, 1, 2, 0])
+ROWS: list[dict[str, Any]] = [
+    {"age": 31, "height": 1.75, "name": "Ann", "ok": True, "label": "b"},
+    {"age": 4, "height": math.nan, "name": 'Zo\u00eb, "Z"\n', "ok": False, "label": "a"},
+]
+READ: list[dict[str, Any]] = [
+    {"age": 31, "height": 1.75, "name": "Ann", "ok": True, "label": 1},
+    {"age": 4, "height": None, "name": 'Zo\u00eb, "Z"\n'.encode().decode("latin-1"), "ok": False, "label": 0},
+]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make one source of each kind."""
+    root = tmp_path_factory.mktemp("tfds") / "sources"
+    folders = (
+        "csv",
+        "jsonl",
+        "numpy",
+        "idx",
+        "text/pos",
+        "text/neg",
+        "tfrecord",
+        "parquet",
+        "theirs",
+        "tokens",
+    )
+    for name in folders:
+        (root / name).mkdir(parents=True)
+    for number in range(3):
+        write_image(root / "images" / ("cat", "dog")[number % 2] / f"{number}.png", shade=number)
+    with (root / "csv" / "people.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(ROWS[0]))
+        writer.writeheader()
+        writer.writerows(ROWS)
+    lines = [
+        {
+            **row,
+            "height": None if row["height"] != row["height"] else row["height"],
+            "v": [1, 2][: row["ok"] + 1],
+            "w": [0.5, 1.5],
+        }
+        for row in ROWS
+    ]
+    (root / "jsonl" / "people.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    pq.write_table(
+        pa.table(
+            {
+                "small": pa.array([1, -2], pa.int8()),
+                "text": ["a", None],
+                "several": [[1, 2, 3], []],
+                "pair": pa.array([[1, 2], [3, 4]], pa.list_(pa.float32(), 2)),
+                "label": ["x", "y"],
+            }
+        ),
+        root / "parquet" / "train.parquet",
+    )
+    np.savez(
+        root / "numpy" / "data.npz",
+        x_train=PIXELS[:4],
+        y_train=NUMBERS[:4],
+        x_test=PIXELS[4:],
+        y_test=NUMBERS[4:],
+    )
+    points = np.arange(12, dtype=">i2").reshape(6, 2)
+    (root / "idx" / "points-idx2-short").write_bytes(
+        bytes([0, 0, 11, 2, 0, 0, 0, 6, 0, 0, 0, 2]) + points.tobytes()
+    )
+    for text in ("pos/1", "neg/1"):
+        (root / "text" / f"{text}.txt").write_text(text)
+    (root / "tokens" / "train.csv").write_text("text,label\naab ab,x\nab,y\n")
+    records = [encode({"n": number, "v": [0.5] * number or [7.0], "t": "t\u00e9xt"}) for number in range(3)]
+    (root / "tfrecord" / "a.tfrecord").write_bytes(b"".join(map(frame, records)))
+    return root
+
+
+@pytest.fixture(scope="module")
+def report(sources: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("read_with_tfds.py"), sources],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_every_kind_of_source_is_read(report: dict[str, Any]) -> None:
+    assert {one["kind"] for one in report.values()} == set(READERS)
+    counts = {name: one["counts"] for name, one in report.items()}
+    assert counts == {
+        "csv": {"train": 2},
+        "idx": {"train": 6},
+        "images": {"train": 3},
+        "jsonl": {"train": 2},
+        "numpy": {"train": 4, "test": 2},
+        "parquet": {"train": 2},
+        "text": {"train": 2},
+        "tfrecord": {"train": 3},
+        "theirs": {"train": 3, "test": 2},
+        "tokens": {"train": 2},
+    }
+
+
+def in_order(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sort records; NaN becomes None, which is equal to itself."""
+    plain = [{name: None if value != value else value for name, value in one.items()} for one in records]
+    return sorted(plain, key=lambda one: json.dumps(one, sort_keys=True))
+
+
+def test_tables_have_their_values_and_types(report: dict[str, Any]) -> None:
+    types = {"age": "Scalar", "height": "Scalar", "label": "ClassLabel", "name": "Text", "ok": "Scalar"}
+    assert report["csv"]["types"] == types
+    assert in_order(report["csv"]["records"]) == in_order(READ)
+    lists = [{"v": [1, 2], "w": [0.5, 1.5]}, {"v": [1], "w": [0.5, 1.5]}]
+    assert in_order(report["jsonl"]["records"]) == in_order(
+        [{**row, **more} for row, more in zip(READ, lists, strict=True)]
+    )
+    assert report["csv"]["names"] == report["jsonl"]["names"] == {"label": ["a", "b"]}
+    assert in_order(report["parquet"]["records"]) == in_order(
+        [
+            {"small": 1, "text": "a", "several": [1, 2, 3], "pair": [1.0, 2.0], "label": 0},
+            {"small": -2, "text": "", "several": [], "pair": [3.0, 4.0], "label": 1},
+        ]
+    )
+
+
+def test_arrays_have_their_values_and_types(report: dict[str, Any]) -> None:
+    assert report["numpy"]["types"] == {"image": "Image", "label": "ClassLabel"}
+    assert report["numpy"]["supervised"] == 2
+    assert in_order(report["numpy"]["records"]) == in_order(
+        [
+            {"image": [5, 4, 1, int(pixels.sum())], "label": int(number)}
+            for pixels, number in zip(PIXELS, NUMBERS, strict=True)
+        ]
+    )
+    assert in_order(report["idx"]["records"]) == in_order(
+        [{"points": [2 * number, 2 * number + 1]} for number in range(6)]
+    )
+
+
+def test_token_ids_are_a_vector(report: dict[str, Any]) -> None:
+    assert report["tokens"]["types"] == {"label": "ClassLabel", "tokens": "Tensor"}
+    assert report["tokens"]["supervised"] == 2
+    assert in_order(report["tokens"]["records"]) == in_order(
+        [  # the vocabulary: [PAD] [UNK] [CLS] [SEP] [MASK] a ##a ##b ab ##ab aab
+            {"tokens": [2, 10, 8, 3, 0, 0], "label": 0},
+            {"tokens": [2, 8, 3, 0, 0, 0], "label": 1},
+        ]
+    )
+
+
+def test_texts_and_records_and_tfds_own_have_theirs(report: dict[str, Any]) -> None:
+    assert in_order(report["text"]["records"]) == [
+        {"label": 0, "text": "neg/1"},
+        {"label": 1, "text": "pos/1"},
+    ]
+    text = "t\u00e9xt".encode().decode("latin-1")
+    assert in_order(report["tfrecord"]["records"]) == in_order(
+        [
+            {"n": 0, "v": [7.0], "t": text},
+            {"n": 1, "v": [0.5], "t": text},
+            {"n": 2, "v": [0.5, 0.5], "t": text},
+        ]
+    )
+    assert report["theirs"]["types"] == {
+        "boxes": "Sequence",
+        "image": "Image",
+        "image/filename": "Text",
+        "label": "ClassLabel",
+    }
+    assert report["theirs"]["names"] == {"label": ["cat", "dog"]}
+    assert in_order(report["theirs"]["records"]) == in_order(
+        [
+            {
+                "boxes": [[0.0, 0.0, 0.5, 1.0]] * number,
+                "image": [4, 5 + number, 3, number * 4 * (5 + number) * 3],
+                "image/filename": f"{number}.png",
+                "label": number % 2,
+            }
+            for number in range(5)
+        ]
+    )

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.data.source_trees import items, only_bad, opened, png, produce
+from tpuctl.data.options import Options
+from tpuctl.data.plan import plan
+from tpuctl.data.schema.features import Image, Label, Other, Tensor, Text
+from tpuctl.data.source import Seen, Source
+from tpuctl.data.sources.registry import open_source
+from tpuctl.data.tfrecord.example_encoding import encode
+from tpuctl.data.tfrecord.framing import frame
+from tpuctl.errors import UsageError
+
+EXAMPLES = [
+    encode({"image": png(100), "label": number % 3, "box": [0.5, 1.0], "tags": [1] * number, "name": "größe"})
+    if number
+    else encode({"image": png(100), "label": 0, "box": [0.5, 1.0], "tags": [7], "name": "a"})
+    for number in range(6)
+]
+NAME = "pets.tfrecord-00000-of-00001"
+
+
+def write(tmp_path: Path, records: Sequence[bytes] = EXAMPLES, name: str = NAME) -> Path:
+    data = b"".join(map(frame, records))
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return tmp_path / name
+
+
+def read(path: Path, options: Options = Options()) -> Source:  # noqa: B008
+    return opened(open_source(path, None, options, lambda done, total: None))
+
+
+@pytest.mark.parametrize("name", [NAME, "pets.tfrecord", "pets.tfrecords.gz", "pets.tfrec"])
+def test_records_go_on_as_they_are_with_their_features_inferred(tmp_path: Path, name: str) -> None:
+    source = read(write(tmp_path, name=name))
+    assert source.kind == "tfrecord"
+    assert items(source) == EXAMPLES
+    assert items(source, 5, 0, 3) == [EXAMPLES[5], EXAMPLES[0], EXAMPLES[3]]
+    assert dict(source.features) == {
+        "box": Tensor("float32", (2,)),
+        "image": Image((None, None, 3)),
+        "label": Tensor("int64"),
+        "name": Text(),
+        "tags": Tensor("int64", (None,)),
+    }
+    seen = Seen()
+    list(source.read(np.arange(6), seen))
+    assert source.refined(seen)["image"] == Image((6, 8, 3), "uint8", "png")
+    assert source.exact
+    assert [(part.records, part.size) for part in source.parts] == [(6, sum(map(len, EXAMPLES)))]
+
+
+def test_large_records_are_jumped_over_and_small_ones_come_by_the_block(tmp_path: Path) -> None:
+    sizes = [1, 300_000, 5, 2_000_000, 70_000, 3, *range(500)]
+    records = [encode({"data": os.urandom(size)}) for size in sizes]
+    assert items(read(write(tmp_path, records))) == records
+
+
+def test_a_label_is_given_by_name(tmp_path: Path) -> None:
+    source = read(write(tmp_path), Options(label="label"))
+    assert source.features["label"] == Label(("0", "1", "2"))
+    assert source.labels is not None
+    assert source.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    with pytest.raises(UsageError, match="The feature 'name' is no label"):
+        read(tmp_path / NAME, Options(label="name"))
+
+
+def test_a_type_says_how_a_feature_is_read_and_does_not_change_it(tmp_path: Path) -> None:
+    source = read(write(tmp_path), Options(types={"name": "bytes", "tags": "bool"}))
+    assert (source.features["name"], source.features["tags"]) == (Tensor("string"), Tensor("bool", (None,)))
+    with pytest.raises(UsageError, match="The feature 'name' holds bytes values, and cannot be int"):
+        read(tmp_path / NAME, Options(types={"name": "int"}))
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (encode({"x": [1, 2]}), "has 2 values in the feature 'x', and 1 are wanted"),
+        (encode({"y": 1}), "has nothing in the feature 'x', and 1 are wanted"),
+        (encode({"x": 0.5}), "has floats in the feature 'x', and integers are wanted"),
+        (b"\xff\xff\xff", "is not a tf.train.Example"),
+    ],
+)
+def test_a_record_that_is_not_like_the_others_is_named(tmp_path: Path, record: bytes, message: str) -> None:
+    source = read(write(tmp_path, [encode({"x": 1})] * 3 + [record] + [encode({"x": 1})] * 150))
+    assert only_bad(source) == f"record 4 of '{NAME}' {message}"
+
+
+def test_a_broken_image_in_a_record_is_named(tmp_path: Path) -> None:
+    source = read(write(tmp_path, [encode({"image": one}) for one in (png(100), png(100), png(100)[:60])]))
+    assert only_bad(source).startswith(
+        f"record 3 of '{NAME}' has an image in the feature 'image' which cannot be"
+    )
+
+
+def test_a_flipped_bit_in_the_data_is_one_bad_record(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    data = bytearray(file.read_bytes())
+    data[len(frame(EXAMPLES[0])) + 40] ^= 1
+    file.write_bytes(data)
+    source = read(file)
+    assert only_bad(source) == f"record 2 of '{NAME}' is damaged: the checksum of its data does not match"
+    assert len(items(source)) == 6
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"), [("cut", "the file ends in the middle"), ("length", "the checksum of its")]
+)
+def test_what_follows_a_damaged_length_is_lost_and_said(tmp_path: Path, damage: str, why: str) -> None:
+    file = write(tmp_path)
+    data = bytearray(file.read_bytes())
+    start = sum(len(frame(one)) for one in EXAMPLES[:4])
+    data[start] ^= damage == "length"
+    file.write_bytes(data[: start + 30] if damage == "cut" else data)
+    source = read(file)
+    assert str(source.bad[0]).startswith(f"record 5 of '{NAME}' is damaged ({why}")
+    assert items(source) == EXAMPLES[:4]
+    made = produce(plan(tmp_path, name="pets", skip_bad=True), skip_bad=True)
+    assert b"is damaged" in made["manifest.json"]
+
+
+def test_a_file_that_is_no_tfrecord_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pets.tfrecord").write_bytes(b"hello, I am a text of some length")
+    with pytest.raises(UsageError, match=r"'pets.tfrecord' has no records of tf.train.Example: record 1 of"):
+        read(tmp_path / "pets.tfrecord")
+
+
+def test_a_file_that_changes_under_way_is_named(tmp_path: Path) -> None:
+    source = read(write(tmp_path))
+    write(tmp_path, EXAMPLES[:2])
+    with pytest.raises(UsageError, match="has changed"):
+        items(source)
+    with pytest.raises(UsageError, match="has changed"):
+        source.check()
+
+
+def tfds(tmp_path: Path, **info: Any) -> Path:
+    """Write a folder as TFDS does."""
+    root = tmp_path / "1.0.0"
+    write(root, EXAMPLES[:4], "pets-train.tfrecord-00000-of-00002")
+    write(root, EXAMPLES[4:5], "pets-train.tfrecord-00001-of-00002")
+    write(root, EXAMPLES[5:], "pets-odd_ones.tfrecord-00000-of-00001")
+    package = "tensorflow_datasets.core.features"
+    scalar = {"pythonClassName": f"{package}.text_feature.Text", "text": {}}
+    classes = {
+        "pythonClassName": f"{package}.class_label_feature.ClassLabel",
+        "classLabel": {"numClasses": "3"},
+    }
+    image = {
+        "pythonClassName": f"{package}.image_feature.Image",
+        "image": {"shape": {"dimensions": ["-1", "-1", "3"]}, "dtype": "uint8", "encodingFormat": "png"},
+    }
+    box = {
+        "pythonClassName": f"{package}.bounding_boxes.BBoxFeature",
+        "boundingBox": {"shape": {"dimensions": ["4"]}},
+    }
+    features = {"name": scalar, "label": classes, "image": image, "box": box}
+    (root / "features.json").write_text(json.dumps({"featuresDict": {"features": features}}))
+    (root / "label.labels.txt").write_text("cat\ndog\nemu\n")
+    splits = [
+        {"name": "train", "shardLengths": ["4", "1"], "numBytes": "1"},
+        {
+            "name": "odd_ones",
+            "shardLengths": ["1"],
+            "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+        },
+    ]
+    keys = {"tuple": {"items": [{"featureKey": "image"}, {"featureKey": "label"}]}}
+    whole = {"name": "pets", "fileFormat": "tfrecord", "splits": splits, "supervisedKeys": keys, **info}
+    (root / "dataset_info.json").write_text(json.dumps(whole))
+    return root
+
+
+def test_a_folder_of_tfds_keeps_its_types_splits_and_records(tmp_path: Path) -> None:
+    root = tfds(tmp_path)
+    for source in (read(root), read(tmp_path)):
+        assert source.kind == "tfds"
+        assert [(part.split, part.records) for part in source.parts] == [("train", 5), ("odd_ones", 1)]
+        assert items(source) == EXAMPLES
+        assert source.supervised == ("image", "label")
+        assert source.features["label"] == Label(("cat", "dog", "emu"))
+        assert source.features["image"] == Image((None, None, 3), "uint8", "png")
+        assert isinstance(source.features["box"], Other)
+    made = produce(plan(root, name="pets", version="2.0.0"))
+    written = json.loads(made["features.json"])["featuresDict"]["features"]
+    assert (
+        written["box"] == json.loads((root / "features.json").read_text())["featuresDict"]["features"]["box"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        (
+            {"splits": [{"name": "train", "shardLengths": ["4", "2"]}]},
+            "has 1 records, and dataset_info.json says 2",
+        ),
+        ({"splits": [{"name": "train", "shardLengths": ["4", "1", "7"]}]}, "Cannot read 'pets-train"),
+        ({"fileFormat": "riegeli"}, "files are riegeli, and TFRecord is wanted"),
+        ({"name": "../pets"}, "says that a shard is called '../pets-train"),
+    ],
+)
+def test_a_folder_of_tfds_that_does_not_agree_with_itself_is_named(
+    tmp_path: Path, info: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(tfds(tmp_path, **info))
+    assert message in caught.value.message
+
+
+def test_a_shard_that_is_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    root = tfds(tmp_path)
+    shard = root / "pets-odd_ones.tfrecord-00000-of-00001"
+    shard.rename(tmp_path / "elsewhere")
+    shard.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="is a link that leaves the source"):
+        read(root)
+
+
+def test_several_versions_are_named(tmp_path: Path) -> None:
+    tfds(tmp_path / "a")
+    tfds(tmp_path / "b")
+    with pytest.raises(UsageError, match=r"several datasets in .*'a/1.0.0', 'b/1.0.0'"):
+        read(tmp_path)

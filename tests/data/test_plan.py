@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pytest
+
+from tests.data.source_trees import Tree, bytes_of, produce, write_image
+from tpuctl.data.invalid_records import BadRecordsError
+from tpuctl.data.output.manifest import ShardEntry, decode_manifest
+from tpuctl.data.output.shards import ShardNote
+from tpuctl.data.plan import plan
+from tpuctl.data.tfrecord.example_decoding import decode
+from tpuctl.data.tfrecord.framing import read_records
+from tpuctl.errors import UsageError
+
+
+def labels(shards: Iterable[bytes], tmp_path: Path) -> list[int]:
+    file = tmp_path / "shards"
+    file.write_bytes(b"".join(shards))
+    with file.open("rb") as stream:
+        return [int(decode(record)["label"][0]) for record in read_records(stream)]
+
+
+def test_a_plan_says_what_will_be_made_and_makes_that(tree: Tree, tmp_path: Path) -> None:
+    planned = plan(tree({"cat": 15, "dog": 5}), name="pets", splits="train=0.8,test=0.2", hosts=2)
+    assert (planned.records, planned.classes) == (20, ("cat", "dog"))
+    assert {split.name: (split.records, split.sharding.count) for split in planned.splits} == {
+        "train": (16, 2),
+        "test": (4, 2),
+    }
+    made = produce(planned)
+    assert tuple(made) == planned.files
+    assert list(made)[-1] == "manifest.json"
+    shards = [data for file, data in made.items() if ".tfrecord-" in file]
+    assert sum(map(len, shards)) == planned.bytes == sum(split.bytes for split in planned.splits)
+    assert sorted(labels(shards, tmp_path)) == [0] * 15 + [1] * 5
+    assert sorted(labels(shards[2:], tmp_path)) == [0, 0, 0, 1]
+
+
+def test_the_manifest_describes_every_object(tree: Tree) -> None:
+    made = produce(plan(tree({"train/cat": 3, "test/cat": 1}), name="pets", version="2.0.1", shards=1))
+    manifest = decode_manifest(made.pop("manifest.json"))
+    assert (manifest.name, manifest.version, manifest.classes) == ("pets", "2.0.1", ("cat",))
+    assert (manifest.records, {name: one.records for name, one in manifest.splits.items()}) == (
+        4,
+        {"train": 3, "test": 1},
+    )
+    described = {entry.file: (entry.bytes, entry.crc32c) for entry in manifest.shards}
+    described |= {file: (entry.bytes, entry.crc32c) for file, entry in manifest.files.items()}
+    assert described == {
+        file: (len(data), base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode())
+        for file, data in made.items()
+    }
+
+
+def test_the_same_input_gives_the_same_bytes_wherever_it_lies(tree: Tree, tmp_path: Path) -> None:
+    root = tree({"dog": 9, "cat": 12})
+    options: dict[str, Any] = {"name": "pets", "splits": "train=2/3,test=1/3", "shards": 3, "seed": 7}
+    first = produce(plan(root, **options))
+    copy = tmp_path / "copy"
+    for file in sorted(root.rglob("*.png"), reverse=True):
+        target = copy / file.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.read_bytes())
+    assert produce(plan(copy, **options)) == first
+    other = produce(plan(root, **{**options, "seed": 8}))
+    assert decode_manifest(other["manifest.json"]).digest != decode_manifest(first["manifest.json"]).digest
+
+
+def test_classes_are_mixed_in_every_shard(tree: Tree, tmp_path: Path) -> None:
+    made = produce(plan(tree({"cat": 20, "dog": 20}), name="pets", shards=4))
+    shards = [data for file, data in made.items() if ".tfrecord-" in file]
+    assert all(set(labels([shard], tmp_path)) == {0, 1} for shard in shards)
+
+
+def test_tfds_metadata_is_in_its_own_format(tree: Tree) -> None:
+    made = produce(plan(tree({"train/cat": 3, "train/dog": 2, "test/cat": 1}), name="pets"))
+    assert made["label.labels.txt"] == b"cat\ndog\n"
+    assert json.loads(made["features.json"]) == {
+        "pythonClassName": "tensorflow_datasets.core.features.features_dict.FeaturesDict",
+        "featuresDict": {
+            "features": {
+                "image": {
+                    "pythonClassName": "tensorflow_datasets.core.features.image_feature.Image",
+                    "image": {
+                        "shape": {"dimensions": ["6", "8", "3"]},
+                        "dtype": "uint8",
+                        "encodingFormat": "png",
+                    },
+                },
+                "label": {
+                    "pythonClassName": "tensorflow_datasets.core.features.class_label_feature.ClassLabel",
+                    "classLabel": {"numClasses": "2"},
+                },
+            }
+        },
+    }
+    info = json.loads(made["dataset_info.json"])
+    train = made["pets-train.tfrecord-00000-of-00001"]
+    assert (info["name"], info["version"], info["fileFormat"]) == ("pets", "1.0.0", "tfrecord")
+    assert info["splits"][0] == {
+        "name": "train",
+        "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+        "shardLengths": ["5"],
+        "numBytes": str(len(train) - 5 * 16),
+    }
+
+
+def test_a_shard_can_be_made_again_after_a_broken_upload(tree: Tree) -> None:
+    shard = next(plan(tree({"cat": 40}), name="pets").shards())
+    broken = shard.produce()
+    next(broken.chunks())
+    with pytest.raises(ValueError, match="not been produced"):
+        _ = broken.note
+    first, note = bytes_of(shard)
+    assert bytes_of(shard) == (first, note)
+    assert (note.entry.bytes, note.entry.records) == (len(first), 40)
+
+
+def test_a_large_shard_comes_in_pieces(tmp_path: Path) -> None:
+    for index in range(6):
+        write_image(tmp_path / "in" / "cat" / f"{index}.png", size=(8, 6))
+    # bytes after the end of a PNG are allowed, and make a large file at once
+    for file in sorted((tmp_path / "in" / "cat").iterdir()):
+        file.write_bytes(file.read_bytes() + bytes(700_000))
+    shard = next(plan(tmp_path / "in", name="pets").shards())
+    sizes = [len(chunk) for chunk in shard.produce().chunks()]
+    assert len(sizes) > 6
+    assert max(sizes) < 1_000_000
+
+
+def test_an_image_that_changes_after_the_plan_is_named(tree: Tree) -> None:
+    """Also when its size and, as some programs do, its time of change stay the same."""
+    root = tree({"cat": 3})
+    file = root / "cat" / "1.png"
+    planned = plan(root, name="pets")
+    before = file.stat()
+    file.write_bytes(file.read_bytes())
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(UsageError, match=r"'cat/1\.png' has changed") as caught:
+        bytes_of(next(planned.shards()))
+    assert caught.value.facts["file"] == "cat/1.png"
+
+
+def test_an_image_that_goes_after_the_plan_is_named(tree: Tree) -> None:
+    root = tree({"cat": 3})
+    planned = plan(root, name="pets")
+    (root / "cat" / "2.png").unlink()
+    with pytest.raises(UsageError, match=r"Cannot read 'cat/2\.png': No such file"):
+        bytes_of(next(planned.shards()))
+
+
+@pytest.mark.parametrize(
+    ("new", "gone", "message"),
+    [
+        ("dog/0.png", None, "'dog/0.png' is new"),
+        (None, "cat/0.png", "'cat/0.png' has gone"),
+        ("cat/1.png", None, "'cat/1.png' has changed"),
+    ],
+)
+def test_images_that_come_go_or_change_before_the_end_stop_the_manifest(
+    tree: Tree, new: str | None, gone: str | None, message: str
+) -> None:
+    root = tree({"cat": 3})
+    planned = plan(root, name="pets")
+    _, note = bytes_of(next(planned.shards()))
+    if new:
+        write_image(root / new)
+    if gone:
+        (root / gone).unlink()
+    with pytest.raises(UsageError, match=message):
+        planned.finish([note])
+
+
+def test_a_shards_identity_is_that_of_its_own_records_and_options(tree: Tree) -> None:
+    root = tree({"cat": 8})
+    first = [shard.identity for shard in plan(root, name="pets", shards=4).shards()]
+    assert len(set(first)) == 4
+    assert [shard.identity for shard in plan(root, name="pets", shards=4).shards()] == first
+    write_image(root / "cat" / "3.png", shade=99)
+    mended = [shard.identity for shard in plan(root, name="pets", shards=4).shards()]
+    assert len(set(first) & set(mended)) == 3
+    other = [shard.identity for shard in plan(root, name="pets", shards=4, seed=1).shards()]
+    assert not set(first) & set(other)
+
+
+def test_bad_records_are_left_out_and_listed(tree: Tree, tmp_path: Path) -> None:
+    root = tree({"cat": 8, "dog": 8})
+    (root / "cat" / "3.png").write_bytes(b"")
+    (root / "dog" / "1.png").write_bytes(b"GIF8")
+    (root / "emu").mkdir()
+    options: dict[str, Any] = {"name": "pets", "shards": 2}
+    with pytest.raises(BadRecordsError, match=r"'emu' is empty"):
+        plan(root, **options)
+    made = produce(plan(root, **options, skip_bad=True), skip_bad=True)
+    manifest = decode_manifest(made["manifest.json"])
+    assert manifest.records == 14 == len(labels([made[one.file] for one in manifest.shards], tmp_path))
+    assert manifest.classes == ("cat", "dog")
+    assert manifest.source.skipped == 3
+    assert [str(one) for one in manifest.source.bad] == [
+        "'cat/3.png' is empty",
+        "'dog/1.png' is a GIF image, and PNG or JPEG is wanted",
+        "'emu' is empty",
+    ]
+
+
+def test_a_source_of_bad_records_alone_makes_no_dataset(tree: Tree) -> None:
+    root = tree({"cat": 1})
+    (root / "cat" / "0.png").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"All records of the split 'train' are bad: the first, 'cat/0.png'"):
+        produce(plan(root, name="pets", skip_bad=True), skip_bad=True)
+
+
+def test_there_is_no_manifest_for_half_a_dataset(tree: Tree) -> None:
+    planned = plan(tree({"cat": 4}), name="pets", shards=2)
+    first, second = (bytes_of(shard)[1] for shard in planned.shards())
+    with pytest.raises(ValueError, match="00001-of-00002 was not made"):
+        planned.finish([first])
+    stranger = ShardNote(ShardEntry("other", 1, 1, ""), "")
+    with pytest.raises(ValueError, match="not in the plan: other"):
+        planned.finish([first, second, stranger])
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ({"name": "Cats-Dogs"}, "'Cats-Dogs' cannot be the name of a dataset", "for instance cats_dogs"),
+        ({"name": "../x"}, "'../x' cannot be the name", "for instance x"),
+        ({"name": "pets\n"}, "cannot be the name", "for instance pets"),
+        ({"version": "1.0"}, "'1.0' cannot be the version", "1.0.0"),
+        ({"version": "1.01.0"}, "'1.01.0' cannot be the version", "1.0.0"),
+        ({"shard_size": 1_000_000}, "A shard of 1 MB is out of bounds", "--shards"),
+        ({"shard_size": 2 << 30}, "is out of bounds", "1074 MB"),
+        ({"splits": "train=2"}, "Cannot read the splits", "train=0.8,test=0.2"),
+        ({"shards": 5}, "The split 'train' has 4 records, fewer than 5 shards", "fewer"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_explained(
+    tree: Tree, options: dict[str, Any], message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(tree({"cat": 4}), **{"name": "pets", **options})
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_source_that_is_not_there_names_the_nearest(tree: Tree) -> None:
+    root = tree({"cat": 1})
+    with pytest.raises(UsageError, match=r"There is no '.*/picture'") as caught:
+        plan(root.parent / "picture", name="pets")
+    assert caught.value.hint == "Did you mean pictures?"
+
+
+def test_a_source_no_reader_takes_is_named(tmp_path: Path) -> None:
+    (tmp_path / "table.xyz").write_text("a,b\n")
+    with pytest.raises(UsageError, match=r"table\.xyz' is not a source"):
+        plan(tmp_path / "table.xyz", name="pets")

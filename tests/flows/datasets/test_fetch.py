@@ -1,0 +1,212 @@
+"""Getting a public dataset: all of it or nothing, from a server that fails, or from a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tests.web_server import WebServer, refusing, serving
+from tpuctl.cloud.downloads import Downloads
+from tpuctl.data.public.catalogue import PUBLIC, Form, PublicFile, PublicSet
+from tpuctl.data.public.unpacking import copied
+from tpuctl.errors import DeadlineError, NotFoundError, StateError, UsageError
+from tpuctl.flows.datasets import fetch as flow
+
+A, B, OTHER = b"a" * 300_000, b"b" * 300_000, b"other"
+
+
+@contextmanager
+def silent(what: str) -> Iterator[Callable[[int, int], None]]:
+    yield lambda done, total: None
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving({"/a": A, "/b": B}) as found:
+        yield found
+
+
+@pytest.fixture
+def downloads() -> Iterator[Downloads]:
+    found = Downloads(sleep=lambda seconds: None)
+    yield found
+    found.close()
+
+
+def published(name: str, data: bytes, *urls: str) -> PublicFile:
+    return PublicFile(name, sha256(data).hexdigest(), urls, len(data))
+
+
+def row(server: WebServer) -> PublicSet:
+    files = [published("a", A, f"{server.url}/gone", f"{server.url}/a"), published("b", B, f"{server.url}/b")]
+    return PublicSet("two files", [Form(files, copied), Form([published("c", OTHER)], copied)], "", "", "")
+
+
+def below(folder: Path) -> list[str]:
+    return sorted(one.relative_to(folder).as_posix() for one in folder.rglob("*") if one.is_file())
+
+
+class TestFetched:
+    def test_all_files_come_from_the_first_place_that_has_them(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path
+    ) -> None:
+        done = flow.fetch("two", row(server), tmp_path / "data" / "two", downloads, silent)
+        assert not done.already_there
+        assert below(tmp_path) == ["data/two/.fetched.json", "data/two/a", "data/two/b"]
+        assert (tmp_path / "data" / "two" / "a").read_bytes() == A
+        asked = list(server.asked)
+        assert asked == ["/gone", "/a", "/b"]
+        assert flow.fetch("two", row(server), tmp_path / "data" / "two", downloads, silent).already_there
+        assert server.asked == asked
+        assert flow.missing(row(server), tmp_path / "data" / "two") == []
+
+    def test_what_was_cut_off_goes_on_and_whole_files_are_kept(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path
+    ) -> None:
+        server.cut_after = [len(A), 100_000, 0, 0, 0]
+        with pytest.raises(DeadlineError, match="/b cannot be fetched") as caught:
+            flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+        assert "--from FOLDER" in caught.value.hint
+        assert below(tmp_path) == [".two.fetch/a", ".two.fetch/b.part"]
+        server.asked.clear()
+        server.cut_after.clear()
+        flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+        assert server.asked == ["/b bytes=100000-"]
+        assert below(tmp_path) == ["two/.fetched.json", "two/a", "two/b"]
+
+    def test_wrong_bytes_are_named_with_both_sums_and_removed(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path
+    ) -> None:
+        server.files["/b"] = OTHER
+        with pytest.raises(StateError) as caught:
+            flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+        assert sha256(OTHER).hexdigest() in caught.value.message
+        assert sha256(B).hexdigest() in caught.value.message
+        assert below(tmp_path) == [".two.fetch/a"]
+        server.files["/b"] = B
+        flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+        assert (tmp_path / "two" / "b").read_bytes() == B
+
+    def test_offline_it_says_so_and_leaves_nothing(self, downloads: Downloads, tmp_path: Path) -> None:
+        with refusing() as gone, pytest.raises(DeadlineError) as caught:
+            flow.fetch("two", row(gone), tmp_path / "two", downloads, silent)
+        assert "no connection" in caught.value.message
+        assert caught.value.exit_code == 9
+        assert "--from FOLDER" in caught.value.hint
+        assert below(tmp_path) == []
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_folder_with_something_else_is_left_alone(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path
+    ) -> None:
+        (tmp_path / "two").mkdir()
+        (tmp_path / "two" / "mine").write_text("mine")
+        with pytest.raises(StateError, match="is there already, and is not the dataset 'two'"):
+            flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+        assert below(tmp_path) == ["two/mine"]
+        (tmp_path / "two" / "mine").unlink()
+        flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+        with pytest.raises(StateError, match="is not the dataset 'three'"):
+            flow.fetch("three", row(server), tmp_path / "two", downloads, silent)
+
+    def test_an_archive_that_cannot_be_unpacked_leaves_no_dataset(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path
+    ) -> None:
+        def broken(files: object, folder: Path) -> None:
+            (folder / "half").write_text("half")
+            raise UsageError("It is damaged.")
+
+        wanted = row(server)
+        half = wanted._replace(forms=[wanted.forms[0]._replace(unpack=broken)])
+        with pytest.raises(UsageError, match="damaged"):
+            flow.fetch("two", half, tmp_path / "two", downloads, silent)
+        assert not (tmp_path / "two").exists()
+        server.asked.clear()
+        flow.fetch("two", wanted, tmp_path / "two", downloads, silent)
+        assert below(tmp_path) == ["two/.fetched.json", "two/a", "two/b"]
+        assert server.asked == []
+
+    def test_a_place_that_cannot_be_written_is_named(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(StateError, match=r"Cannot write '.*file") as caught:
+            flow.fetch("two", row(server), tmp_path / "file" / "two", downloads, silent)
+        assert "--to" in caught.value.hint
+
+
+class TestTaken:
+    @pytest.fixture
+    def given(self, tmp_path: Path) -> Path:
+        (tmp_path / "given" / "deep").mkdir(parents=True)
+        (tmp_path / "given" / "a").write_bytes(A)
+        (tmp_path / "given" / "deep" / "b").write_bytes(B)
+        return tmp_path / "given"
+
+    def test_files_are_found_at_any_depth_and_left_where_they_are(
+        self, server: WebServer, given: Path, tmp_path: Path
+    ) -> None:
+        done = flow.take("two", row(server), tmp_path / "two", given, silent)
+        assert below(tmp_path / "two") == [".fetched.json", "a", "b"]
+        assert done.fetched.files == {"a": sha256(A).hexdigest(), "b": sha256(B).hexdigest()}
+        assert below(given) == ["a", "deep/b"]
+        assert server.asked == []
+        assert flow.take("two", row(server), tmp_path / "two", tmp_path / "no", silent).already_there
+
+    def test_of_several_files_of_a_name_the_right_one_is_taken(
+        self, server: WebServer, given: Path, tmp_path: Path
+    ) -> None:
+        (given / "another").mkdir()
+        (given / "another" / "a").write_bytes(OTHER)
+        flow.take("two", row(server), tmp_path / "two", given, silent)
+        assert (tmp_path / "two" / "a").read_bytes() == A
+
+    def test_a_wrong_file_is_named_with_both_sums_and_taken_only_when_asked(
+        self, server: WebServer, given: Path, tmp_path: Path
+    ) -> None:
+        (given / "deep" / "b").write_bytes(OTHER)
+        with pytest.raises(StateError) as caught:
+            flow.take("two", row(server), tmp_path / "two", given, silent)
+        assert f"{given / 'deep' / 'b'}' has the SHA-256 {sha256(OTHER).hexdigest()}" in caught.value.message
+        assert sha256(B).hexdigest() in caught.value.message
+        assert "--unverified" in caught.value.hint
+        assert not (tmp_path / "two").exists()
+        done = flow.take("two", row(server), tmp_path / "two", given, silent, unverified=True)
+        assert done.fetched.unverified == ("b",)
+        assert (tmp_path / "two" / "b").read_bytes() == OTHER
+        (given / "b").write_bytes(OTHER)
+        with pytest.raises(UsageError, match="There are several files b"):
+            flow.take("two", row(server), tmp_path / "2", given, silent, unverified=True)
+
+    def test_files_that_are_not_there_are_named(self, server: WebServer, given: Path, tmp_path: Path) -> None:
+        (given / "a").unlink()
+        with pytest.raises(NotFoundError, match="given' does not hold a, or c"):
+            flow.take("two", row(server), tmp_path / "two", given, silent)
+        with pytest.raises(UsageError, match="There is no folder"):
+            flow.take("two", row(server), tmp_path / "two", given / "no", silent)
+
+    def test_another_form_of_the_dataset_is_taken_too(
+        self, server: WebServer, given: Path, tmp_path: Path
+    ) -> None:
+        (given / "a").unlink()
+        (given / "c").write_bytes(OTHER)
+        done = flow.take("two", row(server), tmp_path / "two", given, silent)
+        assert list(done.fetched.files) == ["c"]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_row_of_the_table_is_whole(name: str) -> None:
+    found = PUBLIC[name]
+    for file in (file for form in found.forms for file in form.files):
+        assert len(file.sha256) == 64
+        assert set(file.sha256) <= set("0123456789abcdef")
+    assert all(file.urls for file in found.forms[0].files)
+    assert all(url.endswith(f"/{file.name}") for file in found.forms[0].files for url in file.urls)
+    assert found.licence
+    assert found.source

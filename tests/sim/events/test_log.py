@@ -1,0 +1,127 @@
+"""The log of events: every service in order, bounded in memory and on disk, whole after a cut."""
+
+from __future__ import annotations
+
+import json
+import stat
+import urllib.request
+from pathlib import Path
+
+import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+
+from tests.running_simulator import RunningSimulator
+from tests.sim.live_host import PARENT, User
+from tpuctl.cloud.simulator.event_log import EventLog
+from tpuctl.sim.events import Events, log, store
+
+
+def test_every_service_notes_its_requests_in_order(
+    simulator: RunningSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+    user, known = User(tmp_path), simulator.simulator.endpoints
+    node = user.create(known["tpu_grpc"])
+    asking = "curl -sH Metadata-Flavor:Google http://$GCE_METADATA_HOST/computeMetadata/v1/instance/id"
+    user.run(Path(known["hosts_file"]), node.network_endpoints[0].ip_address, asking)
+    client = storage.Client(
+        "sim-project", AnonymousCredentials(), client_options={"api_endpoint": known["storage"]}
+    )
+    client.bucket("sim-project-tpuctl").blob("a").upload_from_string("1")
+    client.close()
+    urllib.request.urlopen(f"{known['compute_rest']}/compute/v1/projects/sim-project").close()
+    urllib.request.urlopen(f"{known['tpu_rest']}/v2/{PARENT}/nodes").close()
+    host = f"{PARENT}/nodes/one/workers/0"
+    seen = [(one.service, one.kind, one.what, one.resource) for one in simulator.events]
+    assert [one for one in seen if one[2] != "GetOperation"] == [
+        ("tpu", "request", "CreateNode", f"{PARENT}/nodes/one"),
+        ("tpu", "transition", "CREATING", f"{PARENT}/nodes/one"),
+        ("tpu", "transition", "READY", f"{PARENT}/nodes/one"),
+        ("ssh", "request", "login", host),
+        ("ssh", "request", "exec", host),
+        ("metadata", "request", "GET", host),
+        ("storage", "request", "objects.create", "sim-project-tpuctl/a"),
+        ("compute", "request", "GET", "/compute/v1/projects/sim-project"),
+        ("tpu", "request", "ListNodes", PARENT),
+    ]
+    assert [one.number for one in simulator.events] == list(range(1, len(simulator.events) + 1))
+    told = {one.what: one.detail for one in simulator.events}
+    assert (told["login"], told["GET"]) == ("ada", "")
+    assert told["exec"] == asking
+    path = simulator.folder / "events.jsonl"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [one.number for one in EventLog(simulator.folder).new()] == [
+        one.number for one in simulator.events
+    ]
+
+
+def test_events_are_found_by_patterns() -> None:
+    events = Events(lambda: 5.0)
+    events.note("request", "GetNode", "a/b")
+    events.note("fault", "stockout", "a/c", "f1 tpu.CreateNode")
+    assert [one.what for one in events.find(resource="a/*")] == ["GetNode", "stockout"]
+    assert [one.what for one in events.find(resource="a/*", kind="fault")] == ["stockout"]
+    assert events.find(what="stock?") == []
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "MOST", 10)
+    events = Events()
+    for number in range(25):
+        events.note("request", str(number), "")
+    assert len(events) == log.MOST
+    assert events[0].number == 16
+
+
+def test_the_disk_is_bounded_and_a_reader_misses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LARGEST", 2000)
+    events, reader = Events(path=tmp_path / "events.jsonl"), EventLog(tmp_path)
+    read = []
+    for number in range(100):
+        events.note("request", "GetNode", str(number))
+        if number % 7 == 0:
+            read += reader.new()
+    events.close()
+    assert [one.resource for one in [*read, *reader.new()]] == [str(number) for number in range(100)]
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert len(sizes) == 2
+    assert max(sizes) < 2200
+
+
+def test_numbers_go_on_after_a_restart_and_half_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    first = Events(path=path)
+    for _ in range(3):
+        first.note("request", "GetNode", "x")
+    first.close()
+    with path.open("ab") as file:
+        file.write(b'{"kind":"requ')
+    second = Events(path=path)
+    second.note("transition", "READY", "x")
+    second.close()
+    numbers = []
+    for line in path.read_text().splitlines():
+        try:
+            numbers.append(json.loads(line)["number"])
+        except ValueError:
+            numbers.append(None)
+    assert numbers == [1, 2, 3, None, 4]
+    assert [one.number for one in EventLog(tmp_path).new()] == [1, 2, 3, 4]
+
+
+def test_a_full_disk_loses_events_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = Events(path=tmp_path / "events.jsonl")
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.os, "write", full)
+        events.note("request", "GetNode", "lost")
+    events.note("request", "GetNode", "kept")
+    events.close()
+    assert [one.resource for one in events] == ["lost", "kept"]
+    assert [one.resource for one in EventLog(tmp_path).new()] == ["kept"]

@@ -1,0 +1,138 @@
+"""The control door: who may use it, what it says, and what a restart keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+import requests
+from google.api_core import exceptions
+
+from tests.running_simulator import RunningSimulator
+from tests.sim.live_host import PARENT, User, tpu_client, wait_until
+from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud.simulator.control import Control
+from tpuctl.errors import DeadlineError, NotFoundError, StateError, UsageError
+from tpuctl.faults import Request, read_scenario, request
+from tpuctl.sim.__main__ import serve
+
+
+def test_the_door_opens_to_its_token_alone(simulator: RunningSimulator) -> None:
+    file = simulator.folder / "control.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    door = json.loads(file.read_text())
+    assert door["url"].startswith("http://127.0.0.1:")
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": door["token"][:-1]}):
+        for method in ("GET", "POST", "DELETE"):
+            answer = requests.request(method, f"{door['url']}/v1/faults", headers=headers, timeout=10)
+            assert answer.status_code == 401
+    assert simulator.faults.all() == []
+    for name in ("endpoints.json", "events.jsonl", "simulator.log"):
+        path = simulator.folder / name
+        assert not path.exists() or door["token"] not in path.read_text()
+
+
+def test_faults_go_in_and_out(simulator: RunningSimulator) -> None:
+    control = Control(simulator.folder)
+    (added,) = control.add([request("stockout", {"zone": "us-*", "count": 2})])
+    assert added == {
+        "id": "f1",
+        "kind": "stockout",
+        "options": {"zone": "us-*", "count": 2},
+        "state": "in force",
+        "taken": 0,
+        "left": 2,
+        "origin": "command",
+    }
+    (later,) = control.add([request("unavailable", {"after": 60})])
+    assert later["state"] == "waiting"
+    assert control.faults() == [added, later]
+    control.remove("f1")
+    with pytest.raises(NotFoundError, match="There is no fault 'f1'"):
+        control.remove("f1")
+    control.clear()
+    assert control.faults() == simulator.faults.all() == []
+
+
+def test_what_is_sent_is_checked_again(simulator: RunningSimulator) -> None:
+    with pytest.raises(UsageError, match="no kind of fault 'stokout'"):
+        Control(simulator.folder).add([Request("stokout")])
+    door = json.loads((simulator.folder / "control.json").read_text())
+    answer = requests.post(
+        f"{door['url']}/v1/faults",
+        data=b'{"faults": 5}',
+        headers={"Authorization": f"Bearer {door['token']}"},
+        timeout=10,
+    )
+    assert (answer.status_code, answer.json()["message"][:13]) == (400, "What was sent")
+
+
+def test_a_scenario_takes_the_place_of_the_one_before(simulator: RunningSimulator) -> None:
+    control = Control(simulator.folder)
+    control.add([request("unreachable", {"zone": "us-central1-b"})])
+    for kind in ("stockout", "quota"):
+        scenario = read_scenario(f'[[fault]]\nkind = "{kind}"\n', f"{kind}.toml")
+        control.add(scenario.faults, scenario.name)
+    assert [(one["kind"], one["origin"]) for one in control.faults()] == [
+        ("unreachable", "command"),
+        ("quota", "scenario quota.toml"),
+    ]
+
+
+def test_without_a_simulator_there_is_no_door(tmp_path: Path) -> None:
+    with pytest.raises(StateError):
+        Control(tmp_path)
+    (tmp_path / "control.json").write_text('{"url": "http://127.0.0.1:1", "token": "x"}')
+    with pytest.raises(DeadlineError, match="does not answer"):
+        Control(tmp_path).faults()
+
+
+def test_faults_and_events_outlive_a_kill(home: Path, tmp_path: Path, user: User) -> None:
+    """Counted faults go on counting; a host that was frozen is thawed when its fault is removed after it."""
+    folder = tmp_path / "sim"
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text('[[fault]]\nkind = "unavailable"\nmethod = "ListNodes"\ncount = 3\n')
+    served = embedded.ensure(folder, "--idle", "0", "--scenario", str(scenario))
+    try:
+        control = Control(folder)
+        node = user.create(served.tpu_grpc)
+        address = node.network_endpoints[0].ip_address
+        user.run(Path(served.hosts_file), address, "nohup sleep 600 >out 2>&1 & echo $! >pid")
+        program = (folder / "hosts" / str(node.id) / "w0" / "home" / "pid").read_text().strip()
+
+        def state() -> str:
+            return Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[0]
+
+        with tpu_client(served.tpu_grpc) as tpu, pytest.raises(exceptions.ServiceUnavailable):
+            tpu.list_nodes(parent=PARENT)
+        control.add([request("host-hang", {"count": 1})])
+        wait_until(lambda: state() == "T")
+        os.kill(served.pid, signal.SIGKILL)
+        wait_until(lambda: embedded.running(folder) is None)
+        served = embedded.ensure(folder, "--idle", "0")
+        control = Control(folder)
+        assert [(one["kind"], one["left"]) for one in control.faults()] == [
+            ("unavailable", 2),
+            ("host-hang", 0),
+        ]
+        wait_until(lambda: state() == "T")  # it was thawed, and is frozen anew
+        control.remove("f2")
+        wait_until(lambda: state() == "S")
+        events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+        assert [one["number"] for one in events] == list(range(1, len(events) + 1))
+        assert [one["what"] for one in events if one["kind"] == "fault"] == ["unavailable", "host-hang"]
+    finally:
+        embedded.stop(folder)
+
+
+def test_a_scenario_with_a_mistake_starts_nothing(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text('[[fault]]\nkind = "unavailabel"\n')
+    with pytest.raises(UsageError, match=r"bad\.toml, line 2: There is no kind of fault 'unavailabel'"):
+        asyncio.run(serve(tmp_path / "sim", speed="instant", idle=0, scenario=bad))
+    assert not (tmp_path / "sim").exists()

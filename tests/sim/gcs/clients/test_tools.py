@@ -1,0 +1,138 @@
+"""gcloud storage and gsutil as installed, unmodified; skipped where they are not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from google.cloud import storage
+
+from tests.sim.gcs.running_server import BUCKET, PROJECT, RunningGcs, proxy_to
+
+MIB = 1 << 20
+
+Tool = Callable[..., str]
+
+
+def tool(program: str, *options: str, folder: Path, environment: dict[str, str]) -> Tool:
+    """Return what runs one command of a program in a folder and returns what it prints."""
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [program, *options, *arguments],
+            env={**os.environ, **environment},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder with small files in it, and a larger one."""
+    folder = tmp_path / "files"
+    (folder / "data" / "sub").mkdir(parents=True)
+    (folder / "data" / "one").write_text("1\n")
+    (folder / "data" / "sub" / "two").write_text("2\n")
+    (folder / "big").write_bytes(os.urandom(9 * MIB))
+    return folder
+
+
+@pytest.fixture
+def gcloud(gcs: RunningGcs, tmp_path: Path, files: Path) -> Tool:
+    program = shutil.which("gcloud")
+    if program is None:
+        pytest.skip("gcloud is not installed here")
+    environment = {
+        "CLOUDSDK_CONFIG": str(tmp_path / "gcloud"),
+        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{gcs.url}/storage/v1/",
+        "CLOUDSDK_CORE_PROJECT": PROJECT,
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "true",
+        "CLOUDSDK_STORAGE_PROCESS_COUNT": "1",
+    }
+    return tool(program, "storage", folder=files, environment=environment)
+
+
+@pytest.fixture
+def gsutil(gcs: RunningGcs, tmp_path: Path, files: Path) -> Iterator[Tool]:
+    program = shutil.which("gsutil")
+    if program is None:
+        pytest.skip("gsutil is not installed here")
+    with proxy_to(gcs, tmp_path / "ca") as (url, ca_file):
+        boto = tmp_path / "boto"
+        boto.write_text(
+            f"[Boto]\nproxy = 127.0.0.1\nproxy_port = {url.rpartition(':')[2]}\n"
+            f"[GSUtil]\nstate_dir = {tmp_path / 'gsutil'}\ndefault_project_id = {PROJECT}\n"
+            "software_update_check_period = 0\nparallel_process_count = 1\n"
+        )
+        environment = {
+            "BOTO_CONFIG": str(boto),
+            "CLOUDSDK_CONFIG": str(tmp_path / "gcloud"),
+            "CLOUDSDK_CORE_PASS_CREDENTIALS_TO_GSUTIL": "false",
+            "no_proxy": "",
+        }
+        trust = f"Boto:ca_certificates_file={ca_file}"
+        yield tool(program, "-o", trust, folder=files, environment=environment)
+
+
+def names(bucket: storage.Bucket) -> list[str]:
+    return [blob.name for blob in bucket.list_blobs()]
+
+
+def test_gcloud_copies_up_and_prints(gcloud: Tool, bucket: storage.Bucket, files: Path) -> None:
+    gcloud("cp", "-r", "data", "big", f"gs://{BUCKET}/")
+    assert names(bucket) == ["big", "data/one", "data/sub/two"]
+    assert bucket.blob("big").download_as_bytes() == (files / "big").read_bytes()
+    assert gcloud("cat", f"gs://{BUCKET}/data/*") == "1\n"
+
+
+@pytest.mark.slow
+def test_gcloud_does_the_rest(gcloud: Tool, bucket: storage.Bucket, files: Path) -> None:
+    gcloud("buckets", "create", "gs://acme-made", "--location=europe-west4", "--soft-delete-duration=0")
+    gcloud("buckets", "update", "gs://acme-made", "--versioning", "--update-labels=team=vision")
+    assert "team: vision" in gcloud("buckets", "describe", "gs://acme-made")
+    gcloud("cp", "big", f"gs://{BUCKET}/big")
+    gcloud("cp", f"gs://{BUCKET}/big", "down")
+    assert (files / "down").read_bytes() == (files / "big").read_bytes()
+    gcloud("rsync", "-r", "data", f"gs://{BUCKET}/sync")
+    (files / "data" / "one").unlink()
+    (files / "data" / "sub" / "two").write_text("changed\n")
+    gcloud("rsync", "-r", "--delete-unmatched-destination-objects", "data", f"gs://{BUCKET}/sync")
+    assert names(bucket) == ["big", "sync/sub/two"]
+    assert gcloud("cat", f"gs://{BUCKET}/sync/**") == "changed\n"
+    assert f"gs://{BUCKET}/sync/sub/two" in gcloud("ls", "-l", "-r", f"gs://{BUCKET}/**")
+    gcloud("cp", "-r", f"gs://{BUCKET}/sync", "gs://acme-made/")
+    gcloud("objects", "compose", f"gs://{BUCKET}/sync/sub/two", f"gs://{BUCKET}/big", f"gs://{BUCKET}/both")
+    assert bucket.blob("both").download_as_bytes() == b"changed\n" + (files / "big").read_bytes()
+    gcloud("mv", f"gs://{BUCKET}/both", f"gs://{BUCKET}/moved")
+    gcloud("objects", "update", f"gs://{BUCKET}/moved", "--custom-metadata=color=red", "--temporary-hold")
+    assert bucket.get_blob("moved").metadata["color"] == "red"
+    gcloud("objects", "update", f"gs://{BUCKET}/moved", "--no-temporary-hold")
+    gcloud("rm", "-r", "gs://acme-made", f"gs://{BUCKET}/**")
+    assert [found.name for found in bucket.client.list_buckets()] == [BUCKET]
+    assert names(bucket) == []
+
+
+@pytest.mark.slow
+def test_gsutil(gsutil: Tool, bucket: storage.Bucket, files: Path) -> None:
+    gsutil("cp", "-r", "data", "big", f"gs://{BUCKET}/")
+    assert names(bucket) == ["big", "data/one", "data/sub/two"]
+    assert gsutil("cat", f"gs://{BUCKET}/data/one") == "1\n"
+    gsutil("-m", "rsync", "-r", "data", f"gs://{BUCKET}/sync")
+    assert f"gs://{BUCKET}/sync/sub/two" in gsutil("ls", "-r", f"gs://{BUCKET}/")
+    gsutil("compose", f"gs://{BUCKET}/data/one", f"gs://{BUCKET}/big", f"gs://{BUCKET}/both")
+    gsutil("cp", f"gs://{BUCKET}/both", "down")
+    assert (files / "down").read_bytes() == b"1\n" + (files / "big").read_bytes()
+    gsutil("-m", "rm", "-r", f"gs://{BUCKET}/**")
+    assert names(bucket) == []

@@ -1,0 +1,111 @@
+"""Cloud Storage in a thread or in a process of its own, and the real client for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from google.api_core import exceptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+
+from tests.paths import ROOT
+from tpuctl.sim.faults import Faults
+from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
+from tpuctl.sim.network.certificate_authority import Authority
+from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Serve
+
+PROJECT = "acme"
+BUCKET = "acme-data"
+
+
+class RunningGcs:
+    """A GcsServer that listens, in a thread with a loop of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.faults = Faults()
+        self.server = GcsServer(root, self.faults)
+        self.server.store.ensure_bucket(BUCKET, PROJECT)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        self.runner = web.AppRunner(self.server.application(), shutdown_timeout=1, **RUNNER_OPTIONS)
+        self.call(self._listen())
+        self.port: int = self.runner.addresses[0][1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def call(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+
+    def close(self) -> None:
+        self.call(self.runner.cleanup())
+        self.call(self.loop.shutdown_default_executor())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+        self.server.close()
+
+    async def _listen(self) -> None:
+        await self.runner.setup()
+        await web.TCPSite(self.runner, "127.0.0.1", 0, backlog=256).start()
+
+
+@contextmanager
+def client_of(url: str) -> Iterator[storage.Client]:
+    client = storage.Client(
+        project=PROJECT, credentials=AnonymousCredentials(), client_options={"api_endpoint": url}
+    )
+    with closing(client):
+        yield client
+
+
+@contextmanager
+def proxy_to(gcs: RunningGcs, folder: Path) -> Iterator[tuple[str, str]]:
+    """A proxy behind which Google's names are this server: its URL, and the file of the roots to trust."""
+    authority = Authority(folder)
+    here = Serve(gcs.runner.server)
+    routes = {"storage.googleapis.com": here, "www.googleapis.com": here, "*": Refuse("not here")}
+    proxy = ConnectProxy(routes, authority)
+    port = gcs.call(proxy.start())
+    try:
+        yield f"http://127.0.0.1:{port}", str(authority.ca_file)
+    finally:
+        gcs.call(proxy.close())
+
+
+@contextmanager
+def refused(kind: type[exceptions.GoogleAPICallError], match: str | None = None) -> Iterator[None]:
+    """Expect the client to fail; a failed download leaves its response open, so close it."""
+    with pytest.raises(kind, match=match) as caught:
+        yield
+    if caught.value.response is not None:
+        caught.value.response.close()
+
+
+@contextmanager
+def gcs_process(root: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Cloud Storage in a process of its own: the process and its URL."""
+    program = Path(__file__).with_name("server_process.py")
+    process = subprocess.Popen(
+        [sys.executable, program, root, *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        try:
+            yield process, f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+            process.wait()

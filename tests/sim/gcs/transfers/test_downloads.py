@@ -1,0 +1,217 @@
+"""Downloads over raw HTTP: ranges, headers, gzip, conditions, both APIs; and requests that make no sense."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import os
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from google.cloud import storage
+
+from tests.sim.gcs.running_server import BUCKET, RunningGcs
+
+DATA = bytes(range(256)) * 1024
+SIZE = len(DATA)
+PATHS = {
+    "xml": f"/{BUCKET}/a",
+    "json": f"/storage/v1/b/{BUCKET}/o/a?alt=media",
+    "download": f"/download/storage/v1/b/{BUCKET}/o/a?alt=media",
+}
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+@pytest.mark.parametrize(
+    ("asked", "start", "end"),
+    [
+        ("bytes=0-0", 0, 1),
+        ("bytes=5-99", 5, 100),
+        ("bytes=1000-", 1000, SIZE),
+        ("bytes=-7", SIZE - 7, SIZE),
+        (f"bytes=-{SIZE * 2}", 0, SIZE),
+        (f"bytes=10-{SIZE * 2}", 10, SIZE),
+    ],
+)
+def test_a_range_is_answered_with_just_that(
+    gcs: RunningGcs, http: requests.Session, path: str, asked: str, start: int, end: int
+) -> None:
+    http.put(f"{gcs.url}/{BUCKET}/a", data=DATA)
+    answer = http.get(gcs.url + path, headers={"Range": asked})
+    assert (answer.status_code, answer.content) == (206, DATA[start:end])
+    assert answer.headers["Content-Range"] == f"bytes {start}-{end - 1}/{SIZE}"
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+def test_a_range_beyond_the_end_is_refused(gcs: RunningGcs, http: requests.Session, path: str) -> None:
+    http.put(f"{gcs.url}/{BUCKET}/a", data=DATA)
+    for asked in (f"bytes={SIZE}-", f"bytes={SIZE + 5}-{SIZE + 9}", "bytes=-0", "bytes=9-3"):
+        assert http.get(gcs.url + path, headers={"Range": asked}).status_code == 416
+    for whole in ("bytes=-", "lines=1-2", "bytes=0-1,5-6"):
+        assert http.get(gcs.url + path, headers={"Range": whole}).content == DATA
+
+
+def test_head_tells_all_but_the_bytes(gcs: RunningGcs, http: requests.Session) -> None:
+    http.put(
+        f"{gcs.url}/{BUCKET}/a",
+        data=DATA,
+        headers={"Content-Type": "text/x", "x-goog-meta-Color": "red", "Cache-Control": "no-store"},
+    )
+    answer = http.head(f"{gcs.url}/{BUCKET}/a")
+    assert (answer.status_code, answer.content) == (200, b"")
+    expected = {
+        "Content-Length": str(SIZE),
+        "Content-Type": "text/x",
+        "Cache-Control": "no-store",
+        "x-goog-meta-color": "red",
+        "x-goog-stored-content-length": str(SIZE),
+        "x-goog-metageneration": "1",
+    }
+    assert {name: answer.headers[name] for name in expected} == expected
+    assert answer.headers["x-goog-hash"] == http.get(f"{gcs.url}/{BUCKET}/a").headers["x-goog-hash"]
+    assert answer.headers["x-goog-hash"].startswith("crc32c=")
+
+
+def test_gzip_is_taken_off_for_clients_that_do_not_want_it(gcs: RunningGcs, http: requests.Session) -> None:
+    packed = gzip.compress(DATA) + gzip.compress(b"second member")
+    url = f"{gcs.url}/{BUCKET}/a"
+    http.put(url, data=packed, headers={"Content-Encoding": "gzip"})
+    plain = http.get(url, headers={"Accept-Encoding": "identity"})
+    assert plain.content == DATA + b"second member"
+    assert "Content-Encoding" not in plain.headers
+    raw = http.get(url, headers={"Accept-Encoding": "gzip"}, stream=True)
+    assert raw.raw.read(decode_content=False) == packed
+    http.put(url, data=packed, headers={"Content-Encoding": "gzip", "Cache-Control": "no-transform"})
+    kept = http.get(url, headers={"Accept-Encoding": "identity"}, stream=True)
+    assert kept.raw.read(decode_content=False) == packed
+    http.put(url, data=b"no gzip", headers={"Content-Encoding": "gzip"})
+    assert http.get(url, headers={"Accept-Encoding": "identity"}).status_code == 503
+
+
+def test_a_reader_of_an_overwritten_object_gets_the_old_one_whole(
+    gcs: RunningGcs, http: requests.Session, bucket: storage.Bucket
+) -> None:
+    old, new = os.urandom(32 << 20), b"new"
+    bucket.blob("a").upload_from_string(old)
+    with http.get(f"{gcs.url}/{BUCKET}/a", stream=True) as reading:
+        start = reading.raw.read(1000)
+        bucket.blob("a").upload_from_string(new)
+        bucket.blob("a").delete()
+        assert start + reading.raw.read() == old
+    assert not bucket.blob("a").exists()
+
+
+def test_entity_tags_spare_a_download(gcs: RunningGcs, http: requests.Session) -> None:
+    http.put(f"{gcs.url}/{BUCKET}/a", data=DATA)
+    for path in PATHS.values():
+        tag = http.get(gcs.url + path).headers["ETag"]
+        same = http.get(gcs.url + path, headers={"If-None-Match": tag})
+        assert (same.status_code, same.content) == (304, b"")
+        assert http.get(gcs.url + path, headers={"If-Match": '"other"'}).status_code == 412
+
+
+def test_the_xml_api_has_its_own_conditions_and_errors(gcs: RunningGcs, http: requests.Session) -> None:
+    url = f"{gcs.url}/{BUCKET}/a"
+    first = http.put(url, data=b"1", headers={"x-goog-if-generation-match": "0"})
+    assert first.status_code == 200
+    second = http.put(url, data=b"2", headers={"x-goog-if-generation-match": "0"})
+    assert (second.status_code, "<Code>PreconditionFailed</Code>" in second.text) == (412, True)
+    assert http.put(url, data=b"2", headers={"Content-MD5": "AAAA"}).status_code == 400
+    generation = first.headers["x-goog-generation"]
+    assert http.get(url, params={"generation": generation}).content == b"1"
+    assert http.delete(url, headers={"x-goog-if-generation-match": "1"}).status_code == 412
+    assert http.delete(url).status_code == 204
+    assert "<Code>NoSuchKey</Code>" in http.get(url).text
+    assert "<Code>NoSuchBucket</Code>" in http.get(f"{gcs.url}/no-such-bucket/a").text
+
+
+def test_a_bucket_can_be_named_by_the_host(gcs: RunningGcs, http: requests.Session) -> None:
+    host = {"Host": f"{BUCKET}.storage.googleapis.com"}
+    http.put(f"{gcs.url}/dir/a", data=b"1", headers=host)
+    assert http.get(f"{gcs.url}/dir/a", headers=host).content == b"1"
+    assert http.get(f"{gcs.url}/{BUCKET}/dir/a").content == b"1"
+
+
+def test_links_lead_where_the_client_came_from(gcs: RunningGcs, http: requests.Session) -> None:
+    http.put(f"{gcs.url}/{BUCKET}/dir/a", data=b"1")
+    seen = http.get(f"{gcs.url}/storage/v1/b/{BUCKET}/o/dir%2Fa", headers={"Host": "gcs.example:81"}).json()
+    assert seen["mediaLink"].startswith(f"http://gcs.example:81/download/storage/v1/b/{BUCKET}/o/dir%2Fa?")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/storage/v1/nonsense", b"", 404),
+        ("GET", f"/storage/v1/b/{BUCKET}/o/%ff", b"", 400),
+        ("GET", f"/storage/v1/b/{BUCKET}/o?pageToken=x", b"", 400),
+        ("GET", f"/storage/v1/b/{BUCKET}/o?maxResults=x", b"", 400),
+        ("GET", f"/storage/v1/b/{BUCKET}/o?matchGlob=[z-a]", b"", 400),
+        ("GET", f"/storage/v1/b/{BUCKET}/o/a?generation=x", b"", 400),
+        ("GET", f"/storage/v1/b/{BUCKET}/o/a?ifGenerationMatch=-1", b"", 400),
+        ("DELETE", f"/storage/v1/b/{BUCKET}/o", b"", 405),
+        ("GET", "/storage/v1/b", b"", 400),
+        ("POST", "/storage/v1/b?project=acme", b"", 400),
+        ("POST", "/storage/v1/b?project=acme", b'{"name": 5}', 400),
+        ("POST", "/storage/v1/b?project=acme", b'{"name": "acme-x", "labels": 5}', 400),
+        ("POST", "/storage/v1/b?project=acme", b"[]", 400),
+        ("POST", "/storage/v1/b?project=acme", b"{", 400),
+        ("POST", "/storage/v1/b?project=acme", b"[" * 100_000, 400),
+        ("PATCH", f"/storage/v1/b/{BUCKET}", b'{"versioning": true}', 400),
+        ("PATCH", f"/storage/v1/b/{BUCKET}/o/a", b'{"metadata": {"k": 5}}', 400),
+        ("PATCH", f"/storage/v1/b/{BUCKET}/o/a", b'{"contentType": "a\\r\\nb: c"}', 400),
+        ("POST", f"/storage/v1/b/{BUCKET}/o/a/compose", b'{"sourceObjects": [5]}', 400),
+        ("POST", f"/storage/v1/b/{BUCKET}/o/a/compose", b'{"sourceObjects": [{"name": "\\ud800"}]}', 400),
+        ("POST", f"/storage/v1/b/{BUCKET}/o/a/compose", b"{}", 400),
+        ("POST", f"/upload/storage/v1/b/{BUCKET}/o?uploadType=other&name=a", b"", 400),
+        ("POST", f"/upload/storage/v1/b/{BUCKET}/o?uploadType=multipart&name=a", b"", 400),
+        ("PUT", f"/upload/storage/v1/b/{BUCKET}/o?upload_id=unknown", b"", 404),
+        ("POST", f"/{BUCKET}/a", b"", 405),
+        ("GET", f"/{BUCKET}?cors", b"", 501),
+        ("GET", "/", b"", 400),
+        ("GET", "/a%0Ab/c", b"", 404),
+    ],
+)
+def test_nonsense_is_refused_and_never_crashes(
+    gcs: RunningGcs,
+    http: requests.Session,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+    path: str,
+    body: bytes,
+    status: int,
+) -> None:
+    http.put(f"{gcs.url}/{BUCKET}/a", data=b"1")
+    answer = http.request(method, gcs.url + path, data=body)
+    assert answer.status_code == status
+    if "/storage/v1/" in path:
+        error = json.loads(answer.text)["error"]
+        assert (error["code"], error["errors"][0]["message"]) == (status, error["message"])
+    assert caplog.records == []
+
+
+def test_dots_in_a_path_stay_a_name(gcs: RunningGcs) -> None:
+    parts = urlsplit(gcs.url)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port)
+    for path in ("/../../etc/passwd", f"/{BUCKET}/../../etc/passwd", "//etc/passwd"):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status in (400, 404)
+    connection.request("PUT", f"/{BUCKET}/../x", body=b"1")
+    connection.getresponse().read()
+    connection.request("GET", f"/storage/v1/b/{BUCKET}/o/..%2Fx")
+    assert json.loads(connection.getresponse().read())["name"] == "../x"
+    connection.close()
+
+
+def test_a_client_that_leaves_early_does_no_harm(gcs: RunningGcs, http: requests.Session) -> None:
+    http.put(f"{gcs.url}/{BUCKET}/a", data=os.urandom(16 << 20))
+    for path in PATHS.values():
+        with socket.create_connection((urlsplit(gcs.url).hostname, urlsplit(gcs.url).port)) as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            connection.recv(10)
+    assert http.head(f"{gcs.url}/{BUCKET}/a").status_code == 200

@@ -1,0 +1,116 @@
+"""Each finding is made by the smallest program that has it, at the right line, and by no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sim.guest.findings.small_programs import Outcome, error, expected, programs, run
+from tpuctl.sim.guest._tpuctl_tpu.findings.catalogue import KINDS
+
+FOUND, QUIET, REMOTE = programs("found"), programs("quiet"), programs("remote")
+SLOW = [one for one in FOUND if one.stem in {"float64", "partial_batch", "recompilation", "no_such_core"}]
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """A local TPU; by their names, the programs that do something too early come first."""
+    return run([*FOUND, *QUIET], tmp_path_factory.mktemp("local"))
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """A TPU found by the node's name, whose worker is another process; what is slow is an error too."""
+    folder = tmp_path_factory.mktemp("strict")
+    named = {"TPU_NAME": "big", "TPUCTL_SIM_NODE": "big", "TPUCTL_SIM_CHECKS": "error"}
+    return run([*REMOTE, *SLOW], folder, **named)
+
+
+@pytest.mark.parametrize("program", FOUND, ids=lambda program: program.stem)
+def test_a_program_is_told_at_its_line(local: Outcome, program: Path) -> None:
+    assert expected(program)
+    assert local.found(program) == expected(program)
+
+
+@pytest.mark.parametrize("program", FOUND, ids=lambda program: program.stem)
+def test_what_a_tpu_refuses_ends_the_program_and_what_it_does_slowly_does_not(
+    local: Outcome, program: Path
+) -> None:
+    _assert_ends(local, program)
+
+
+@pytest.mark.parametrize("program", QUIET, ids=lambda program: program.stem)
+def test_a_program_that_suits_a_tpu_is_told_nothing(local: Outcome, program: Path) -> None:
+    assert local.ending(program) == ""
+    assert local.found(program) == set()
+
+
+def test_nothing_is_said_of_programs_that_suit_a_tpu(local: Outcome) -> None:
+    assert not [line for line in local.said() if "/quiet/" in line or "place unknown" in line]
+
+
+@pytest.mark.parametrize("program", REMOTE, ids=lambda program: program.stem)
+def test_a_remote_worker_cannot_reach_local_files(strict: Outcome, program: Path) -> None:
+    assert strict.found(program) == expected(program)
+    _assert_ends(strict, program)
+
+
+def _assert_ends(outcome: Outcome, program: Path) -> None:
+    """AutoGraph tells where it was before it tells the text."""
+    (kind, _, text), ending = error(program).partition(": "), outcome.ending(program)
+    assert bool(ending) == bool(kind), ending
+    assert ending.startswith(kind)
+    assert text in ending
+
+
+def test_every_code_has_a_program_that_has_it() -> None:
+    assert {code for program in (*FOUND, *REMOTE) for code, _ in expected(program)} == set(KINDS)
+
+
+def test_a_finding_is_refused_exactly_where_its_kind_says_so(local: Outcome) -> None:
+    assert local.report is not None
+    for finding in local.report["findings"]:
+        placed_too_early = "is used before the TPU is initialized" in finding["text"]
+        assert finding["refused"] == (KINDS[finding["code"]].refused and not placed_too_early), finding
+
+
+def test_each_finding_is_one_line_that_is_said_once(local: Outcome) -> None:
+    said = local.said()
+    assert local.report is not None
+    assert len(said) == len(local.report["findings"]) == len(set(said))
+    program = next(one for one in FOUND if one.stem == "float64")
+    (line,) = [one for one in said if one.startswith("[tpu-sim] FLOAT64") and f"{program.name}:" in one]
+    assert f"{program.name}:6: Cast computes in float64, which a TPU emulates, slowly; use float32" in line
+
+
+def test_the_report_says_what_the_slice_was_and_what_was_traced_how_often(local: Outcome) -> None:
+    report = local.report
+    assert report is not None
+    assert (report["schema"], report["accelerator"], report["replicas"]) == (1, "v3-8", 2)
+    assert report["checks"] == "warn"
+    traced = {(Path(one["file"]).stem, one["signatures"]) for one in report["traced"]}
+    assert {("recompilation", 3), ("recompilation_by_shape", 3), ("float64", 1)} <= traced
+    (float64,) = [one for one in report["findings"] if Path(one["file"]).stem == "float64"]
+    assert set(float64) == {"code", "refused", "file", "line", "count", "text", "fix"}
+    assert float64["count"] > 1
+
+
+@pytest.mark.parametrize("program", SLOW, ids=lambda program: program.stem)
+def test_under_error_what_is_slow_ends_the_program_too(strict: Outcome, program: Path) -> None:
+    ((code, _),) = expected(program)
+    assert strict.ending(program).startswith("SlowOnTPUError: ")
+    assert f"{code}: " in strict.ending(program)
+    assert strict.found(program) == expected(program)
+
+
+def test_under_off_nothing_is_said_or_written_or_refused(tmp_path: Path) -> None:
+    chosen = {
+        "unsupported_op", "string_input", "ragged_input", "sparse_input", "unknown_rank", "float64",
+        "b_not_initialized_device", "recompilation", "host_variable", "no_such_core", "partial_batch",
+    }  # fmt: skip
+    outcome = run([one for one in FOUND if one.stem in chosen], tmp_path, TPUCTL_SIM_CHECKS="off")
+    assert len(outcome.endings) == len(chosen)
+    assert set(outcome.endings.values()) == {""}
+    assert outcome.said() == []
+    assert outcome.report is None

@@ -1,0 +1,127 @@
+"""What programs on hosts reach beyond the simulator: everything, or nothing, as its profile says."""
+
+from __future__ import annotations
+
+import http.server
+import shlex
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import Done, RunningSimulator
+from tests.sim.live_host import User
+from tpuctl.errors import UsageError
+from tpuctl.sim.network.certificate_authority import Authority
+from tpuctl.sim.settings import profile
+
+WHEEL = "tiny-1.0-py3-none-any.whl"
+INSTALL = (
+    # loopback is not for the proxy, but the index stands for one on the internet
+    "env -u no_proxy -u NO_PROXY PIP_CONFIG_FILE=/dev/null PIP_DISABLE_PIP_VERSION_CHECK=1 "
+    "python3 -m pip install --retries 1 --no-deps --target packages -i {} tiny 2>&1 || true; "
+    "PYTHONPATH=packages:$PYTHONPATH python3 -c 'import tiny; print(tiny.word)' 2>&1 || true"
+)
+HTTP = """
+import os, urllib.error, urllib.request
+try:
+    urllib.request.urlopen("http://packages.example/")
+except urllib.error.HTTPError as error:
+    print(error.code, error.reason)
+url = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/instance/attributes/instance-id"
+request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+print(urllib.request.urlopen(request).read().decode())
+from google.cloud import storage
+storage.Client().bucket("sim-project-tpuctl").blob("a").upload_from_string("b")
+"""
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def package_index(folder: Path, authority: Authority) -> Iterator[str]:
+    """Serve one package over https, as a package index does; its certificate is of `authority`."""
+    place = folder / "index" / "tiny"
+    place.mkdir(parents=True)
+    with zipfile.ZipFile(place / WHEEL, "w") as wheel:
+        wheel.writestr("tiny.py", "word = 'tiny is here'\n")
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
+    (place / "index.html").write_text(f'<a href="{WHEEL}">{WHEEL}</a>')
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(_Quiet, directory=str(folder / "index"))
+    ) as server:
+        context = authority.server_context(["127.0.0.1"])
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"https://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def host(folder: Path, egress: str) -> Iterator[Callable[[str], str]]:
+    """A host of a simulator with this setting: runs commands on it."""
+    running = RunningSimulator(_state(folder), egress=egress)
+    try:
+        known = running.simulator.endpoints
+        user = User(folder)
+        node = user.create(known["tpu_grpc"])
+        yield partial(user.run, Path(known["hosts_file"]), node.network_endpoints[0].ip_address)
+    finally:
+        running.close()
+
+
+def _state(folder: Path) -> Path:
+    return folder / "state" / "sim"
+
+
+def install(folder: Path, egress: str) -> str:
+    """Install a package on a host and use it; returns all that was said."""
+    authority = Authority(_state(folder) / "tls")
+    with host(folder, egress) as run, package_index(folder, authority) as index:
+        return run(INSTALL.format(index))
+
+
+def test_pip_on_a_host_installs_from_an_index_of_the_real_network(home: Path, tmp_path: Path) -> None:
+    assert install(tmp_path, "pass").endswith("tiny is here\n")
+
+
+def test_pip_on_a_host_is_told_that_egress_is_refused(home: Path, tmp_path: Path) -> None:
+    said = install(tmp_path, "refuse")
+    assert "403 127.0.0.1: outside the simulator, which was started with --egress refuse" in said
+    assert "tiny is here" not in said
+
+
+def test_where_egress_is_refused_http_is_too_and_the_simulated_services_are_not(
+    home: Path, tmp_path: Path
+) -> None:
+    with host(tmp_path, "refuse") as run:
+        said = run(f"python3 -c {shlex.quote(HTTP)}").splitlines()
+    refusal = "403 packages.example: outside the simulator, which was started with --egress refuse"
+    assert said == [refusal, "one"]
+
+
+def test_the_setting_is_one_of_two() -> None:
+    with pytest.raises(UsageError, match="no egress 'maybe'"):
+        profile("instant", egress="maybe")
+
+
+def test_a_simulator_that_runs_keeps_its_setting(
+    tpuctl: Callable[..., Done], simulator: RunningSimulator
+) -> None:
+    assert tpuctl("sim", "start", "--egress", "pass", "--json").json["egress"] == "pass"
+    refused = tpuctl("sim", "start", "--egress", "refuse")
+    assert refused.code == 4
+    assert "runs already, with --egress pass" in refused.err

@@ -1,0 +1,64 @@
+"""A preemption as a program on the host lives through it: the notice, SIGTERM, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import RunningSimulator
+from tests.sim.live_host import PARENT, User, wait_until
+
+PROGRAM = """
+import os, pathlib, signal, time, urllib.request
+home = pathlib.Path(os.environ["HOME"])
+def note(text):
+    with open(home / "diary", "a") as diary:
+        diary.write(text + "\\n")
+def told(*_):
+    note("SIGTERM")
+    raise SystemExit
+signal.signal(signal.SIGTERM, told)
+url = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/instance/preempted"
+def ask(query=""):
+    return urllib.request.urlopen(urllib.request.Request(url + query, headers={"Metadata-Flavor": "Google"}))
+tag = ask().headers["ETag"]
+note("began")
+note(f"preempted {ask(f'?wait_for_change=true&last_etag={tag}').read().decode()}")
+while not (home / "go").exists():
+    time.sleep(0.01)
+bucket = "https://storage.googleapis.com/sim-project-tpuctl"
+urllib.request.urlopen(urllib.request.Request(f"{bucket}/checkpoint", data=b"saved", method="PUT"))
+note("saved")
+time.sleep(600)
+"""
+
+
+def test_between_the_notice_and_the_end_a_program_can_save(
+    simulator: RunningSimulator, tmp_path: Path
+) -> None:
+    user, known = User(tmp_path), simulator.simulator.endpoints
+    node = user.create(known["tpu_grpc"])
+    command = f"nohup python3 -c {shlex.quote(PROGRAM)} >out 2>&1 & echo $!"
+    user.run(Path(known["hosts_file"]), node.network_endpoints[0].ip_address, command)
+    home = simulator.folder / "hosts" / str(node.id) / "w0" / "home"
+    diary = home / "diary"
+
+    async def preempt() -> asyncio.Task[None]:
+        return asyncio.ensure_future(simulator.world.preempt(f"{PARENT}/nodes/one", notice=3600))
+
+    wait_until(lambda: diary.exists() and diary.read_text())
+    preemption = simulator.call(preempt())
+    wait_until(lambda: "preempted TRUE\n" in diary.read_text())
+    assert simulator.world.fleet.get(f"{PARENT}/nodes/one").state == "READY"
+    (home / "go").touch()
+    wait_until(lambda: "saved\n" in diary.read_text())
+    simulator.simulator.clock.advance(3600)
+    wait_until(preemption.done)
+    assert diary.read_text().splitlines() == ["began", "preempted TRUE", "saved", "SIGTERM"]
+    assert simulator.gcs.store.objects.get("sim-project-tpuctl", "checkpoint").size == 5
+    assert simulator.world.fleet.get(f"{PARENT}/nodes/one").state == "PREEMPTED"
+    with pytest.raises(KeyError):
+        user.run(Path(known["hosts_file"]), node.network_endpoints[0].ip_address, "true")

@@ -1,0 +1,137 @@
+"""The simulator is for its user alone: loopback, private files, secrets of its own."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import RunningSimulator
+from tests.sim.live_host import User
+from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud.simulator.process import Served
+
+WRITTEN_BY_OTHERS = ("home", "tmp", "simulator.log")
+"""What programs on hosts write, and the log, which is the caller's."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "sim"
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[Served]:
+    """A simulator process."""
+    yield embedded.ensure(folder, "--idle", "0")
+    embedded.stop(folder)
+
+
+def test_everything_listens_on_loopback_alone(served: Served, tmp_path: Path) -> None:
+    User(tmp_path).create(served.tpu_grpc, accelerator="v3-32")
+    addresses = listening(served.pid)
+    assert len(addresses) >= 4 * 2 + 6, "two servers a host, and the services"
+    assert {address for address in addresses if not ipaddress.ip_address(address).is_loopback} == set()
+
+
+def test_what_it_keeps_only_its_user_can_read(served: Served, folder: Path, tmp_path: Path) -> None:
+    user = User(tmp_path)
+    node = user.create(served.tpu_grpc)
+    address = node.network_endpoints[0].ip_address
+    ask = "curl -s -H Metadata-Flavor:Google http://$GCE_METADATA_HOST/computeMetadata/v1/instance"
+    account = f"{ask}/service-accounts/default"
+    put = "curl -s -T- $STORAGE_EMULATOR_HOST/sim-project-tpuctl/a"
+    command = f"{account}/token; {account}/identity?audience=a; echo data | {put}; umask"
+    assert user.run(Path(served.hosts_file), address, command).endswith("0022\n")
+    open_files = [
+        path
+        for path in folder.rglob("*")
+        if not set(path.relative_to(folder).parts) & set(WRITTEN_BY_OTHERS)
+        and stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
+    assert open_files == []
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {"access_token", "hosts-identity.pem", "authority.pem"} <= {p.name for p in folder.rglob("*")}
+
+
+def test_a_hosts_environment_names_no_other_hosts_files(simulator: RunningSimulator, tmp_path: Path) -> None:
+    user, known = User(tmp_path), simulator.simulator.endpoints
+    node = user.create(known["tpu_grpc"], accelerator="v3-32")
+    hosts_file = Path(known["hosts_file"])
+    for worker, endpoint in enumerate(node.network_endpoints):
+        environment = user.run(hosts_file, endpoint.ip_address, "env")
+        named = set(re.findall(rf"{re.escape(str(simulator.folder))}/hosts/(\w+/w\d+)", environment))
+        assert named == {f"{node.id}/w{worker}"}
+
+
+def test_two_worlds_share_no_secret(tmp_path: Path, home: Path) -> None:
+    script = "import asyncio, sys, pathlib; from tpuctl.sim.simulator import Simulator\n" + SECRETS
+    worlds = [
+        subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path / name)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout.split("\0")
+        for name in ("one", "two", "one")
+    ]
+    one, two, again = worlds
+    assert not set(one) & set(two)
+    assert one == again
+
+
+SECRETS = """
+async def main(folder):
+    simulator = Simulator(folder)
+    await simulator.start()
+    workstation = simulator._workstation._identity
+    token = workstation.access_token()
+    workstation.token("a", "b", None)
+    await simulator.close()
+    pem = [path.read_text() for path in sorted(folder.rglob("*.pem")) if "bundle" not in path.name]
+    print(token, *pem, sep="\\0", end="")
+asyncio.run(main(pathlib.Path(sys.argv[1])))
+"""
+
+
+def listening(pid: int) -> list[str]:
+    """Return the addresses on which a process listens for TCP."""
+    if Path("/proc/net/tcp").exists():
+        return _from_proc(pid)
+    if not shutil.which("lsof"):
+        pytest.skip("neither /proc nor lsof is here")
+    command = ["lsof", "-nP", "-a", "-iTCP", "-sTCP:LISTEN", f"-p{pid}", "-Fn"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line[1:].rpartition(":")[0].strip("[]") for line in lines if line.startswith("n")]
+
+
+def _from_proc(pid: int) -> list[str]:
+    sockets, found = set(), []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            sockets.add(os.readlink(path))
+        except FileNotFoundError:  # closed meanwhile
+            pass
+    for table in ("tcp", "tcp6"):
+        rows = [line.split() for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+        for row in rows:
+            if row[3] == "0A" and f"socket:[{row[9]}]" in sockets:
+                found.append(_address(row[1].partition(":")[0]))
+    return found
+
+
+def _address(hexadecimal: str) -> str:
+    """Words of 32 bits, each in the machine's byte order; gRPC listens on ::ffff:127.0.0.1."""
+    words = [hexadecimal[start : start + 8] for start in range(0, len(hexadecimal), 8)]
+    packed = b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words)
+    found = ipaddress.ip_address(packed)
+    return str(getattr(found, "ipv4_mapped", None) or found)

@@ -1,0 +1,79 @@
+"""A simulated Cloud TPU API on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from aiohttp import web
+from google.api_core.future.polling import DEFAULT_POLLING
+
+from tests.sim.tpu.recorded_hosts import NotedHosts
+from tpuctl.sim.faults import Faults
+from tpuctl.sim.settings import Profile
+from tpuctl.sim.state.database import Database
+from tpuctl.sim.tpu import grpc_front, rest_front
+from tpuctl.sim.world import World
+
+T = TypeVar("T")
+POLLING = DEFAULT_POLLING.with_delay(0.01, 0.1).with_timeout(20)
+
+
+class Api:
+    """Both fronts of one world, served by a thread of its own."""
+
+    def __init__(self, database: Path, pace: Profile) -> None:
+        self.hosts = NotedHosts()
+        self.faults = Faults()
+        self._database = Database(database)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.world: World = self.run(self._serve(pace))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine where the world lives."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until the world is as it should be."""
+
+        async def look() -> None:
+            while not condition():
+                await asyncio.sleep(0.001)
+
+        self.run(look())
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine where the world lives."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        self.run(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._database.close()
+
+    async def _serve(self, pace: Profile) -> World:
+        world = World(self._database, pace, self.hosts, self.faults)
+        await world.resume()
+        self._grpc = grpc.aio.server()
+        self._grpc.add_generic_rpc_handlers(grpc_front.handlers(world))
+        self.grpc_address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
+        await self._grpc.start()
+        self._rest = web.AppRunner(rest_front.application(world))
+        await self._rest.setup()
+        await web.TCPSite(self._rest, "127.0.0.1", 0).start()
+        self.rest_address = f"http://127.0.0.1:{self._rest.addresses[0][1]}"
+        return world
+
+    async def _stop(self) -> None:
+        await self._grpc.stop(None)
+        await self._rest.cleanup()
+        await self.world.close()

@@ -1,0 +1,215 @@
+"""API v2alpha1 through its own official client: what it has more, and what it sees of v2's world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud import tpu_v2, tpu_v2alpha1
+from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
+
+from tests.sim.tpu.api import POLLING, Api
+from tpuctl.sim.tpu.http_rules import routes
+from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
+from tpuctl.sim.tpu.service import Service
+from tpuctl.sim.world import Reservation
+
+PARENT = "projects/rehearsal/locations/europe-west4-a"
+NODE = f"{PARENT}/nodes/one"
+NAME = f"{PARENT}/queuedResources/q"
+RUNTIME = "tpu-ubuntu2204-base"
+State = tpu_v2alpha1.Node.State
+
+
+@pytest.fixture
+def alpha(channel: grpc.Channel) -> tpu_v2alpha1.TpuClient:
+    return tpu_v2alpha1.TpuClient(transport=TpuGrpcTransport(channel=channel))
+
+
+def create(alpha: tpu_v2alpha1.TpuClient, **fields: Any) -> tpu_v2alpha1.Node:
+    node = tpu_v2alpha1.Node(**{"accelerator_type": "v3-8", "runtime_version": RUNTIME, **fields})
+    return alpha.create_node(parent=PARENT, node_id="one", node=node).result(polling=POLLING)
+
+
+def queue(alpha: tpu_v2alpha1.TpuClient, spec: dict[str, Any], **fields: Any) -> Any:
+    node = tpu_v2alpha1.Node(accelerator_type="v3-8", runtime_version=RUNTIME)
+    tpu = {"node_spec": [{"parent": PARENT, "node": node, **spec}]}
+    return alpha.create_queued_resource(
+        parent=PARENT,
+        queued_resource_id="q",
+        queued_resource=tpu_v2alpha1.QueuedResource(tpu=tpu, **fields),
+    ).result(polling=POLLING)
+
+
+def wait_for_active(api: Api) -> None:
+    api.until(lambda: api.world.queue.get(NAME).state == "ACTIVE")
+
+
+@pytest.mark.parametrize("version", ["v2", "v2alpha1"])
+def test_every_method_of_the_client_is_answered(api: Api, version: str) -> None:
+    names = {rpc.name for rpc in [*rpcs(version), *MIXINS]}
+    assert names <= set(Service(api.world, version)._methods)
+    over_rest = {route.method for route in routes() if route.version == version}
+    assert names - over_rest == {"WaitOperation"}  # which the client's REST rules do not have
+
+
+def test_a_node_made_in_one_version_is_the_same_in_the_other(
+    alpha: tpu_v2alpha1.TpuClient, grpc_client: tpu_v2.TpuClient
+) -> None:
+    made = create(
+        alpha,
+        scheduling_config={"spot": True},
+        shielded_instance_config={"enable_secure_boot": True},
+        autocheckpoint_enabled=True,
+        boot_disk_config={"customer_encryption_key": {"kms_key_name": "key"}},
+    )
+    assert made.api_version == tpu_v2alpha1.Node.ApiVersion.V2_ALPHA1
+    assert made.autocheckpoint_enabled
+    assert made.boot_disk_config.customer_encryption_key.kms_key_name == "key"
+    assert made.accelerator_config.type_ == tpu_v2alpha1.AcceleratorConfig.Type.V3
+    seen = grpc_client.get_node(name=NODE)
+    assert (seen.id, seen.accelerator_config.topology) == (made.id, "2x2")
+    assert seen.shielded_instance_config.enable_secure_boot
+    assert seen.api_version == tpu_v2.Node.ApiVersion.V2
+    assert alpha.get_node(name=NODE) == made
+
+
+def test_an_operation_speaks_the_version_it_was_asked_for_in(
+    alpha: tpu_v2alpha1.TpuClient, grpc_client: tpu_v2.TpuClient
+) -> None:
+    create(alpha)
+    (operation,) = grpc_client.list_operations({"name": PARENT}).operations
+    assert operation.metadata.type_url.endswith("google.cloud.tpu.v2alpha1.OperationMetadata")
+    assert operation.response.type_url.endswith("google.cloud.tpu.v2alpha1.Node")
+    deleting = grpc_client.delete_node(name=NODE)
+    deleting.result(polling=POLLING)
+    assert deleting.operation.metadata.type_url.endswith("google.cloud.tpu.v2.OperationMetadata")
+
+
+def test_create_and_delete_of_a_node_are_idempotent_by_their_request_id(
+    alpha: tpu_v2alpha1.TpuClient, api: Api
+) -> None:
+    node = tpu_v2alpha1.Node(accelerator_type="v3-8", runtime_version=RUNTIME)
+    request = {"parent": PARENT, "node_id": "one", "node": node, "request_id": "create-1"}
+    first = alpha.create_node(request=request)
+    first.result(polling=POLLING)
+    assert alpha.create_node(request=request).operation.name == first.operation.name
+    with pytest.raises(exceptions.Conflict):
+        alpha.create_node(request={**request, "request_id": "create-2"})
+    gone = {"name": NODE, "request_id": "delete-1"}
+    deleting = alpha.delete_node(request=gone)
+    deleting.result(polling=POLLING)
+    assert alpha.delete_node(request=gone).operation.name == deleting.operation.name
+    assert api.world.idle()
+
+
+def test_every_other_method_on_a_node(alpha: tpu_v2alpha1.TpuClient) -> None:
+    create(alpha)
+    updated = alpha.update_node(
+        node=tpu_v2alpha1.Node(name=NODE, labels={"a": "b"}), update_mask="labels"
+    ).result(polling=POLLING)
+    assert dict(updated.labels) == {"a": "b"}
+    assert alpha.stop_node(request={"name": NODE}).result(polling=POLLING).state == State.STOPPED
+    assert alpha.start_node(request={"name": NODE}).result(polling=POLLING).state == State.READY
+    assert [node.name for node in alpha.list_nodes(parent=PARENT)] == [NODE]
+    (attributes,) = alpha.get_guest_attributes(request={"name": NODE}).guest_attributes
+    assert attributes.query_value.items
+    types = alpha.list_accelerator_types(parent=PARENT)
+    assert alpha.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v3-8") in list(types)
+    versions = alpha.list_runtime_versions(parent=PARENT)
+    assert alpha.get_runtime_version(name=f"{PARENT}/runtimeVersions/{RUNTIME}") in list(versions)
+    assert alpha.generate_service_identity(request={"parent": PARENT}).identity.email
+    assert alpha.get_location({"name": PARENT}).location_id == "europe-west4-a"
+    alpha.delete_node(name=NODE).result(polling=POLLING)
+
+
+def test_several_nodes_have_another_name_here(
+    alpha: tpu_v2alpha1.TpuClient, grpc_client: tpu_v2.TpuClient, api: Api
+) -> None:
+    several = {"multi_node_params": {"node_count": 2, "workload_type": "AVAILABILITY_OPTIMIZED"}}
+    made = queue(alpha, several, best_effort={})
+    wait_for_active(api)
+    (spec,) = made.tpu.node_spec
+    assert (spec.multi_node_params.node_count, spec.multi_node_params.workload_type) == (2, 2)
+    assert "best_effort" in made
+    seen = grpc_client.get_queued_resource(name=NAME)
+    assert seen.tpu.node_spec[0].multislice_params.node_count == 2
+    assert all(node.scheduling_config.preemptible for node in alpha.list_nodes(parent=PARENT))
+    assert [one.name for one in alpha.list_queued_resources(parent=PARENT)] == [NAME]
+    reset = alpha.reset_queued_resource(request={"name": NAME}).result(polling=POLLING)
+    assert reset.name == NAME
+    wait_for_active(api)
+    deleted = alpha.delete_queued_resource(request={"name": NAME, "force": True})
+    assert deleted.result(polling=POLLING).name == NAME
+    assert api.world.idle()
+
+
+def test_reservations_are_listed_with_their_use(alpha: tpu_v2alpha1.TpuClient, api: Api) -> None:
+    name = f"{PARENT}/reservations/r"
+    api.world.supply.reservations[name] = Reservation(name, "v3-8", 32)
+    queue(alpha, {"node_id": "one"}, guaranteed={"reserved": True})
+    wait_for_active(api)
+    (found,) = alpha.list_reservations(request={"parent": PARENT})
+    assert (found.name, found.standard.size, found.standard.usage.total) == (name, 32, 8)
+    assert found.standard.capacity_units == tpu_v2alpha1.Reservation.Standard.CapacityUnits.CORES
+    assert found.state == tpu_v2alpha1.Reservation.State.ACTIVE
+
+
+def test_a_simulated_maintenance_is_announced_to_one_worker_and_the_node_stays(
+    alpha: tpu_v2alpha1.TpuClient, api: Api
+) -> None:
+    create(alpha, accelerator_type="v3-32")
+    request = {"name": NODE, "worker_ids": ["2", "3"]}
+    noticed = alpha.simulate_maintenance_event(request=request).result(polling=POLLING)
+    assert noticed.state == State.READY
+    assert noticed.upcoming_maintenance.can_reschedule
+    ((hostname, event, preempted),) = api.hosts.notices
+    assert hostname.endswith("-w-2")
+    assert (event, preempted) == ("TERMINATE_ON_HOST_MAINTENANCE", False)
+    with pytest.raises(exceptions.InvalidArgument, match="no worker 4"):
+        alpha.simulate_maintenance_event(request={"name": NODE, "worker_ids": ["4"]})
+
+
+def test_a_maintenance_takes_the_hosts_down_and_brings_them_up(
+    alpha: tpu_v2alpha1.TpuClient, api: Api
+) -> None:
+    create(alpha)
+    alpha.simulate_maintenance_event(request={"name": NODE}).result(polling=POLLING)
+    done = alpha.perform_maintenance(request={"name": NODE}).result(polling=POLLING)
+    assert (done.state, "upcoming_maintenance" in done) == (State.READY, False)
+    assert api.hosts.calls == [("start", "one"), ("stop", "one"), ("start", "one")]
+
+
+def test_a_maintenance_of_a_queued_resource_is_one_of_the_nodes_named(
+    alpha: tpu_v2alpha1.TpuClient, api: Api
+) -> None:
+    queue(alpha, {"multi_node_params": {"node_count": 2}})
+    wait_for_active(api)
+    request = {"name": NAME, "node_names": ["q-1"]}
+    done = alpha.perform_maintenance_queued_resource(request=request).result(polling=POLLING)
+    assert done.state.state == tpu_v2alpha1.QueuedResourceState.State.ACTIVE
+    assert [call for call in api.hosts.calls if call[0] == "stop"] == [("stop", "q-1")]
+    with pytest.raises(exceptions.InvalidArgument, match="no node other"):
+        alpha.perform_maintenance_queued_resource(request={"name": NAME, "node_names": ["other"]})
+
+
+def test_rest_has_the_same_paths_and_what_gcloud_adds(api: Api) -> None:
+    base = f"{api.rest_address}/v2alpha1/{PARENT}"
+    body: dict[str, Any] = {
+        "tpu": {"nodeSpec": [{"parent": PARENT, "nodeId": "one", "node": {"acceleratorType": "v3-8"}}]},
+        "spot": {},
+        "provisioningModel": "SPOT",
+    }
+    body["tpu"]["nodeSpec"][0]["node"]["runtimeVersion"] = RUNTIME
+    answer = requests.post(f"{base}/queuedResources?queuedResourceId=q", json=body, timeout=10)
+    assert answer.json()["metadata"]["apiVersion"] == "v2alpha1"
+    wait_for_active(api)
+    assert requests.get(f"{base}/reservations", timeout=10).json() == {}
+    answer = requests.post(f"{base}/nodes/one:simulateMaintenanceEvent", json={}, timeout=10)
+    assert answer.json()["metadata"]["verb"] == "simulateMaintenanceEvent"
+    body["provisioningModel"] = "FLEX_START"
+    answer = requests.post(f"{base}/queuedResources?queuedResourceId=r", json=body, timeout=10)
+    assert answer.status_code == 501

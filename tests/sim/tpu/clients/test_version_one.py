@@ -1,0 +1,80 @@
+"""API v1 as googleapiclient asks it, which TensorFlow's resolver and cloud-tpu-client use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from google.cloud import tpu_v2
+from googleapiclient import discovery
+from googleapiclient.errors import HttpError
+from httplib2 import Http
+
+from tests.sim.tpu.api import POLLING, Api
+
+PARENT = "projects/rehearsal/locations/us-central2-b"
+
+
+@pytest.fixture(params=["its own", "the simulator's"])
+def nodes(api: Api, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The client's methods of nodes, by each of the two descriptions of the API."""
+    ours = {
+        "discoveryServiceUrl": api.rest_address + "/$discovery/rest?version={apiVersion}",
+        "static_discovery": False,
+    }
+    with closing(Http()) as http:
+        service = discovery.build(
+            "tpu",
+            "v1",
+            http=http,
+            client_options={"api_endpoint": api.rest_address},
+            cache_discovery=False,
+            **(ours if request.param == "the simulator's" else {}),
+        )
+        yield service.projects().locations().nodes()
+
+
+def create(client: tpu_v2.TpuClient) -> None:
+    node = tpu_v2.Node(
+        accelerator_type="v4-16",
+        runtime_version="tpu-vm-tf-2.18.0-pod-pjrt",
+        scheduling_config={"preemptible": True},
+        labels={"team": "vision"},
+    )
+    client.create_node(parent=PARENT, node_id="one", node=node).result(polling=POLLING)
+
+
+def test_a_node_has_the_fields_that_resolvers_read(grpc_client: tpu_v2.TpuClient, nodes: Any) -> None:
+    create(grpc_client)
+    node = nodes.get(name=f"{PARENT}/nodes/one").execute()
+    addresses = [one.ip_address for one in grpc_client.get_node(name=f"{PARENT}/nodes/one").network_endpoints]
+    assert node.pop("createTime").endswith("Z")
+    assert (
+        node
+        == {
+            "name": f"{PARENT}/nodes/one",
+            "acceleratorType": "v4-16",
+            "state": "READY",
+            "health": "HEALTHY",
+            "tensorflowVersion": "tpu-vm-tf-2.18.0-pod-pjrt",
+            "labels": {"team": "vision"},
+            "ipAddress": addresses[0],
+            "port": "8470",
+            "networkEndpoints": [{"ipAddress": address, "port": 8470} for address in addresses],
+            "network": node["network"],
+            "schedulingConfig": {"preemptible": True},
+            "apiVersion": "V2_ALPHA1",
+            "cidrBlock": node.get("cidrBlock"),
+        }
+        or "cidrBlock" not in node
+    )
+    assert nodes.list(parent=PARENT).execute()["nodes"][0]["name"] == node["name"]
+
+
+def test_what_is_not_there_is_not_found(nodes: Any) -> None:
+    with pytest.raises(HttpError) as missing:
+        nodes.get(name=f"{PARENT}/nodes/none").execute()
+    assert missing.value.status_code == 404
+    assert "was not found" in str(missing.value)

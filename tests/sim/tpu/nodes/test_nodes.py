@@ -1,0 +1,196 @@
+"""Nodes through the official client, over gRPC and over REST."""
+
+from __future__ import annotations
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+from google.protobuf import field_mask_pb2
+
+from tests.sim.tpu.api import POLLING, Api
+
+PARENT = "projects/rehearsal/locations/europe-west4-a"
+NODE = f"{PARENT}/nodes/one"
+State = tpu_v2.Node.State
+
+
+def asked(accelerator: str = "v3-8", **fields: object) -> tpu_v2.Node:
+    return tpu_v2.Node(accelerator_type=accelerator, runtime_version="tpu-ubuntu2204-base", **fields)
+
+
+def create(
+    client: tpu_v2.TpuClient, node_id: str = "one", accelerator: str = "v3-8", **fields: object
+) -> tpu_v2.Node:
+    operation = client.create_node(parent=PARENT, node_id=node_id, node=asked(accelerator, **fields))
+    return operation.result(polling=POLLING)
+
+
+def update(client: tpu_v2.TpuClient, *paths: str, **fields: object) -> tpu_v2.Node:
+    mask = field_mask_pb2.FieldMask(paths=paths)
+    return client.update_node(node=tpu_v2.Node(name=NODE, **fields), update_mask=mask).result(polling=POLLING)
+
+
+def test_a_created_node_is_ready_and_shows_all_that_was_sent(client: tpu_v2.TpuClient) -> None:
+    node = create(
+        client,
+        labels={"team": "vision"},
+        metadata={"ssh-keys": "ann:ssh-ed25519 AAAA ann", "startup-script": "true"},
+        network_config={"network": "default", "enable_external_ips": True},
+        scheduling_config={"spot": True},
+        service_account={"email": "sa@rehearsal", "scope": ["cloud-platform"]},
+        tags=["tpu"],
+    )
+    assert node == client.get_node(name=NODE)
+    assert (node.name, node.state, node.health) == (NODE, State.READY, tpu_v2.Node.Health.HEALTHY)
+    assert node.api_version == tpu_v2.Node.ApiVersion.V2
+    assert (node.accelerator_config.type_, node.accelerator_config.topology) == (
+        tpu_v2.AcceleratorConfig.Type.V3,
+        "2x2",
+    )
+    assert node.id > 0
+    assert node.create_time.year >= 2024
+    assert dict(node.labels) == {"team": "vision"}
+    assert node.metadata["startup-script"] == "true"
+    assert node.scheduling_config.spot
+    assert list(node.service_account.scope) == ["cloud-platform"]
+    assert list(node.tags) == ["tpu"]
+
+
+def test_every_host_has_an_address_of_its_own_and_one_endpoint_in_worker_order(
+    client: tpu_v2.TpuClient, api: Api
+) -> None:
+    node = create(client, accelerator="v3-32", network_config={"enable_external_ips": True})
+    addresses = [f"127.77.0.{worker + 1}" for worker in range(4)]
+    assert [endpoint.ip_address for endpoint in node.network_endpoints] == addresses
+    assert [endpoint.access_config.external_ip for endpoint in node.network_endpoints] == addresses
+    assert {endpoint.port for endpoint in node.network_endpoints} == {8470}
+    hosts = [api.hosts.up[address] for address in addresses]
+    assert [host.hostname for host in hosts] == [f"t1v-n-{node.id & 0xFFFFFFFF:08x}-w-{i}" for i in range(4)]
+    assert {host.peers for host in hosts} == {tuple(addresses)}
+    assert {host.node_uid for host in hosts} == {str(node.id)}
+
+
+def test_a_node_without_external_ips_has_internal_addresses_only(grpc_client: tpu_v2.TpuClient) -> None:
+    assert not create(grpc_client).network_endpoints[0].access_config.external_ip
+
+
+def test_a_node_can_be_asked_for_by_type_and_topology(grpc_client: tpu_v2.TpuClient) -> None:
+    config = tpu_v2.AcceleratorConfig(type_="V3", topology="4x4")
+    node = tpu_v2.Node(accelerator_config=config, runtime_version="tpu-ubuntu2204-base")
+    made = grpc_client.create_node(parent=PARENT, node_id="one", node=node).result(polling=POLLING)
+    assert (made.accelerator_type, len(made.network_endpoints)) == ("v3-32", 4)
+
+
+def test_a_deleted_node_is_gone_with_its_disk_and_its_id_never_comes_back(
+    client: tpu_v2.TpuClient, api: Api
+) -> None:
+    first = create(client)
+    client.delete_node(name=NODE).result(polling=POLLING)
+    with pytest.raises(exceptions.NotFound):
+        client.get_node(name=NODE)
+    assert api.hosts.calls == [("start", "one"), ("remove", "one")]
+    assert api.world.idle()
+    second = create(client)
+    assert second.id != first.id
+    assert second.network_endpoints != first.network_endpoints
+
+
+def test_an_operation_carries_googles_metadata(client: tpu_v2.TpuClient) -> None:
+    operation = client.create_node(parent=PARENT, node_id="one", node=asked())
+    operation.result(polling=POLLING)
+    metadata = operation.metadata
+    assert isinstance(metadata, tpu_v2.OperationMetadata)
+    assert (metadata.target, metadata.verb, metadata.api_version) == (NODE, "create", "v2")
+    assert metadata.end_time >= metadata.create_time
+    assert operation.operation.metadata.type_url == (
+        "type.googleapis.com/google.cloud.tpu.v2.OperationMetadata"
+    )
+
+
+def test_lists_come_in_pages_over_one_zone_or_all(client: tpu_v2.TpuClient) -> None:
+    for number in range(5):
+        create(client, f"n{number}")
+    elsewhere = "projects/rehearsal/locations/us-central1-b"
+    client.create_node(parent=elsewhere, node_id="far", node=asked()).result(polling=POLLING)
+    pages = client.list_nodes(request={"parent": PARENT, "page_size": 2}).pages
+    assert [[node.name[-2:] for node in page.nodes] for page in pages] == [["n0", "n1"], ["n2", "n3"], ["n4"]]
+    everywhere = client.list_nodes(request={"parent": "projects/rehearsal/locations/-", "page_size": 4})
+    assert [node.name.split("/")[-1] for node in everywhere] == ["n0", "n1", "n2", "n3", "n4", "far"]
+    assert not list(client.list_nodes(parent="projects/other/locations/-"))
+
+
+def test_a_page_goes_on_after_the_last_name_seen_though_it_was_deleted(
+    grpc_client: tpu_v2.TpuClient,
+) -> None:
+    for number in range(3):
+        create(grpc_client, f"n{number}")
+    first = next(iter(grpc_client.list_nodes(request={"parent": PARENT, "page_size": 2}).pages))
+    grpc_client.delete_node(name=f"{PARENT}/nodes/n1").result(polling=POLLING)
+    rest = grpc_client.list_nodes(request={"parent": PARENT, "page_token": first.next_page_token})
+    assert [node.name[-2:] for node in rest] == ["n2"]
+
+
+@pytest.mark.parametrize("asked_page", [{"page_size": -1}, {"page_token": "%%"}])
+def test_a_page_that_cannot_be_is_an_invalid_argument(
+    grpc_client: tpu_v2.TpuClient, asked_page: dict[str, object]
+) -> None:
+    with pytest.raises(exceptions.InvalidArgument):
+        grpc_client.list_nodes(request={"parent": PARENT, **asked_page})
+
+
+def test_an_update_replaces_maps_whole_and_leaves_alone_what_the_mask_leaves_out(
+    client: tpu_v2.TpuClient, api: Api
+) -> None:
+    create(client, metadata={"a": "1", "b": "2"}, labels={"team": "vision"})
+    node = update(client, "metadata", metadata={"c": "3"}, labels={"not": "in the mask"})
+    assert dict(node.metadata) == {"c": "3"}
+    assert dict(node.labels) == {"team": "vision"}
+    assert api.hosts.metadata[NODE] == {"c": "3"}
+    assert node.id == client.get_node(name=NODE).id
+
+
+def test_a_field_in_the_mask_that_is_not_sent_is_cleared(client: tpu_v2.TpuClient) -> None:
+    create(client, metadata={"a": "1"}, description="before", tags=["x"], labels={"a": "b"})
+    node = update(client, "metadata", "description", "tags", "labels")
+    assert (dict(node.metadata), node.description, list(node.tags), dict(node.labels)) == ({}, "", [], {})
+
+
+def test_external_addresses_can_be_switched_on_later(client: tpu_v2.TpuClient) -> None:
+    assert not create(client).network_endpoints[0].access_config.external_ip
+    node = update(client, "network_config.enable_external_ips", network_config={"enable_external_ips": True})
+    assert node.network_endpoints[0].access_config.external_ip == node.network_endpoints[0].ip_address
+
+
+@pytest.mark.parametrize("paths", [[], ["accelerator_type"], ["metadata", "nonsense"]])
+def test_a_mask_that_is_empty_or_names_what_cannot_change_is_refused(
+    grpc_client: tpu_v2.TpuClient, paths: list[str]
+) -> None:
+    create(grpc_client)
+    with pytest.raises(exceptions.InvalidArgument, match="update_mask"):
+        update(grpc_client, *paths)
+
+
+def test_one_host_can_be_stopped_and_started_and_keeps_its_disk(client: tpu_v2.TpuClient, api: Api) -> None:
+    create(client)
+    assert client.stop_node(request={"name": NODE}).result(polling=POLLING).state == State.STOPPED
+    assert client.start_node(request={"name": NODE}).result(polling=POLLING).state == State.READY
+    assert api.hosts.calls == [("start", "one"), ("stop", "one"), ("start", "one")]
+
+
+def test_guest_attributes_come_one_entry_a_worker_under_the_path_asked_for(client: tpu_v2.TpuClient) -> None:
+    create(client, accelerator="v3-32")
+    every = client.get_guest_attributes(request={"name": NODE}).guest_attributes
+    assert len(every) == 4
+    assert {item.key for item in every[0].query_value.items} == {"ssh-ed25519", "Hostname"}
+    request = {"name": NODE, "worker_ids": ["2"], "query_path": "hostkeys/ssh-ed25519"}
+    (third,) = client.get_guest_attributes(request=request).guest_attributes
+    (item,) = third.query_value.items
+    assert (item.namespace, item.key, item.value) == ("hostkeys", "ssh-ed25519", "AAAA2")
+    with pytest.raises(exceptions.BadRequest, match="no worker 4"):
+        client.get_guest_attributes(request={"name": NODE, "worker_ids": ["4"]})
+
+
+def test_the_empty_worker_that_gcloud_sends_for_all_of_them_means_all(client: tpu_v2.TpuClient) -> None:
+    create(client, accelerator="v3-32")
+    request = {"name": NODE, "worker_ids": [""]}
+    assert len(client.get_guest_attributes(request=request).guest_attributes) == 4

@@ -1,0 +1,218 @@
+"""Queued resources over time and over restarts: validity, waiting, what goes on after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sim.tpu.recorded_hosts import ManualTime, NotedHosts
+from tpuctl.sim.faults import Faults
+from tpuctl.sim.settings import Profile
+from tpuctl.sim.state.database import Database
+from tpuctl.sim.world import Code, QueuedResource, World
+
+PARENT = "projects/rehearsal/locations/europe-west4-a"
+NAME = f"{PARENT}/queuedResources/q"
+NODE = f"{PARENT}/nodes/one"
+DELAYS = {"create": 60, "delete": 20, "accept": 2, "queue": 3, "retry": 30, "suspend": 5, "dequeue": 5}
+ROOM = ("europe-west4-a", "v3-8")
+
+
+def sent(**fields: Any) -> dict[str, Any]:
+    node = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    return {"tpu": {"nodeSpec": [{"parent": PARENT, "nodeId": "one", "node": node}]}, **fields}
+
+
+@asynccontextmanager
+async def opened(database: Path, time: ManualTime) -> AsyncIterator[World]:
+    """A world on a database file for as long as the block; what it was doing then stops, as after a kill."""
+    store = Database(database)
+    world = World(store, Profile(DELAYS, clock=time.clock, sleep=time.sleep), NotedHosts(), Faults())
+    await world.resume()
+    try:
+        yield world
+    finally:
+        await world.close()
+        store.close()
+
+
+async def pass_time(time: ManualTime, seconds: int, step: int = 1) -> None:
+    for _ in range(0, seconds, step):
+        await settle()
+        await time.advance(step)
+    await settle()
+
+
+async def settle() -> None:
+    """Let everything run that need not wait for the clock."""
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+def state(world: World) -> str:
+    return world.queue.get(NAME).state
+
+
+@pytest.fixture
+def time() -> ManualTime:
+    return ManualTime()
+
+
+def test_each_state_takes_its_time(database: Path, time: ManualTime) -> None:
+    async def story() -> None:
+        async with opened(database, time) as world:
+            operation = world.queue.create(PARENT, "q", sent())
+            seen = []
+            for _ in range(70):
+                await settle()
+                seen.append(state(world))
+                await time.advance(1)
+            lasts = {one: seen.count(one) for one in seen}
+            assert lasts == {"CREATING": 2, "ACCEPTED": 3, "PROVISIONING": 60, "ACTIVE": 5}
+            ended = world.operations.get(operation.name)
+            assert ended.end_time == operation.create_time + 2
+            times = [one.time for one in world.events if one.resource == NAME]
+            assert times == sorted(times)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"validUntilDuration": "100s"},
+        {"validUntilTime": "2027-01-15T08:01:40.000Z"},
+        {"validInterval": {"startTime": "2027-01-15T08:00:00Z", "endTime": "2027-01-15T08:01:40Z"}},
+    ],
+)
+def test_a_request_that_finds_no_room_in_time_fails_and_stays_listed(
+    database: Path, time: ManualTime, policy: dict[str, Any]
+) -> None:
+    async def story() -> None:
+        async with opened(database, time) as world:
+            world.supply.capacity[ROOM] = 0
+            world.queue.create(PARENT, "q", sent(queueingPolicy=policy))
+            await pass_time(time, 99)
+            assert state(world) == "WAITING_FOR_RESOURCES"
+            await pass_time(time, 1)
+            (failed,) = world.queued_resources()
+            assert failed.state == "FAILED"
+            assert failed.error is not None
+            assert failed.error.code == Code.DEADLINE_EXCEEDED
+            assert world.nodes() == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"validAfterDuration": "50s"},
+        {"validAfterTime": "2027-01-15T08:00:50Z"},
+        {"validInterval": {"startTime": "2027-01-15T08:00:50Z", "endTime": "2027-01-15T09:00:00Z"}},
+    ],
+)
+def test_nothing_is_provisioned_before_a_request_is_valid(
+    database: Path, time: ManualTime, policy: dict[str, Any]
+) -> None:
+    async def story() -> None:
+        async with opened(database, time) as world:
+            world.queue.create(PARENT, "q", sent(queueingPolicy=policy))
+            await pass_time(time, 49)
+            assert (state(world), world.nodes()) == ("WAITING_FOR_RESOURCES", [])
+            await pass_time(time, 1)
+            assert state(world) == "PROVISIONING"
+
+    asyncio.run(story())
+
+
+def test_after_a_fall_back_it_waits_before_it_tries_again(database: Path, time: ManualTime) -> None:
+    async def story() -> None:
+        async with opened(database, time) as world:
+            world.faults.add("stockout", zone="europe-west4-a", count=1)
+            world.queue.create(PARENT, "q", sent())
+            await pass_time(time, 6)
+            assert state(world) == "WAITING_FOR_RESOURCES"  # a failure takes no time in this profile
+            await pass_time(time, 28)
+            assert state(world) == "WAITING_FOR_RESOURCES"
+            await pass_time(time, 3)
+            assert (state(world), len(world.nodes())) == ("PROVISIONING", 1)
+
+    asyncio.run(story())
+
+
+LIFE: dict[int, str] = {
+    1: "CREATING",
+    4: "ACCEPTED",
+    20: "WAITING_FOR_RESOURCES",
+    70: "PROVISIONING",
+    150: "ACTIVE",
+}
+"""Seconds -> the state then of a request that is valid 50 s after it was made."""
+
+
+@pytest.mark.parametrize("seconds", LIFE)
+def test_after_a_restart_every_state_goes_on_where_it_was(
+    database: Path, time: ManualTime, seconds: int
+) -> None:
+    async def story() -> None:
+        async with opened(database, time) as world:
+            world.queue.create(PARENT, "q", sent(queueingPolicy={"validAfterDuration": "50s"}))
+            await pass_time(time, seconds)
+            assert state(world) == LIFE[seconds]
+            before = world.queue.get(NAME)
+        async with opened(database, time) as world:
+            assert same(world.queue.get(NAME), before)
+            await pass_time(time, 115 - seconds)
+            assert state(world) == "ACTIVE"
+            (node,) = world.nodes()
+            assert (node.state, node.queued_resource) == ("READY", NAME)
+
+    asyncio.run(story())
+
+
+def test_a_suspension_and_a_forced_delete_go_on_after_a_restart(database: Path, time: ManualTime) -> None:
+    async def story() -> None:
+        async with opened(database, time) as world:
+            world.queue.create(PARENT, "q", sent(spot={}))
+            await pass_time(time, 70)
+            await world.preempt(NODE)
+            await settle()
+            assert state(world) == "SUSPENDING"
+        async with opened(database, time) as world:
+            await pass_time(time, 6)
+            assert (state(world), world.queue.get(NAME).initiator) == ("SUSPENDED", "SERVICE")
+            operation = world.queue.delete(NAME, force=True)
+            await pass_time(time, 3)
+        async with opened(database, time) as world:
+            assert state(world) == "DELETING"
+            await pass_time(time, 30)
+            assert world.operations.get(operation.name).done
+            assert world.idle()
+
+    asyncio.run(story())
+
+
+def test_a_reset_goes_on_after_a_restart(database: Path, time: ManualTime) -> None:
+    async def story() -> None:
+        async with opened(database, time) as world:
+            world.queue.create(PARENT, "q", sent(spot={}))
+            await pass_time(time, 70)
+            operation = world.queue.reset(NAME)
+            await pass_time(time, 2)
+        async with opened(database, time) as world:
+            await pass_time(time, 24)
+            assert world.operations.get(operation.name).queued.state == "ACCEPTED"
+            await pass_time(time, 70)
+            assert (state(world), len(world.nodes())) == ("ACTIVE", 1)
+
+    asyncio.run(story())
+
+
+def same(one: QueuedResource, other: QueuedResource) -> bool:
+    return all(getattr(one, field) == getattr(other, field) for field in one.__dataclass_fields__)

@@ -1,0 +1,148 @@
+"""Lists: filters, zones that do not answer; and the odd methods that stand alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud import tpu_v2
+from google.longrunning import operations_pb2
+
+from tests.sim.tpu.api import POLLING, Api
+from tpuctl.sim.world.filters import matcher
+
+PARENT = "projects/rehearsal/locations/europe-west4-a"
+NODE = f"{PARENT}/nodes/one"
+EVERYWHERE = "projects/rehearsal/locations/-"
+LOST = "projects/rehearsal/locations/us-central1-b"
+
+
+def create(client: tpu_v2.TpuClient, parent: str = PARENT, accelerator: str = "v3-8", **fields: Any) -> Any:
+    node = tpu_v2.Node(accelerator_type=accelerator, runtime_version="tpu-ubuntu2204-base", **fields)
+    return client.create_node(parent=parent, node_id="one", node=node).result(polling=POLLING)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("state=READY", True),
+        ("state:READ", True),
+        ("state:READ*", True),
+        ("state!=READY", False),
+        ("NOT state=READY", False),
+        ('labels.team="deep vision"', True),
+        ("state=READY AND labels.team:vision", True),
+        ("state=READY labels.team=other", False),
+        ("network_config.enable_external_ips=true", True),
+        ("missing=1", False),
+    ],
+)
+def test_a_filter_says_yes_or_no_to_an_entry(text: str, expected: bool) -> None:
+    entry = {
+        "state": "READY",
+        "labels": {"team": "deep vision"},
+        "networkConfig": {"enableExternalIps": True},
+    }
+    assert matcher(text)(entry) is expected
+
+
+@pytest.mark.parametrize("text", ["state", "(state=READY)", "a=1 OR b=2", "=READY", 'a="open'])
+def test_a_filter_that_is_none_is_refused(grpc_client: tpu_v2.TpuClient, text: str) -> None:
+    with pytest.raises(exceptions.InvalidArgument, match="Invalid filter"):
+        grpc_client.list_accelerator_types(request={"parent": PARENT, "filter": text})
+
+
+def test_the_lists_that_have_a_filter_obey_it(client: tpu_v2.TpuClient) -> None:
+    create(client)
+    types = client.list_accelerator_types(request={"parent": PARENT, "filter": "type=v3-8"})
+    assert [one.type_ for one in types] == ["v3-8"]
+    request = {"parent": PARENT, "filter": "version:tf-2.17", "page_size": 3}
+    assert len(list(client.list_runtime_versions(request=request))) == 4
+    assert not client.list_operations({"name": PARENT, "filter": "done=false"}).operations
+    assert len(client.list_operations({"name": PARENT, "filter": "metadata.verb=create"}).operations) == 1
+    zones = client.list_locations({"name": "projects/rehearsal", "filter": "locationId:us-central2"})
+    assert [one.location_id for one in zones.locations] == ["us-central2-b"]
+
+
+def test_a_zone_that_does_not_answer_is_named_by_lists_over_all(client: tpu_v2.TpuClient, api: Api) -> None:
+    create(client)
+    create(client, parent=LOST)
+    api.faults.add("unreachable", zone="us-central1-b")
+    (page,) = client.list_nodes(parent=EVERYWHERE).pages
+    assert [node.name for node in page.nodes] == [NODE]
+    assert list(page.unreachable) == [LOST]
+    (page,) = client.list_queued_resources(parent=EVERYWHERE).pages
+    assert list(page.unreachable) == [LOST]
+    for call in (lambda: client.list_nodes(parent=LOST), lambda: client.get_node(name=f"{LOST}/nodes/one")):
+        with pytest.raises(exceptions.ServiceUnavailable):
+            call()
+    api.faults.clear()
+    assert len(list(client.list_nodes(parent=EVERYWHERE))) == 2
+
+
+def test_operations_of_all_zones_are_listed_in_part_when_asked_so(client: tpu_v2.TpuClient, api: Api) -> None:
+    create(client)
+    create(client, parent=LOST)
+    api.faults.add("unreachable", zone="us-central1-b")
+    request = operations_pb2.ListOperationsRequest(name=EVERYWHERE)
+    with pytest.raises(exceptions.ServiceUnavailable):
+        client.list_operations(request)
+    request.return_partial_success = True
+    found = client.list_operations(request)
+    assert len(found.operations) == 1
+    assert list(found.unreachable) == [LOST]
+
+
+def test_a_service_identity_is_the_same_every_time(client: tpu_v2.TpuClient) -> None:
+    emails = {client.generate_service_identity(request={"parent": PARENT}).identity.email for _ in range(2)}
+    (email,) = emails
+    assert email.startswith("service-")
+    assert email.endswith("@cloud-tpu.iam.gserviceaccount.com")
+
+
+def test_a_data_disk_is_attached_and_detached_and_only_read_by_several_hosts(
+    client: tpu_v2.TpuClient,
+) -> None:
+    create(client)
+    disk = {"source_disk": "projects/rehearsal/zones/europe-west4-a/disks/d", "mode": "READ_WRITE"}
+
+    def attach(*disks: dict[str, str]) -> tpu_v2.Node:
+        node = tpu_v2.Node(name=NODE, data_disks=list(disks))
+        return client.update_node(node=node, update_mask="dataDisks").result(polling=POLLING)
+
+    assert attach(disk).data_disks[0].source_disk == disk["source_disk"]
+    assert not attach().data_disks
+    client.delete_node(name=NODE).result(polling=POLLING)
+    with pytest.raises(exceptions.BadRequest, match="read-only"):
+        create(client, accelerator="v3-32", data_disks=[disk])
+    create(client, accelerator="v3-32")
+    with pytest.raises(exceptions.BadRequest, match="read-only"):
+        attach(disk)
+    assert attach({**disk, "mode": "READ_ONLY"}).data_disks
+
+
+def test_gclouds_tensorflow_versions_are_those_of_api_v1(api: Api) -> None:
+    answer = requests.get(f"{api.rest_address}/v1/{PARENT}/tensorflowVersions", timeout=10)
+    versions = [one["version"] for one in answer.json()["tensorflowVersions"]]
+    assert "2.17.0" in versions
+    wrong = f"{api.rest_address}/v1/projects/rehearsal/locations/mars/tensorflowVersions"
+    assert requests.get(wrong, timeout=10).status_code == 403
+
+
+def test_all_that_happens_is_noted_in_order_with_its_time(client: tpu_v2.TpuClient, api: Api) -> None:
+    create(client)
+    client.delete_node(name=NODE).result(polling=POLLING)
+    seen = [(one.kind, one.what) for one in api.world.events if one.what != "GetOperation"]
+    assert seen == [
+        ("request", "CreateNode"),
+        ("transition", "CREATING"),
+        ("transition", "READY"),
+        ("request", "DeleteNode"),
+        ("transition", "DELETING"),
+        ("transition", "DELETED"),
+    ]
+    times = [one.time for one in api.world.events]
+    assert times == sorted(times)
+    assert times[0] > 1_700_000_000

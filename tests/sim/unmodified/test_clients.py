@@ -1,0 +1,181 @@
+"""Google's clients as they are, without an argument: only the environment leads them to the simulator."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shlex
+import ssl
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import RunningSimulator
+from tests.sim.live_host import PARENT, User
+from tpuctl.sim.accounts import project_number, service_account
+
+CREATE = """
+import sys
+from google.cloud import tpu_v2
+client = tpu_v2.TpuClient()
+parent = "projects/sim-project/locations/europe-west4-a"
+node = tpu_v2.Node(
+    accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base", metadata={"ssh-keys": sys.argv[1]}
+)
+created = client.create_node(parent=parent, node_id="one", node=node).result(timeout=60)
+print(client.api_endpoint, created.state.name, len(list(client.list_nodes(parent=parent))))
+"""
+STORE = """
+from google.cloud import storage
+client = storage.Client()
+bucket = client.bucket("sim-project-tpuctl")
+bucket.blob("from/outside").upload_from_string(b"hello")
+print(client.project, [blob.name for blob in client.list_blobs(bucket)])
+"""
+REFUSED = """
+import google.auth, google.auth.exceptions, google.auth.transport.requests, google.oauth2.credentials
+user = google.oauth2.credentials.Credentials(
+    None, refresh_token="x", client_id="x", client_secret="x", token_uri="https://oauth2.googleapis.com/token"
+)
+try:
+    user.refresh(google.auth.transport.requests.Request())
+except google.auth.exceptions.TransportError as error:
+    print("refused", "403" in str(error))
+"""
+ON_HOST = """
+import urllib.request
+from google.cloud import storage, tpu_v2
+from google.oauth2 import id_token
+import google.auth.transport.requests
+import os
+def metadata(path):
+    url = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/{path}"
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    return urllib.request.urlopen(request).read().decode()
+project, zone = metadata("project/project-id"), metadata("instance/zone").rpartition("/")[2]
+node_id = metadata("instance/attributes/instance-id")
+client = tpu_v2.TpuClient()
+node = client.get_node(name=f"projects/{project}/locations/{zone}/nodes/{node_id}")
+print(client.api_endpoint, node.state.name, node.metadata["colour"])
+url = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/instance/guest-attributes/run/state"
+headers = {"Metadata-Flavor": "Google"}
+urllib.request.urlopen(urllib.request.Request(url, data=b"busy", headers=headers, method="PUT"))
+(found,) = client.get_guest_attributes(
+    tpu_v2.GetGuestAttributesRequest(name=node.name, query_path="run/state", worker_ids=["0"])
+).guest_attributes
+print(found.query_value.items[0].value)
+storage.Client().bucket("sim-project-tpuctl").blob("from/host").upload_from_string(b"hello")
+del os.environ["STORAGE_EMULATOR_HOST"]
+own = storage.Client()
+print(own.project, own.bucket("sim-project-tpuctl").blob("from/host").download_as_text())
+print(id_token.fetch_id_token(google.auth.transport.requests.Request(), "https://service.example"))
+"""
+
+
+@pytest.fixture
+def environment(simulator: RunningSimulator) -> dict[str, str]:
+    """What the simulator says to put into the environment of a program outside of it."""
+    return dict(simulator.simulator.endpoints["environment"])
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return User(tmp_path)
+
+
+def run(script: str, *arguments: str, environment: dict[str, str]) -> list[str]:
+    """Run a program that has nothing but these variables; returns the words it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script, *arguments],
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_tpu_client_without_arguments_creates_a_node(environment: dict[str, str], user: User) -> None:
+    assert run(CREATE, user.key_line, environment=environment) == ["tpu.googleapis.com", "READY", "1"]
+
+
+def test_a_storage_client_without_arguments_writes_an_object(environment: dict[str, str]) -> None:
+    assert run(STORE, environment=environment) == ["sim-project", "['from/outside']"]
+
+
+def test_what_is_not_simulated_is_refused_at_once(environment: dict[str, str]) -> None:
+    assert run(REFUSED, environment=environment) == ["refused", "True"]
+
+
+def test_a_program_on_a_host_needs_no_argument_either(simulator: RunningSimulator, user: User) -> None:
+    known = simulator.simulator.endpoints
+    metadata = {"ssh-keys": user.key_line, "colour": "red"}
+    node = user.create(known["tpu_grpc"], metadata=metadata)
+    command = f"python3 -c {shlex.quote(ON_HOST)}"
+    lines = user.run(Path(known["hosts_file"]), node.network_endpoints[0].ip_address, command).splitlines()
+    assert lines[:3] == ["tpu.googleapis.com READY red", "busy", "sim-project hello"]
+    assert lines[3].count(".") == 2, "a signed token"
+
+
+def secure(environment: dict[str, str], *, protocols: list[str] | None = None) -> http.client.HTTPSConnection:
+    """Return an HTTPS connection to tpu.googleapis.com through the proxy."""
+    context = ssl.create_default_context(cafile=environment["SSL_CERT_FILE"])
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    host, port = environment["https_proxy"].removeprefix("http://").split(":")
+    connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=20)
+    connection.set_tunnel("tpu.googleapis.com", 443)
+    return connection
+
+
+@pytest.mark.parametrize("protocols", [None, ["http/1.1"], ["h2", "http/1.1"]])
+def test_rest_is_at_the_same_name_as_grpc(
+    simulator: RunningSimulator, environment: dict[str, str], user: User, protocols: list[str] | None
+) -> None:
+    user.create(simulator.simulator.endpoints["tpu_grpc"])
+    connection = secure(environment, protocols=protocols)
+    try:
+        for path in (f"/v2/{PARENT}/nodes/one", f"/v2/{PARENT}/nodes/none"):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = json.loads(answer.read())
+            if answer.status == 200:
+                assert body["state"] == "READY"
+        assert body["error"]["status"] == "NOT_FOUND"
+    finally:
+        connection.close()
+
+
+def test_an_empty_connection_to_the_api_does_no_harm(environment: dict[str, str]) -> None:
+    connection = secure(environment)
+    connection.connect()
+    connection.close()
+    connection = secure(environment)
+    connection.request("GET", f"/v1/{PARENT}/acceleratorTypes")
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def test_urllib_reads_the_compute_api_under_its_own_name(environment: dict[str, str]) -> None:
+    context = ssl.create_default_context(cafile=environment["SSL_CERT_FILE"])
+    proxy = urllib.request.ProxyHandler({"https": environment["https_proxy"]})
+    opener = urllib.request.build_opener(proxy, urllib.request.HTTPSHandler(context=context))
+    with opener.open("https://compute.googleapis.com/compute/v1/projects/sim-project") as answer:
+        project = json.load(answer)
+    assert project["defaultServiceAccount"] == service_account("sim-project")
+    assert project["selfLink"] == "https://compute.googleapis.com/compute/v1/projects/sim-project"
+
+
+def test_every_service_shows_the_same_project_number(simulator: RunningSimulator) -> None:
+    known, number = simulator.simulator.endpoints, str(project_number("sim-project"))
+    with urllib.request.urlopen(f"{known['storage']}/storage/v1/b/{known['bucket']}") as answer:
+        assert json.load(answer)["projectNumber"] == number
+    url = f"http://{known['metadata']}/computeMetadata/v1/project/numeric-project-id"
+    asking = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    with urllib.request.urlopen(asking) as answer:
+        assert answer.read().decode() == number

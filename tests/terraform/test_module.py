@@ -1,0 +1,85 @@
+"""terraform/ with the real terraform: every check passes, from fmt to destroy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.running_simulator import Done
+from tests.terraform import checks, module_names
+from tests.terraform.provider_schema import VERSIONS
+from tests.terraform.workbench import EXAMPLES, Workbench
+
+Make = Callable[[str], Workbench]
+SETTINGS = {
+    "project": "demo-project-1",
+    "zone": "us-central2-b",
+    "bucket": "demo-project-1-models",
+    "data_bucket": "demo-project-1-pictures",
+    "network": "vision-team",
+    "subnetwork": "vision-team-us-central2",
+    "service_account": "vision-team-tpu@demo-project-1.iam.gserviceaccount.com",
+    "external_ips": "no",
+}
+"""What tpuctl has to know of examples/complete."""
+
+
+def test_every_file_is_written_as_terraform_writes_it(workbench: Workbench) -> None:
+    assert checks.fmt(workbench) == ""
+
+
+@pytest.mark.parametrize("where", [".", *EXAMPLES])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_is_valid_at_both_ends_of_the_range_of_providers(
+    make_workbench: Make, version: str, where: str
+) -> None:
+    assert checks.validate(where)(make_workbench(version)) == ""
+
+
+@pytest.mark.parametrize("name", ["defaults", "access", "options", "validations"])
+def test_its_own_tests_pass(workbench: Workbench, name: str) -> None:
+    assert checks.test(name)(workbench) == ""
+
+
+def test_a_team_applies_it_tells_tpuctl_plans_again_and_destroys_it(
+    workbench: Workbench, tpuctl: Callable[..., Done]
+) -> None:
+    complete = partial(workbench.run, "examples/complete")
+    done = complete("apply", "-auto-approve", "-no-color")
+    assert done.code == 0, done.text
+
+    every_output = complete("output", "-json").out
+    recorded = json.loads((Path(__file__).parent / "recorded" / "complete.json").read_text())
+    assert json.loads(every_output) == recorded, "with which machines without terraform test"
+    Path("all.json").write_text(every_output)
+    Path("one.json").write_text(complete("output", "-json", "tpuctl").out)
+    for source in ("all.json", "one.json", str(workbench.folder / "examples/complete")):
+        done = tpuctl("init", "--from-terraform", source, "--force")
+        assert done.code == 0, done.err
+        assert msgspec.toml.decode(Path("tpuctl.toml").read_bytes()) == {**SETTINGS, "terraform": source}
+
+    state = json.loads(complete("show", "-json").out)
+    assert {kind for _, kind, _ in module_names.names_in_state(state)} == {"roles", "apis", "permissions"}
+    assert module_names.unknown_in_state(state) == []
+
+    again = complete("plan", "-detailed-exitcode", "-no-color")
+    assert again.code == 0, again.text
+    assert "No changes." in again.out
+
+    gone = complete("destroy", "-auto-approve", "-no-color")
+    assert gone.code == 0, gone.text
+    assert complete("state", "list").out == ""
+
+
+def test_a_folder_in_which_nothing_was_applied_says_so(
+    workbench: Workbench, tpuctl: Callable[..., Done]
+) -> None:
+    done = tpuctl("init", "--from-terraform", str(workbench.folder / "examples/minimal"))
+    assert done.code == 3
+    assert "has no output 'tpuctl'" in done.err
+    assert "terraform apply" in done.err

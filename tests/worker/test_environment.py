@@ -1,0 +1,76 @@
+"""What a job finds in its environment, and when a requirement counts as present."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.worker.host import spec
+from tpuctl.worker import packages
+from tpuctl.worker.environment import of_job
+
+
+@pytest.fixture(autouse=True)
+def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TPU_NAME", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OF_THE_HOST", "yes")
+
+
+def test_the_places_of_the_run_have_our_names_and_vertex_ais() -> None:
+    found = of_job(spec(worker=2, workers=4, attempt=3, run="r7"), "")
+    for name, folder in (("MODEL", "outputs"), ("CHECKPOINT", "checkpoints")):
+        assert found[f"TPUCTL_{name}_DIR"] == found[f"AIP_{name}_DIR"]
+        assert found[f"TPUCTL_{name}_DIR"] == f"gs://sim-project-tpuctl/runs/r7/{folder}"
+    assert found["TPUCTL_TENSORBOARD_DIR"] == found["AIP_TENSORBOARD_LOG_DIR"]
+    names = ("TPUCTL_RUN", "TPUCTL_ATTEMPT", "TPUCTL_WORKER", "TPUCTL_WORKERS")
+    assert [found[name] for name in names] == ["r7", "3", "2", "4"]
+    assert found["OF_THE_HOST"] == "yes"
+    assert found["PYTHONUNBUFFERED"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("framework", "workers", "local"),
+    [
+        ("tensorflow", 1, True),
+        ("tensorflow", 4, False),
+        ("jax", 1, False),
+        ("pytorch", 1, False),
+        ("jax", 4, False),
+    ],
+)
+def test_the_tpu_is_local_only_for_tensorflow_on_one_host(framework: str, workers: int, local: bool) -> None:
+    found = of_job(spec(framework=framework, workers=workers), "")
+    assert found.get("TPU_NAME") == ("local" if local else None)
+
+
+def test_what_the_user_adds_wins() -> None:
+    found = of_job(spec(environment={"TPU_NAME": "other", "RATE": "0.1"}), "")
+    assert (found["TPU_NAME"], found["RATE"]) == ("other", "0.1")
+
+
+def test_installed_packages_come_first_on_the_users_own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/host")
+    assert of_job(spec(), "/packages")["PYTHONPATH"] == f"/packages{os.pathsep}/host"
+    mine = spec(environment={"PYTHONPATH": "lib"})
+    assert of_job(mine, "/packages")["PYTHONPATH"] == f"/packages{os.pathsep}lib"
+    assert of_job(spec(), "")["PYTHONPATH"] == "/host"
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    ["pytest", "PyTest>=1", "pytest [dev] ; python_version > '3'", "google-cloud-storage~=3.1", "json",
+     "msgspec@https://example.com/x.whl", " pytest"],
+)  # fmt: skip
+def test_an_installed_distribution_or_a_module_of_the_name_is_present(requirement: str, tmp_path) -> None:
+    assert packages.ensure([requirement], str(tmp_path / "packages"), str(tmp_path / "log")) == ""
+    assert not (tmp_path / "log").exists(), "pip was not called"
+
+
+@pytest.mark.parametrize("requirement", ["./nowhere", "--no-such-option", "no-such-package-of-tpuctl"])
+def test_what_is_not_present_is_pips_to_judge(requirement: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(packages.PackageError, match=r"pip could not install .*exit code"):
+        packages.ensure([requirement], str(tmp_path / "packages"), str(tmp_path / "log"))
+    assert b"[tpuctl] installing " in (tmp_path / "log").read_bytes()

@@ -1,0 +1,117 @@
+"""Log shipping: numbered chunks, the same again after a failure, bytes as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.worker.faulty_wire import FaultyWire
+from tpuctl.cloud.storage import Bucket
+from tpuctl.worker import gcs, logs
+from tpuctl.worker.logs import CHUNK, LogShipper
+
+FOLDER = "runs/r1/attempts/1/workers/0/"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def shipper(own: gcs.Bucket, log: Path) -> LogShipper:
+    return LogShipper(own, FOLDER, str(log))
+
+
+def shipped(bucket: Bucket) -> dict[str, bytes]:
+    return {one.name.removeprefix(FOLDER): bucket.read(one.name) for one in bucket.objects(FOLDER)}
+
+
+def append(log: Path, data: bytes) -> None:
+    with log.open("ab") as stream:
+        stream.write(data)
+
+
+def test_what_is_new_becomes_the_next_chunk(shipper: LogShipper, log: Path, bucket: Bucket) -> None:
+    append(log, b"one\n")
+    shipper.ship()
+    shipper.ship()
+    append(log, b"two\n")
+    shipper.ship()
+    assert shipped(bucket) == {"log/000001.log": b"one\n", "log/000002.log": b"two\n"}
+    assert shipper.chunks == 2
+
+
+def test_nothing_new_is_no_chunk(shipper: LogShipper, bucket: Bucket, wire: FaultyWire) -> None:
+    shipper.ship()
+    assert shipped(bucket) == {}
+    assert wire.requests == []
+
+
+def test_bytes_arrive_as_they_are(shipper: LogShipper, log: Path, bucket: Bucket) -> None:
+    append(log, b"\xff\xfe\x00 no utf-8 \r\n\n no line end")
+    shipper.ship()
+    assert shipped(bucket) == {"log/000001.log": b"\xff\xfe\x00 no utf-8 \r\n\n no line end"}
+
+
+def test_a_chunk_holds_four_mebibytes_at_most(shipper: LogShipper, log: Path, bucket: Bucket) -> None:
+    data = bytes(range(256)) * (9 * 4096)
+    append(log, data)
+    shipper.ship()
+    found = shipped(bucket)
+    assert [len(one) for one in found.values()] == [CHUNK, CHUNK, len(data) - 2 * CHUNK]
+    assert b"".join(found.values()) == data
+
+
+def test_a_chunk_that_failed_is_the_same_the_next_time(
+    shipper: LogShipper, log: Path, bucket: Bucket, wire: FaultyWire
+) -> None:
+    """It may have arrived, and a reader may have read it: it must not grow."""
+    append(log, b"one\n")
+    wire.plan = ["lose", *[503] * (len(gcs.PAUSES) - 1)]
+    with pytest.raises(gcs.GcsError):
+        shipper.ship()
+    assert shipper.chunks == 0
+    assert shipped(bucket) == {"log/000001.log": b"one\n"}, "it had arrived"
+    append(log, b"two\n")
+    shipper.ship()
+    assert shipped(bucket) == {"log/000001.log": b"one\n", "log/000002.log": b"two\n"}
+
+
+def test_a_failure_in_the_middle_loses_and_repeats_nothing(
+    shipper: LogShipper, log: Path, bucket: Bucket, wire: FaultyWire
+) -> None:
+    data = b"x" * CHUNK + b"y" * CHUNK + b"z"
+    append(log, data)
+    wire.plan = ["", *[503] * len(gcs.PAUSES)]
+    with pytest.raises(gcs.GcsError):
+        shipper.ship()
+    assert shipper.chunks == 1
+    shipper.ship()
+    assert b"".join(shipped(bucket).values()) == data
+    assert shipper.chunks == 3
+
+
+def test_an_old_job_is_shipped_less_often(shipper: LogShipper, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(shipper, "_began", 0.0)
+    monkeypatch.setattr(logs, "time", Clock(now))
+    for age, pause in ((0, 1), (59, 1), (61, 5), (599, 5), (601, 15), (1e6, 15)):
+        now[0] = age
+        shipper.ship()
+        assert not shipper.due()
+        now[0] = age + pause
+        assert shipper.due()
+
+
+class Clock:
+    """A clock that the test moves, in the place of the module `time`."""
+
+    def __init__(self, now: list[float]) -> None:
+        self._now = now
+
+    def monotonic(self) -> float:
+        return self._now[0]

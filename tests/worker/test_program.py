@@ -1,0 +1,387 @@
+"""The program as it runs on a host: `python3 worker.zip launch spec.json`, through the host's own proxy."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.worker.host import Host, tar
+from tpuctl.bucket_layout import RunPaths
+from tpuctl.polling import poll
+
+WAIT = "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
+STATUS = RunPaths("r1").status(1, 0)
+FAST = "status.HEARTBEAT = 0.2; logs.PAUSES = ((float('inf'), 0.1),); supervisor.TICK = 0.05"
+
+
+def old_python() -> str:
+    """Return the oldest Python that the worker promises to run on, or "" when this machine has none."""
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for path in (shutil.which("python3.8"), *sorted(map(str, versions.glob("3.8.*/bin/python3.8")))):
+        if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return path
+    return ""
+
+
+PYTHON38 = old_python()
+no_python38 = pytest.mark.skipif(not PYTHON38, reason="no python3.8 that runs on this machine")
+
+
+@pytest.fixture(params=["this", pytest.param("3.8", marks=no_python38)])
+def either(request: pytest.FixtureRequest, host: Host) -> Host:
+    """A host with this Python, and one with the oldest."""
+    if request.param == "3.8":
+        host.python = PYTHON38
+    return host
+
+
+def wheel(folder: Path, name: str) -> None:
+    """Write a wheel with one module that says hello."""
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{name}.py", "WORD = 'hello from the wheel'\n")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+
+
+class TestScript:
+    def test_it_runs_to_its_end_and_the_bucket_tells_how(self, either: Host) -> None:
+        script = "import os, sys\nprint(sys.argv[1:], os.getcwd())\nprint('no line end', end='')\n"
+        pid = either.start(script, arguments=["--rate", "0.1", "a b", "$(id)", ""])
+        assert pid > 0
+        assert either.status().state in ("preparing", "running", "finished"), (
+            "it is there when launch answers"
+        )
+        status = either.finished()
+        assert (status.exit_code, status.signal, status.error, status.stopped) == (0, "", "", "")
+        assert (status.tpu_uid, status.worker, status.attempt) == ("77", 0, 1)
+        assert status.started <= status.finished <= status.heartbeat
+        assert status.log_chunks == len(either.chunks()) >= 1
+        arguments = "['--rate', '0.1', 'a b', '$(id)', '']"
+        assert either.log().decode() == f"{arguments} {either.folder}/code\nno line end"
+
+    @pytest.mark.parametrize(
+        ("script", "code", "signal_name"),
+        [
+            ("import sys; sys.exit(3)", 3, ""),
+            ("raise SystemExit('words')", 1, ""),
+            ("not python", 1, ""),
+            ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 139, "SIGSEGV"),
+            ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137, "SIGKILL"),
+            ("import os; os._exit(255)", 255, ""),
+        ],
+        ids=["exit", "exit with words", "no Python", "SIGSEGV", "SIGKILL", "255"],
+    )
+    def test_how_it_ended_is_told(self, host: Host, script: str, code: int, signal_name: str) -> None:
+        host.start(script)
+        status = host.finished()
+        assert (status.exit_code, status.signal, status.error) == (code, signal_name, "")
+
+    def test_one_that_is_not_in_the_bundle_fails_with_pythons_words(self, host: Host) -> None:
+        host.start("", script="other.py")
+        assert host.finished().exit_code == 2
+        assert b"other.py" in host.log()
+
+    def test_its_bytes_arrive_as_they_are(self, host: Host) -> None:
+        host.start(
+            "import sys\nsys.stdout.buffer.write(b'\\xff\\x00\\r\\n\\xc3')\nsys.stderr.write('both')\n"
+        )
+        assert host.finished().exit_code == 0
+        assert host.log() == b"\xff\x00\r\n\xc3both"
+
+    def test_its_environment_is_the_hosts_and_the_runs(self, host: Host) -> None:
+        script = "import json, os\nprint(json.dumps(dict(os.environ)))"
+        host.start(script, environment={"RATE": "0.1", "TPUCTL_DATA_DIR": "gs://d"})
+        assert host.finished().exit_code == 0
+        found = json.loads(host.log())
+        assert found["TPU_NAME"] == "local"
+        assert (found["RATE"], found["TPUCTL_DATA_DIR"]) == ("0.1", "gs://d")
+        assert found["AIP_MODEL_DIR"] == "gs://sim-project-tpuctl/runs/r1/outputs"
+        assert found["HOME"] == host.environment["HOME"]
+
+    def test_it_is_not_started_twice(self, host: Host) -> None:
+        host.start("print('once')")
+        assert host.finished().exit_code == 0
+        before = host.bucket.objects(STATUS)
+        again = host.launch()
+        assert again.returncode == 1
+        assert json.loads(again.stdout) == {"error": "this attempt was started on this host before"}
+        assert host.bucket.objects(STATUS) == before
+
+    def test_children_that_it_leaves_behind_do_not_hold_up_its_end(self, host: Host) -> None:
+        host.start("import subprocess\nsubprocess.Popen(['sleep', '600'])\nprint('bye')")
+        assert host.finished().exit_code == 0
+
+
+class TestPreparation:
+    def test_a_bundle_of_another_hash_ends_the_run_with_an_error(self, host: Host) -> None:
+        host.start("print('never')", bundle_sha256="0" * 64)
+        status = host.finished()
+        assert status.exit_code is None
+        assert status.error.startswith("BundleError: the code in gs://sim-project-tpuctl/bundles/")
+        assert host.log() == b""
+
+    def test_a_bundle_that_leaves_its_folder_ends_the_run_with_an_error(self, host: Host) -> None:
+        host.start("", data=tar(("../job.py", b"print('never')")))
+        assert "not a plain file inside it" in host.finished().error
+        assert not (host.folder / "job.py").exists()
+
+    def test_a_bundle_that_is_gone_ends_the_run_with_an_error(self, host: Host) -> None:
+        host.start("print('never')", bundle="bundles/gone.tar.gz")
+        assert "FileNotFoundError" in host.finished().error
+
+    @pytest.mark.parametrize("user_path", [False, True], ids=["", "with a PYTHONPATH of the user's"])
+    def test_a_missing_package_is_installed_beside_the_run(
+        self, either: Host, tmp_path: Path, user_path: bool
+    ) -> None:
+        wheel(tmp_path, "tpuctl_wheel_of_a_test")
+        either.environment.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
+        changes = {"environment": {"PYTHONPATH": "lib"}} if user_path else {}
+        script = "from tpuctl_wheel_of_a_test import WORD\nprint(WORD)"
+        either.start(script, dependencies=["tpuctl-wheel-of-a-test>=1", "json"], **changes)
+        assert either.finished().exit_code == 0, either.log().decode()
+        log = either.log().decode().splitlines()
+        assert log[0] == "[tpuctl] installing tpuctl-wheel-of-a-test>=1"
+        assert log[-1] == "hello from the wheel"
+        assert (either.folder / "packages/tpuctl_wheel_of_a_test.py").exists()
+
+    def test_a_package_that_cannot_be_had_ends_the_run_with_an_error(self, host: Host) -> None:
+        host.environment.update(PIP_NO_INDEX="1")
+        host.start("print('never')", dependencies=["no-such-package-of-tpuctl==9"])
+        status = host.finished()
+        assert status.exit_code is None
+        assert status.error == (
+            "PackageError: pip could not install no-such-package-of-tpuctl==9 (exit code 1, see the log)"
+        )
+        assert b"No matching distribution found" in host.log()
+        assert b"never" not in host.log()
+
+    def test_a_bucket_that_is_not_there_is_told_to_the_launcher(self, host: Host) -> None:
+        host.prepare("print('never')", bucket="no-such-bucket")
+        done = host.launch()
+        assert done.returncode == 1
+        assert "FileNotFoundError" in json.loads(done.stdout)["error"]
+        assert "no-such-bucket" in json.loads(done.stdout)["error"]
+
+    def test_a_spec_of_another_schema_is_told_to_the_launcher(self, host: Host) -> None:
+        host.prepare("print('never')", schema=2)
+        assert "is not of schema 1" in json.loads(host.launch().stdout)["error"]
+
+    def test_an_attempt_of_another_incarnation_is_left_alone(self, host: Host) -> None:
+        host.bucket.create(STATUS, b"theirs")
+        host.prepare("print('never')")
+        assert "PreconditionError" in json.loads(host.launch().stdout)["error"]
+        assert host.bucket.read(STATUS) == b"theirs"
+
+
+class TestStop:
+    def test_the_script_is_told_and_has_the_last_word(self, either: Host) -> None:
+        script = (
+            "import signal, sys, time\n"
+            "def stop(*_):\n  print('saving', flush=True)\n  sys.exit(5)\n"
+            "signal.signal(signal.SIGTERM, stop)\n"
+        )
+        pid = either.start(script + WAIT)
+        either.printed(b"step 1")
+        os.kill(pid, signal.SIGTERM)
+        status = either.finished()
+        assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 5, "")
+        assert either.log() == b"step 1\nsaving\n"
+
+    def test_a_script_that_does_not_listen_ends_by_the_signal(self, host: Host) -> None:
+        pid = host.start(WAIT)
+        host.printed(b"step 1")
+        os.kill(pid, signal.SIGTERM)
+        status = host.finished()
+        assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 143, "SIGTERM")
+
+    def test_of_a_host_that_tells_the_script_first_it_hears_a_moment_later(self, host: Host) -> None:
+        script = "import os\nprint(os.getpid(), flush=True)\n" + WAIT
+        with host.supervise(script, f"{FAST}; supervisor.HEARSAY = 60") as process:
+            host.printed(b"step 1")
+            pid = int((host.folder / "log").read_text().split()[0])
+            os.kill(pid, signal.SIGTERM)
+            table = Path(f"/proc/{pid}")  # also that of a zombie, until the supervisor has seen it end
+            poll(lambda: not table.exists() or None, what="its end", timeout=30, first=0.02, most=0.1)
+            process.terminate()
+        status = host.finished()
+        assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 143, "SIGTERM")
+
+    def test_a_script_that_ignores_it_is_killed_after_a_while_with_its_children(
+        self, host: Host, gone
+    ) -> None:
+        script = (
+            "import signal, subprocess\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            "print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
+        )
+        with host.supervise(script + WAIT, f"{FAST}; supervisor.GRACE = 0.3") as process:
+            host.printed(b"step 1")
+            process.terminate()
+        status = host.finished()
+        assert (status.stopped, status.signal) == ("SIGTERM", "SIGKILL")
+        gone(int(host.log().split()[0]))
+
+    def test_a_stop_while_packages_come_ends_the_run_before_the_script(self, host: Host) -> None:
+        """The index takes the connection and never answers."""
+        with socket.create_server(("127.0.0.1", 0)) as index:
+            host.environment.update(PIP_INDEX_URL=f"http://127.0.0.1:{index.getsockname()[1]}/simple")
+            pid = host.start("print('never')", dependencies=["no-such-package-of-tpuctl"])
+            host.printed(b"[tpuctl] installing")
+            os.kill(pid, signal.SIGTERM)
+            status = host.finished()
+        assert (status.stopped, status.exit_code) == ("SIGTERM", None)
+        assert status.error == "it was told to stop before the script had started"
+        assert b"never" not in host.log()
+
+    def test_a_supervisor_killed_hard_leaves_the_log_on_disk_and_a_stale_status(
+        self, host: Host, gone
+    ) -> None:
+        pid = host.start("import os\nprint(os.getpid(), flush=True)\n" + WAIT)
+        host.printed(b"step 1")
+        poll(
+            lambda: True if host.status().state == "running" else None, what="running", timeout=30, first=0.02
+        )
+        os.kill(pid, signal.SIGKILL)
+        gone(pid)
+        before = host.bucket.read(STATUS)
+        script = int((host.folder / "log").read_bytes().split()[0])
+        os.kill(script, 0)
+        os.kill(script, signal.SIGTERM)
+        gone(script)
+        assert host.bucket.read(STATUS) == before
+        assert not host.status().done
+
+
+class TestBucketTrouble:
+    """Heartbeats every 0.2 s, one short pause between tries."""
+
+    def test_a_young_job_is_seen_while_it_runs(self, host: Host) -> None:
+        with host.supervise(WAIT, FAST) as process:
+            poll(lambda: host.log() or None, what="the first chunk", timeout=30, first=0.05, most=0.1)
+            first = host.bucket.objects(STATUS)[0].generation
+            poll(
+                lambda: True if host.bucket.objects(STATUS)[0].generation > first else None,
+                what="a heartbeat", timeout=30, first=0.05, most=0.1,
+            )  # fmt: skip
+            process.terminate()
+        assert host.status().done
+
+    def test_the_script_goes_on_while_the_bucket_is_away(self, host: Host, simulator) -> None:
+        from tpuctl.sim.faults import Rule
+
+        script = (
+            "import os, time\nprint('step 1', flush=True)\n"
+            "while not os.path.exists('../go'):\n  time.sleep(0.02)\nprint('step 2')\n"
+        )
+        with host.supervise(script, f"{FAST}; gcs.PAUSES = (0, 0.05)"):
+            poll(lambda: host.log() or None, what="the first chunk", timeout=30, first=0.05, most=0.1)
+            simulator.faults.add(Rule("storage.objects.create", 14, "away"))
+            poll(lambda: True if "503" in host.diary() else None, what="trouble", timeout=30, first=0.05)
+            simulator.faults.clear()
+            (host.folder / "go").touch()
+        assert host.finished().exit_code == 0
+        assert host.log() == b"step 1\nstep 2\n"
+
+    def test_the_word_that_it_runs_may_be_lost_without_losing_the_script(self, host: Host, simulator) -> None:
+        """The first status is the launcher's concern; a bucket that goes away right after it is not."""
+        from tpuctl.sim.faults import Rule
+
+        constants = (
+            f"{FAST}; gcs.PAUSES = (0,)\n"
+            "go = supervisor.Supervisor._start\n"
+            "def start(self, installed):\n"
+            "    process = go(self, installed)\n"
+            "    import os, time\n"
+            "    while not os.path.exists('away'): time.sleep(0.01)\n"
+            "    return process\n"
+            "supervisor.Supervisor._start = start"
+        )
+        script = "import os, time\nprint('step 1')\nwhile not os.path.exists('../go'):\n  time.sleep(0.02)\n"
+        with host.supervise(script + "print('step 2')", constants):
+            host.printed(b"step 1")
+            simulator.faults.add(Rule("storage.objects.create", 14, "away"))
+            (host.folder / "away").touch()
+            poll(lambda: True if "503" in host.diary() else None, what="trouble", timeout=30, first=0.02)
+            simulator.faults.clear()
+            (host.folder / "go").touch()
+        status = host.finished()
+        assert (status.exit_code, status.error) == (0, "")
+        assert host.log() == b"step 1\nstep 2\n"
+
+    def test_a_bucket_that_is_away_when_the_script_ends_hears_of_it_later(
+        self, host: Host, simulator
+    ) -> None:
+        """A success must not become a lost run because the last word came at a bad moment."""
+        from tpuctl.sim.faults import Rule
+
+        script = "import os, time\nprint('step 1')\nwhile not os.path.exists('../go'):\n  time.sleep(0.02)\n"
+        with host.supervise(script + "print('step 2')", f"{FAST}; gcs.PAUSES = (0,)") as process:
+            try:
+                host.printed(b"step 1")
+                simulator.faults.add(Rule("storage.objects.create", 14, "away"))
+                (host.folder / "go").touch()
+                host.printed(b"step 2")
+                tries = host.diary().count("503") + 8  # more than a heartbeat and a shipping have in flight
+                poll(
+                    lambda: True if host.diary().count("503") > tries else None,
+                    what="trouble", timeout=30, first=0.02,
+                )  # fmt: skip
+                assert process.poll() is None, "it goes on trying"
+                assert not host.status().done
+            except BaseException:
+                process.kill()
+                raise
+            simulator.faults.clear()
+        status = host.finished()
+        assert (status.exit_code, status.error) == (0, "")
+        assert host.log() == b"step 1\nstep 2\n"
+
+    def test_a_script_whose_status_somebody_else_has_taken_is_stopped(self, host: Host, gone) -> None:
+        """Two attempts must not train into the same checkpoints."""
+        with host.supervise("import os\nprint(os.getpid(), flush=True)\n" + WAIT, FAST) as process:
+            host.printed(b"step 1")
+            host.bucket.upload(STATUS, [b"theirs"], "application/json")
+            assert process.wait(30) != 0
+        gone(int((host.folder / "log").read_bytes().split()[0]))
+        assert host.bucket.read(STATUS) == b"theirs"
+        assert "somebody else has written" in host.diary()
+
+
+def test_over_ssh_as_the_launcher_calls_it(host: Host) -> None:
+    from tpuctl.cloud.endpoints import connect
+    from tpuctl.config.settings import load
+
+    host.prepare("import os\nprint(os.environ['SSH_CONNECTION'] != '')")
+    cloud = connect(load({}))
+    node = cloud.tpu.nodes().nodes[0]
+    with cloud.ssh.connect(node, 0, cloud.tpu.host_keys(node)[0]) as session:
+        place = str(host.folder.relative_to(host.environment["HOME"]))
+        done = session.run(["python3", f"{place}/worker.zip", "launch", f"{place}/spec.json"])
+    cloud.close()
+    assert done.code == 0, done.out + done.err
+    assert host.finished().exit_code == 0, "it outlives the connection"
+    assert host.log() == b"True\n"
+
+
+def test_the_program_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
+    """Isolated from every installed package, and under the oldest Python when there is one."""
+    from tpuctl.flows.runs.launch import worker_program
+
+    (tmp_path / "worker.zip").write_bytes(worker_program())
+    for python in filter(None, (sys.executable, PYTHON38)):
+        done = subprocess.run(
+            [python, "-I", "-S", "worker.zip", "launch", str(tmp_path / "spec.json")],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        (tmp_path / "lock").unlink()
+        assert "spec.json" in json.loads(done.stdout)["error"], done.stderr

@@ -1,0 +1,72 @@
+"""Files that a script leaves in its folder for reports are kept with the run, however the script ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.worker.host import Host
+from tpuctl.bucket_layout import RunPaths
+from tpuctl.cloud.storage import Bucket
+from tpuctl.flows.runs.pull import pull
+from tpuctl.worker import gcs, reports
+
+FOLDER = RunPaths("r1").worker(1, 0) + "reports/"
+SCRIPT = (
+    "import os\nfolder = os.environ['TPUCTL_REPORT_DIR']\n"
+    "open(os.path.join(folder, 'findings.json'), 'w').write('{}')\n"
+)
+
+
+def names(bucket: Bucket) -> list[str]:
+    return [one.name.removeprefix(FOLDER) for one in bucket.objects(FOLDER)]
+
+
+@pytest.mark.parametrize(
+    "end", ["", "raise ValueError\n", "import signal; os.kill(os.getpid(), signal.SIGKILL)\n"]
+)
+def test_a_report_is_in_the_bucket_when_the_run_has_ended(host: Host, end: str) -> None:
+    host.start(SCRIPT + end)
+    host.finished()
+    assert names(host.bucket) == ["findings.json"]
+
+
+def test_pull_brings_it_home(host: Host, tmp_path: Path) -> None:
+    host.start(SCRIPT)
+    host.finished()
+    pull(host.bucket, "r1", tmp_path / "home", lambda line: None)
+    assert (tmp_path / "home/attempts/1/workers/0/reports/findings.json").read_text() == "{}"
+
+
+def test_a_script_without_reports_leaves_none(host: Host) -> None:
+    host.start("print('done')")
+    assert host.finished().error == ""
+    assert names(host.bucket) == []
+
+
+def test_only_finished_plain_files_of_a_bearable_size_are_shipped(
+    own: gcs.Bucket,
+    bucket: Bucket,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(reports, "LIMIT", 5)
+    for name in ("b.txt", "a.json", ".hidden", "draft.json.1.part"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "large").write_text("longer")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/etc/hostname")
+    reports.ship(own, FOLDER, str(tmp_path))
+    assert names(bucket) == ["a.json", "b.txt"]
+    assert bucket.read(FOLDER + "a.json") == b"text"
+    assert "the report large has 6 bytes" in capsys.readouterr().err
+
+
+def test_reports_that_cannot_be_read_do_not_keep_the_run_from_its_end(host: Host) -> None:
+    host.start(SCRIPT + "import shutil\nshutil.rmtree(folder)\n")
+    status = host.finished()
+    assert (status.exit_code, status.error) == (0, "")
+    assert names(host.bucket) == []
+    assert "No such file or directory" in host.diary()
