@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.paths import ROOT
 from tpuctl.data.options import Options, Tokens
 from tpuctl.data.plan import plan
 from tpuctl.data.source import Seen, Source
@@ -66,8 +67,9 @@ SHARES = {"tokens.csv": 4}
 
 def peak_of_its_own(file: Path) -> int:
     """Return `peak` of a new process: in one that has read before, Arrow's memory is there already."""
-    command = [sys.executable, __file__, str(file)]
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    command = [sys.executable, "-m", "tests.data.test_memory", str(file)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
 def peak(file: Path) -> int:

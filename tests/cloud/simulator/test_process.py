@@ -18,7 +18,7 @@ from tpuctl.errors import ConfigError, HostError
 from tpuctl.polling import poll
 
 ENSURE = (
-    "import sys; from pathlib import Path; from tpuctl.cloud import embedded\n"
+    "import sys; from pathlib import Path; from tpuctl.cloud.simulator import process as embedded\n"
     "print(embedded.ensure(Path(sys.argv[1])).pid)"
 )
 

@@ -102,7 +102,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def report(sources: Path) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("read_with_tfds.py"), sources],
+        [sys.executable, "-m", "tests.data.output.read_with_tfds", sources],
         capture_output=True,
         text=True,
         timeout=280,

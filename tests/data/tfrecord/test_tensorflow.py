@@ -50,9 +50,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> dict[str, Any]:
-    script = Path(__file__).with_name("read_with_tensorflow.py")
     done = subprocess.run(
-        [sys.executable, script, folder],
+        [sys.executable, "-m", "tests.data.tfrecord.read_with_tensorflow", folder],
         capture_output=True,
         text=True,
         timeout=200,

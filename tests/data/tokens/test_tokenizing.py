@@ -98,7 +98,7 @@ def reviews(tmp_path: Path) -> Path:
 
 def planned(source: Path, asked: Tokens = WORDS, **options: Any) -> DatasetPlan:
     made = plan(
-        source, name="reviews", options=Options(tokenizing=asked, label=options.pop("label", "")), **options
+        source, name="reviews", options=Options(tokens=asked, label=options.pop("label", "")), **options
     )
     opened(made.source)
     return made
@@ -219,7 +219,7 @@ class TestDataset:
         assert tuple(files) == made.files
         manifest = decode_manifest(files[FILE])
         assert manifest.files["vocabulary.txt"].bytes == len(files["vocabulary.txt"])
-        assert manifest.source.options == Options(tokenizing=Tokens("words", 8, 7, "text", 7))
+        assert manifest.source.options == Options(tokens=Tokens("words", 8, 7, "text", 7))
         assert manifest.features["tokens"] == Tensor("int64", (8,))
 
     def test_the_size_is_near_what_the_shards_will_have(self, reviews: Path) -> None:
@@ -258,7 +258,7 @@ class TestDataset:
         made = plan(
             tmp_path / "a.tfrecord",
             name="a",
-            options=Options(tokenizing=Tokens("words", 2, 10), types={"text": "text"}),
+            options=Options(tokens=Tokens("words", 2, 10), types={"text": "text"}),
         )
         opened(made.source)
         found = records(made)

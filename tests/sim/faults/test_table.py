@@ -55,7 +55,7 @@ def test_the_methods_are_those_of_the_api() -> None:
 
 
 def test_the_methods_of_storage_are_those_that_its_operations_name() -> None:
-    text = "".join(path.read_text() for path in (ROOT / "tpuctl" / "sim" / "gcs").glob("*.py"))
+    text = "".join(path.read_text() for path in (ROOT / "tpuctl" / "sim" / "gcs").rglob("*.py"))
     assert set(re.findall(r'"storage\.([a-zA-Z.]+)"', text)) - {"googleapis.com"} == set(GCS)
 
 

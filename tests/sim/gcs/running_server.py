@@ -95,9 +95,8 @@ def refused(kind: type[exceptions.GoogleAPICallError], match: str | None = None)
 @contextmanager
 def gcs_process(root: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Cloud Storage in a process of its own: the process and its URL."""
-    program = Path(__file__).with_name("server_process.py")
     process = subprocess.Popen(
-        [sys.executable, program, root, *options],
+        [sys.executable, "-m", "tests.sim.gcs.server_process", root, *options],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -1,4 +1,4 @@
-"""Cloud Storage in a process of its own, to be killed or starved: server_process.py ROOT [LARGEST_FILE]."""
+"""Cloud Storage in a process of its own, to be killed or starved: ROOT [LARGEST_FILE]."""
 
 from __future__ import annotations
 

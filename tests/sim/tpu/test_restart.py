@@ -21,7 +21,6 @@ from tpuctl.sim.world import Node, World
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 SPEC = {"acceleratorType": "v3-32", "runtimeVersion": "tpu-ubuntu2204-base", "metadata": {"a": "1"}}
-SCRIPT = Path(__file__).parent / "world_to_kill.py"
 
 
 class Opened:
@@ -206,7 +205,7 @@ def test_a_node_and_its_operation_are_on_disk_together_or_not_at_all(database: P
 def test_every_accepted_operation_outlives_a_kill(database: Path) -> None:
     paths = os.pathsep.join(path for path in sys.path if path)
     with subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(database)],
+        [sys.executable, "-m", "tests.sim.tpu.world_to_kill", str(database)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": paths},
