@@ -96,8 +96,8 @@ BESIDE_ROOMS = {
     "cli": {"main", "output", "session"},
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
-        "host_environment", "orphan_cleanup", "records", "run_progress", "settings", "simulator",
-        "token_server",
+        "host_environment", "json_values", "orphan_cleanup", "records", "run_progress", "settings",
+        "simulator", "token_server",
     },
     "sim/hosts": {"disk", "host", "faults", "isolation", "network", "os_inventory", "pool"},
     "sim/world": {
