@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.running_simulator import Done, RunningSimulator
 from tpuctl import runs
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# accelerator = "v3-8"\n# ///\n'
 ZONE = "projects/sim-project/locations/europe-west4-a"
@@ -36,7 +36,7 @@ def submit(tpuctl: Tpuctl, body: str, *arguments: str) -> str:
 
 def until_running(tpuctl: Tpuctl, run: str) -> None:
     """Wait until the job has printed something."""
-    poll(lambda: tpuctl("logs", run).out or None, what="the first line", timeout=60, first=0.1)
+    poll(lambda: tpuctl("logs", run).out or None, awaiting="the first line", timeout=60, backoff=Backoff(0.1))
 
 
 def test_a_job_runs_and_comes_home(tpuctl: Tpuctl, node: str) -> None:

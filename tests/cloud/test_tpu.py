@@ -9,7 +9,7 @@ import pytest
 from tpuctl.cloud.tpu import Operation, TpuApi, create_request, delete_request
 from tpuctl.errors import ConflictError, NotFoundError, PreemptedError, StockoutError, UsageError
 from tpuctl.nodes import Node, NodeRequest
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 from tpuctl.sim.faults import Rule
 
 ZONE = "europe-west4-a"
@@ -29,7 +29,12 @@ REQUEST = NodeRequest(
 
 def end(tpu: TpuApi, operation: Operation) -> None:
     """Wait until an operation is over; raises its error."""
-    poll(lambda: tpu.finished(operation) or None, what=operation.what, timeout=30, first=0.01, most=0.05)
+    poll(
+        lambda: tpu.finished(operation) or None,
+        awaiting=operation.what,
+        timeout=30,
+        backoff=Backoff(0.01, 0.05),
+    )
 
 
 def made(tpu: TpuApi, request: NodeRequest = REQUEST) -> Node:

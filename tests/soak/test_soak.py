@@ -15,7 +15,7 @@ from tests.soak.workload import FAULTS, Workload
 from tpuctl.cloud.simulator import process as embedded
 from tpuctl.cloud.simulator.process import Served
 from tpuctl.errors import DeadlineError
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 
 HOUR = 3600
 ROUNDS = 48
@@ -102,7 +102,12 @@ def _at_rest(served: Served, folder: Path, temporary: Path, readings: list[Readi
         return {**found, "threads": now.threads if now.threads > threads else 0}
 
     try:
-        poll(lambda: None if any(left().values()) else True, what="it to come to rest", timeout=30, first=0.1)
+        poll(
+            lambda: None if any(left().values()) else True,
+            awaiting="it to come to rest",
+            timeout=30,
+            backoff=Backoff(0.1),
+        )
     except DeadlineError:
         raise AssertionError(f"left: {left()}; early in the run: {most}, {threads} threads") from None
 

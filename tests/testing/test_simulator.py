@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StateError, UsageError
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 from tpuctl.testing import Simulator
 from tpuctl.testing import simulator as module
 
@@ -23,12 +23,12 @@ SCENARIO = '[[fault]]\nkind = "stockout"\nzone = "europe-west4-a"\n'
 LEFT = """
 import gc, os, tempfile, threading
 from tpuctl.testing import Simulator
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 def alone():
     gc.collect()  # a server that is collected ends gRPC's thread, which nobody can join
     return threading.active_count() == 1 or None
 def left():
-    poll(alone, what="the threads to end", timeout=10, first=0.01)
+    poll(alone, awaiting="the threads to end", timeout=10, backoff=Backoff(0.01))
     return len(os.listdir("/proc/self/fd")), sorted(os.listdir(tempfile.gettempdir()))
 with Simulator():
     pass  # the first one imports, and opens what stays open
@@ -91,7 +91,12 @@ def test_a_wrong_scenario_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(UsageError), Simulator(scenario="[[fault]]\nkind = 'stokout'\n"):
         pass
     assert list(tmp_path.iterdir()) == []
-    poll(lambda: set(threading.enumerate()) <= threads or None, what="threads to end", timeout=10, first=0.01)
+    poll(
+        lambda: set(threading.enumerate()) <= threads or None,
+        awaiting="threads to end",
+        timeout=10,
+        backoff=Backoff(0.01),
+    )
 
 
 def test_a_folder_keeps_what_there_was(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.worker.faulty_wire import FaultyWire
 from tests.worker.host import BUCKET, Host, environment_of
 from tpuctl.cloud.storage import Bucket
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 from tpuctl.worker import gcs
 
 
@@ -57,6 +57,6 @@ def gone() -> Callable[[int], None]:
             except OSError:
                 return None
 
-        poll(ended, what=f"process {pid} to end", timeout=30, first=0.02, most=0.1)
+        poll(ended, awaiting=f"process {pid} to end", timeout=30, backoff=Backoff(0.02, 0.1))
 
     return wait

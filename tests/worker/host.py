@@ -19,7 +19,7 @@ from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config.settings import load
 from tpuctl.flows.runs.launch import worker_program
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 from tpuctl.worker.spec import Spec
 
 BUCKET = "sim-project-tpuctl"
@@ -125,7 +125,7 @@ class Host:
         """Wait for the last word."""
         return poll(
             lambda: self.status() if self.status().done else None,
-            what="the last word", timeout=60, first=0.05, most=0.2, hint=self.diary(),
+            awaiting="the last word", timeout=60, backoff=Backoff(0.05, 0.2), hint=self.diary(),
         )  # fmt: skip
 
     def printed(self, text: bytes) -> None:
@@ -133,7 +133,7 @@ class Host:
         log = self.folder / "log"
         poll(
             lambda: True if log.exists() and text in log.read_bytes() else None,
-            what=f"{text!r} in the log", timeout=30, first=0.02, most=0.1, hint=self.diary(),
+            awaiting=f"{text!r} in the log", timeout=30, backoff=Backoff(0.02, 0.1), hint=self.diary(),
         )  # fmt: skip
 
     def chunks(self) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.worker.host import Host, tar
 from tpuctl.bucket_layout import RunPaths
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 
 WAIT = "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
 STATUS = RunPaths("r1").status(1, 0)
@@ -212,7 +212,9 @@ class TestStop:
             pid = int((host.folder / "log").read_text().split()[0])
             os.kill(pid, signal.SIGTERM)
             table = Path(f"/proc/{pid}")  # also that of a zombie, until the supervisor has seen it end
-            poll(lambda: not table.exists() or None, what="its end", timeout=30, first=0.02, most=0.1)
+            poll(
+                lambda: not table.exists() or None, awaiting="its end", timeout=30, backoff=Backoff(0.02, 0.1)
+            )
             process.terminate()
         status = host.finished()
         assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 143, "SIGTERM")
@@ -249,7 +251,10 @@ class TestStop:
         pid = host.start("import os\nprint(os.getpid(), flush=True)\n" + WAIT)
         host.printed(b"step 1")
         poll(
-            lambda: True if host.status().state == "running" else None, what="running", timeout=30, first=0.02
+            lambda: True if host.status().state == "running" else None,
+            awaiting="running",
+            timeout=30,
+            backoff=Backoff(0.02),
         )
         os.kill(pid, signal.SIGKILL)
         gone(pid)
@@ -267,11 +272,13 @@ class TestBucketTrouble:
 
     def test_a_young_job_is_seen_while_it_runs(self, host: Host) -> None:
         with host.supervise(WAIT, FAST) as process:
-            poll(lambda: host.log() or None, what="the first chunk", timeout=30, first=0.05, most=0.1)
+            poll(
+                lambda: host.log() or None, awaiting="the first chunk", timeout=30, backoff=Backoff(0.05, 0.1)
+            )
             first = host.bucket.objects(STATUS)[0].generation
             poll(
                 lambda: True if host.bucket.objects(STATUS)[0].generation > first else None,
-                what="a heartbeat", timeout=30, first=0.05, most=0.1,
+                awaiting="a heartbeat", timeout=30, backoff=Backoff(0.05, 0.1),
             )  # fmt: skip
             process.terminate()
         assert host.status().done
@@ -284,9 +291,16 @@ class TestBucketTrouble:
             "while not os.path.exists('../go'):\n  time.sleep(0.02)\nprint('step 2')\n"
         )
         with host.supervise(script, f"{FAST}; gcs.PAUSES = (0, 0.05)"):
-            poll(lambda: host.log() or None, what="the first chunk", timeout=30, first=0.05, most=0.1)
+            poll(
+                lambda: host.log() or None, awaiting="the first chunk", timeout=30, backoff=Backoff(0.05, 0.1)
+            )
             simulator.faults.add(Rule("storage.objects.create", 14, "away"))
-            poll(lambda: True if "503" in host.diary() else None, what="trouble", timeout=30, first=0.05)
+            poll(
+                lambda: True if "503" in host.diary() else None,
+                awaiting="trouble",
+                timeout=30,
+                backoff=Backoff(0.05),
+            )
             simulator.faults.clear()
             (host.folder / "go").touch()
         assert host.finished().exit_code == 0
@@ -311,7 +325,12 @@ class TestBucketTrouble:
             host.printed(b"step 1")
             simulator.faults.add(Rule("storage.objects.create", 14, "away"))
             (host.folder / "away").touch()
-            poll(lambda: True if "503" in host.diary() else None, what="trouble", timeout=30, first=0.02)
+            poll(
+                lambda: True if "503" in host.diary() else None,
+                awaiting="trouble",
+                timeout=30,
+                backoff=Backoff(0.02),
+            )
             simulator.faults.clear()
             (host.folder / "go").touch()
         status = host.finished()
@@ -334,7 +353,7 @@ class TestBucketTrouble:
                 tries = host.diary().count("503") + 8  # more than a heartbeat and a shipping have in flight
                 poll(
                     lambda: True if host.diary().count("503") > tries else None,
-                    what="trouble", timeout=30, first=0.02,
+                    awaiting="trouble", timeout=30, backoff=Backoff(0.02),
                 )  # fmt: skip
                 assert process.poll() is None, "it goes on trying"
                 assert not host.status().done

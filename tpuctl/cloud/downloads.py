@@ -11,7 +11,7 @@ import requests
 import urllib3
 
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError
-from tpuctl.polling import Sleep, pauses
+from tpuctl.polling import Backoff, Sleep
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are there and those there will be; the latter is 0 while it is not known."""
@@ -45,7 +45,7 @@ class Downloads:
         NotFoundError, StateError when the server refuses, DeadlineError when it cannot be reached or its
         answers break off; what came is kept then.
         """
-        waits, tries, why = pauses(1.0, 10.0, 2.0), 0, ""
+        waits, tries, why = Backoff(1.0, 10.0, 2.0).pauses(), 0, ""
         while tries < _TRIES:
             before = _size(path)
             try:

@@ -17,7 +17,7 @@ import grpc
 from aiohttp import web
 
 from tpuctl.errors import DeadlineError, StateError
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 from tpuctl.sim.client_environment import Workstation
 from tpuctl.sim.clock import Clock
 from tpuctl.sim.compute import rest_front as compute_front
@@ -285,7 +285,7 @@ def _claim(path: Path) -> int:
     """Hold the lock of a folder for as long as this process lives; raises StateError when another does."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        poll(lambda: _lock(handle) or None, what="its lock", timeout=LOOK, first=0.01, most=0.1)
+        poll(lambda: _lock(handle) or None, awaiting="its lock", timeout=LOOK, backoff=Backoff(0.01, 0.1))
     except DeadlineError as error:
         os.close(handle)
         raise StateError(

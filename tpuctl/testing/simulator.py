@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tpuctl.errors import ConfigError, StateError
 from tpuctl.polling import poll
 from tpuctl.testing.endpoints import Endpoints
-from tpuctl.testing.world import FIRST, MOST, WAIT, World
+from tpuctl.testing.world import BACKOFF, WAIT, World
 
 if TYPE_CHECKING:
     import asyncio
@@ -120,7 +120,7 @@ class Simulator:
             return next(iter(self.events.find(**wanted)), None)
 
         what = " ".join(f"{name}={pattern}" for name, pattern in wanted.items())
-        return poll(look, what=f"an event with {what}", timeout=timeout, first=FIRST, most=MOST)
+        return poll(look, awaiting=f"an event with {what}", timeout=timeout, backoff=BACKOFF)
 
     @property
     def clock(self) -> Clock:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, nearest
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 
 if TYPE_CHECKING:
     from tpuctl.sim.world import Node, QueuedResource
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WAIT = 60.0
-FIRST, MOST = 0.01, 0.2
-"""Seconds between two looks."""
+BACKOFF = Backoff(first=0.01, longest=0.2)
 
 
 class World:
@@ -62,7 +61,7 @@ class World:
 
         what = f"the node '{name}' to be {state}"
         try:
-            return poll(look, what=what, timeout=timeout, first=FIRST, most=MOST)
+            return poll(look, awaiting=what, timeout=timeout, backoff=BACKOFF)
         except DeadlineError as late:
             late.hint = f"It is {self._state(name)}."
             raise
@@ -73,7 +72,7 @@ class World:
         def look() -> bool | None:
             return None if any(_is(one.name, name) for one in self.nodes()) else True
 
-        poll(look, what=f"the end of the node '{name}'", timeout=timeout, first=FIRST, most=MOST)
+        poll(look, awaiting=f"the end of the node '{name}'", timeout=timeout, backoff=BACKOFF)
 
     def _state(self, name: str) -> str:
         return next((one.state for one in self.nodes() if _is(one.name, name)), "not there")

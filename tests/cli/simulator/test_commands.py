@@ -13,7 +13,7 @@ import pytest
 
 from tpuctl.cloud.simulator import process as embedded
 from tpuctl.config.settings import load
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 from tpuctl.sim.hosts.programs.processes import snapshot, world_mark
 
 
@@ -36,7 +36,12 @@ def kill(folder: Path) -> None:
     found = embedded.running(folder)
     assert found
     os.kill(found.pid, signal.SIGKILL)
-    poll(lambda: embedded.running(folder) is None or None, what="its end", timeout=30, first=0.02, most=0.1)
+    poll(
+        lambda: embedded.running(folder) is None or None,
+        awaiting="its end",
+        timeout=30,
+        backoff=Backoff(0.02, 0.1),
+    )
 
 
 @pytest.fixture
@@ -50,7 +55,12 @@ def busy_host(folder: Path, tpuctl) -> Path:
     options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
     command = "nohup setsid sleep 3600 > out 2>&1 < /dev/null & exec sh -c 'sleep 3600 >/dev/null 2>&1 &'"
     subprocess.run([*ssh, *options, address, command], check=True, timeout=60)
-    poll(lambda: len(host_processes(folder)) >= 2 or None, what="two programs", timeout=30, first=0.02)
+    poll(
+        lambda: len(host_processes(folder)) >= 2 or None,
+        awaiting="two programs",
+        timeout=30,
+        backoff=Backoff(0.02),
+    )
     kill(folder)
     assert len(host_processes(folder)) >= 2, "programs go on without the simulator, as they should"
     return folder

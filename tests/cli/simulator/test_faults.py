@@ -13,7 +13,7 @@ import pytest
 
 from tests.running_simulator import Done, RunningSimulator
 from tpuctl.faults import KINDS
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 
 Tpuctl = Callable[..., Done]
 ZONE = "projects/sim-project/locations/europe-west4-a"
@@ -219,7 +219,12 @@ class TestVerbs:
         fault = add(tpuctl, "ssh-refused", "--node", "n1")
 
         def end_it_soon() -> None:
-            poll(lambda: simulator.events.find(what="ssh-refused") or None, what="it", timeout=60, first=0.02)
+            poll(
+                lambda: simulator.events.find(what="ssh-refused") or None,
+                awaiting="it",
+                timeout=60,
+                backoff=Backoff(0.02),
+            )
             threading.Event().wait(1)
             simulator.faults.remove(fault)
 
@@ -277,4 +282,4 @@ class TestVerbs:
         assert done.code == 7, done.err
         assert "was preempted: the node is PREEMPTED" in done.err
         assert "step 5\n" in done.out
-        assert poll(lambda: simulator.world.nodes() or None, what="it", timeout=5)[0].state == "PREEMPTED"
+        assert poll(lambda: simulator.world.nodes() or None, awaiting="it", timeout=5)[0].state == "PREEMPTED"

@@ -15,7 +15,7 @@ import pytest
 
 from tpuctl.cloud.simulator import process as embedded
 from tpuctl.errors import ConfigError, HostError
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 
 ENSURE = (
     "import sys; from pathlib import Path; from tpuctl.cloud.simulator import process as embedded\n"
@@ -35,7 +35,12 @@ def folder(home: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def dead(folder: Path) -> None:
-    poll(lambda: None if embedded.running(folder) else True, what="its end", timeout=30, first=0.02, most=0.1)
+    poll(
+        lambda: None if embedded.running(folder) else True,
+        awaiting="its end",
+        timeout=30,
+        backoff=Backoff(0.02, 0.1),
+    )
 
 
 def locked(folder: Path) -> bool:
@@ -99,7 +104,12 @@ def test_what_a_killed_one_left_is_not_believed_while_the_next_one_starts(
     monkeypatch.setattr(sys, "executable", str(python))
     with ThreadPoolExecutor(1) as pool:
         start = pool.submit(embedded.ensure, folder)
-        poll(lambda: (tmp_path / "locked").exists() or None, what="the lock", timeout=30, first=0.01)
+        poll(
+            lambda: (tmp_path / "locked").exists() or None,
+            awaiting="the lock",
+            timeout=30,
+            backoff=Backoff(0.01),
+        )
         seen = embedded.running(folder)
         (tmp_path / "seen").touch()
         with pytest.raises(HostError, match="did not start"):

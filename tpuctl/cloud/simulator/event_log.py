@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 
 FILE = "events.jsonl"
 OLDER = "events.jsonl.1"
@@ -62,7 +62,7 @@ class EventLog:
             alive = running()
             return self.new() or (None if alive else [])
 
-        while found := poll(look, what="an event", timeout=float("inf"), first=0.05, most=0.5):
+        while found := poll(look, awaiting="an event", timeout=float("inf"), backoff=Backoff(0.05, 0.5)):
             yield from found
 
     def _older(self) -> list[bytes]:

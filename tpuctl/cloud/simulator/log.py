@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 
 FILE = "simulator.log"
 OLDER = "simulator.log.1"
@@ -43,7 +43,7 @@ class SimulatorLog:
             alive = running()
             return self.new() or (None if alive else [])
 
-        while found := poll(look, what="a line", timeout=float("inf"), first=0.05, most=0.5):
+        while found := poll(look, awaiting="a line", timeout=float("inf"), backoff=Backoff(0.05, 0.5)):
             yield from found
 
 

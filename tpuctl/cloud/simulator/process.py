@@ -17,7 +17,7 @@ import msgspec
 
 from tpuctl.cloud.simulator import log as simulator_log
 from tpuctl.errors import ConfigError, HostError
-from tpuctl.polling import poll
+from tpuctl.polling import Backoff, poll
 
 START_TIMEOUT = 60.0
 LOCK = "simulator.lock"
@@ -77,10 +77,10 @@ def stop(folder: Path) -> bool:
     os.kill(found.pid, signal.SIGTERM)
     poll(
         lambda: None if _locked(folder / LOCK) else True,
-        what="the simulator to stop",
+        awaiting="the simulator to stop",
         timeout=30,
         hint=f"End it by hand: kill -9 {found.pid}",
-        first=0.05,
+        backoff=Backoff(0.05),
     )
     return True
 
@@ -155,10 +155,10 @@ def _start(folder: Path, options: tuple[str, ...]) -> Served:
     try:
         return poll(
             ready,
-            what="the simulator to start",
+            awaiting="the simulator to start",
             timeout=START_TIMEOUT,
             hint=f"Its log is {diary}.",
-            first=0.05,
+            backoff=Backoff(0.05),
         )
     finally:
         # It outlives this process on purpose; without this Python warns about the child it leaves running.

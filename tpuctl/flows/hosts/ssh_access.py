@@ -34,7 +34,7 @@ def install_key(tpu: TpuApi, ssh: Ssh, node: Node, tell: Tell) -> Node:
     operation = tpu.update_metadata(node, metadata)
     poll(
         lambda: tpu.finished(operation) or None,
-        what=f"{operation.what} to take the SSH key",
+        awaiting=f"{operation.what} to take the SSH key",
         timeout=KEY_TIMEOUT,
     )
     return replace(node, metadata=metadata)
@@ -44,7 +44,7 @@ def await_ssh(tpu: TpuApi, ssh: Ssh, node: Node, tell: Tell) -> None:
     """Keys take seconds to arrive on the hosts and a first boot takes longer: try until the time is up."""
     tell(f"waiting for SSH on {len(node.addresses)} host{'s' if len(node.addresses) > 1 else ''}")
     keys: Mapping[int, str] = poll(
-        lambda: _all_keys(tpu, node), what=f"the host keys of '{node.name}'", timeout=SSH_TIMEOUT,
+        lambda: _all_keys(tpu, node), awaiting=f"the host keys of '{node.name}'", timeout=SSH_TIMEOUT,
         hint="They come with guest attributes: see that the project has not turned them off.",
     )  # fmt: skip
 
@@ -63,7 +63,7 @@ def await_ssh(tpu: TpuApi, ssh: Ssh, node: Node, tell: Tell) -> None:
                 return None
 
         try:
-            poll(answers, what=f"SSH on worker {worker}", timeout=SSH_TIMEOUT)
+            poll(answers, awaiting=f"SSH on worker {worker}", timeout=SSH_TIMEOUT)
         except DeadlineError as error:
             raise HostError(f"Worker {worker} of '{node.name}' is not reachable: {last}") from error
 

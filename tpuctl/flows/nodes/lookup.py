@@ -53,7 +53,7 @@ def down(tpu: TpuApi, nodes: Sequence[Node], tell: Tell) -> None:
             operation = None  # somebody deletes it already: the wait below decides
         poll(
             lambda: _gone(tpu, node, operation),
-            what=f"node '{node.name}' to be deleted",
+            awaiting=f"node '{node.name}' to be deleted",
             timeout=DELETE_TIMEOUT,
             hint="Run 'tpuctl down' again.",
         )

@@ -213,7 +213,7 @@ def _create(tpu: TpuApi, request: NodeRequest, tell: Tell) -> None:
         raise
     poll(
         lambda: tpu.finished(operation) or None,
-        what=f"{operation.what} to be created",
+        awaiting=f"{operation.what} to be created",
         timeout=CREATE_TIMEOUT,
         hint=f"It may still come: 'tpuctl up' again waits on, 'tpuctl down {request.name}' gives up.",
     )
@@ -233,4 +233,4 @@ def _await_ready(tpu: TpuApi, zone: str, name: str, tell: Tell) -> Node:
             tell(f"{name} is {node.state}")
         return None
 
-    return poll(ready, what=f"node '{name}' to be READY", timeout=CREATE_TIMEOUT, hint="See 'tpuctl ls'.")
+    return poll(ready, awaiting=f"node '{name}' to be READY", timeout=CREATE_TIMEOUT, hint="See 'tpuctl ls'.")
