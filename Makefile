@@ -2,35 +2,39 @@ PYTHON ?= python3
 BIN := .venv/bin
 PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); echo $$((n < 4 ? n : 4)))
 
-.PHONY: demo test test-slow test-terraform test-tensorflow test-beam contract check bench clean
+.PHONY: help demo test test-slow test-terraform test-tensorflow test-beam contract check bench clean
 
-demo: .venv/ready  ## the main job on the simulator, with a real dataset
+help:  ## list the targets
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
+	  printf '%-16s %s\n' "$$target" "$$text"; done
+
+demo: .venv/ready  ## run the six commands on the simulator with a real dataset
 	@$(BIN)/python demo/main_job.py
 
-test: check  ## everything that has to pass before a change lands
+test: check  ## check lint and types, run every test that is not slow: what must pass before a change lands
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-test-slow: .venv/ready  ## what takes minutes
+test-slow: .venv/ready  ## run the tests that take minutes each
 	$(BIN)/python -m pytest -m slow
 
-test-terraform: .venv/ready  ## terraform/ with the real terraform, every planted mistake included
+test-terraform: .venv/ready  ## test terraform/ with the real terraform, every planted mistake included
 	$(BIN)/python -m pytest tests/terraform -m "slow or not slow"
 
-test-tensorflow: .venv/ready  ## the emulated TPU with every TensorFlow from 2.16 on; installs each
+test-tensorflow: .venv/ready  ## test the emulated TPU with every TensorFlow from 2.16 on; installs each
 	$(BIN)/python tests/sim/guest/tensorflow_versions.py
 
-test-beam: .beam/ready  ## datasets made by an Apache Beam pipeline, which wants other versions of packages
+test-beam: .beam/ready  ## test datasets made by an Apache Beam pipeline, which needs other versions of packages
 	.beam/bin/python -m pytest tests/flows/datasets/beam/test_upload.py
 
-contract: .venv/ready  ## run the tests, and write what they show of the simulator into docs/simulator.md
+contract: .venv/ready  ## run the tests, and write which method works with which client into docs/simulator.md
 	TPUCTL_CONTRACT_WRITE=1 $(BIN)/python -m pytest -m "slow or not slow" --ignore=tests/soak
 
-check: .venv/ready  ## lint, format, types
+check: .venv/ready  ## check lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: .venv/ready  ## what is measured side by side; JSON and a table
+bench: .venv/ready  ## run all benchmarks; they print JSON and a table
 	$(BIN)/python -m benchmarks
 
 .venv/ready: pyproject.toml constraints.txt
@@ -47,5 +51,5 @@ bench: .venv/ready  ## what is measured side by side; JSON and a table
 	.beam/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,beam]'
 	@touch $@
 
-clean:
+clean:  ## delete all environments and what the demo wrote
 	rm -rf .venv .demo .tensorflow .beam
