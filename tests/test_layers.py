@@ -27,8 +27,8 @@ FLOORS = {
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "bucket_layout", "clock", "job_header", "nodes", "parallel", "polling", "runs", "shells",
-    "__init__",
+    "accelerators", "bucket_layout", "clock", "job_header", "nodes", "objects", "parallel", "polling", "runs",
+    "shells", "__init__",
 }  # fmt: skip
 ROOMS_OF = {
     # floor, or room with rooms of its own: its rooms, each with the rooms beside it that it may import
@@ -127,7 +127,7 @@ HOMES = {
     "trustme": {"sim"},
     "pytest": {"testing"},
     "PIL": {"data"},
-    "google_crc32c": {"data", "flows", "sim"},
+    "google_crc32c": {"facts", "data", "sim"},
     "msgspec": {"facts", "data", "cloud", "flows", "cli", "sim"},
     "tensorflow": {"guest"},
     "keras": {"guest"},

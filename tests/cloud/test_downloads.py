@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.web_server import WebServer, refusing, serving
+from tests.cloud.web_server import WebServer, refusing, serving
 from tpuctl.cloud.downloads import Downloads
 from tpuctl.errors import DeadlineError, NotFoundError, StateError
 

@@ -16,6 +16,7 @@ from tpuctl.bucket_layout import gs
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.streams import ChunkStream, ObjectStream
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
+from tpuctl.objects import Content
 
 UPLOAD_PART = 8 * 1024 * 1024
 """Bytes held in memory per object that is being uploaded; a multiple of 256 KiB, as the service asks."""
@@ -26,11 +27,15 @@ class Object:
     """One object as the bucket lists it."""
 
     name: str
-    size: int
-    crc32c: str
-    """Base64 of the big-endian checksum, as Cloud Storage writes it."""
+    content: Content
     generation: int
     updated: str
+    """ISO-8601, UTC."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its content."""
+        return self.content.size
 
 
 class BucketMissingError(NotFoundError):
@@ -218,8 +223,7 @@ def _holds(blob: Any, data: bytes) -> bool:
 def _object(blob: Any) -> Object:
     return Object(
         name=blob.name,
-        size=int(blob.size or 0),
-        crc32c=blob.crc32c or "",
+        content=Content(int(blob.size or 0), blob.crc32c or ""),
         generation=int(blob.generation or 0),
         updated=blob.updated.strftime("%Y-%m-%dT%H:%M:%SZ") if blob.updated else "",
     )

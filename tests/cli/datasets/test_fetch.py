@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.web_server import WebServer, serving
+from tests.cloud.web_server import WebServer, serving
 from tpuctl.data.public.catalogue import PUBLIC, Form, PublicFile
 from tpuctl.data.public.unpacking import copied
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.web_server import WebServer, refusing, serving
+from tests.cloud.web_server import WebServer, refusing, serving
 from tpuctl.cloud.downloads import Downloads
 from tpuctl.data.public.catalogue import PUBLIC, Form, PublicFile, PublicSet
 from tpuctl.data.public.unpacking import copied

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from hashlib import sha256
 
 import msgspec
@@ -11,6 +10,7 @@ from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature
 from tpuctl.errors import UsageError
+from tpuctl.objects import Content
 
 FILE = "manifest.json"
 MOST_BAD = 10_000
@@ -24,6 +24,16 @@ class FileEntry(msgspec.Struct, frozen=True):
     bytes: int
     crc32c: str
 
+    @classmethod
+    def of(cls, content: Content) -> FileEntry:
+        """Return the entry of a file with this content."""
+        return cls(content.size, content.crc32c)
+
+    @property
+    def content(self) -> Content:
+        """Size and checksum of the file."""
+        return Content(self.bytes, self.crc32c)
+
 
 class ShardEntry(msgspec.Struct, frozen=True):
     """One TFRecord file."""
@@ -34,6 +44,11 @@ class ShardEntry(msgspec.Struct, frozen=True):
     bytes: int
     crc32c: str
     """Base64 of the big-endian CRC-32C of the whole file, as GCS reports it of an object."""
+
+    @property
+    def content(self) -> Content:
+        """Size and checksum of the file."""
+        return Content(self.bytes, self.crc32c)
 
 
 class SplitEntry(msgspec.Struct, frozen=True):
@@ -114,11 +129,6 @@ def decode_manifest(data: bytes) -> Manifest:
         raise UsageError(
             f"This is not a dataset's manifest: {error}.", hint="Upload the dataset again."
         ) from error
-
-
-def checksum_text(crc32c: int) -> str:
-    """Return a CRC-32C as GCS writes it."""
-    return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
 
 
 class _Schema(msgspec.Struct):

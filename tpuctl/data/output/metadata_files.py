@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import google_crc32c
 import msgspec
 
 from tpuctl import __version__
@@ -19,7 +18,6 @@ from tpuctl.data.output.manifest import (
     ShardEntry,
     SourceEntry,
     SplitEntry,
-    checksum_text,
     encode_manifest,
 )
 from tpuctl.data.output.shards import ShardNote
@@ -28,6 +26,7 @@ from tpuctl.data.source import Seen, Source
 from tpuctl.data.tfrecord.framing import OVERHEAD
 from tpuctl.data.tokens.vocabulary import FILE as VOCABULARY
 from tpuctl.data.tokens.vocabulary import Vocabulary
+from tpuctl.objects import Content
 
 
 def small_files(
@@ -53,7 +52,7 @@ def small_files(
         classes=classes_of(source, features),
         splits={split: _split_entry(found) for split, found in shards.items()},
         source=_source_entry(source, seed, options, notes),
-        files={file: FileEntry(len(data), _checksum(data)) for file, data in files.items()},
+        files={file: FileEntry.of(Content.of(data)) for file, data in files.items()},
         tpuctl=__version__,
     )
     return {**files, FILE: encode_manifest(manifest)}
@@ -133,7 +132,3 @@ def _text_files(features: Mapping[str, Feature], vocabulary: Vocabulary | None) 
 
 def _json(content: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
-
-
-def _checksum(data: bytes) -> str:
-    return checksum_text(google_crc32c.value(data))

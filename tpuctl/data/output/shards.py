@@ -8,15 +8,15 @@ from functools import cached_property
 from hashlib import sha256
 from math import ceil
 
-import google_crc32c
 import msgspec
 
 from tpuctl.data.invalid_records import Bad, BadRecordsError
-from tpuctl.data.output.manifest import MOST_BAD, ShardEntry, checksum_text
+from tpuctl.data.output.manifest import MOST_BAD, ShardEntry
 from tpuctl.data.source import Indices, Seen, Source
 from tpuctl.data.splits import Members
 from tpuctl.data.tfrecord.framing import OVERHEAD, frame_parts
 from tpuctl.errors import UsageError
+from tpuctl.objects import ContentDigest
 
 MIN_SIZE = 64 << 20
 MAX_SIZE = 1 << 30
@@ -112,7 +112,7 @@ class Production:
         Raises BadRecordsError at the first bad record unless they are skipped, and UsageError that names the
         file if the source is not what it was when it was planned.
         """
-        crc, size, written, skipped = 0, 0, 0, 0
+        digest, written, skipped = ContentDigest(), 0, 0
         bad: list[Bad] = []
         seen = Seen()
         for chunk, records, bad_ones in self._gathered(seen):
@@ -121,11 +121,10 @@ class Production:
             skipped += len(bad_ones)
             bad += bad_ones[: MOST_BAD - len(bad)]
             written += records
-            size += len(chunk)
-            crc = google_crc32c.extend(crc, chunk)
+            digest.update(chunk)
             yield chunk
-        shard = self._shard
-        entry = ShardEntry(shard.file, written, size, checksum_text(crc))
+        shard, content = self._shard, digest.content()
+        entry = ShardEntry(shard.file, written, content.size, content.crc32c)
         self._note = ShardNote(entry, shard.identity, skipped, tuple(bad), seen.values)
 
     def _gathered(self, seen: Seen) -> Iterator[tuple[bytes, int, list[Bad]]]:

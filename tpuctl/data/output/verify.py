@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import google_crc32c
-
-from tpuctl.data.output.manifest import ShardEntry, checksum_text
+from tpuctl.data.output.manifest import ShardEntry
 from tpuctl.data.tfrecord.framing import Readable, read_records
 from tpuctl.errors import UsageError
+from tpuctl.objects import ContentDigest
 
 
 def verify_shard(stream: Readable, entry: ShardEntry) -> None:
@@ -17,27 +16,28 @@ def verify_shard(stream: Readable, entry: ShardEntry) -> None:
     except UsageError as error:
         facts = {**error.facts, "file": entry.file}
         raise UsageError(f"{entry.file}: {error.message}", hint=error.hint, **facts) from error
-    found = {"records": records, "bytes": tally.size, "crc32c": checksum_text(tally.crc32c)}
-    for what, value in found.items():
-        wanted = getattr(entry, what)
-        if value != wanted:
-            raise UsageError(
-                f"{entry.file} has {what} {value}, and its manifest says {wanted}.",
-                hint="Upload the dataset again under a new version.",
-                file=entry.file,
-            )
+    if records != entry.records:
+        raise _differs(entry.file, "records", records, entry.records)
+    if difference := tally.digest.content().difference(entry.content):
+        raise _differs(entry.file, *difference)
+
+
+def _differs(file: str, field: str, actual: object, expected: object) -> UsageError:
+    return UsageError(
+        f"{file} has {field} {actual}, and its manifest says {expected}.",
+        hint="Upload the dataset again under a new version.",
+        file=file,
+    )
 
 
 class _Tally:
-    """A stream that counts and sums up what is read from it."""
+    """A stream that computes the content of what is read from it."""
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream
-        self.size = 0
-        self.crc32c = 0
+        self.digest = ContentDigest()
 
     def read(self, size: int) -> bytes:
         data = self._stream.read(size)
-        self.size += len(data)
-        self.crc32c = google_crc32c.extend(self.crc32c, data)
+        self.digest.update(data)
         return data

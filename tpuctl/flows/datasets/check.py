@@ -93,9 +93,9 @@ def vocabulary(bucket: Bucket, manifest: Manifest) -> Vocabulary | None:
 def _compare(file: str, entry: ShardEntry | FileEntry, there: Object | None) -> None:
     if there is None:
         raise StateError(f"{file} is missing.")
-    for what, found, wanted in (("bytes", there.size, entry.bytes), ("crc32c", there.crc32c, entry.crc32c)):
-        if found != wanted:
-            raise StateError(f"{file} has {what} {found}, and its manifest says {wanted}.")
+    if difference := there.content.difference(entry.content):
+        field, actual, expected = difference
+        raise StateError(f"{file} has {field} {actual}, and its manifest says {expected}.")
 
 
 def _damaged(manifest: Manifest, wrong: list[TpuctlError]) -> StateError:

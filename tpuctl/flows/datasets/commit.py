@@ -111,7 +111,7 @@ class Commit:
                 except NotFoundError:
                     staged = None  # another upload that finishes the same has moved it
             there = self._bucket.stat(name)
-            if there is not None and (there.size, there.crc32c) == (entry.bytes, entry.crc32c):
+            if there is not None and there.content == entry.content:
                 return
             if there is None or staged is None:
                 break
@@ -122,7 +122,7 @@ class Commit:
         name = self._folder + file
         for _ in range(_TRIES):
             there = self._bucket.stat(name)
-            if there is not None and (there.size, there.crc32c) == (entry.bytes, entry.crc32c):
+            if there is not None and there.content == entry.content:
                 return
             if text is None:
                 break

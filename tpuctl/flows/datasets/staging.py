@@ -56,8 +56,7 @@ class Staging:
             found = msgspec.json.decode(said, type=ShardNote)
         except msgspec.DecodeError:
             return None
-        whole = (found.entry.bytes, found.entry.crc32c) == (staged.size, staged.crc32c)
-        return found if whole and (skip_bad or not found.skipped) else None
+        return found if found.entry.content == staged.content and (skip_bad or not found.skipped) else None
 
     def put(self, shard: Shard, make: Callable[[], Making], local: LocalCopy | None) -> ShardNote:
         """Write a shard, then its note; raises DeadlineError when it arrived damaged."""
@@ -67,7 +66,7 @@ class Staging:
             if staged is None:
                 staged = self._add(name, local.first(making, shard.file) if local else making)
             note = making.drain()
-            if staged is not None and (staged.size, staged.crc32c) == (note.entry.bytes, note.entry.crc32c):
+            if staged is not None and staged.content == note.entry.content:
                 self._bucket.upload(self._note_name(shard), [msgspec.json.encode(note)], "application/json")
                 return note
             if staged is not None:

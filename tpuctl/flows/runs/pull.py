@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import google_crc32c
-
 from tpuctl.bucket_layout import RunPaths
-from tpuctl.data.output.manifest import checksum_text
 from tpuctl.errors import NotFoundError, StateError, UsageError
+from tpuctl.objects import Content
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Run, decode
 
@@ -112,23 +110,14 @@ def _fetch(bucket: Bucket, item: Object, prefix: str, folder: Path) -> bool:
     path = folder / item.name.removeprefix(prefix)
     if not path.resolve().is_relative_to(folder.resolve()):
         raise StateError(f"{item.name} would leave {folder}.", hint="Somebody put a strange name there.")
-    if path.is_file() and path.stat().st_size == item.size and checksum(path) == item.crc32c:
+    if path.is_file() and path.stat().st_size == item.size and Content.of_file(path) == item.content:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     bucket.download(item, path)
-    if checksum(path) != item.crc32c:
+    if Content.of_file(path) != item.content:
         path.unlink()
         raise StateError(f"{item.name} arrived damaged.", hint="Pull again.")
     return True
-
-
-def checksum(path: Path) -> str:
-    """Return a file's CRC-32C as Cloud Storage writes it: base64 of the big-endian number."""
-    total = 0
-    with path.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
-            total = google_crc32c.extend(total, chunk)
-    return checksum_text(total)
 
 
 def _join_logs(folder: Path) -> None:

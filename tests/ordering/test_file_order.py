@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.file_order import BETWEEN, LONG, dealt
+from tests.ordering.file_order import BETWEEN, LONG, dealt
 from tests.paths import ROOT
 
 
