@@ -22,7 +22,7 @@ from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
 from benchmarks.measure import report, rows
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.records import GuestAttribute, Host
 from tpuctl.sim.settings import profile
 from tpuctl.sim.state.database import Database
@@ -178,7 +178,7 @@ def many_nodes() -> Iterator[str]:
 
 
 async def _serve_many(database: Database) -> tuple[World, Any, str]:
-    world = World(database, profile("instant"), NoHosts(), Faults())
+    world = World(database, profile("instant"), NoHosts(), FaultRegistry())
     fields = {"acceleratorType": "v3-8", "runtimeVersion": RUNTIME}
     for number in range(NODES):
         world.fleet.create(f"projects/bench/locations/{ZONE}", f"n{number}", fields)

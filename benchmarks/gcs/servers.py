@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 
 from tpuctl.sim.events import Events
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 from tpuctl.sim.gcs.storage.store import Store
@@ -122,7 +122,7 @@ def _fill(folder: Path) -> None:
 
 
 async def _serve(folder: Path) -> None:
-    faults = Faults(events=Events(path=folder / "events.jsonl"))
+    faults = FaultRegistry(events=Events(path=folder / "events.jsonl"))
     runner = web.AppRunner(GcsServer(folder, faults).application(), **RUNNER_OPTIONS)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=256).start()

@@ -11,7 +11,7 @@ import pytest
 import requests
 from PIL import Image
 
-from tpuctl.sim.faults import Rule
+from tpuctl.sim.faults import grpc_fault
 
 Command = Callable[..., object]
 
@@ -101,13 +101,13 @@ class TestUp:
 
     def test_a_stockout_says_so(self, tpuctl, simulator) -> None:
         text = 'There is no more capacity in the zone "europe-west4-a"'
-        simulator.faults.add(Rule("tpu.CreateNode", 8, text, late=True))
+        simulator.faults.add(grpc_fault("tpu.CreateNode", 8, text, late=True))
         refused(tpuctl("up", "v3-8", "--yes"), 5, "no more capacity", "next zone")
 
     def test_a_quota_that_was_never_granted_is_told_from_a_stockout(self, tpuctl, simulator) -> None:
         quota = "TPUV3sPodPerProjectPerZoneForTPUAPI"
         text = f"Quota limit '{quota}' has been exceeded. Limit: 0 in zone europe-west4-a."
-        simulator.faults.add(Rule("tpu.CreateNode", 8, text))
+        simulator.faults.add(grpc_fault("tpu.CreateNode", 8, text))
         refused(tpuctl("up", "v3-8", "--yes"), 6, "never granted")
 
     def test_a_disabled_api_names_the_page_that_enables_it(self, tpuctl, simulator) -> None:
@@ -116,14 +116,14 @@ class TestUp:
 
     def test_no_permission(self, tpuctl, simulator) -> None:
         text = "Permission 'tpu.nodes.create' denied on 'projects/sim-project/locations/europe-west4-a'"
-        simulator.faults.add(Rule("tpu.CreateNode", 7, text))
+        simulator.faults.add(grpc_fault("tpu.CreateNode", 7, text))
         refused(tpuctl("up", "v3-8", "--yes"), 3, "tpu.nodes.create", "roles/tpu.admin")
 
     def test_the_api_is_down(self, tpuctl, simulator, monkeypatch) -> None:
         from tpuctl.cloud import tpu
 
         monkeypatch.setattr(tpu, "RETRY", None)
-        simulator.faults.add(Rule("tpu.*", 14, "unavailable"))
+        simulator.faults.add(grpc_fault("tpu.*", 14, "unavailable"))
         refused(tpuctl("up", "v3-8", "--yes"), 9, "cannot be reached")
 
 
@@ -170,7 +170,7 @@ class TestUpload:
 
     def test_a_bucket_that_may_not_be_read(self, tpuctl, simulator, pictures) -> None:
         text = "caller does not have storage.objects.list access to the Google Cloud Storage bucket."
-        simulator.faults.add(Rule("storage.objects.*", 7, text))
+        simulator.faults.add(grpc_fault("storage.objects.*", 7, text))
         refused(tpuctl("data", "upload", "pets", str(pictures)), 3, "storage.objects.", "roles/storage")
         simulator.faults.clear()
 
@@ -241,7 +241,7 @@ class TestRuns:
     @pytest.mark.parametrize("command", [("logs",), ("pull",), ("runs",), ("data", "ls")])
     def test_a_bucket_that_may_not_be_read(self, tpuctl, simulator, command) -> None:
         text = "caller does not have storage.objects.list access to the Google Cloud Storage bucket."
-        simulator.faults.add(Rule("storage.objects.*", 7, text))
+        simulator.faults.add(grpc_fault("storage.objects.*", 7, text))
         refused(tpuctl(*command), 3, "storage.objects.list")
         simulator.faults.clear()
 

@@ -12,7 +12,7 @@ from tpuctl import errors
 from tpuctl.cloud.error_mapping import BY_CODE, HTTP_CODES, from_status, translated
 from tpuctl.cloud.storage import Bucket
 from tpuctl.cloud.tpu import TpuApi
-from tpuctl.sim.faults import Rule
+from tpuctl.sim.faults import grpc_fault
 
 ZONE = "europe-west4-a"
 STOCKOUT = 'There is no more capacity in the zone "europe-west4-a"'
@@ -166,7 +166,7 @@ class TestThroughTheApi:
         metadata = {"quota_limit": "TPUV3"}
         for late in (False, True):
             simulator.faults.add(
-                Rule("tpu.CreateNode", 8, "exhausted", metadata=metadata, late=late, count=1)
+                grpc_fault("tpu.CreateNode", 8, "exhausted", metadata=metadata, late=late, count=1)
             )
             with pytest.raises(errors.QuotaError):
                 end(tpu, tpu.create(REQUEST))
@@ -194,7 +194,7 @@ class TestThroughTheApi:
 
     def test_a_missing_permission_names_it(self, tpu: TpuApi, simulator) -> None:
         text = f"Permission 'tpu.nodes.get' denied on 'projects/p/locations/{ZONE}/nodes/n1'"
-        simulator.faults.add(Rule("tpu.GetNode", 7, text, reason="IAM_PERMISSION_DENIED"))
+        simulator.faults.add(grpc_fault("tpu.GetNode", 7, text, reason="IAM_PERMISSION_DENIED"))
         with pytest.raises(errors.ConfigError, match=r"No permission for .*'tpu\.nodes\.get'") as failed:
             tpu.node(ZONE, "n1")
         assert "roles/tpu.admin" in failed.value.hint
@@ -211,7 +211,7 @@ class TestThroughStorage:
         ],
     )
     def test_an_answer_becomes_ours(self, bucket: Bucket, simulator, code: int, ours: type) -> None:
-        simulator.faults.add(Rule("storage.objects.*", code, "the words"))
+        simulator.faults.add(grpc_fault("storage.objects.*", code, "the words"))
         for call in (
             lambda: bucket.objects("x"),
             lambda: bucket.read("x"),
@@ -221,7 +221,7 @@ class TestThroughStorage:
                 call()
 
     def test_a_bucket_that_is_busy_is_asked_again(self, bucket: Bucket, simulator) -> None:
-        simulator.faults.add(Rule("storage.objects.create", 14, "busy", count=1))
-        simulator.faults.add(Rule("storage.objects.get", 8, "slow down", count=1))
+        simulator.faults.add(grpc_fault("storage.objects.create", 14, "busy", count=1))
+        simulator.faults.add(grpc_fault("storage.objects.get", 8, "slow down", count=1))
         bucket.create("x", b"1")
         assert bucket.read("x") == b"1"

@@ -15,7 +15,7 @@ from tpuctl.cloud.storage import UPLOAD_PART, Bucket, BucketMissingError
 from tpuctl.config.settings import load
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, TpuctlError
 from tpuctl.objects import Content
-from tpuctl.sim.faults import Rule
+from tpuctl.sim.faults import grpc_fault
 
 LIAR = "runs/The specified bucket does not exist./x"
 
@@ -88,7 +88,7 @@ class TestCreate:
             bucket.create("x", b"first")
 
     def test_a_service_that_is_busy_at_first_is_tried_again(self, bucket: Bucket, simulator) -> None:
-        simulator.faults.add(Rule("storage.objects.create", 14, "busy", count=1))
+        simulator.faults.add(grpc_fault("storage.objects.create", 14, "busy", count=1))
         bucket.create("x", b"1")
         assert bucket.read("x") == b"1"
 
@@ -125,7 +125,7 @@ class TestUpload:
         def chunks() -> Iterator[bytes]:
             yield data[:UPLOAD_PART]
             yield data[UPLOAD_PART : 2 * UPLOAD_PART]
-            simulator.faults.add(Rule("storage.objects.create", 14, "busy", count=1))
+            simulator.faults.add(grpc_fault("storage.objects.create", 14, "busy", count=1))
             yield data[2 * UPLOAD_PART :]
 
         assert bucket.upload("x", chunks(), "text/plain").content == Content.of(data)
@@ -172,7 +172,7 @@ class TestDownload:
         self, bucket: Bucket, simulator, tmp_path: Path
     ) -> None:
         item = bucket.upload("x", [b"data"], "text/plain")
-        simulator.faults.add(Rule("storage.objects.get", 7, "no"))
+        simulator.faults.add(grpc_fault("storage.objects.get", 7, "no"))
         with pytest.raises(TpuctlError):
             bucket.download(item, tmp_path / "x")
         assert not list(tmp_path.glob("x*"))

@@ -10,7 +10,7 @@ from tpuctl.cloud.tpu import Operation, TpuApi, create_request, delete_request
 from tpuctl.errors import ConflictError, NotFoundError, PreemptedError, StockoutError, UsageError
 from tpuctl.nodes import Node, NodeRequest
 from tpuctl.polling import Backoff, poll
-from tpuctl.sim.faults import Rule
+from tpuctl.sim.faults import grpc_fault
 
 ZONE = "europe-west4-a"
 REQUEST = NodeRequest(
@@ -119,7 +119,7 @@ def test_a_type_that_the_zone_lacks_is_bad_input(tpu: TpuApi) -> None:
 def test_a_create_is_never_sent_twice_by_itself(tpu: TpuApi, simulator) -> None:
     from tpuctl.errors import DeadlineError
 
-    simulator.faults.add(Rule("tpu.CreateNode", 14, "unavailable", count=1))
+    simulator.faults.add(grpc_fault("tpu.CreateNode", 14, "unavailable", count=1))
     with pytest.raises(DeadlineError, match="cannot be reached"):
         tpu.create(REQUEST)
     assert simulator.world.nodes() == []
@@ -129,7 +129,7 @@ def test_what_changes_nothing_is_asked_again(tpu: TpuApi, simulator) -> None:
     made(tpu)
     for method in ("ListNodes", "GetNode", "GetGuestAttributes", "GetOperation", "ListAcceleratorTypes",
                    "ListRuntimeVersions"):  # fmt: skip
-        simulator.faults.add(Rule(f"tpu.{method}", 14, "unavailable", count=1))
+        simulator.faults.add(grpc_fault(f"tpu.{method}", 14, "unavailable", count=1))
     node = tpu.node(ZONE, "n1")
     assert tpu.nodes().nodes == (node,)
     assert tpu.host_keys(node)
@@ -140,7 +140,7 @@ def test_what_changes_nothing_is_asked_again(tpu: TpuApi, simulator) -> None:
 
 
 def test_an_operation_that_fails_late_leaves_no_node(tpu: TpuApi, simulator) -> None:
-    simulator.faults.add(Rule("tpu.CreateNode", 8, "There is no more capacity in the zone", late=True))
+    simulator.faults.add(grpc_fault("tpu.CreateNode", 8, "There is no more capacity in the zone", late=True))
     operation = tpu.create(REQUEST)
     with pytest.raises(StockoutError, match=r"^Node 'n1' \(v3-8\) in europe-west4-a: There is no more"):
         end(tpu, operation)

@@ -284,7 +284,7 @@ class TestBucketTrouble:
         assert host.status().done
 
     def test_the_script_goes_on_while_the_bucket_is_away(self, host: Host, simulator) -> None:
-        from tpuctl.sim.faults import Rule
+        from tpuctl.sim.faults import grpc_fault
 
         script = (
             "import os, time\nprint('step 1', flush=True)\n"
@@ -294,7 +294,7 @@ class TestBucketTrouble:
             poll(
                 lambda: host.log() or None, awaiting="the first chunk", timeout=30, backoff=Backoff(0.05, 0.1)
             )
-            simulator.faults.add(Rule("storage.objects.create", 14, "away"))
+            simulator.faults.add(grpc_fault("storage.objects.create", 14, "away"))
             poll(
                 lambda: True if "503" in host.diary() else None,
                 awaiting="trouble",
@@ -308,7 +308,7 @@ class TestBucketTrouble:
 
     def test_the_word_that_it_runs_may_be_lost_without_losing_the_script(self, host: Host, simulator) -> None:
         """The first status is the launcher's concern; a bucket that goes away right after it is not."""
-        from tpuctl.sim.faults import Rule
+        from tpuctl.sim.faults import grpc_fault
 
         constants = (
             f"{FAST}; gcs.PAUSES = (0,)\n"
@@ -323,7 +323,7 @@ class TestBucketTrouble:
         script = "import os, time\nprint('step 1')\nwhile not os.path.exists('../go'):\n  time.sleep(0.02)\n"
         with host.supervise(script + "print('step 2')", constants):
             host.printed(b"step 1")
-            simulator.faults.add(Rule("storage.objects.create", 14, "away"))
+            simulator.faults.add(grpc_fault("storage.objects.create", 14, "away"))
             (host.folder / "away").touch()
             poll(
                 lambda: True if "503" in host.diary() else None,
@@ -341,13 +341,13 @@ class TestBucketTrouble:
         self, host: Host, simulator
     ) -> None:
         """A success must not become a lost run because the last word came at a bad moment."""
-        from tpuctl.sim.faults import Rule
+        from tpuctl.sim.faults import grpc_fault
 
         script = "import os, time\nprint('step 1')\nwhile not os.path.exists('../go'):\n  time.sleep(0.02)\n"
         with host.supervise(script + "print('step 2')", f"{FAST}; gcs.PAUSES = (0,)") as process:
             try:
                 host.printed(b"step 1")
-                simulator.faults.add(Rule("storage.objects.create", 14, "away"))
+                simulator.faults.add(grpc_fault("storage.objects.create", 14, "away"))
                 (host.folder / "go").touch()
                 host.printed(b"step 2")
                 tries = host.diary().count("503") + 8  # more than a heartbeat and a shipping have in flight

@@ -6,12 +6,11 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tpuctl.errors import UsageError
 
-Value = Any
-"""str, int, float, bool, or a dict of strings for `pairs`; None where nothing was given."""
+Value = str | int | float | bool | dict[str, str] | None
+"""The value of an option, a dict for `pairs`; None where it has none."""
 
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {
@@ -40,7 +39,7 @@ class Field:
     required: bool = False
 
     @property
-    def matches(self) -> bool:
+    def is_pattern(self) -> bool:
         """Whether it limits the fault to what has such a name; else it says what the fault does."""
         return self.type == "pattern"
 

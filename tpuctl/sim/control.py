@@ -7,7 +7,6 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -15,7 +14,7 @@ from aiohttp import web
 from tpuctl.errors import NotFoundError, TpuctlError, UsageError
 from tpuctl.faults import Request, Scenario
 from tpuctl.faults import request as checked_request
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.state.private_file import write_private
 
 FILE = "control.json"
@@ -34,7 +33,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
 class Control:
     """The door of one simulator; `publish` tells its users where it is."""
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: FaultRegistry) -> None:
         self._faults = faults
         self._token = secrets.token_urlsafe(32)
 
@@ -87,5 +86,5 @@ class Control:
 
     def _shown(self, identifiers: list[str]) -> web.Response:
         now = self._faults.clock()
-        shown: list[dict[str, Any]] = [one.shown(now) for one in self._faults.all() if one.id in identifiers]
-        return web.json_response({"faults": shown})
+        faults = [fault.as_json(now) for fault in self._faults.all() if fault.id in identifiers]
+        return web.json_response({"faults": faults})

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 
 from tpuctl.sim.events import Events
-from tpuctl.sim.faults import Fault, Faults
+from tpuctl.sim.faults import Fault, FaultRegistry
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.hosts.faults import EFFECTS
 from tpuctl.sim.hosts.pool import HostId, HostPool
@@ -34,7 +34,7 @@ class Director:
 
     def __init__(
         self,
-        faults: Faults,
+        faults: FaultRegistry,
         world: World,
         pool: HostPool,
         store: Store,
@@ -85,7 +85,7 @@ class Director:
         while True:
             self._changed = False
             try:
-                self._sightings.watch(self._faults.of(*NODE_KINDS, *HOST_KINDS))
+                self._sightings.watch(self._faults.in_force(*NODE_KINDS, *HOST_KINDS))
                 self._note_ready()
                 self._strike_nodes()
                 await self._trouble_hosts()
@@ -112,7 +112,7 @@ class Director:
     def _next_moment(self) -> float | None:
         ages = [
             since + fault["age"]
-            for fault in self._faults.of(*NODE_KINDS, *HOST_KINDS)
+            for fault in self._faults.in_force(*NODE_KINDS, *HOST_KINDS)
             for since in self._ready_since.values()
         ]
         moments = [self._faults.next_moment(), *ages]
@@ -123,30 +123,30 @@ class Director:
         """The nodes that the fault is about and whose time has come, the oldest first."""
         now = self._profile.clock()
         for node in sorted(self._ready_nodes(), key=lambda one: (one.create_time, one.name)):
-            fits = fault.fits(_facts(node), whatever="worker")
+            fits = fault.matches(_facts(node), ignoring="worker")
             if not fits or now < self._ready_since[node.uid] + fault["age"]:
                 continue
             if fault["run"] is None or str(node.uid) in self._sightings.nodes(fault):
                 yield node
 
     def _strike_nodes(self) -> None:
-        for fault in self._faults.of(*NODE_KINDS):
+        for fault in self._faults.in_force(*NODE_KINDS):
             for node in self._ripe(fault):
                 busy = fault.kind != "preemption" and self._world.operations.running_on(node.name)
                 if busy or (fault.id, node.uid) in self._struck:
                     continue
                 self._struck.add((fault.id, node.uid))
-                if self._faults.work(fault, node.name):
+                if self._faults.fire_on(fault, node.name):
                     self._start(self._acts[fault.kind](fault, node))
 
     async def _trouble_hosts(self) -> None:
-        for fault in self._faults.of(*HOST_KINDS):
+        for fault in self._faults.in_force(*HOST_KINDS):
             self._hit_hosts(fault)
         before, self._hit = self._hit, {}
         troubles: defaultdict[HostId, set[str]] = defaultdict(set)
-        for fault in self._faults.of(*HOST_KINDS):
+        for fault in self._faults.in_force(*HOST_KINDS):
             for host in self._hosts():
-                if _key(host) in fault.on:
+                if _key(host) in fault.targets:
                     self._hit[fault.kind, _id(host)] = host
                     troubles[_id(host)].add(fault.kind)
         await self._pool.settle({identity: frozenset(kinds) for identity, kinds in troubles.items()})
@@ -158,11 +158,11 @@ class Director:
     def _hit_hosts(self, fault: Fault) -> None:
         for node in self._ripe(fault):
             for host in node.hosts():
-                seen = (fault.id, _id(host)) in self._considered or _key(host) in fault.on
-                if seen or not fault.fits({**_facts(node), "worker": str(host.worker)}):
+                seen = (fault.id, _id(host)) in self._considered or _key(host) in fault.targets
+                if seen or not fault.matches({**_facts(node), "worker": str(host.worker)}):
                     continue
                 self._considered.add((fault.id, _id(host)))
-                self._faults.work(fault, _resource(host), service="hosts", on=_key(host))
+                self._faults.fire_on(fault, _resource(host), service="hosts", target=_key(host))
 
     def _hosts(self) -> Iterator[Host]:
         return (host for node in self._ready_nodes() for host in node.hosts())

@@ -27,15 +27,15 @@ from tpuctl.sim.control import FILE as CONTROL
 from tpuctl.sim.control import Control
 from tpuctl.sim.events import Events
 from tpuctl.sim.fault_executor import Director
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 from tpuctl.sim.host_environment import surroundings
 from tpuctl.sim.hosts.isolation import Offline
 from tpuctl.sim.hosts.pool import HostPool
-from tpuctl.sim.network.certificate_authority import Authority
+from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.network.ports import LOOPBACK, Ports, bound
 from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Route, Serve, Tunnel
-from tpuctl.sim.network.tls_mux import TlsDoor
+from tpuctl.sim.network.tls_mux import TlsMux
 from tpuctl.sim.settings import PASS, REFUSE, profile
 from tpuctl.sim.state.database import Database
 from tpuctl.sim.state.private_file import write_private
@@ -93,11 +93,11 @@ class Simulator:
         pace = replace(profile(speed, egress=egress), clock=clock.now, sleep=clock.sleep)
         self._egress = pace.egress
         self.events = Events(pace.clock, folder / EVENTS)
-        self.faults = Faults(pace.clock, self.events, folder / FAULTS)
+        self.faults = FaultRegistry(pace.clock, self.events, folder / FAULTS)
         self._control = Control(self.faults)
         self.last_call = time.monotonic()
         self._database = Database(folder / "world.db")
-        self._authority = Authority(folder / "tls")
+        self._authority = CertificateAuthority(folder / "tls")
         self._ports = Ports(folder / "ports.json")
         self.gcs = GcsServer(folder / "gcs", self.faults)
         self.projects = Projects(self._database, lambda project: self.hosts.project_changed(project))
@@ -118,7 +118,7 @@ class Simulator:
         self._workstation = Workstation(folder / "workstation", PROJECT)
         self._runners: list[web.AppRunner] = []
         self._grpc = grpc.aio.server(interceptors=[_Watch(self._called)], options=GRPC_OPTIONS)
-        self._door = TlsDoor(self._authority.server_context([TPU_API]))
+        self._door = TlsMux(self._authority.server_context([TPU_API]))
         self._proxy: ConnectProxy | None = None
         self.endpoints: dict[str, Any] = {}
 
@@ -183,7 +183,7 @@ class Simulator:
             "proxy": proxy,
             "metadata": metadata,
             "ca_file": str(ca_file),
-            "hosts_file": str(self.hosts.dial),
+            "hosts_file": str(self.hosts.hosts_file),
             "ssh_config": str(self.hosts.ssh_config),
             "egress": self._egress,
             "environment": self._workstation.environment(proxy, storage, ca_file),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpuctl.faults import Scenario
     from tpuctl.sim.clock import Clock
     from tpuctl.sim.events import Event, Events
-    from tpuctl.sim.faults import Faults
+    from tpuctl.sim.faults import FaultRegistry
     from tpuctl.sim.simulator import Simulator as SimulatedCloud
 
 SERVERS = ("asyncssh", "aiohttp", "trustme", "grpc_status")
@@ -100,7 +100,7 @@ class Simulator:
         return World(self._running.world, self._call)
 
     @property
-    def faults(self) -> Faults:
+    def faults(self) -> FaultRegistry:
         """What is to go wrong: `sim.faults.add("stockout", count=2)`; docs/faults.md has all kinds."""
         return self._running.faults
 

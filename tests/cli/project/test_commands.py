@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.sim.faults import Rule
+from tpuctl.sim.faults import grpc_fault
 
 
 def test_without_a_project_it_says_how_to_start_and_that_it_would_simulate(tpuctl) -> None:
@@ -84,9 +84,17 @@ class TestDoctor:
     @pytest.mark.parametrize(
         ("rule", "check", "fix"),
         [
-            (Rule("tpu.ListNodes", 7, "denied 'tpu.nodes.list'"), "api", "roles/tpu.admin"),
-            (Rule("tpu.ListAcceleratorTypes", 7, "no", reason="LOCATION_POLICY_VIOLATED"), "zone", "zone"),
-            (Rule("storage.objects.list", 7, "no storage.objects.list access"), "bucket", "roles/storage"),
+            (grpc_fault("tpu.ListNodes", 7, "denied 'tpu.nodes.list'"), "api", "roles/tpu.admin"),
+            (
+                grpc_fault("tpu.ListAcceleratorTypes", 7, "no", reason="LOCATION_POLICY_VIOLATED"),
+                "zone",
+                "zone",
+            ),
+            (
+                grpc_fault("storage.objects.list", 7, "no storage.objects.list access"),
+                "bucket",
+                "roles/storage",
+            ),
         ],
         ids=["api", "zone", "bucket"],
     )

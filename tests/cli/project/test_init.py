@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.paths import RECORDED_OUTPUT as RECORDED
-from tpuctl.sim.faults import Rule
+from tpuctl.sim.faults import grpc_fault
 
 FLAGS = ("--project", "my-project", "--zone", "europe-west4-a", "--bucket", "my-bucket")
 
@@ -251,7 +251,7 @@ class TestDoctorCompares:
         assert "warning  region" in tpuctl("doctor").out
 
     def test_a_place_that_may_not_be_read_is_a_warning(self, tpuctl, simulator) -> None:
-        simulator.faults.add(Rule("storage.buckets.get", 7, "no storage.buckets.get access"))
+        simulator.faults.add(grpc_fault("storage.buckets.get", 7, "no storage.buckets.get access"))
         done = tpuctl("doctor", "--json")
         assert done.code == 0
         found = self.findings(done)["region"]

@@ -14,7 +14,7 @@ from tpuctl.faults.document import document
 from tpuctl.faults.fields import TYPES
 from tpuctl.faults.methods import GCS, TPU
 from tpuctl.sim.fault_executor import HOST_KINDS, NODE_KINDS
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.http import fault_middleware
 from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
 from tpuctl.sim.world import fault_errors
@@ -36,7 +36,7 @@ def test_the_example_of_a_kind_is_a_request_for_it(kind: str) -> None:
     options = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
     asked = request(kind, options)
     assert set(options) <= set(asked.options)
-    assert Faults().add(asked).shown(0)["kind"] == kind
+    assert FaultRegistry().add(asked).as_json(0)["kind"] == kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,18 +98,18 @@ def test_quantities_may_have_units() -> None:
 
 
 def test_faults_that_fit_work_in_the_order_they_were_asked_for() -> None:
-    faults = Faults(clock=lambda: 0.0)
+    faults = FaultRegistry(clock=lambda: 0.0)
     for kind in ("error", "unavailable", "error"):
         faults.add(kind, method="GetNode", count=1)
-    taken = [faults.take("error", "unavailable", method="tpu.GetNode") for _ in range(4)]
+    taken = [faults.fire("error", "unavailable", method="tpu.GetNode") for _ in range(4)]
     assert [one and one.id for one in taken] == ["f1", "f2", "f3", None]
 
 
 def test_a_seed_decides_the_same_again_and_probability_is_kept() -> None:
     def decisions(seed: int) -> list[bool]:
-        faults = Faults(clock=lambda: 0.0)
+        faults = FaultRegistry(clock=lambda: 0.0)
         faults.add("unavailable", probability=0.25, seed=seed)
-        return [faults.take("unavailable", method="tpu.GetNode") is not None for _ in range(400)]
+        return [faults.fire("unavailable", method="tpu.GetNode") is not None for _ in range(400)]
 
     assert decisions(1) == decisions(1) != decisions(2)
     assert 70 <= sum(decisions(1)) <= 130

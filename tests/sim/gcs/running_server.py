@@ -19,9 +19,9 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from tests.paths import ROOT
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
-from tpuctl.sim.network.certificate_authority import Authority
+from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Serve
 
 PROJECT = "acme"
@@ -33,7 +33,7 @@ class RunningGcs:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.faults = Faults()
+        self.faults = FaultRegistry()
         self.server = GcsServer(root, self.faults)
         self.server.store.ensure_bucket(BUCKET, PROJECT)
         self.loop = asyncio.new_event_loop()
@@ -72,7 +72,7 @@ def client_of(url: str) -> Iterator[storage.Client]:
 @contextmanager
 def proxy_to(gcs: RunningGcs, folder: Path) -> Iterator[tuple[str, str]]:
     """A proxy behind which Google's names are this server: its URL, and the file of the roots to trust."""
-    authority = Authority(folder)
+    authority = CertificateAuthority(folder)
     here = Serve(gcs.runner.server)
     routes = {"storage.googleapis.com": here, "www.googleapis.com": here, "*": Refuse("not here")}
     proxy = ConnectProxy(routes, authority)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 
 
 async def serve(root: Path) -> None:
-    runner = web.AppRunner(GcsServer(root, Faults()).application(), **RUNNER_OPTIONS)
+    runner = web.AppRunner(GcsServer(root, FaultRegistry()).application(), **RUNNER_OPTIONS)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     print(runner.addresses[0][1], flush=True)

@@ -113,7 +113,7 @@ class Site:
 
     def dial(self, host: Host) -> tuple[str, int]:
         """Return where the host's SSH server listens."""
-        address, port = json.loads(self.pool.dial.read_text())[host.address]
+        address, port = json.loads(self.pool.hosts_file.read_text())[host.address]
         return address, port
 
     def fabric(self, host: Host, user: str = USER, key: KeyPair | None = None) -> fabric.Connection:

@@ -89,7 +89,7 @@ def test_a_stopped_node_is_gone_and_comes_back_with_its_files(site: Site) -> Non
         connection.run("echo kept > file")
         endpoint = site.dial(hosts[0])
         site.stop(hosts, keep_disk=True)
-    assert json.loads(site.pool.dial.read_text()) == {}
+    assert json.loads(site.pool.hosts_file.read_text()) == {}
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(endpoint)
     site.up(hosts)
@@ -235,7 +235,7 @@ def test_secrets_are_this_users_alone(site: Site) -> None:
     where_and_who(site, host)
     folder = site.folder / host.node_uid / "w0"
     names = ("ssh_host_ed25519_key", "access_token", "guest.json")
-    for path in (*(folder / name for name in names), site.pool.dial, site.pool.ssh_config):
+    for path in (*(folder / name for name in names), site.pool.hosts_file, site.pool.ssh_config):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     for path in (folder, folder / "home", folder / "tmp"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700

@@ -16,7 +16,7 @@ import pytest
 from tests.running_simulator import Done, RunningSimulator
 from tests.sim.live_host import User
 from tpuctl.errors import UsageError
-from tpuctl.sim.network.certificate_authority import Authority
+from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.settings import profile
 
 WHEEL = "tiny-1.0-py3-none-any.whl"
@@ -46,7 +46,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def package_index(folder: Path, authority: Authority) -> Iterator[str]:
+def package_index(folder: Path, authority: CertificateAuthority) -> Iterator[str]:
     """Serve one package over https, as a package index does; its certificate is of `authority`."""
     place = folder / "index" / "tiny"
     place.mkdir(parents=True)
@@ -89,7 +89,7 @@ def _state(folder: Path) -> Path:
 
 def install(folder: Path, egress: str) -> str:
     """Install a package on a host and use it; returns all that was said."""
-    authority = Authority(_state(folder) / "tls")
+    authority = CertificateAuthority(_state(folder) / "tls")
     with host(folder, egress) as run, package_index(folder, authority) as index:
         return run(INSTALL.format(index))
 

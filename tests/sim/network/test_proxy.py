@@ -20,9 +20,9 @@ from aiohttp import web
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
-from tpuctl.sim.network.certificate_authority import BUNDLE_VARIABLES, Authority
+from tpuctl.sim.network.certificate_authority import BUNDLE_VARIABLES, CertificateAuthority
 from tpuctl.sim.network.framing_fix import FramingRepair
 from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Route, Serve, Tunnel
 
@@ -43,9 +43,9 @@ class Network:
     """A proxy with Cloud Storage and an echo server behind it, in a thread."""
 
     def __init__(self, folder: Path) -> None:
-        self.gcs = GcsServer(folder / "gcs", Faults())
+        self.gcs = GcsServer(folder / "gcs", FaultRegistry())
         self.gcs.store.ensure_bucket("acme-data", "acme")
-        self.authority = Authority(folder / "ca")
+        self.authority = CertificateAuthority(folder / "ca")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -285,20 +285,19 @@ def test_a_client_that_does_not_trust_us_is_let_go(network: Network) -> None:
 
 
 def test_the_authority_is_the_same_after_a_restart_and_private(tmp_path: Path) -> None:
-    first = Authority(tmp_path)
+    first = CertificateAuthority(tmp_path)
     content = first.ca_file.read_bytes()
-    second = Authority(tmp_path)
+    second = CertificateAuthority(tmp_path)
     assert second.ca_file.read_bytes() == content
     assert content.count(b"BEGIN CERTIFICATE") > 10  # the system's roots are in it
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
 
 
 def test_a_bundle_of_the_users_own_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Authority(tmp_path / "corporate").ca_file
+    own = CertificateAuthority(tmp_path / "corporate").ca_file
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
-    authority = Authority(tmp_path / "ca")
+    authority = CertificateAuthority(tmp_path / "ca")
     assert own.read_bytes().split(b"-----END")[0] in authority.ca_file.read_bytes()
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca_file))
-    assert Authority(tmp_path / "ca").ca_file.read_bytes().count(b"BEGIN") < 2 * own.read_bytes().count(
-        b"BEGIN"
-    )
+    certificates = CertificateAuthority(tmp_path / "ca").ca_file.read_bytes().count(b"BEGIN")
+    assert certificates < 2 * own.read_bytes().count(b"BEGIN")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.sim.network.certificate_authority import Authority
-from tpuctl.sim.network.tls_mux import HTTP2, TlsDoor
+from tpuctl.sim.network.certificate_authority import CertificateAuthority
+from tpuctl.sim.network.tls_mux import HTTP2, TlsMux
 
 NAME = "tpu.googleapis.com"
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -100,10 +100,10 @@ def test_the_end_of_the_server_reaches_the_client_after_its_last_byte(tmp_path: 
 @asynccontextmanager
 async def door(folder: Path, *, opened: bool = True) -> AsyncIterator[tuple[Callable[[], None], Connect]]:
     """Two servers that say their names and echo, a door to them, and a way to connect to it."""
-    authority = Authority(folder)
+    authority = CertificateAuthority(folder)
     servers = [await asyncio.start_server(_echo(name), "127.0.0.1", 0) for name in (b"grpc", b"rest")]
     grpc, rest = (server.sockets[0].getsockname()[1] for server in servers)
-    door = TlsDoor(authority.server_context([NAME]))
+    door = TlsMux(authority.server_context([NAME]))
     port = await door.start()
 
     async def connect(protocols: list[str] | None = None) -> Stream:

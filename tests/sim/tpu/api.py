@@ -14,7 +14,7 @@ from aiohttp import web
 from google.api_core.future.polling import DEFAULT_POLLING
 
 from tests.sim.tpu.recorded_hosts import NotedHosts
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.state.database import Database
 from tpuctl.sim.tpu import grpc_front, rest_front
@@ -29,7 +29,7 @@ class Api:
 
     def __init__(self, database: Path, pace: Profile) -> None:
         self.hosts = NotedHosts()
-        self.faults = Faults()
+        self.faults = FaultRegistry()
         self._database = Database(database)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)

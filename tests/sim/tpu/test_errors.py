@@ -11,7 +11,7 @@ from google.cloud import tpu_v2
 from google.protobuf import json_format
 
 from tests.sim.tpu.api import POLLING, Api
-from tpuctl.sim.faults import Rule
+from tpuctl.sim.faults import grpc_fault
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NODE = f"{PARENT}/nodes/one"
@@ -173,8 +173,10 @@ def test_a_quota_is_said_at_once_with_its_failure(client: tpu_v2.TpuClient, api:
 
 
 def test_a_fault_with_a_reason_carries_an_error_info(client: tpu_v2.TpuClient, api: Api) -> None:
-    asked = Rule("tpu.GetNode", 7, "no", f"{PARENT}/*", reason="IAM_PERMISSION_DENIED", metadata={"a": "b"})
-    api.faults.add(asked)
+    fault = grpc_fault(
+        "tpu.GetNode", 7, "no", f"{PARENT}/*", reason="IAM_PERMISSION_DENIED", metadata={"a": "b"}
+    )
+    api.faults.add(fault)
     with pytest.raises(exceptions.Forbidden) as raised:
         client.get_node(name=NODE)
     assert (raised.value.reason, raised.value.metadata) == ("IAM_PERMISSION_DENIED", {"a": "b"})
@@ -195,7 +197,7 @@ def test_a_fault_that_counts_passes_after_its_count(client: tpu_v2.TpuClient, ap
 @pytest.mark.parametrize("method", ["DeleteNode", "UpdateNode", "StopNode"])
 def test_a_late_fault_leaves_the_node_as_it_was(grpc_client: tpu_v2.TpuClient, api: Api, method: str) -> None:
     create(grpc_client, labels={"a": "b"})
-    api.faults.add(Rule(f"tpu.{method}", 13, "broken", count=1, late=True))
+    api.faults.add(grpc_fault(f"tpu.{method}", 13, "broken", count=1, late=True))
     calls = {
         "DeleteNode": lambda: grpc_client.delete_node(name=NODE),
         "UpdateNode": lambda: grpc_client.update_node(node=tpu_v2.Node(name=NODE), update_mask="labels"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.tpu.recorded_hosts import NotedHosts
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import profile
 from tpuctl.sim.state.database import Database
 from tpuctl.sim.world import Problem, World
@@ -23,7 +23,7 @@ def test_the_oldest_go_and_those_that_run_stay(database: Path, monkeypatch: pyte
 
     async def work(kept: Database) -> list[str]:
         hosts = NotedHosts()
-        world = World(kept, profile("instant"), hosts, Faults())
+        world = World(kept, profile("instant"), hosts, FaultRegistry())
         await world.resume()
         names = []
         for number in range(5):

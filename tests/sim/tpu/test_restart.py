@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.tpu.recorded_hosts import ManualTime, NotedHosts
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile, profile
 from tpuctl.sim.state.database import Database
 from tpuctl.sim.world import Node, World
@@ -28,7 +28,7 @@ class Opened:
 
     def __init__(self, database: Path, pace: Profile | None = None) -> None:
         self.hosts = NotedHosts()
-        self.faults = Faults()
+        self.faults = FaultRegistry()
         self._database = Database(database)
         self.world = World(self._database, pace or profile("instant"), self.hosts, self.faults)
 
@@ -193,7 +193,7 @@ class FullDisk(Database):
 
 def test_a_node_and_its_operation_are_on_disk_together_or_not_at_all(database: Path) -> None:
     full = FullDisk(database)
-    world = World(full, profile("instant"), NotedHosts(), Faults())
+    world = World(full, profile("instant"), NotedHosts(), FaultRegistry())
     with pytest.raises(sqlite3.OperationalError):
         world.fleet.create(PARENT, "one", SPEC)
     full.close()

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.sim.tpu.api import Api
 from tests.sim.tpu.recorded_hosts import ManualTime
-from tpuctl.sim.faults import Rule
+from tpuctl.sim.faults import grpc_fault
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.world import Problem
 from tpuctl.sim.world.states import LOST, QUEUE_NEXT, SERVING, TRANSITIONS
@@ -147,7 +147,7 @@ class Calls(RuleBasedStateMachine):
 
     @rule(failure=st.sampled_from(sorted(FAILURES)))
     def fail_the_next_create(self, failure: str) -> None:
-        self.api.faults.add(Rule("tpu.CreateNode", FAILURES[failure], failure, count=1, late=True))
+        self.api.faults.add(grpc_fault("tpu.CreateNode", FAILURES[failure], failure, count=1, late=True))
 
     @rule(which=st.integers(0, 9))
     def cancel(self, which: int) -> None:

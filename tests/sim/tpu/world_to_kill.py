@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.sim.tpu.recorded_hosts import NotedHosts
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import profile
 from tpuctl.sim.state.database import Database
 from tpuctl.sim.world import World
@@ -20,7 +20,7 @@ SLICES = {"parent": PARENT, "node": SPEC, "multisliceParams": {"nodeCount": 2}}
 
 
 async def main(database: Path) -> None:
-    world = World(Database(database), profile("instant"), NotedHosts(), Faults())
+    world = World(Database(database), profile("instant"), NotedHosts(), FaultRegistry())
     for number in range(ROUNDS):
         print(world.queue.create(PARENT, f"q{number}", {"tpu": {"nodeSpec": [SLICES]}}).name, flush=True)
         operation = world.fleet.create(PARENT, f"n{number}", SPEC)

@@ -13,7 +13,7 @@ import pytest
 
 from tpuctl.errors import UsageError
 from tpuctl.sim.settings import DELAYS, Profile, profile
-from tpuctl.sim.state.database import Database, Shelf
+from tpuctl.sim.state.database import Database, RecordTable
 from tpuctl.sim.world import Problem, names
 from tpuctl.sim.world.api_errors import ROWS
 from tpuctl.sim.world.change_notifier import Wakes
@@ -37,10 +37,10 @@ class Thing:
 
 def test_a_committed_record_is_there_when_the_file_is_opened_again(tmp_path: Path) -> None:
     first = Database(tmp_path / "db")
-    Shelf(first, "thing", Thing).put(Thing("a", 1))
+    RecordTable(first, "thing", Thing).put(Thing("a", 1))
     assert first.next("counter") == 1
     second = Database(tmp_path / "db")  # while the first is still open, as after a kill
-    assert Shelf(second, "thing", Thing).all() == [Thing("a", 1)]
+    assert RecordTable(second, "thing", Thing).all() == [Thing("a", 1)]
     assert second.next("counter") == 2
     first.close()
     second.close()
@@ -62,7 +62,7 @@ def test_a_transaction_that_raises_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_transaction_that_raises_takes_back_what_could_be_read(tmp_path: Path) -> None:
     database = Database(tmp_path / "db")
-    shelf = Shelf(database, "thing", Thing)
+    shelf = RecordTable(database, "thing", Thing)
     shelf.put(Thing("old", 1))
 
     def broken() -> None:
@@ -75,7 +75,7 @@ def test_a_transaction_that_raises_takes_back_what_could_be_read(tmp_path: Path)
 
     with pytest.raises(RuntimeError):
         broken()
-    assert shelf.all() == [Thing("old", 1)] == Shelf(database, "thing", Thing).all()
+    assert shelf.all() == [Thing("old", 1)] == RecordTable(database, "thing", Thing).all()
     database.close()
 
 
@@ -89,7 +89,7 @@ def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
 
 def test_a_shelf_finds_by_prefix_and_forgets_what_is_removed(tmp_path: Path) -> None:
     database = Database(tmp_path / "db")
-    shelf = Shelf(database, "thing", Thing)
+    shelf = RecordTable(database, "thing", Thing)
     for name in ("a/1", "a/2", "b/1"):
         shelf.put(Thing(name, 0))
     shelf.remove("a/1")

@@ -6,7 +6,7 @@ import secrets
 import time
 from dataclasses import dataclass
 
-from tpuctl.sim.state.database import Database, Shelf
+from tpuctl.sim.state.database import Database, RecordTable
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Operations:
     """The operations of all projects, over restarts."""
 
     def __init__(self, database: Database) -> None:
-        self._shelf = Shelf(database, "compute operation", Operation)
+        self._shelf = RecordTable(database, "compute operation", Operation)
 
     def done(self, project: str, kind: str) -> Operation:
         """Note that something has been done, and return its operation."""

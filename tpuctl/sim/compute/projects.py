@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tpuctl.sim.state.database import Database, Shelf
+from tpuctl.sim.state.database import Database, RecordTable
 
 KEY = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 LONGEST_VALUE = 256 << 10
@@ -45,7 +45,7 @@ class Projects:
     """All projects: any name is one, as for the Cloud TPU API. `changed` is told of new metadata."""
 
     def __init__(self, database: Database, changed: Callable[[str], None]) -> None:
-        self._shelf = Shelf(database, "project", Project)
+        self._shelf = RecordTable(database, "project", Project)
         self._changed = changed
 
     def get(self, name: str) -> Project:

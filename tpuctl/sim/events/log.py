@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tpuctl.sim.events.event import Event
-from tpuctl.sim.events.store import Diary
+from tpuctl.sim.events.store import EventStore
 
 MOST = 10_000
 """Events kept in memory; the oldest go first."""
@@ -24,16 +24,16 @@ class Events(deque[Event]):
     def __init__(self, clock: Callable[[], float] = time.time, path: Path | None = None) -> None:
         super().__init__(maxlen=MOST)
         self._clock = clock
-        self._diary = Diary(path) if path else None
-        self._number = self._diary.last_number() if self._diary else 0
+        self._store = EventStore(path) if path else None
+        self._number = self._store.last_number() if self._store else 0
 
     def note(self, kind: str, what: str, resource: str, detail: str = "", service: str = "tpu") -> None:
         """Add an event."""
         self._number += 1
         event = Event(kind, what, resource, detail, self._clock(), service, self._number)
         self.append(event)
-        if self._diary:
-            self._diary.write(event)
+        if self._store:
+            self._store.write(event)
 
     def find(self, **wanted: str) -> list[Event]:
         """Return the events whose fields match these shell patterns: `find(kind="fault", what="stock*")`."""
@@ -45,6 +45,6 @@ class Events(deque[Event]):
 
     def close(self) -> None:
         """Close the file; what is in memory stays."""
-        if self._diary:
-            self._diary.close()
-            self._diary = None
+        if self._store:
+            self._store.close()
+            self._store = None

@@ -15,7 +15,7 @@ OLDER = ".1"
 TAIL = 64 << 10
 
 
-class Diary:
+class EventStore:
     """Writes events to `path`, and keeps what was there before in `path` with `.1` at its end."""
 
     def __init__(self, path: Path) -> None:

@@ -1,9 +1,9 @@
-"""Faults that were asked for: the rules in force, which every server of the simulator consults."""
+"""The faults in force: every server of the simulator asks the registry whether one fires on what happens."""
 
 from __future__ import annotations
 
 from tpuctl.sim.faults.fault import Fault
-from tpuctl.sim.faults.registry import Faults
-from tpuctl.sim.faults.rule import Rule
+from tpuctl.sim.faults.grpc_fault import grpc_fault
+from tpuctl.sim.faults.registry import FaultRegistry
 
-__all__ = ["Fault", "Faults", "Rule"]
+__all__ = ["Fault", "FaultRegistry", "grpc_fault"]

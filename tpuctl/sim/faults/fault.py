@@ -1,4 +1,4 @@
-"""One fault that was asked for, and what has become of it."""
+"""One fault in the registry: its options, its counters, and whether it matches an event and fires on it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any
 
 import msgspec
 
-from tpuctl.faults import KINDS, LIMITS, Kind
+from tpuctl.faults import KINDS, Kind, Value
 from tpuctl.faults.methods import full
 
 NAMED = frozenset({"resource", "node"})
-"""Facts that are full names, which a pattern may fit as a whole or by the last part."""
+"""Facts that are full resource names; a pattern may match the full name or its last part."""
+
+
+LIMITED = frozenset({"count", "skip", "probability"})
+"""Options by which a fault's counters matter after a restart."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -21,37 +25,37 @@ class Fault(msgspec.Struct, frozen=True):
 
     id: str
     kind: str
-    given: dict[str, Any]
-    """The options that were given."""
+    options: dict[str, Value]
+    """Those that the request named; the others have their defaults."""
     added: float
     origin: str = "code"
     """`command`, `code`, or `scenario NAME`"""
     place: int = 0
     """Which of its scenario's faults it is, from 1 on."""
-    seen: int = 0
-    """How often something fitted."""
-    taken: int = 0
-    """How often it worked."""
-    on: tuple[str, ...] = ()
-    """Of a kind that stays: what it works on for as long as it is in force."""
+    matched: int = 0
+    """How often something matched."""
+    fired: int = 0
+    """How often it fired."""
+    targets: tuple[str, ...] = ()
+    """Of a kind that stays: the hosts (NODE_UID/WORKER) it holds for as long as it is in force."""
 
     @property
-    def table(self) -> Kind:
-        """What the table says of its kind."""
+    def definition(self) -> Kind:
+        """The row of its kind in the table."""
         return KINDS[self.kind]
 
     def __getitem__(self, name: str) -> Any:
-        """Return an option's value, its default when it was not given."""
-        if name in self.given:
-            return self.given[name]
-        field = self.table.field(name)
+        """Return an option's value or default, of the type that its field says; raises KeyError."""
+        if name in self.options:
+            return self.options[name]
+        field = self.definition.field(name)
         if field is None:
             raise KeyError(name)
-        return self.table.count if name == "count" else field.default
+        return self.definition.count if name == "count" else field.default
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: Value = None) -> Any:
         """Return the value of an option, or `default` where its kind has none of that name."""
-        return self[name] if self.table.field(name) else default
+        return self[name] if self.definition.field(name) else default
 
     @property
     def begins(self) -> float:
@@ -64,52 +68,54 @@ class Fault(msgspec.Struct, frozen=True):
         return None if self["duration"] is None else self.begins + float(self["duration"])
 
     @property
-    def left(self) -> int | None:
-        """How often it will still work; None: without end."""
-        return None if self["count"] is None else max(0, int(self["count"]) - self.taken)
+    def remaining(self) -> int | None:
+        """How often it will still fire; None: without end."""
+        return None if self["count"] is None else max(0, int(self["count"]) - self.fired)
 
     def in_force(self, now: float) -> bool:
-        """Whether its time has come and is not over."""
+        """Whether it has begun and is not over."""
         return now >= self.begins and not self.over(now)
 
     def over(self, now: float) -> bool:
         """Whether its time is over."""
         return self.ends is not None and now >= self.ends
 
-    def fits(self, facts: Mapping[str, str], *, whatever: str = "") -> bool:
-        """Whether what happens is what it is about, `whatever` that option says.
+    def matches(self, facts: Mapping[str, str], *, ignoring: str = "") -> bool:
+        """Whether every pattern among its options, but `ignoring`, matches the fact of the same name.
 
-        What is not known fits no pattern but `*`.
+        `facts` describe a request, an operation, a node or a host: method, resource, zone, ... A fact that is
+        absent matches no pattern but `*`.
         """
         if self.get("when", "before") != facts.get("when", "before"):
             return False
-        patterns = (field.name for field in self.table.fields if field.matches and field.name != whatever)
-        return all(_fits(name, str(self[name]), facts) for name in patterns)
+        patterns = [
+            field.name for field in self.definition.fields if field.is_pattern and field.name != ignoring
+        ]
+        return all(_matches(name, str(self[name]), facts) for name in patterns)
 
-    def decides(self, seen: int) -> bool:
-        """Whether it works on the `seen`-th that fits, by `skip` and `probability`: the same each time."""
-        if seen <= int(self["skip"]):
+    def fires_on(self, match: int) -> bool:
+        """Whether it fires on its n-th match (from 1), by `skip` and `probability`: always the same."""
+        if match <= int(self["skip"]):
             return False
-        likely = float(self["probability"])
-        return (
-            likely >= 1 or random.Random(f"{self['seed']} {self.kind} {self.place} {seen}").random() < likely
-        )
+        probability = float(self["probability"])
+        draw = random.Random(f"{self['seed']} {self.kind} {self.place} {match}")
+        return probability >= 1 or draw.random() < probability
 
-    def shown(self, now: float) -> dict[str, Any]:
-        """Return it as `tpuctl sim fault ls --json` shows it."""
+    def as_json(self, now: float) -> dict[str, object]:
+        """Return the object that `tpuctl sim fault ls --json` prints for it at the time `now`."""
         state = "waiting" if now < self.begins else "over" if self.over(now) else "in force"
         return {
             "id": self.id,
             "kind": self.kind,
-            "options": {name: value for name, value in self.given.items() if value != {}},
-            "state": "spent" if state == "in force" and self.left == 0 else state,
-            "taken": self.taken,
-            "left": self.left,
+            "options": {name: value for name, value in self.options.items() if value != {}},
+            "state": "spent" if state == "in force" and self.remaining == 0 else state,
+            "taken": self.fired,
+            "left": self.remaining,
             "origin": self.origin,
         }
 
 
-def _fits(name: str, pattern: str, facts: Mapping[str, str]) -> bool:
+def _matches(name: str, pattern: str, facts: Mapping[str, str]) -> bool:
     if pattern == "*":
         return True
     if name not in facts:
@@ -119,7 +125,3 @@ def _fits(name: str, pattern: str, facts: Mapping[str, str]) -> bool:
     if name in NAMED:
         return fnmatchcase(facts[name], pattern) or fnmatchcase(facts[name].rpartition("/")[2], pattern)
     return fnmatchcase(facts[name], pattern)
-
-
-LIMITED = frozenset(one.name for one in LIMITS if one.name in ("count", "skip", "probability"))
-"""Options that make a fault's counters matter after a restart."""

@@ -1,4 +1,8 @@
-"""All faults that were asked for: adding, removing, and every server's question whether one works now."""
+"""The faults in force. `FaultRegistry.fire` matches them to a request, an operation or a transfer.
+
+A preemption, a maintenance or a broken host has no request: `sim/fault_executor.py` looks for these and asks
+`fire_on`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -17,10 +20,10 @@ from tpuctl.sim.faults.fault import LIMITED, Fault
 from tpuctl.sim.state.private_file import write_private
 
 
-class Faults:
-    """The faults in the order they were asked for; any thread may add and remove.
+class FaultRegistry:
+    """The faults, oldest first; any thread may add and remove.
 
-    With a `path` they outlive a restart. `events` is where it is noted that one worked. Times are of `clock`.
+    With a `path` they outlive a restart. Each firing is an event in `events`. Times are of `clock`.
     """
 
     def __init__(
@@ -38,48 +41,49 @@ class Faults:
         self._faults = {fault.id: fault for fault in faults}
         self._kinds = frozenset(fault.kind for fault in faults)
 
-    def add(self, kind: str | Request, *, origin: str = "code", place: int = 0, **options: Any) -> Fault:
-        """Put one more fault in force: `add("stockout", zone="us-central1-f")`; raises UsageError."""
-        asked = kind if isinstance(kind, Request) else request(kind, options)
+    def add(self, kind: str | Request, *, origin: str = "code", place: int = 0, **options: object) -> Fault:
+        """Put a fault in force, such as `add("stockout", zone="us-central1-f")`; raises UsageError."""
+        checked = kind if isinstance(kind, Request) else request(kind, options)
         with self._lock:
             self._last += 1
-            fault = Fault(f"f{self._last}", asked.kind, asked.options, self.clock(), origin, place)
+            fault = Fault(f"f{self._last}", checked.kind, checked.options, self.clock(), origin, place)
             self._set(fault)
             self._save()
-        self._tell()
+        self._notify()
         return fault
 
     def load(self, scenario: Scenario) -> list[Fault]:
-        """Put a scenario's faults in force, in place of those of an earlier scenario."""
+        """Put a scenario's faults in force; those of an earlier scenario go."""
         with self._lock:
-            for old in [one for one in self._faults.values() if one.origin.startswith("scenario ")]:
+            for old in [fault for fault in self._faults.values() if fault.origin.startswith("scenario ")]:
                 self._drop(old)
             origin = f"scenario {scenario.name}"
-            return [self.add(one, origin=origin, place=place) for place, one in enumerate(scenario.faults, 1)]
+            requests = enumerate(scenario.faults, 1)
+            return [self.add(request, origin=origin, place=place) for place, request in requests]
 
     def remove(self, identifier: str) -> Fault:
-        """Drop one fault, which is over then; raises NotFoundError."""
+        """Remove a fault, which ends it; raises NotFoundError."""
         with self._lock:
             fault = self._faults.get(identifier)
             if fault is None:
-                known = list(self._faults)
-                hint = f"There are {', '.join(known)}." if known else "There are none."
-                close = nearest(identifier, known)
+                identifiers = list(self._faults)
+                hint = f"There are {', '.join(identifiers)}." if identifiers else "There are none."
+                close = nearest(identifier, identifiers)
                 raise NotFoundError(
                     f"There is no fault '{identifier}'.", hint=f"Did you mean {close[0]}?" if close else hint
                 )
             self._drop(fault)
             self._save()
-        self._tell()
+        self._notify()
         return fault
 
     def clear(self) -> None:
-        """Drop every fault."""
+        """Remove every fault."""
         with self._lock:
             self._faults.clear()
             self._kinds = frozenset()
             self._save()
-        self._tell()
+        self._notify()
 
     def all(self) -> list[Fault]:
         """Return the faults that are not over, oldest first."""
@@ -93,105 +97,106 @@ class Faults:
             return list(self._faults.values())
 
     def find(self, identifier: str) -> Fault | None:
-        """Return the fault of this id if it is in force now."""
+        """Return the fault of this id if it is in force now, else None."""
         fault = self._faults.get(identifier)
         return fault if fault and fault.in_force(self.clock()) else None
 
-    def of(self, *kinds: str) -> list[Fault]:
+    def in_force(self, *kinds: str) -> list[Fault]:
         """Return the faults of these kinds that are in force now, oldest first."""
         if self._kinds.isdisjoint(kinds):
             return []
         now = self.clock()
         with self._lock:
-            return [one for one in self._faults.values() if one.kind in kinds and one.in_force(now)]
+            return [fault for fault in self._faults.values() if fault.kind in kinds and fault.in_force(now)]
 
-    def take(self, *kinds: str, **facts: str) -> Fault | None:
-        """Return the first fault of these kinds that works on what happens now, counted down, or None.
+    def fire(self, *kinds: str, **facts: str) -> Fault | None:
+        """Return the oldest fault of these kinds that matches `facts` and fires, counted; else None.
 
-        `facts` describe it: method, resource, zone, ... as the options are called; `when` is before or after.
+        `facts` describe what happens, by the names of the options: method, resource, zone, ...; `when` is
+        `before` or `after`.
         """
         if self._kinds.isdisjoint(kinds):
             return None
-        for fault in self.of(*kinds):
-            if fault.left != 0 and fault.fits(facts) and self._decide(fault):
+        for fault in self.in_force(*kinds):
+            if fault.remaining != 0 and fault.matches(facts) and self._count(fault):
                 self.note(fault, facts.get("resource", ""), facts.get("method", ""))
                 return self._faults.get(fault.id, fault)
         return None
 
-    def work(self, fault: Fault, resource: str, detail: str = "", service: str = "tpu", on: str = "") -> bool:
-        """Whether this fault, which fits, works on `resource`; counted down and noted if so.
+    def fire_on(
+        self, fault: Fault, resource: str, detail: str = "", service: str = "tpu", target: str = ""
+    ) -> bool:
+        """Whether this fault, which matches `resource`, fires on it; counts it and notes the event.
 
-        A kind that stays goes on working on what is called `on`.
+        A fault of a kind that stays holds `target` from then on.
         """
         current = self.find(fault.id)
-        if current is None or current.left == 0 or not self._decide(current, on):
+        if current is None or current.remaining == 0 or not self._count(current, target):
             return False
         self.note(fault, resource, detail, service)
         return True
 
     def note(self, fault: Fault, resource: str, detail: str = "", service: str = "") -> None:
-        """Write down that a fault works on something."""
+        """Note the event that a fault fires on `resource`."""
         if self.events is not None:
             service = service or ("storage" if detail.startswith("storage.") else "tpu")
             self.events.note("fault", fault.kind, resource, f"{fault.id} {detail}".strip(), service)
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called, in whatever thread, whenever faults were added or removed."""
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Call `listener`, in any thread, whenever faults were added or removed."""
         self._listeners.append(listener)
 
-    def deafen(self, listener: Callable[[], None]) -> None:
-        """Call a listener no more."""
+    def remove_listener(self, listener: Callable[[], None]) -> None:
+        """Stop calling `listener`."""
         self._listeners.remove(listener)
 
     def next_moment(self) -> float | None:
-        """Return when the next fault begins or ends."""
+        """Return when the next fault begins or ends, None if none will."""
         now = self.clock()
-        moments = [
-            moment for one in self.all() for moment in (one.begins, one.ends) if moment and moment > now
-        ]
-        return min(moments, default=None)
+        moments = [moment for fault in self.all() for moment in (fault.begins, fault.ends)]
+        return min((moment for moment in moments if moment and moment > now), default=None)
 
-    def _decide(self, fault: Fault, on: str = "") -> bool:
-        """Count it, and say whether skip and probability let it work."""
+    def _count(self, fault: Fault, target: str = "") -> bool:
+        """Count a match, and say whether skip and probability let it fire."""
         with self._lock:
             current = self._faults.get(fault.id)
             if current is None:
                 return False
-            works = current.decides(current.seen + 1)
+            fires = current.fires_on(current.matched + 1)
             counted = msgspec.structs.replace(
                 current,
-                seen=current.seen + 1,
-                taken=current.taken + works,
-                on=(*current.on, on) if on and works else current.on,
+                matched=current.matched + 1,
+                fired=current.fired + fires,
+                targets=(*current.targets, target) if target and fires else current.targets,
             )
-            if counted.left == 0 and not counted.table.stays:
+            if counted.remaining == 0 and not counted.definition.stays:
                 self._drop(counted)
             else:
                 self._faults[counted.id] = counted
-            if on or counted["count"] is not None or LIMITED & counted.given.keys():
+            if target or counted["count"] is not None or LIMITED & counted.options.keys():
                 self._save()
-            return works
+            return fires
 
     def _set(self, fault: Fault) -> None:
         self._faults[fault.id] = fault
-        self._kinds = frozenset(one.kind for one in self._faults.values())
+        self._kinds = frozenset(fault.kind for fault in self._faults.values())
 
     def _drop(self, fault: Fault) -> None:
         self._faults.pop(fault.id, None)
-        self._kinds = frozenset(one.kind for one in self._faults.values())
+        self._kinds = frozenset(fault.kind for fault in self._faults.values())
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in list(self._listeners):
             listener()
 
     def _save(self) -> None:
         if self._path:
-            record = _Kept(self._last, list(self._faults.values()))
-            write_private(self._path, msgspec.json.encode(record))
+            saved = _SavedFaults(self._last, list(self._faults.values()))
+            write_private(self._path, msgspec.json.encode(saved))
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    """faults.json: the last number given, and the faults."""
+class _SavedFaults(msgspec.Struct, frozen=True):
+    """faults.json: the number of the last id, and the faults."""
 
     last: int
     faults: list[Fault]
@@ -200,5 +205,8 @@ class _Kept(msgspec.Struct, frozen=True):
 def _load(path: Path | None) -> tuple[int, list[Fault]]:
     if path is None or not path.exists():
         return 0, []
-    kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
-    return kept.last, [fault for fault in kept.faults if fault.kind in KINDS]  # others are of another version
+    try:
+        saved = msgspec.json.decode(path.read_bytes(), type=_SavedFaults)
+    except msgspec.ValidationError:  # another version of the simulator wrote it
+        return 0, []
+    return saved.last, [fault for fault in saved.faults if fault.kind in KINDS]

@@ -1,28 +1,28 @@
-"""Waiting while a fault holds something up: until its time is over, or it is removed."""
+"""Waits as long as a fault holds something up: until it is over or removed."""
 
 from __future__ import annotations
 
 import asyncio
 
-from tpuctl.sim.faults.registry import Faults
+from tpuctl.sim.faults.registry import FaultRegistry
 
-LOOK_AGAIN = 0.5
-"""Seconds after which to look at the clock: it may have been moved."""
+POLL_INTERVAL = 0.5
+"""Seconds between looks at the clock, which a test can advance."""
 
 
-async def while_in_force(faults: Faults, identifier: str, seconds: float | None = None) -> None:
-    """Wait until the fault is over or removed, at most so many seconds (None: without end)."""
+async def while_in_force(faults: FaultRegistry, identifier: str, seconds: float | None = None) -> None:
+    """Wait until the fault is over or removed, or `seconds` have passed (None: without end)."""
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
 
-    def tell() -> None:
+    def on_change() -> None:
         loop.call_soon_threadsafe(changed.set)
 
     end = None if seconds is None else loop.time() + seconds
-    faults.listen(tell)
+    faults.add_listener(on_change)
     try:
         while fault := faults.find(identifier):
-            waits = [LOOK_AGAIN]
+            waits = [POLL_INTERVAL]
             waits += [end - loop.time()] if end is not None else []
             waits += [fault.ends - faults.clock()] if fault.ends is not None else []
             if min(waits) <= 0:
@@ -33,4 +33,4 @@ async def while_in_force(faults: Faults, identifier: str, seconds: float | None 
                 continue
             changed.clear()
     finally:
-        faults.deafen(tell)
+        faults.remove_listener(on_change)

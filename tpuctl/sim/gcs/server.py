@@ -12,7 +12,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.http.bandwidth import Links
 from tpuctl.sim.gcs.http.base_url import origin_of
@@ -54,7 +54,7 @@ Rendering = Callable[[GcsError], tuple[str, str]]
 class GcsServer:
     """Cloud Storage in the folder `root`; run `application()` with `RUNNER_OPTIONS`, then `close()`."""
 
-    def __init__(self, root: Path, faults: Faults) -> None:
+    def __init__(self, root: Path, faults: FaultRegistry) -> None:
         self.store = Store(root)
         self._faults = faults
         self._links = Links()

@@ -59,7 +59,7 @@ class HostPool:
         clock: Callable[[], float] = time.monotonic,
         events: Events | None = None,
     ) -> None:
-        self.dial = folder.with_name(f"{folder.name}.json")
+        self.hosts_file = folder.with_name(f"{folder.name}.json")
         self.ssh_config = folder.with_name(f"{folder.name}.ssh_config")
         self._folder = folder
         self._environment = environment
@@ -193,7 +193,7 @@ class HostPool:
 
     def _write_dial(self) -> None:
         table = {machine.host.address: machine.ssh_endpoint for machine in self._machines.values()}
-        write_private(self.dial, json.dumps(table).encode())
+        write_private(self.hosts_file, json.dumps(table).encode())
         lines = (SSH_CONFIG.format(address, *endpoint) for address, endpoint in table.items())
         write_private(self.ssh_config, "".join(lines).encode())
 

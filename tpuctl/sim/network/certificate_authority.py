@@ -21,7 +21,7 @@ BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
 
-class Authority:
+class CertificateAuthority:
     """A certificate authority kept in `folder`: the same after a restart, readable by its owner alone."""
 
     def __init__(self, folder: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
 
-from tpuctl.sim.network.certificate_authority import Authority
+from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.network.tunnels import Relay, Repaired
 
 LONGEST_HEAD = 16 << 10
@@ -63,7 +63,7 @@ class ConnectProxy:
     def __init__(
         self,
         routes: Mapping[str, Route],
-        authority: Authority,
+        authority: CertificateAuthority,
         admit: Callable[[asyncio.Transport], Awaitable[None]] | None = None,
     ) -> None:
         self._routes = dict(routes)

@@ -17,7 +17,7 @@ CHUNK = 64 << 10
 HANDSHAKE_TIMEOUT = 20.0
 
 
-class TlsDoor:
+class TlsMux:
     """Ends TLS with `context` and passes each connection on to the port of its protocol.
 
     Those that come before `open` has told the ports wait for it.

@@ -94,7 +94,7 @@ class Database:
         self._connection.close()
 
 
-class Shelf(Generic[Record]):
+class RecordTable(Generic[Record]):
     """All records of one kind, in memory for reading; a change is on disk before it can be read."""
 
     def __init__(self, database: Database, kind: str, record_type: type[Record]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tpuctl.faults.kinds import CODES
-from tpuctl.sim.faults import Fault, Faults
+from tpuctl.sim.faults import Fault, FaultRegistry
 from tpuctl.sim.world import names
 from tpuctl.sim.world.api_errors import Problem, Status, detailed, problem
 
@@ -35,35 +35,35 @@ FREELY = Ending()
 """An operation that nothing was asked of."""
 
 
-def require_admission(faults: Faults, method: str, resource: str) -> None:
+def require_admission(faults: FaultRegistry, method: str, resource: str) -> None:
     """Raise what was asked for instead of this call."""
     _raise_asked(faults, REFUSALS, method, resource, "before")
 
 
-def lose_answer(faults: Faults, method: str, resource: str) -> None:
+def lose_answer(faults: FaultRegistry, method: str, resource: str) -> None:
     """Raise what was asked for in place of the answer of this call, which has taken effect."""
     _raise_asked(faults, LOST_ANSWERS, method, resource, "after")
 
 
-def is_unreachable(faults: Faults, project: str, zone: str) -> bool:
+def is_unreachable(faults: FaultRegistry, project: str, zone: str) -> bool:
     """Whether a zone was asked not to answer."""
-    return faults.take("unreachable", project=project, zone=zone, resource=zone) is not None
+    return faults.fire("unreachable", project=project, zone=zone, resource=zone) is not None
 
 
 def ending(
-    faults: Faults, method: str, resource: str, accelerator_type: str, usual_failure: float = 0.0
+    faults: FaultRegistry, method: str, resource: str, accelerator_type: str, usual_failure: float = 0.0
 ) -> Ending:
     """Return how the operation that this call begins was asked to end; failures usually take so long."""
     facts = _facts(method, resource) | {"type": accelerator_type}
     error, delay = None, 0.0
-    failing = faults.take(*FAILURES.get(method, ("failed-operation",)), **facts)
+    failing = faults.fire(*FAILURES.get(method, ("failed-operation",)), **facts)
     if failing:
         error = of_fault(failing, facts).status
         seconds = failing.get("seconds")
         delay += 0.0 if seconds is None else seconds - usual_failure
-    slow = faults.take("slow-operation", **facts)
+    slow = faults.fire("slow-operation", **facts)
     delay += slow["seconds"] if slow else 0.0
-    held = faults.take("stuck-operation", **facts)
+    held = faults.fire("stuck-operation", **facts)
     return Ending(error, delay, held.id if held else "")
 
 
@@ -82,11 +82,13 @@ def permission_of(method: str) -> str:
     return f"{service}.{noun if noun.endswith('s') else f'{noun}s'}.{found[1].lower()}"
 
 
-def _raise_asked(faults: Faults, kinds: tuple[str, ...], method: str, resource: str, when: str) -> None:
-    if not faults.of(*kinds):
+def _raise_asked(
+    faults: FaultRegistry, kinds: tuple[str, ...], method: str, resource: str, when: str
+) -> None:
+    if not faults.in_force(*kinds):
         return
     facts = _facts(method, resource) | {"when": when, "api": "tpu"}
-    fault = faults.take(*kinds, **facts)
+    fault = faults.fire(*kinds, **facts)
     if fault:
         raise of_fault(fault, facts)
 

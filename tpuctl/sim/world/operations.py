@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database, Shelf
+from tpuctl.sim.state.database import Database, RecordTable
 from tpuctl.sim.world import names
 from tpuctl.sim.world.api_errors import Status, problem
 from tpuctl.sim.world.fault_errors import FREELY, Ending
@@ -23,7 +23,7 @@ class Operations:
 
     def __init__(self, database: Database, profile: Profile) -> None:
         self._database = database
-        self._shelf = Shelf(database, "operation", Operation)
+        self._shelf = RecordTable(database, "operation", Operation)
         self._clock = profile.clock
         self._endings: dict[str, asyncio.Event] = {}
         self._running = {one.target: one.name for one in self._shelf.all() if not one.done}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tpuctl.sim.events import Events
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.records import Hosts
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database, Shelf
+from tpuctl.sim.state.database import Database, RecordTable
 from tpuctl.sim.world import names
 from tpuctl.sim.world.api_errors import problem
 from tpuctl.sim.world.capacity import availability
@@ -37,7 +37,7 @@ class World:
         database: Database,
         profile: Profile,
         hosts: Hosts,
-        faults: Faults,
+        faults: FaultRegistry,
         events: Events | None = None,
     ) -> None:
         self.faults = faults
@@ -46,8 +46,8 @@ class World:
             faults.events = events
         self.disabled_projects: set[str] = set()
         """Projects in which the API is off; in memory only, as faults are."""
-        self._nodes = nodes = Shelf(database, "node", Node)
-        self._queued = queued = Shelf(database, "queued resource", QueuedResource)
+        self._nodes = nodes = RecordTable(database, "node", Node)
+        self._queued = queued = RecordTable(database, "queued resource", QueuedResource)
         self.operations = operations = Operations(database, profile)
         self.supply = supply = Supply(nodes, queued, operations, faults)
         self.wakes = wakes = Wakes(profile)
@@ -62,7 +62,7 @@ class World:
 
     async def resume(self) -> None:
         """Bring the hosts of READY nodes up again, continue what goes on; before any call is served."""
-        self.faults.listen(self.wakes.from_any_thread())
+        self.faults.add_listener(self.wakes.from_any_thread())
         await self._lifecycle.resume()
         await self._provisioning.resume()
 

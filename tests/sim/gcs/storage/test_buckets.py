@@ -7,7 +7,7 @@ from google.api_core import exceptions
 from google.cloud import storage
 
 from tests.sim.gcs.running_server import refused
-from tpuctl.sim.faults import Rule
+from tpuctl.sim.faults import grpc_fault
 
 
 def test_a_bucket_lives_and_dies(client: storage.Client) -> None:
@@ -74,7 +74,7 @@ def test_a_policy_is_kept_and_guarded_by_its_etag(bucket: storage.Bucket) -> Non
 
 def test_a_permission_that_is_denied_says_which(gcs, client: storage.Client, bucket: storage.Bucket) -> None:
     message = "ann@example.com does not have storage.objects.list access to the Google Cloud Storage bucket."
-    gcs.faults.add(Rule("storage.objects.list", 7, message, resource="acme-data"))
+    gcs.faults.add(grpc_fault("storage.objects.list", 7, message, resource="acme-data"))
     with pytest.raises(exceptions.Forbidden, match=r"does not have storage\.objects\.list access") as caught:
         list(client.list_blobs("acme-data"))
     assert caught.value.errors[0]["reason"] == "forbidden"
@@ -83,11 +83,11 @@ def test_a_permission_that_is_denied_says_which(gcs, client: storage.Client, buc
 
 def test_an_outage_ends_when_its_count_is_used_up(gcs, bucket: storage.Bucket) -> None:
     bucket.blob("a").upload_from_string(b"data")
-    gcs.faults.add(Rule("storage.objects.get", 14, "Try again.", resource="acme-data/a", count=1))
+    gcs.faults.add(grpc_fault("storage.objects.get", 14, "Try again.", resource="acme-data/a", count=1))
     with refused(exceptions.ServiceUnavailable):
         bucket.blob("a").download_as_bytes(retry=None)
     assert bucket.blob("a").download_as_bytes() == b"data"
-    gcs.faults.add(Rule("storage.objects.*", 8, "Slow down.", count=1, reason="rateLimitExceeded"))
+    gcs.faults.add(grpc_fault("storage.objects.*", 8, "Slow down.", count=1, reason="rateLimitExceeded"))
     assert bucket.get_blob("a").size == 4  # the client retries
 
 
@@ -109,6 +109,6 @@ def test_an_outage_ends_when_its_count_is_used_up(gcs, bucket: storage.Bucket) -
     ],
 )
 def test_every_operation_can_be_made_to_fail(gcs, bucket: storage.Bucket, method: str, act) -> None:
-    gcs.faults.add(Rule(method, 7, "no"))
+    gcs.faults.add(grpc_fault(method, 7, "no"))
     with refused(exceptions.Forbidden):
         act(bucket)

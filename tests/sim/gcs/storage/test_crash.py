@@ -17,7 +17,7 @@ import requests
 from tests.sim.gcs.running_server import BUCKET, PROJECT, RunningGcs, gcs_process
 from tests.sim.live_host import wait_until
 from tpuctl.errors import StateError
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import GcsServer
 from tpuctl.sim.gcs.storage.blobs import NAMING_TABLES
 from tpuctl.sim.gcs.storage.store import Store
@@ -182,8 +182,8 @@ def test_what_a_killed_process_left_behind_is_cleared(tmp_path: Path) -> None:
 
 
 def test_a_folder_belongs_to_one_simulator_at_a_time(tmp_path: Path) -> None:
-    server = GcsServer(tmp_path, Faults())
+    server = GcsServer(tmp_path, FaultRegistry())
     with pytest.raises(StateError, match="in use by another simulator"):
-        GcsServer(tmp_path, Faults())
+        GcsServer(tmp_path, FaultRegistry())
     server.close()
-    GcsServer(tmp_path, Faults()).close()
+    GcsServer(tmp_path, FaultRegistry()).close()

@@ -139,7 +139,7 @@ def test_closing_the_pool_ends_everything_and_keeps_the_files(site: Site) -> Non
     site.loop.run(site.pool.close())
     assert not runs(pid)
     assert (home_of(site, hosts[0]) / "daemon.py").exists()
-    assert site.pool.dial.read_text() == "{}"
+    assert site.pool.hosts_file.read_text() == "{}"
 
 
 def test_what_a_killed_simulator_left_on_deleted_hosts_is_swept(site: Site) -> None:

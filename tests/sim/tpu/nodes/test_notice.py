@@ -36,7 +36,7 @@ class Host:
     """One host of a node, reached by SSH."""
 
     def __init__(self, simulator: Any, node: tpu_v2.Node, key: paramiko.PKey) -> None:
-        table = json.loads(simulator.simulator.hosts.dial.read_text())
+        table = json.loads(simulator.simulator.hosts.hosts_file.read_text())
         host, port = table[node.network_endpoints[0].ip_address]
         self._ssh = paramiko.SSHClient()
         self._ssh.set_missing_host_key_policy(paramiko.AutoAddPolicy())

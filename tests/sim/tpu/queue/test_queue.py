@@ -10,7 +10,7 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 
 from tests.sim.tpu.api import POLLING, Api
-from tpuctl.sim.faults import Rule
+from tpuctl.sim.faults import grpc_fault
 from tpuctl.sim.world import Reservation
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
@@ -204,7 +204,7 @@ def test_provisioning_falls_back_to_waiting_when_a_node_finds_no_room(
 
 
 def test_a_node_that_fails_for_another_reason_fails_the_request(client: tpu_v2.TpuClient, api: Api) -> None:
-    api.faults.add(Rule("tpu.CreateNode", 13, "the disk broke", late=True, count=1))
+    api.faults.add(grpc_fault("tpu.CreateNode", 13, "the disk broke", late=True, count=1))
     create(client)
     failed = settled(client, "FAILED")
     assert (failed.state.failed_data.error.code, failed.state.failed_data.error.message) == (
@@ -216,7 +216,7 @@ def test_a_node_that_fails_for_another_reason_fails_the_request(client: tpu_v2.T
 
 
 def test_a_late_failure_is_shown_once_it_was_accepted(client: tpu_v2.TpuClient, api: Api) -> None:
-    api.faults.add(Rule("tpu.CreateQueuedResource", 9, "not eligible", late=True, count=1))
+    api.faults.add(grpc_fault("tpu.CreateQueuedResource", 9, "not eligible", late=True, count=1))
     assert create(client).state.state == STATES.ACCEPTED
     failed = settled(client, "FAILED")
     assert failed.state.failed_data.error.message == "not eligible"

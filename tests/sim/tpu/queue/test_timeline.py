@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sim.tpu.recorded_hosts import ManualTime, NotedHosts
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.state.database import Database
 from tpuctl.sim.world import Code, QueuedResource, World
@@ -32,7 +32,7 @@ def sent(**fields: Any) -> dict[str, Any]:
 async def opened(database: Path, time: ManualTime) -> AsyncIterator[World]:
     """A world on a database file for as long as the block; what it was doing then stops, as after a kill."""
     store = Database(database)
-    world = World(store, Profile(DELAYS, clock=time.clock, sleep=time.sleep), NotedHosts(), Faults())
+    world = World(store, Profile(DELAYS, clock=time.clock, sleep=time.sleep), NotedHosts(), FaultRegistry())
     await world.resume()
     try:
         yield world

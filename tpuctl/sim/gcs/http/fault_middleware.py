@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 from aiohttp import web
 
-from tpuctl.sim.faults import Fault, Faults
+from tpuctl.sim.faults import Fault, FaultRegistry
 from tpuctl.sim.faults.wait import while_in_force
 from tpuctl.sim.gcs.errors import GcsError, asked_error
 from tpuctl.sim.gcs.http.bandwidth import Links
@@ -32,7 +32,7 @@ _current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 class Exchange:
     """What was asked for the request that is being answered; its operations say what they are about."""
 
-    def __init__(self, faults: Faults, links: Links, request: web.Request) -> None:
+    def __init__(self, faults: FaultRegistry, links: Links, request: web.Request) -> None:
         self.links = links
         self._faults = faults
         self._request = request
@@ -50,20 +50,20 @@ class Exchange:
         """Take the faults that one operation of the request meets; raises GcsError for one in its place."""
         bucket, _, name = resource.partition("/")
         facts = {"method": method, "resource": resource, "bucket": bucket, "object": name, "api": "storage"}
-        refusal = self._faults.take(*REFUSALS, **facts)
+        refusal = self._faults.fire(*REFUSALS, **facts)
         if refusal:
             raise asked_error(refusal, method, resource)
-        if self._faults.take("gcs-reset", **facts):
+        if self._faults.fire("gcs-reset", **facts):
             self.break_off()
             raise GcsError(499, "The connection was reset.")
         for kind in BENT:
-            bend = self._faults.take(kind, **facts)
+            bend = self._faults.fire(kind, **facts)
             if bend and bend.id not in (one.id for one in self._bends):
                 self._bends.append(bend)
-        lost = self._faults.take(*LOST_ANSWERS, **facts, when="after")
+        lost = self._faults.fire(*LOST_ANSWERS, **facts, when="after")
         if lost:
             self._lost = asked_error(lost, method, resource)
-        self._reset |= self._faults.take("gcs-reset", **facts, when="after") is not None
+        self._reset |= self._faults.fire("gcs-reset", **facts, when="after") is not None
 
     async def bent(self, chunks: AsyncIterator[bytes], *, up: bool) -> AsyncIterator[bytes]:
         """Pass the bytes of a body on as the faults want them; cuts the connection where they say so."""
@@ -140,16 +140,16 @@ def current() -> Exchange | None:
 
 
 @contextmanager
-def exchange_of(faults: Faults, links: Links, request: web.Request) -> Iterator[Exchange | None]:
+def exchange_of(faults: FaultRegistry, links: Links, request: web.Request) -> Iterator[Exchange | None]:
     """Make a request's exchange the current one; there is none while there are no faults."""
-    token = _current.set(Exchange(faults, links, request) if faults.of(*ALL) else None)
+    token = _current.set(Exchange(faults, links, request) if faults.in_force(*ALL) else None)
     try:
         yield _current.get()
     finally:
         _current.reset(token)
 
 
-def refuse_if_asked(faults: Faults, method: str, resource: str) -> None:
+def refuse_if_asked(faults: FaultRegistry, method: str, resource: str) -> None:
     """Note an operation, and raise the fault that was asked for in its place, if one was.
 
     `method` is a name of the audit log (`storage.objects.get`), `resource` is `BUCKET` or `BUCKET/OBJECT`.

@@ -8,7 +8,7 @@ from typing import Any
 
 from multidict import MultiMapping
 
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.http.fault_middleware import refuse_if_asked
 from tpuctl.sim.gcs.rules.preconditions import Preconditions, parse_number
 from tpuctl.sim.gcs.storage.store import Store
@@ -19,7 +19,7 @@ class Call:
     """One call: `names` are parts of the path (bucket, object, ...), `origin` the scheme and host used."""
 
     store: Store
-    faults: Faults
+    faults: FaultRegistry
     names: Mapping[str, str]
     query: MultiMapping[str]
     headers: Mapping[str, str]

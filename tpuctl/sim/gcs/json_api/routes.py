@@ -9,7 +9,7 @@ from typing import Any
 
 from multidict import MultiMapping
 
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.errors import GcsError, invalid
 from tpuctl.sim.gcs.json_api import acl as acl
 from tpuctl.sim.gcs.json_api import buckets as buckets
@@ -60,7 +60,7 @@ class JsonApi:
     """Answers JSON API calls, whether they come alone or in a batch."""
 
     store: Store
-    faults: Faults
+    faults: FaultRegistry
 
     async def answer(
         self,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.checksums import Checksums, Claims
 from tpuctl.sim.gcs.errors import GcsError, invalid
 from tpuctl.sim.gcs.http.base_url import origin_of
@@ -59,7 +59,7 @@ class _Progress:
 class ResumableUploads:
     """Answers the requests to session URIs."""
 
-    def __init__(self, store: Store, faults: Faults) -> None:
+    def __init__(self, store: Store, faults: FaultRegistry) -> None:
         self._store = store
         self._faults = faults
         self._under_way: dict[str, _Progress] = {}

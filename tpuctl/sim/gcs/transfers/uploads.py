@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.checksums import Claims
 from tpuctl.sim.gcs.errors import GcsError, invalid
 from tpuctl.sim.gcs.http.base_url import origin_of
@@ -30,7 +30,7 @@ PATH = "/upload/storage/v1/b/{bucket}/o"
 class Uploads:
     """Answers everything under /upload/ (and gcloud's /resumable/upload/)."""
 
-    def __init__(self, store: Store, faults: Faults, resumable: ResumableUploads) -> None:
+    def __init__(self, store: Store, faults: FaultRegistry, resumable: ResumableUploads) -> None:
         self._store = store
         self._faults = faults
         self._resumable = resumable
@@ -108,7 +108,7 @@ class Uploads:
 
 async def receive(
     store: Store,
-    faults: Faults,
+    faults: FaultRegistry,
     bucket: str,
     name: str,
     content: AsyncIterator[bytes],

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.http.fault_middleware import refuse_if_asked
 from tpuctl.sim.gcs.json_api.resources import etag
 from tpuctl.sim.gcs.rules.names import decode_segment
@@ -39,13 +39,13 @@ class XmlRequest:
     """One request: `bucket` and `name` are empty where it is about no bucket or no object."""
 
     store: Store
-    faults: Faults
+    faults: FaultRegistry
     request: web.Request
     bucket: str
     name: str
 
     @classmethod
-    def of(cls, store: Store, faults: Faults, request: web.Request) -> XmlRequest:
+    def of(cls, store: Store, faults: FaultRegistry, request: web.Request) -> XmlRequest:
         """Read the target; raises 400 when it is not UTF-8."""
         bucket, name = _target(request)
         return cls(store, faults, request, bucket, name)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.http.signed_urls import check_signed_url
 from tpuctl.sim.gcs.storage.store import Store
@@ -51,7 +51,7 @@ SUBRESOURCES = (
 class XmlApi:
     """Answers requests to the service, to buckets and to objects by their path."""
 
-    def __init__(self, store: Store, faults: Faults, resumable: ResumableUploads) -> None:
+    def __init__(self, store: Store, faults: FaultRegistry, resumable: ResumableUploads) -> None:
         self._store = store
         self._faults = faults
         self._resumable = resumable

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
-from tpuctl.sim.faults import Faults
-from tpuctl.sim.state.database import Shelf
+from tpuctl.sim.faults import FaultRegistry
+from tpuctl.sim.state.database import RecordTable
 from tpuctl.sim.world import names
 from tpuctl.sim.world.api_errors import Problem, Status, exhausted, problem
 from tpuctl.sim.world.operations import Operations
@@ -92,7 +92,11 @@ class Supply:
     """
 
     def __init__(
-        self, nodes: Shelf[Node], queued: Shelf[QueuedResource], operations: Operations, faults: Faults
+        self,
+        nodes: RecordTable[Node],
+        queued: RecordTable[QueuedResource],
+        operations: Operations,
+        faults: FaultRegistry,
     ) -> None:
         self.capacity: dict[tuple[str, str], int] = {}
         """(zone, accelerator type) -> nodes that can be there at a time."""
@@ -154,14 +158,14 @@ class Supply:
         """The same for the quotas that faults set, all of one fault at once."""
         project, zone = names.place(wanted.parent)
         facts = {"project": project, "zone": zone, "type": wanted.type}
-        for fault in self._faults.of("quota"):
+        for fault in self._faults.in_force("quota"):
             over = [
                 (quota[2], fault["limit"], quota[1])
                 for quota in wanted.quotas()
-                if fault.fits({**facts, "quota": quota[2]})
+                if fault.matches({**facts, "quota": quota[2]})
                 and self.used(quota) + wanted.units > fault["limit"]
             ]
-            if over and self._faults.work(fault, wanted.parent, "tpu.Create*"):
+            if over and self._faults.fire_on(fault, wanted.parent, "tpu.Create*"):
                 raise exhausted(project, over)
 
     def _reserved_shortage(self, wanted: Wanted) -> Status | None:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from tpuctl.sim.events import Events
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.records import Hosts
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database, Shelf
+from tpuctl.sim.state.database import Database, RecordTable
 from tpuctl.sim.world.api_errors import Problem, Status, problem
 from tpuctl.sim.world.change_notifier import Wakes
 from tpuctl.sim.world.fault_errors import ending
@@ -39,9 +39,9 @@ class Lifecycle:
         database: Database,
         profile: Profile,
         hosts: Hosts,
-        faults: Faults,
+        faults: FaultRegistry,
         events: Events,
-        nodes: Shelf[Node],
+        nodes: RecordTable[Node],
         operations: Operations,
         wakes: Wakes,
     ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpuctl.sim.records import GuestAttribute, Hosts
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database, Shelf
+from tpuctl.sim.state.database import Database, RecordTable
 from tpuctl.sim.world import names
 from tpuctl.sim.world.api_errors import problem
 from tpuctl.sim.world.capacity import availability
@@ -32,7 +32,7 @@ class Fleet:
         database: Database,
         profile: Profile,
         hosts: Hosts,
-        nodes: Shelf[Node],
+        nodes: RecordTable[Node],
         lifecycle: Lifecycle,
         supply: Supply,
     ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpuctl.sim.events import Events
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database, Shelf
+from tpuctl.sim.state.database import Database, RecordTable
 from tpuctl.sim.world import names
 from tpuctl.sim.world.api_errors import Code, Problem, Status, problem
 from tpuctl.sim.world.capacity.supply import Supply, wanted_in
@@ -46,8 +46,8 @@ class Provisioning:
         database: Database,
         profile: Profile,
         events: Events,
-        queued: Shelf[QueuedResource],
-        nodes: Shelf[Node],
+        queued: RecordTable[QueuedResource],
+        nodes: RecordTable[Node],
         fleet: Fleet,
         operations: Operations,
         lifecycle: Lifecycle,

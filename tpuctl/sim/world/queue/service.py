@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tpuctl.sim.faults import Faults
+from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database, Shelf
+from tpuctl.sim.state.database import Database, RecordTable
 from tpuctl.sim.world import names
 from tpuctl.sim.world.api_errors import problem
 from tpuctl.sim.world.capacity.supply import Supply, wanted_in
@@ -31,8 +31,8 @@ class Queue:
         self,
         database: Database,
         profile: Profile,
-        faults: Faults,
-        queued: Shelf[QueuedResource],
+        faults: FaultRegistry,
+        queued: RecordTable[QueuedResource],
         fleet: Fleet,
         operations: Operations,
         supply: Supply,

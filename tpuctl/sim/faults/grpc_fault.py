@@ -1,14 +1,14 @@
-"""A short form for code: fail a method with a gRPC status by number."""
+"""A short form for tests: a method fails with a gRPC status, by number."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpuctl.faults import Request
+from tpuctl.faults import Request, Value
 from tpuctl.faults.kinds import CODES
 
 
-def Rule(
+def grpc_fault(
     method: str,
     status: int,
     message: str,
@@ -18,8 +18,8 @@ def Rule(
     count: int | None = None,
     late: bool = False,
 ) -> Request:
-    """Return an `error`, or with `late` a `failed-operation`, as `Faults.add` takes it."""
-    options = {
+    """Return an `error`, or with `late` a `failed-operation`, as `FaultRegistry.add` takes it."""
+    options: dict[str, Value] = {
         "method": method,
         "code": CODES[status - 1],
         "message": message,
@@ -27,5 +27,6 @@ def Rule(
         "reason": reason,
         "metadata": dict(metadata or {}),
     }
-    limits = {"count": count} if count is not None else {}
-    return Request("failed-operation" if late else "error", {**options, **limits})
+    if count is not None:
+        options["count"] = count
+    return Request("failed-operation" if late else "error", options)
