@@ -68,7 +68,7 @@ ROOMS_OF = {
         "compute": {"state"},
         "world": {"events", "faults", "state"},
         "tpu": {"world"},
-        "gcs": {"faults"},
+        "gcs": {"faults", "state"},
     },
     "sim/guest": {"_tpuctl_tpu": set()},
     "sim/guest/_tpuctl_tpu": {"findings": set()},

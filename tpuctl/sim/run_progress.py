@@ -61,12 +61,12 @@ class Sightings:
             return file.read()
 
     def _stored(self) -> Iterator[StoredObject]:
-        rows = self._store.database.rows(
+        names = self._store.database.rows(
+            lambda bucket, name: (str(bucket), str(name)),
             "select bucket, name from objects where live = 1 and name >= 'runs/' and name < 'runs0' "
             "order by bucket, name",
-            (),
         )
-        for bucket, name in rows:
+        for bucket, name in names:
             found = self._store.objects.find(bucket, name)
             if found:
                 yield found

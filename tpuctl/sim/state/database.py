@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
+
+from tpuctl.sim.state.transactions import SqliteFile
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS record (
@@ -31,67 +30,30 @@ class Named(Protocol):
 Record = TypeVar("Record", bound=Named)
 
 
-class Database:
-    """One SQLite file with one connection, used by one thread at a time.
-
-    Every statement outside `transaction()` commits at once. The write-ahead log makes a commit outlive
-    `kill -9` of the process (not a power cut: nothing is fsynced).
-    """
+class Database(SqliteFile):
+    """The file of records and counters, used by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
-        path.touch(mode=0o600)
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = NORMAL")
-        self._connection.executescript(SCHEMA)
-        self._undo: list[Callable[[], object]] = []
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Commit everything inside together, or nothing when it raises; do not await in it.
-
-        One inside another is a part of it.
-        """
-        if self._connection.in_transaction:
-            yield
-            return
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._undo.clear()
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            self._connection.rollback()  # of what is left: a full disk may have ended it already
-            for undo in reversed(self._undo):
-                undo()
-            raise
-
-    def on_rollback(self, undo: Callable[[], object]) -> None:
-        """Have `undo` called when the transaction that is under way does not commit."""
-        if self._connection.in_transaction:
-            self._undo.append(undo)
+        super().__init__(path, SCHEMA)
 
     def load(self, kind: str) -> list[bytes]:
         """Return the bodies of all records of one kind, by name."""
-        rows = self._connection.execute("SELECT body FROM record WHERE kind = ? ORDER BY name", (kind,))
-        return [body for (body,) in rows]
+        return list(self.rows(bytes, "SELECT body FROM record WHERE kind = ? ORDER BY name", (kind,)))
 
     def put(self, kind: str, name: str, body: bytes) -> None:
         """File a record, in place of the one of the same kind and name."""
-        self._connection.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", (kind, name, body))
+        self.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", (kind, name, body))
 
     def remove(self, kind: str, name: str) -> None:
         """Drop a record, if it is there."""
-        self._connection.execute("DELETE FROM record WHERE kind = ? AND name = ?", (kind, name))
+        self.execute("DELETE FROM record WHERE kind = ? AND name = ?", (kind, name))
 
     def next(self, counter: str) -> int:
         """Return the next number of a counter: 1, 2, 3 ..., never the same again, restarts included."""
-        (value,) = self._connection.execute(NEXT, (counter,)).fetchone()
-        return int(value)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
+        value = self.row(int, NEXT, (counter,))
+        if value is None:
+            raise LookupError(counter)
+        return value
 
 
 class RecordTable(Generic[Record]):

@@ -139,7 +139,7 @@ def check_files(gcs: RunningGcs) -> None:
     named = {
         blob
         for table in NAMING_TABLES
-        for (blob,) in gcs.server.store.database.rows(f"select blob from {table}")
+        for blob in gcs.server.store.database.rows(str, f"select blob from {table}")
         if blob
     }
     assert kept == named

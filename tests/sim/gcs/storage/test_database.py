@@ -1,4 +1,4 @@
-"""Transactions of the store's database: all or nothing, and what follows a commit."""
+"""The store's database and its files: neither has what the other does not know."""
 
 from __future__ import annotations
 
@@ -14,43 +14,11 @@ from tpuctl.sim.gcs.storage.blobs import Blobs
 from tpuctl.sim.gcs.storage.database import Database
 from tpuctl.sim.gcs.storage.store import Store
 
-INSERT = "insert into buckets values (?, 'acme', '', '', 1, '{}', null)"
-
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     with closing(Database(tmp_path / "metadata.db")) as opened:
         yield opened
-
-
-def names(database: Database) -> list[str]:
-    return [row[0] for row in database.rows("select name from buckets")]
-
-
-def test_a_transaction_that_fails_changes_nothing(database: Database) -> None:
-    done = []
-
-    def fail_midway() -> None:
-        with database.transaction():
-            database.execute(INSERT, ("outer",))
-            with database.transaction():
-                database.execute(INSERT, ("inner",))
-                database.after_commit(lambda: done.append("too early"))
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail_midway()
-    assert (names(database), done) == ([], [])
-
-
-def test_what_follows_a_commit_waits_for_the_outermost(database: Database) -> None:
-    seen = []
-    with database.transaction():
-        with database.transaction():
-            database.execute(INSERT, ("inner",))
-            database.after_commit(lambda: seen.append(names(database)))
-        assert seen == []
-    assert seen == [["inner"]]
 
 
 def test_a_move_that_fails_midway_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

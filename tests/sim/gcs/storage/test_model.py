@@ -211,8 +211,8 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def no_file_is_left_over(self) -> None:
         if hasattr(self, "store"):
             kept = {path.name for path in (self.folder / "blobs").glob("??/*")}
-            tables = (self.store.database.rows(f"select blob from {table}") for table in NAMING_TABLES)
-            assert kept == {row[0] for rows in tables for row in rows}
+            tables = (self.store.database.rows(str, f"select blob from {table}") for table in NAMING_TABLES)
+            assert kept == {blob for blobs in tables for blob in blobs}
 
 
 def crc32c_of(data: bytes) -> str:

@@ -102,7 +102,7 @@ class Blobs:
         return self._folder / blob[:2] / blob
 
     def _is_named(self, blob: str) -> bool:
-        return self._database.row(_NAMING, (blob,) * len(NAMING_TABLES)) is not None
+        return self._database.row(int, _NAMING, (blob,) * len(NAMING_TABLES)) is not None
 
 
 class BlobWriter:

@@ -74,8 +74,7 @@ class Buckets:
     def find(self, name: str) -> Bucket | None:
         """Return a bucket, or None."""
         query = "select name, project, created, updated, metageneration, fields from buckets where name = ?"
-        row = self._database.row(query, (name,))
-        return _of_row(row) if row is not None else None
+        return self._database.row(_of_row, query, (name,))
 
     def get(self, name: str) -> Bucket:
         """Return a bucket; raises 404."""
@@ -87,16 +86,17 @@ class Buckets:
     def all(self) -> list[Bucket]:
         """Return every bucket."""
         query = "select name, project, created, updated, metageneration, fields from buckets"
-        return [_of_row(row) for row in self._database.rows(query)]
+        return list(self._database.rows(_of_row, query))
 
     def of_project(self, project: str, prefix: str = "", after: str = "") -> list[Bucket]:
         """Return the buckets of a project by name: those that begin with `prefix` and come after `after`."""
         rows = self._database.rows(
+            _of_row,
             "select name, project, created, updated, metageneration, fields from buckets "
             "where project = ? and name > ? order by name",
             (project, after),
         )
-        return [_of_row(row) for row in rows if row[0].startswith(prefix)]
+        return [bucket for bucket in rows if bucket.name.startswith(prefix)]
 
     def patch(
         self, name: str, changes: Mapping[str, Any], conditions: Preconditions, *, replace: bool = False
@@ -121,7 +121,7 @@ class Buckets:
         with self._database.transaction():
             bucket = self.get(name)
             conditions.check(0, bucket.metageneration)
-            if self._database.row("select 1 from objects where bucket = ? limit 1", (name,)):
+            if self._database.row(int, "select 1 from objects where bucket = ? limit 1", (name,)):
                 raise GcsError(409, "The bucket you tried to delete is not empty.", xml_code="BucketNotEmpty")
             self._database.execute("delete from buckets where name = ?", (name,))
 
@@ -136,8 +136,8 @@ class Buckets:
     def policy(self, name: str) -> dict[str, Any] | None:
         """Return the IAM policy that was set, or None."""
         self.get(name)
-        row = self._database.row("select policy from buckets where name = ?", (name,))
-        return json.loads(row[0]) if row and row[0] else None
+        query = "select policy from buckets where name = ? and policy is not null"
+        return self._database.row(json.loads, query, (name,))
 
     def set_policy(self, name: str, policy: dict[str, Any], expected_etag: str | None, etag: str) -> None:
         """Keep an IAM policy; raises 412 when `expected_etag` is not the `etag` now in force."""
@@ -148,8 +148,7 @@ class Buckets:
             self._database.execute("update buckets set policy = ? where name = ?", (json.dumps(policy), name))
 
 
-def _of_row(row: tuple[Any, ...]) -> Bucket:
-    name, project, created, updated, metageneration, fields = row
+def _of_row(name: str, project: str, created: str, updated: str, metageneration: int, fields: str) -> Bucket:
     return Bucket(name, project, created, updated, metageneration, json.loads(fields))
 
 

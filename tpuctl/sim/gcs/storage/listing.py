@@ -153,12 +153,12 @@ class _Walk:
     def _rows(self, start: Position) -> Iterator[StoredObject]:
         table = TABLE if self._query.soft_deleted else "objects"
         live = "" if self._query.versions or self._query.soft_deleted else " and live = 1"
-        rows = self._database.rows(
+        return self._database.rows(
+            StoredObject.of_row,
             f"select {COLUMNS} from {table} where bucket = ? and (name, generation) >= (?, ?){live} "
             "order by name, generation",
             (self._bucket, start.name, start.generation),
         )
-        return map(StoredObject.of_row, rows)
 
 
 def _after(prefix: str) -> str | None:

@@ -68,22 +68,21 @@ class Multiparts:
     def get(self, identity: str, bucket: str, name: str) -> Multipart:
         """Return an upload; raises 404 when it was completed or aborted, or never was."""
         query = "select * from multiparts where id = ? and bucket = ? and name = ?"
-        row = self._database.row(query, (identity, bucket, name))
-        if row is None:
+        upload = self._database.row(_of_row, query, (identity, bucket, name))
+        if upload is None:
             raise GcsError(404, "The requested upload was not found.", xml_code="NoSuchUpload")
-        return _of_row(row)
+        return upload
 
     def in_bucket(self, bucket: str, prefix: str = "") -> list[Multipart]:
         """Return the uploads under way in a bucket, by object name."""
-        rows = self._database.rows(
-            "select * from multiparts where bucket = ? order by name, created, id", (bucket,)
-        )
-        return [_of_row(row) for row in rows if row[2].startswith(prefix)]
+        query = "select * from multiparts where bucket = ? order by name, created, id"
+        uploads = self._database.rows(_of_row, query, (bucket,))
+        return [upload for upload in uploads if upload.name.startswith(prefix)]
 
     def parts(self, upload: Multipart) -> list[Part]:
         """Return the parts that have come in, by number."""
-        rows = self._database.rows("select * from parts where multipart = ? order by number", (upload.id,))
-        return [Part(*row) for row in rows]
+        query = "select * from parts where multipart = ? order by number"
+        return list(self._database.rows(Part, query, (upload.id,)))
 
     def put_part(self, upload: Multipart, number: int, content: Content) -> Part:
         """Keep a part, in place of the one of the same number."""
@@ -118,6 +117,5 @@ class Multiparts:
         self._database.after_commit(lambda: self._blobs.discard(part.blob))
 
 
-def _of_row(row: tuple[Any, ...]) -> Multipart:
-    identity, bucket, name, fields, created = row
+def _of_row(identity: str, bucket: str, name: str, fields: str, created: str) -> Multipart:
     return Multipart(identity, bucket, name, json.loads(fields), created)

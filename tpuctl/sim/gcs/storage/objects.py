@@ -58,18 +58,17 @@ class Objects:
         self.watchers: list[Callable[[StoredObject], None]] = []
         """Told of each object once it is there."""
         newest = (
-            database.row(f"select max(generation) from {table}") for table in ("objects", "soft_deleted")
+            database.row(int, f"select coalesce(max(generation), 0) from {table}")
+            for table in ("objects", "soft_deleted")
         )
-        self._last_generation: int = max((row[0] for row in newest if row and row[0]), default=0)
+        self._last_generation = max(generation or 0 for generation in newest)
 
     def find(self, bucket: str, name: str, generation: int | None = None) -> StoredObject | None:
         """Return the live object, or the generation asked for, or None."""
         query = f"select {COLUMNS} from objects where bucket = ? and name = ? and "
         if generation is None:
-            row = self._database.row(query + "live = 1", (bucket, name))
-        else:
-            row = self._database.row(query + "generation = ?", (bucket, name, generation))
-        return StoredObject.of_row(row) if row is not None else None
+            return self._database.row(StoredObject.of_row, query + "live = 1", (bucket, name))
+        return self._database.row(StoredObject.of_row, query + "generation = ?", (bucket, name, generation))
 
     def get(self, bucket: str, name: str, generation: int | None = None) -> StoredObject:
         """Return the live object, or the generation asked for; raises 404."""
@@ -174,11 +173,8 @@ class Objects:
 
     def count_newer(self, old: StoredObject) -> int:
         """Return how many newer generations of an object there are."""
-        row = self._database.row(
-            "select count(*) from objects where bucket = ? and name = ? and generation > ?",
-            (old.bucket, old.name, old.generation),
-        )
-        return int(row[0]) if row else 0
+        query = "select count(*) from objects where bucket = ? and name = ? and generation > ?"
+        return self._database.row(int, query, (old.bucket, old.name, old.generation)) or 0
 
     def delete(self, bucket: str, name: str, generation: int | None, conditions: Preconditions) -> None:
         """Remove a generation, or the live object (which stays noncurrent in a versioned bucket)."""

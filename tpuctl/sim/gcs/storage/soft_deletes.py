@@ -32,10 +32,10 @@ class SoftDeletes:
     def get(self, bucket: str, name: str, generation: int) -> StoredObject:
         """Return a soft-deleted object; raises 404."""
         query = f"select {COLUMNS} from {TABLE} where bucket = ? and name = ? and generation = ?"
-        row = self._database.row(query, (bucket, name, generation))
-        if row is None:
+        stored = self._database.row(StoredObject.of_row, query, (bucket, name, generation))
+        if stored is None:
             raise no_such_object(bucket, name)
-        return StoredObject.of_row(row)
+        return stored
 
     def forget(self, buried: StoredObject) -> None:
         """Remove a soft-deleted object for good."""
@@ -53,5 +53,6 @@ class SoftDeletes:
 
     def _forget(self, which: str, value: str | float) -> None:
         with self._database.transaction():
-            for row in list(self._database.rows(f"select {COLUMNS} from {TABLE} where {which}", (value,))):
-                self.forget(StoredObject.of_row(row))
+            query = f"select {COLUMNS} from {TABLE} where {which}"
+            for stored in list(self._database.rows(StoredObject.of_row, query, (value,))):
+                self.forget(stored)

@@ -14,7 +14,6 @@ COLUMNS = (
     "bucket, name, generation, live, metageneration, blob, size, crc32c, md5, components, "
     "created, updated, deleted, fields"
 )
-COLUMN_NAMES = COLUMNS.split(", ")
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,40 @@ class StoredObject:
     fields: dict[str, Any]
 
     @classmethod
-    def of_row(cls, row: tuple[Any, ...]) -> StoredObject:
-        """Build from a row of `COLUMNS`."""
-        values: dict[str, Any] = dict(zip(COLUMN_NAMES, row, strict=True))
-        values["live"], values["fields"] = bool(values["live"]), json.loads(values["fields"])
-        return cls(**values)
+    def of_row(
+        cls,
+        bucket: str,
+        name: str,
+        generation: int,
+        live: int,
+        metageneration: int,
+        blob: str,
+        size: int,
+        crc32c: str,
+        md5: str | None,
+        components: int | None,
+        created: str,
+        updated: str,
+        deleted: str | None,
+        fields: str,
+    ) -> StoredObject:
+        """Build from the columns of `COLUMNS`."""
+        return cls(
+            bucket,
+            name,
+            generation,
+            bool(live),
+            metageneration,
+            blob,
+            size,
+            crc32c,
+            md5,
+            components,
+            created,
+            updated,
+            deleted,
+            json.loads(fields),
+        )
 
     @classmethod
     def new(

@@ -58,10 +58,10 @@ class Sessions:
     def get(self, identity: str) -> Session:
         """Return a session; raises 404 when it was cancelled, has expired or never was."""
         query = "select id, bucket, name, fields, claims, conditions, blob, result from sessions where id = ?"
-        row = self._database.row(query, (identity,))
-        if row is None:
+        session = self._database.row(_of_row, query, (identity,))
+        if session is None:
             raise GcsError(404, "The upload session was not found; start a new one.", xml_code="NoSuchUpload")
-        return _of_row(row)
+        return session
 
     def finish(self, session: Session, content: Content) -> StoredObject:
         """Make the object and mark the session complete, both or neither."""
@@ -107,8 +107,16 @@ class Sessions:
             )
 
 
-def _of_row(row: tuple[Any, ...]) -> Session:
-    identity, bucket, name, fields, claims, conditions, blob, result = row
+def _of_row(
+    identity: str,
+    bucket: str,
+    name: str,
+    fields: str,
+    claims: str,
+    conditions: str,
+    blob: str,
+    result: str | None,
+) -> Session:
     return Session(
         identity,
         bucket,
