@@ -39,14 +39,15 @@ ROOMS_OF = {
     "data": {
         "images": set(),
         "schema": set(),
+        "order": {"schema"},
         "tfrecord": {"schema"},
         "files": {"schema"},
         "tables": {"files", "schema", "tfrecord"},
         "arrays": {"files", "images", "schema", "tables", "tfrecord"},
         "sources": {"arrays", "files", "images", "schema", "tables", "tfrecord"},
-        "tokens": {"files", "schema", "tfrecord"},
-        "output": {"schema", "tfrecord", "tokens"},
-        "public": set(),
+        "tokens": {"files", "order", "schema", "tfrecord"},
+        "output": {"order", "schema", "tfrecord", "tokens"},
+        "public": {"order"},
     },
     "cloud": {"simulator": set()},
     "flows": {
@@ -87,7 +88,7 @@ ROOMS_OF = {
 """A module above rooms (`data/plan.py`) is no room: it may use them, or be used by them, but never both."""
 BESIDE_ROOMS = {
     # floor with rooms: the modules that are in none of them
-    "data": {"plan", "source", "options", "invalid_records", "splits", "permutation"},
+    "data": {"plan", "source", "options", "bad_records"},
     "cloud": {"endpoints", "error_mapping", "downloads", "ssh", "storage", "streams", "tpu"},
     "flows": {"progress"},
     "flows/datasets": {

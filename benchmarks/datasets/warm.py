@@ -22,7 +22,7 @@ COMMAND_IMPORTS = (
     "tpuctl.cloud.simulator.process",
     "tpuctl.cloud.storage",
     "tpuctl.data.sources.csv_files",
-    "tpuctl.data.sources.images",
+    "tpuctl.data.sources.image_folders",
     "tpuctl.data.plan",
     "tpuctl.flows.datasets.upload",
 )

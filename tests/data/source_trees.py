@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tpuctl.data.invalid_records import Bad
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.output.shards import Shard, ShardNote
 from tpuctl.data.plan import DatasetPlan
 from tpuctl.data.source import Seen, Source

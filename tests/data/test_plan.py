@@ -11,7 +11,7 @@ import google_crc32c
 import pytest
 
 from tests.data.source_trees import Tree, bytes_of, produce, write_image
-from tpuctl.data.invalid_records import BadRecordsError
+from tpuctl.data.bad_records import BadRecordsError
 from tpuctl.data.output.manifest import ShardEntry, decode_manifest
 from tpuctl.data.output.shards import ShardNote
 from tpuctl.data.plan import plan

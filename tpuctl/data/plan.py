@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tpuctl.data.invalid_records import Bad, BadRecordsError
+from tpuctl.data.bad_records import Bad, BadRecordsError
 from tpuctl.data.options import Options
+from tpuctl.data.order.splits import Members, parse_splits, split_records
 from tpuctl.data.output.metadata_files import classes_of, small_file_names, small_files
 from tpuctl.data.output.shards import (
     DEFAULT_SIZE,
@@ -32,7 +33,6 @@ from tpuctl.data.output.shards import (
 from tpuctl.data.schema.features import Feature
 from tpuctl.data.source import Progress, Seen, Source
 from tpuctl.data.sources.registry import open_source
-from tpuctl.data.splits import Members, parse_splits, split_records
 from tpuctl.data.tokens.tokenizing import check_tokens, tokenized
 from tpuctl.data.tokens.vocabulary import Vocabulary
 from tpuctl.errors import UsageError

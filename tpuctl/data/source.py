@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.invalid_records import Bad
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.schema.features import Feature
 from tpuctl.errors import UsageError
 

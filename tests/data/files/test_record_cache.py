@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.data.source_trees import items
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.files.record_cache import Spooled
-from tpuctl.data.invalid_records import Bad
 from tpuctl.data.schema.features import Text
 from tpuctl.data.source import Part
 from tpuctl.errors import UsageError

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.source_trees import items, only_bad, opened, produce
-from tpuctl.data.invalid_records import Bad
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.output.manifest import decode_manifest
 from tpuctl.data.plan import plan

@@ -18,7 +18,7 @@ import pytest
 
 from tests.data.source_trees import items, opened, produce
 from tests.paths import ROOT
-from tpuctl.data.invalid_records import Bad
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.options import Options, Tokens
 from tpuctl.data.output.manifest import FILE, decode_manifest
 from tpuctl.data.plan import DatasetPlan, plan

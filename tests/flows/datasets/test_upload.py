@@ -13,7 +13,7 @@ from tests.data.source_trees import produce, write_image
 from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config.settings import load
-from tpuctl.data.invalid_records import BadRecordsError
+from tpuctl.data.bad_records import BadRecordsError
 from tpuctl.data.output.manifest import FILE, decode_manifest
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.errors import ConflictError, NotFoundError, TpuctlError, UsageError

@@ -1,1 +1,1 @@
-"""Arrays: their fields and names, and arrays as a source."""
+"""Arrays (NumPy, IDX) as records: which field an array is by its name, its type, and the source itself."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.arrays.fields import Field, given_field, infer_field, label_field, target_field
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.files.contents import Contents
-from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import Classes, Gathering
 from tpuctl.data.schema.features import Feature, example_kind

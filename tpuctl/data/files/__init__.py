@@ -1,1 +1,1 @@
-"""The files under a source: which there are, their lines and rows, and what is kept on the local disk."""
+"""The files of a source: listed, opened, unpacked, split into rows; temporary files, the record cache."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.files.listing import Folder, Listing, unreadable
-from tpuctl.data.invalid_records import Bad
 from tpuctl.errors import UsageError
 
 SPLIT_FOLDERS = {"train": "train", "test": "test", "validation": "validation", "val": "validation"}

@@ -11,8 +11,8 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.files.temp_files import Offsets, Scratch
-from tpuctl.data.invalid_records import Bad
 from tpuctl.data.schema.features import Feature
 from tpuctl.data.source import Indices, Part, Seen, changed
 

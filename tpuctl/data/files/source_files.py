@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.files.class_folders import SPLIT_FOLDERS, astray
 from tpuctl.data.files.listing import Folder, Listing, unreadable
-from tpuctl.data.invalid_records import Bad
 from tpuctl.data.source import changed
 from tpuctl.errors import UsageError
 

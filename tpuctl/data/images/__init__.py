@@ -1,1 +1,1 @@
-"""Encoded images: inspected, resized, written, shown."""
+"""PNG and JPEG images: the header read and checked, resizing, PNG from raw pixels, contact sheets."""

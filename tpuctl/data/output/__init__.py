@@ -1,1 +1,1 @@
-"""What a dataset consists of: shards, metadata files, manifest."""
+"""The files of a dataset: TFRecord shards, manifest, TFDS metadata, and the check of a shard."""

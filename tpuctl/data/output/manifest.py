@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import msgspec
 
-from tpuctl.data.invalid_records import Bad
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature
 from tpuctl.errors import UsageError

@@ -10,10 +10,10 @@ from math import ceil
 
 import msgspec
 
-from tpuctl.data.invalid_records import Bad, BadRecordsError
+from tpuctl.data.bad_records import Bad, BadRecordsError
+from tpuctl.data.order.splits import Members
 from tpuctl.data.output.manifest import MOST_BAD, ShardEntry
 from tpuctl.data.source import Indices, Seen, Source
-from tpuctl.data.splits import Members
 from tpuctl.data.tfrecord.framing import OVERHEAD, frame_parts
 from tpuctl.errors import UsageError
 from tpuctl.objects import ContentDigest

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpuctl.data.permutation import Permutation
+from tpuctl.data.order.permutation import Permutation
 from tpuctl.data.public.unpacking import DAMAGED, damaged, members
 from tpuctl.errors import UsageError
 

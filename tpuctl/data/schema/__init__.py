@@ -1,1 +1,1 @@
-"""What each field of a record is: features and classes."""
+"""The schema of a dataset: the feature of each field, and the classes of a label."""

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.splits import MOST_LABELS
 from tpuctl.errors import UsageError
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Texts, in small letters, that say there is no value, where one is wanted."""
+MOST_LABELS = 1 << 23
+"""Records whose labels are held, 4 bytes each: up to so many, a drawn split keeps the share of each class."""
 _MOST = 100_000
 _NUMBERED = 1000
 """Whole numbers from 0 to below this are the numbers of their classes, even if some of them never occur."""

@@ -1,1 +1,1 @@
-"""Sources, one file a format: what a user has on disk, read as records by index."""
+"""One reader for each format of a source; `registry` chooses the reader."""

@@ -17,8 +17,8 @@ from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import Progress
+from tpuctl.data.tables.csv_cells import given_column, infer_column
 from tpuctl.data.tables.table import Dialect, Parsed, Table, read_table
-from tpuctl.data.tables.text_cells import given_column, infer_column
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"\.(csv|tsv)(\.gz)?$")

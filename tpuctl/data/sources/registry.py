@@ -12,17 +12,18 @@ from tpuctl.data.options import Options
 from tpuctl.data.source import Progress, Source
 from tpuctl.data.sources import (
     csv_files,
-    idx,
+    idx_files,
+    image_folders,
     json_lines,
     numpy_files,
-    parquet,
-    text_files,
+    parquet_files,
+    text_folders,
     tfds_folder,
     tfrecord_files,
 )
-from tpuctl.data.sources.images import read_images
 from tpuctl.errors import UsageError, nearest
 
+_IMAGES = (".png", ".jpg", ".jpeg")
 _LOOKED_AT = 1000
 """Names in a folder that are looked at to tell what it is."""
 
@@ -42,7 +43,7 @@ class Look:
 
     def found(self, name: re.Pattern[str]) -> bool:
         """Tell whether there are files of such names, and no pictures: beside those, a table is an extra."""
-        return any(name.search(one.lower()) for one in self.names) and not self.has(".png", ".jpg", ".jpeg")
+        return any(name.search(one.lower()) for one in self.names) and not self.has(*_IMAGES)
 
 
 class Reader(NamedTuple):
@@ -63,7 +64,9 @@ READERS: dict[str, Reader] = {
     "tfrecord": Reader(
         lambda look: look.found(tfrecord_files.FILES), tfrecord_files.read_tfrecords, "TFRecords of Examples"
     ),
-    "parquet": Reader(lambda look: look.found(parquet.FILES), parquet.read_parquet, "Parquet files"),
+    "parquet": Reader(
+        lambda look: look.found(parquet_files.FILES), parquet_files.read_parquet, "Parquet files"
+    ),
     "jsonl": Reader(
         lambda look: look.found(json_lines.FILES), json_lines.read_json_lines, "JSON Lines (.jsonl)"
     ),
@@ -71,14 +74,16 @@ READERS: dict[str, Reader] = {
     "numpy": Reader(
         lambda look: look.found(numpy_files.FILES), numpy_files.read_numpy, "NumPy arrays (.npy, .npz)"
     ),
-    "idx": Reader(lambda look: look.found(idx.FILES), idx.read_idx, "IDX files, as MNIST's"),
+    "idx": Reader(lambda look: look.found(idx_files.FILES), idx_files.read_idx, "IDX files, as MNIST's"),
     "text": Reader(
-        lambda look: look.folder and look.has(*text_files.SUFFIXES) and not look.has(".png", ".jpg", ".jpeg"),
-        text_files.read_text_files,
+        lambda look: look.folder and look.has(*text_folders.SUFFIXES) and not look.has(*_IMAGES),
+        text_folders.read_text_files,
         "a folder with one folder of texts (.txt) for each class",
     ),
     "images": Reader(
-        lambda look: look.folder, read_images, "a folder with one folder of images for each class"
+        lambda look: look.folder,
+        image_folders.read_images,
+        "a folder with one folder of images for each class",
     ),
 }
 """Kind of source -> its reader; the first that fits is taken, the most particular first."""

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.files.contents import BLOCK, Contents
 from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import SourceFiles, list_files
-from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import Gathering
 from tpuctl.data.schema.features import TYPES, Feature, Label, Tensor, example_kind

@@ -1,1 +1,1 @@
-"""Tables: named columns, their types, and what a cell becomes."""
+"""Rows with named columns: how the cells of CSV, JSON and Parquet are typed and converted."""

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.files.rows import Rows
-from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import Classes, Gathering
 from tpuctl.data.schema.features import Feature, Label, Tensor

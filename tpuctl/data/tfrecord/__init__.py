@@ -1,1 +1,1 @@
-"""TFRecord and tf.train.Example on the wire."""
+"""TFRecord framing, and tf.train.Example encoded and decoded."""

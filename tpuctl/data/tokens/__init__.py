@@ -1,1 +1,1 @@
-"""Token ids of texts: tokenizer, vocabulary, encoder."""
+"""Texts as token ids: tokenizers, vocabularies, and the source that holds ids in place of text."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.invalid_records import Bad
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.options import TOKENS, Tokens
 from tpuctl.data.schema.features import Feature, Tensor, example_kind
 from tpuctl.data.source import Indices, Part, Seen, Source

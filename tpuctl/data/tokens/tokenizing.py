@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from tpuctl.data.invalid_records import Bad
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.options import TOKENS, Tokens
+from tpuctl.data.order.splits import Members
 from tpuctl.data.schema.features import Feature, Other, Text
 from tpuctl.data.source import Progress, Seen, Source
-from tpuctl.data.splits import Members
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.tokens.basic_tokenizer import Splitter
 from tpuctl.data.tokens.tokenized_source import Tokenized, text_of

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event, Lock
 
-from tpuctl.data.invalid_records import Bad, BadRecordsError
+from tpuctl.data.bad_records import Bad, BadRecordsError
 from tpuctl.data.output.shards import Shard, ShardNote
 from tpuctl.data.plan import DatasetPlan
 

@@ -17,7 +17,7 @@ import pytest
 from tests.data.source_trees import produce, write_image
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
-from tpuctl.data.invalid_records import BadRecordsError
+from tpuctl.data.bad_records import BadRecordsError
 from tpuctl.data.options import Options, Tokens
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.data.tokens import tokenizing

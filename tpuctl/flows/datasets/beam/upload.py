@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.data.invalid_records import BadRecordsError
+from tpuctl.data.bad_records import BadRecordsError
 from tpuctl.data.output.shards import Shard, ShardNote
 from tpuctl.data.plan import DatasetPlan
 from tpuctl.errors import ConfigError, TpuctlError, UsageError

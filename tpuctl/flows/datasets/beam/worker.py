@@ -18,7 +18,7 @@ from tpuctl import errors
 from tpuctl.bucket_layout import dataset
 from tpuctl.cloud.endpoints import Cloud, Endpoints
 from tpuctl.config.settings import Config
-from tpuctl.data.invalid_records import Bad, BadRecordsError
+from tpuctl.data.bad_records import Bad, BadRecordsError
 from tpuctl.data.output.shards import Shard
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.errors import TpuctlError, UsageError

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tpuctl.data.order.splits import parse_splits, split_records
 from tpuctl.data.source import Part, Source
-from tpuctl.data.splits import parse_splits, split_records
 from tpuctl.errors import UsageError
 
 EIGHTY_TWENTY = {"train": Fraction(4, 5), "test": Fraction(1, 5)}

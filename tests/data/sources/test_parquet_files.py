@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import items, only_bad, opened, png, produce
-from tpuctl.data.invalid_records import Bad
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Feature, Image, Label, Tensor, Text
 from tpuctl.data.source import Source
-from tpuctl.data.sources.parquet import read_parquet
+from tpuctl.data.sources.parquet_files import read_parquet
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import ConfigError, UsageError
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.files.record_cache import Spooled
 from tpuctl.data.files.source_files import SourceFiles, list_files
-from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import Classes, Gathering
 from tpuctl.data.schema.features import Label
 from tpuctl.data.source import Part, Progress, changed
-from tpuctl.data.sources.parquet_types import arrow_column
+from tpuctl.data.sources.parquet_columns import arrow_column
 from tpuctl.data.tables.columns import Column, Columns, check_options, label_column, without_nan
 from tpuctl.data.tables.typed_cells import given_column
 from tpuctl.errors import ConfigError, UsageError

@@ -10,12 +10,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.permutation import Permutation
+from tpuctl.data.order.permutation import Permutation
+from tpuctl.data.schema.classes import MOST_LABELS
 from tpuctl.data.source import Indices, Part, Source
 from tpuctl.errors import UsageError
-
-MOST_LABELS = 1 << 23
-"""Records up to which a drawn split keeps each class's share: the draw holds 12 bytes of each in memory."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _FRACTION = re.compile(r"\d{0,3}\.\d{1,9}|\d{1,3}|\d{1,9}/[1-9]\d{0,8}")

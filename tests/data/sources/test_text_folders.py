@@ -9,7 +9,7 @@ from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Label, Text
 from tpuctl.data.source import Source
-from tpuctl.data.sources.text_files import read_text_files
+from tpuctl.data.sources.text_folders import read_text_files
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.files.class_folders import Tree, list_tree
 from tpuctl.data.files.listing import unreadable
-from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature, Label, Text
 from tpuctl.data.source import Indices, Part, Progress, Seen

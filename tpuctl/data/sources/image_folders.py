@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.files.class_folders import Tree, list_tree
 from tpuctl.data.files.listing import unreadable
 from tpuctl.data.images.header import NotAPicture, Picture, inspect
 from tpuctl.data.images.resize import resized
-from tpuctl.data.invalid_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature, Image, Label
 from tpuctl.data.source import Indices, Part, Progress, Seen

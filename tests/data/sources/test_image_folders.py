@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 
 from tests.data.source_trees import Tree, items, png, write_image
-from tpuctl.data.invalid_records import Bad
+from tpuctl.data.bad_records import Bad
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Image as ImageFeature
 from tpuctl.data.schema.features import Label
 from tpuctl.data.source import Seen
-from tpuctl.data.sources.images import Images, read_images
+from tpuctl.data.sources.image_folders import Images, read_images
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 
