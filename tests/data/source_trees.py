@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tpuctl.data.bad_records import Bad
-from tpuctl.data.output.shards import Shard, ShardNote
+from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.plan import DatasetPlan
-from tpuctl.data.source import Seen, Source
+from tpuctl.data.source import Observations, Source
 
 Tree = Callable[..., Path]
 _OPENED: list[Source] = []
@@ -40,7 +40,7 @@ def write_image(path: Path, *, size: tuple[int, int] = (8, 6), mode: str = "RGB"
     return path
 
 
-def bytes_of(shard: Shard, *, skip_bad: bool = False) -> tuple[bytes, ShardNote]:
+def bytes_of(shard: Shard, *, skip_bad: bool = False) -> tuple[bytes, ShardResult]:
     """Make one shard in memory."""
     making = shard.produce(skip_bad=skip_bad)
     data = b"".join(making.chunks())
@@ -51,17 +51,17 @@ def produce(planned: DatasetPlan, *, skip_bad: bool = False) -> dict[str, bytes]
     """Make every object of a dataset in memory, in the order they are to be written."""
     opened(planned.source)
     made: dict[str, bytes] = {}
-    notes: list[ShardNote] = []
+    notes: list[ShardResult] = []
     for shard in planned.shards():
         made[shard.file], note = bytes_of(shard, skip_bad=skip_bad)
         notes.append(note)
     return {**made, **planned.finish(notes)}
 
 
-def items(source: Source, *indices: int) -> list[bytes | Bad]:
+def items(source: Source, *indices: int) -> list[bytes | BadRecord]:
     """Read records of a source, all without `indices`."""
     wanted = indices or range(sum(part.records for part in source.parts))
-    return list(source.read(np.array(wanted, np.int64), Seen()))
+    return list(source.read(np.array(wanted, np.int64), Observations()))
 
 
 def png(size: int) -> bytes:
@@ -73,5 +73,5 @@ def png(size: int) -> bytes:
 
 def only_bad(source: Source) -> str:
     """Read all of a source, and return what it says of its only bad record."""
-    (bad,) = (one for one in items(source) if isinstance(one, Bad))
+    (bad,) = (one for one in items(source) if isinstance(one, BadRecord))
     return str(bad)

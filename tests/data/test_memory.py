@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.paths import ROOT
-from tpuctl.data.options import Options, Tokens
+from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
-from tpuctl.data.source import Seen, Source
+from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame
@@ -79,7 +79,7 @@ def peak(file: Path) -> int:
     source = opened(file)
     count = sum(part.records for part in source.parts)
     for indices in np.array_split(np.random.default_rng(0).permutation(count), 8):
-        for _record in source.read(indices, Seen()):
+        for _record in source.read(indices, Observations()):
             pass
     source.close()
     return (_kilobytes("VmHWM") - before) << 10
@@ -89,7 +89,7 @@ def opened(file: Path) -> Source:
     """Return the source in a file; of one called tokens, with ids for its text."""
     if file.stem != "tokens":
         return open_source(file, None, Options(), lambda done, total: None)
-    asked = Options(tokens=Tokens("wordpiece", 64, wanted=1000))
+    asked = Options(tokens=TokenOptions("wordpiece", 64, vocabulary_size=1000))
     return plan(file, name="tokens", options=asked).source
 
 

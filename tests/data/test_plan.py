@@ -13,7 +13,7 @@ import pytest
 from tests.data.source_trees import Tree, bytes_of, produce, write_image
 from tpuctl.data.bad_records import BadRecordsError
 from tpuctl.data.output.manifest import ShardEntry, decode_manifest
-from tpuctl.data.output.shards import ShardNote
+from tpuctl.data.output.shards import ShardResult
 from tpuctl.data.plan import plan
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.tfrecord.framing import read_records
@@ -222,7 +222,7 @@ def test_there_is_no_manifest_for_half_a_dataset(tree: Tree) -> None:
     first, second = (bytes_of(shard)[1] for shard in planned.shards())
     with pytest.raises(ValueError, match="00001-of-00002 was not made"):
         planned.finish([first])
-    stranger = ShardNote(ShardEntry("other", 1, 1, ""), "")
+    stranger = ShardResult(ShardEntry("other", 1, 1, ""), "")
     with pytest.raises(ValueError, match="not in the plan: other"):
         planned.finish([first, second, stranger])
 

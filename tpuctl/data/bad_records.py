@@ -9,7 +9,7 @@ import msgspec
 from tpuctl.errors import UsageError
 
 
-class Bad(msgspec.Struct, frozen=True, omit_defaults=True):
+class BadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One record that cannot be used; `str()` is a sentence without its full stop."""
 
     file: str
@@ -33,7 +33,7 @@ class BadRecordsError(UsageError):
 
     NAMED = 5
 
-    def __init__(self, bad: Sequence[Bad], *, at_least: bool = False) -> None:
+    def __init__(self, bad: Sequence[BadRecord], *, at_least: bool = False) -> None:
         first = bad[0]
         count = f"{'At least ' if at_least else ''}{len(bad)}"
         named = "; ".join(str(one) for one in bad[: self.NAMED])

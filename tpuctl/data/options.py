@@ -8,31 +8,33 @@ import msgspec
 
 TokenKind = Literal["words", "wordpiece"]
 TOKENS = "tokens"
-"""Name of the field that holds the ids, where the text was."""
+"""Name of the field that holds token ids, in place of the text."""
 
 
-class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
+class TokenOptions(
+    msgspec.Struct, frozen=True, omit_defaults=True, rename={"vocabulary_size": "wanted"}  # as in manifests
+):  # fmt: skip
     """How a text becomes token ids."""
 
     kind: TokenKind
     length: int
     """Ids of a record: longer texts are cut at the end, shorter ones padded."""
-    wanted: int | None = None
-    """Entries asked for, of a vocabulary made from the training split; None where a file was given."""
+    vocabulary_size: int | None = None
+    """Most entries of a vocabulary made from the training split; None where a file is given."""
     text: str = ""
-    """Name of the field that holds the text; empty until it is known, where there is only one."""
+    """Name of the field that holds the text; empty until the source is read, where there is only one."""
     entries: int = 0
-    """Entries that the vocabulary has; 0 until it is there."""
+    """Entries of the vocabulary; 0 until it is made."""
 
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the user says of a source; a reader refuses with UsageError what makes no sense for it."""
+    """What the user says of a source; a reader raises UsageError for options it does not support."""
 
     types: dict[str, str] = {}
     """Type by name of the field, of those in `features.TYPES`; the others are inferred."""
     label: str = ""
     """Name of the field that holds the class."""
     resize: tuple[int, int] | None = None
-    """Height and width that images are brought to."""
-    tokens: Tokens | None = None
+    """Height and width of all images after resizing; None keeps every image as it is."""
+    tokens: TokenOptions | None = None
     """None: texts stay texts."""

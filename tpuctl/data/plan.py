@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tpuctl.data.bad_records import Bad, BadRecordsError
+from tpuctl.data.bad_records import BadRecord, BadRecordsError
 from tpuctl.data.options import Options
 from tpuctl.data.order.splits import Members, parse_splits, split_records
 from tpuctl.data.output.metadata_files import classes_of, small_file_names, small_files
@@ -23,7 +23,7 @@ from tpuctl.data.output.shards import (
     MIN_SIZE,
     Shard,
     ShardCount,
-    ShardNote,
+    ShardResult,
     bounds,
     choose_count,
     fixed_count,
@@ -31,7 +31,7 @@ from tpuctl.data.output.shards import (
     shard_file,
 )
 from tpuctl.data.schema.features import Feature
-from tpuctl.data.source import Progress, Seen, Source
+from tpuctl.data.source import Observations, ScanProgress, Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tokens.tokenizing import check_tokens, tokenized
 from tpuctl.data.tokens.vocabulary import Vocabulary
@@ -131,14 +131,14 @@ class DatasetPlan:
                 file = shard_file(self.name, split.name, index, count)
                 yield Shard(file, split.name, self.source, split.members, start, stop, identity)
 
-    def search(self) -> Iterator[tuple[int, list[Bad]]]:
+    def search(self) -> Iterator[tuple[int, list[BadRecord]]]:
         """Read the source in its own order; yield how many records were read so far, and what was bad now."""
         for start in range(0, self.records, _SEARCHED):
             end = min(start + _SEARCHED, self.records)
-            read = self.source.read(np.arange(start, end, dtype=np.int64), Seen())
-            yield end, [one for one in read if isinstance(one, Bad)]
+            read = self.source.read(np.arange(start, end, dtype=np.int64), Observations())
+            yield end, [one for one in read if isinstance(one, BadRecord)]
 
-    def finish(self, notes: Iterable[ShardNote]) -> Files:
+    def finish(self, notes: Iterable[ShardResult]) -> Files:
         """Return the small files by name, `manifest.json` last, to be written in this order.
 
         `notes` are those of all shards, in any order. Raises UsageError if the source has changed since the
@@ -146,7 +146,7 @@ class DatasetPlan:
         """
         self.source.check()
         made = {note.entry.file: note for note in notes}
-        splits: dict[str, list[ShardNote]] = {split.name: [] for split in self.splits}
+        splits: dict[str, list[ShardResult]] = {split.name: [] for split in self.splits}
         for shard in self.shards():
             note = made.pop(shard.file, None)
             if note is None or note.entry.records + note.skipped != shard.records:
@@ -180,11 +180,11 @@ def plan(
     seed: int = 0,
     skip_bad: bool = False,
     vocabulary: Vocabulary | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: ScanProgress = lambda done, total: None,
 ) -> DatasetPlan:
     """List the records of `source`, and decide on splits and shards; the records are read at the conversion.
 
-    `kind` is a key of `readers.READERS`, else the source is looked at; `splits` is `train=0.8,test=0.2`;
+    `kind` is a key of `READERS`, else inferred from the names of files; `splits` is `train=0.8,test=0.2`;
     `hosts` is how many TPU hosts will read the dataset; `shards`, for each split, overrules `shard_size`
     (bytes). With `options.tokens` and no `vocabulary`, one is made: that reads the training split once.
     Raises UsageError that names the option, or what is bad in the source; the caller closes `source` at last.

@@ -8,12 +8,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.bad_records import Bad
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.schema.features import Feature
 from tpuctl.errors import UsageError
 
+Records = Iterator[bytes | BadRecord]
+"""Serialised examples, and a BadRecord in the place of each one that cannot be made."""
 Indices = NDArray[np.int64]
-Progress = Callable[[int, int], None]
+ScanProgress = Callable[[int, int], None]
 """Called with what is done and what there is; the latter is 0 while it is not known."""
 
 
@@ -34,7 +36,7 @@ class Source(Protocol):
 
     @property
     def kind(self) -> str:
-        """Key of its row in `readers.READERS`."""
+        """Key of its row in `sources.registry.READERS`."""
 
     @property
     def features(self) -> Mapping[str, Feature]:
@@ -57,14 +59,14 @@ class Source(Protocol):
         """Class of each record, where it is known at once: drawn splits then keep each class's share."""
 
     @property
-    def bad(self) -> Sequence[Bad]:
+    def bad(self) -> Sequence[BadRecord]:
         """What was left out of the listing, and so has no index: links that lead away, empty classes."""
 
     @property
     def fingerprint(self) -> str:
         """Hexadecimal; of names, sizes and order: a copy elsewhere has the same. For the manifest."""
 
-    def read(self, indices: Indices, seen: Seen) -> Iterator[bytes | Bad]:
+    def read(self, indices: Indices, seen: Observations) -> Records:
         """Yield the serialised example of each index in turn, or why there is none; called by many threads.
 
         What `refined` must know is noted in `seen`. Raises UsageError (`changed`) when the source is not
@@ -77,14 +79,14 @@ class Source(Protocol):
     def check(self) -> None:
         """Raise UsageError (`changed`) if anything came, went or was written to since the listing; cheap."""
 
-    def refined(self, seen: Seen) -> Mapping[str, Feature]:
+    def final_features(self, seen: Observations) -> Mapping[str, Feature]:
         """Return the features as they are after all records were read."""
 
     def close(self) -> None:
         """Release files; called once, after the last read."""
 
 
-class Seen:
+class Observations:
     """Under each name, the different values that were seen; two are enough to know that it varies."""
 
     def __init__(self, values: Mapping[str, Sequence[int | str]] | None = None) -> None:
@@ -103,7 +105,7 @@ class Seen:
         known = self._values.get(name, ())
         return known[0] if len(known) == 1 else None
 
-    def merge(self, other: Seen) -> None:
+    def merge(self, other: Observations) -> None:
         """Take all values of another."""
         for name, values in other.values.items():
             for value in values:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image as Pillow
 
 from tests.data.source_trees import items, only_bad, opened, produce
-from tpuctl.data.images.header import inspect
+from tpuctl.data.images.header import inspect_image
 from tpuctl.data.images.raw_png import RawPng
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
@@ -248,5 +248,5 @@ def test_pixels_as_png_are_those_pixels(height: int, width: int, channels: int) 
     """Also where they take several stored blocks of 64 KiB."""
     array = np.random.default_rng(height).integers(0, 256, (height, width, channels), np.uint8)
     data = RawPng(height, width, channels).encode(array.tobytes())
-    assert inspect(data)[:4] == (height, width, channels, "uint8")
+    assert inspect_image(data)[:4] == (height, width, channels, "uint8")
     assert (np.asarray(Pillow.open(io.BytesIO(data))).reshape(array.shape) == array).all()

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.data.source_trees import items
-from tpuctl.data.bad_records import Bad
-from tpuctl.data.files.record_cache import Spooled
+from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.files.record_cache import CachedSource
 from tpuctl.data.schema.features import Text
 from tpuctl.data.source import Part
 from tpuctl.errors import UsageError
 
-BAD = Bad("rows", "has no text", line=3)
+BAD = BadRecord("rows", "has no text", line=3)
 
 
 class Streamed:
@@ -20,11 +20,11 @@ class Streamed:
     def __init__(self, said: int, there: int) -> None:
         self.times = 0
         self._there = there
-        self.source = Spooled(
+        self.source = CachedSource(
             "rows", {"text": Text()}, None, [Part("", said, 0)], "", self._stream, b"", lambda: None
         )
 
-    def _stream(self) -> Iterator[bytes | Bad]:
+    def _stream(self) -> Iterator[bytes | BadRecord]:
         self.times += 1
         return (BAD if index == 2 else b"%d" % index * index for index in range(self._there))
 

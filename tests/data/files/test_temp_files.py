@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpuctl.data.files.temp_files import Offsets, Scratch, decompressed
+from tpuctl.data.files.temp_files import Offsets, TempFile, decompressed
 from tpuctl.errors import StateError, UsageError
 
 
@@ -27,7 +27,7 @@ def test_a_scratch_file_has_no_name_and_so_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    scratch = Scratch()
+    scratch = TempFile()
     scratch.append(b"one")
     scratch.append(b"two")
     assert os.pread(scratch.finish(), 2, 2) == b"et"
@@ -37,7 +37,7 @@ def test_a_scratch_file_has_no_name_and_so_leaves_nothing_behind(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    scratch = Scratch()
+    scratch = TempFile()
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, scratch.finish())
     os.close(full)

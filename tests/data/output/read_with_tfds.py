@@ -14,10 +14,10 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from tests.data.source_trees import close_opened, produce
-from tpuctl.data.options import Options, Tokens
+from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
 
-OPTIONS = {"tokens": Options(tokens=Tokens("wordpiece", 6, wanted=30))}
+OPTIONS = {"tokens": Options(tokens=TokenOptions("wordpiece", 6, vocabulary_size=30))}
 """By the name of the source."""
 
 

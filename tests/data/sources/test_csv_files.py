@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.source_trees import items, only_bad, opened, produce
-from tpuctl.data.bad_records import Bad
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.output.manifest import decode_manifest
 from tpuctl.data.plan import plan
@@ -161,7 +161,7 @@ def test_a_type_is_inferred_from_all_cells_of_a_column(
 def test_a_cell_that_is_no_number_among_numbers_is_bad_with_the_way_out(tmp_path: Path) -> None:
     """In more than one of a hundred rows, the column is text."""
     source = read("age\n" + "30\n" * 150 + "old\n", tmp_path)
-    (bad,) = (one for one in items(source) if isinstance(one, Bad))
+    (bad,) = (one for one in items(source) if isinstance(one, BadRecord))
     assert str(bad) == "line 152 of 'people.csv' has 'old' in the column 'age', which holds whole numbers"
     assert bad.hint == "Give --type age=text"
     assert read("age\n" + "30\n" * 50 + "old\n", tmp_path).features == {"age": Text()}

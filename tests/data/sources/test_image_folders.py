@@ -8,30 +8,30 @@ import pytest
 from PIL import Image
 
 from tests.data.source_trees import Tree, items, png, write_image
-from tpuctl.data.bad_records import Bad
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Image as ImageFeature
 from tpuctl.data.schema.features import Label
-from tpuctl.data.source import Seen
-from tpuctl.data.sources.image_folders import Images, read_images
+from tpuctl.data.source import Observations
+from tpuctl.data.sources.image_folders import ImageSource, read_images
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 
 
-def read(root: Path, resize: tuple[int, int] | None = None) -> Images:
+def read(root: Path, resize: tuple[int, int] | None = None) -> ImageSource:
     return read_images(root, Options(resize=resize), lambda done, total: None)
 
 
 def image_feature(root: Path) -> ImageFeature:
-    source, seen = read(root), Seen()
+    source, seen = read(root), Observations()
     list(source.read(np.arange(sum(part.records for part in source.parts)), seen))
-    found = source.refined(seen)["image"]
+    found = source.final_features(seen)["image"]
     assert isinstance(found, ImageFeature)
     return found
 
 
 def bad(root: Path) -> str:
-    (only,) = (one for one in items(read(root)) if isinstance(one, Bad))
+    (only,) = (one for one in items(read(root)) if isinstance(one, BadRecord))
     return str(only)
 
 
@@ -153,11 +153,11 @@ def test_every_kind_of_image_is_resized_and_keeps_its_channels(
     for index, size in enumerate(((40, 30), (5, 7), (300, 200))):
         Image.new(mode, size).save(tmp_path / "in" / "cat" / f"{index}.{suffix}")
     before = image_feature(tmp_path / "in")
-    source, seen = read(tmp_path / "in", resize=(12, 16)), Seen()
+    source, seen = read(tmp_path / "in", resize=(12, 16)), Observations()
     records = list(source.read(np.arange(3), seen))
-    assert source.refined(seen)["image"] == ImageFeature(
+    assert source.final_features(seen)["image"] == ImageFeature(
         (12, 16, before.shape[2]), before.dtype, before.encoding
     )
-    assert records == list(source.read(np.arange(3), Seen()))
+    assert records == list(source.read(np.arange(3), Observations()))
     assert not source.exact
     assert abs(source.parts[0].size - sum(map(len, records))) < 0.2 * source.parts[0].size

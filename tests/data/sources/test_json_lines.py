@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.source_trees import items, only_bad, opened, produce
-from tpuctl.data.bad_records import Bad
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Label, Tensor, Text
-from tpuctl.data.source import Seen, Source
+from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.json_lines import read_json_lines
 from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
@@ -65,13 +65,13 @@ def test_each_object_becomes_a_record_of_inferred_types(tmp_path: Path, name: st
 
 def test_lists_that_all_have_one_length_have_it_in_their_shape(tmp_path: Path) -> None:
     source = read(tmp_path, {"v": [1.5, 2]}, {"v": [3, 4]})
-    seen = Seen()
+    seen = Observations()
     list(source.read(np.arange(2), seen))
     assert source.features["v"] == Tensor("float32", (None,))
-    assert source.refined(seen)["v"] == Tensor("float32", (2,))
+    assert source.final_features(seen)["v"] == Tensor("float32", (2,))
     source = read(tmp_path, {"v": [1.5, 2]}, {"v": []})
     list(source.read(np.arange(2), seen))
-    assert source.refined(seen)["v"] == Tensor("float32", (None,))
+    assert source.final_features(seen)["v"] == Tensor("float32", (None,))
 
 
 def test_a_missing_number_is_nan_and_a_missing_text_empty(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_what_json_writes_is_read_back(
         found = items(
             read(tmp_path_factory.mktemp("jsonl"), *rows, {"n": 0, "x": 0, "t": "", "v": [1]}, options=TYPES)
         )
-    assert not [one for one in found if isinstance(one, Bad)]
+    assert not [one for one in found if isinstance(one, BadRecord)]
     for one, row in zip(found, rows, strict=False):
         values = decode(one)  # type: ignore[arg-type]
         assert (values["n"], values["x"], values["v"]) == ([row["n"]], [row["x"]], row["v"])

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import items, only_bad, opened, png, produce
-from tpuctl.data.bad_records import Bad
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Feature, Image, Label, Tensor, Text
@@ -101,7 +101,7 @@ def test_a_row_that_does_not_fit_is_named(tmp_path: Path) -> None:
     source = read(write(tmp_path, {"x": [1, 2], "label": [0.5, math.nan]}))
     assert only_bad(source) == "row 2 of 'rows.parquet' has 'nan' in the column 'label', which holds numbers"
     source = read(write(tmp_path, {"x": [1, None]}, write_statistics=False))
-    (bad,) = (one for one in items(source) if isinstance(one, Bad))
+    (bad,) = (one for one in items(source) if isinstance(one, BadRecord))
     assert (bad.line, bad.hint) == (2, "Give --type x=float")
     source = read(write(tmp_path, {"image": [png(100), b"no picture"]}))
     assert "has 'bytes' in the column 'image', which holds PNG or JPEG images with 3 channels" in only_bad(

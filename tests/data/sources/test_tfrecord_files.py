@@ -14,7 +14,7 @@ from tests.data.source_trees import items, only_bad, opened, png, produce
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Image, Label, Other, Tensor, Text
-from tpuctl.data.source import Seen, Source
+from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame
@@ -53,9 +53,9 @@ def test_records_go_on_as_they_are_with_their_features_inferred(tmp_path: Path, 
         "name": Text(),
         "tags": Tensor("int64", (None,)),
     }
-    seen = Seen()
+    seen = Observations()
     list(source.read(np.arange(6), seen))
-    assert source.refined(seen)["image"] == Image((6, 8, 3), "uint8", "png")
+    assert source.final_features(seen)["image"] == Image((6, 8, 3), "uint8", "png")
     assert source.exact
     assert [(part.records, part.size) for part in source.parts] == [(6, sum(map(len, EXAMPLES)))]
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.data.source_trees import bytes_of, write_image
 from tests.paths import ROOT
-from tpuctl.data.images.header import inspect
+from tpuctl.data.images.header import inspect_image
 from tpuctl.data.plan import plan
 from tpuctl.data.tfrecord.framing import frame, read_records
 
@@ -72,7 +72,7 @@ def test_our_examples_are_tensorflows_byte_for_byte_in_one_process(report: dict[
 
 
 def test_the_shape_we_record_is_the_one_tensorflow_decodes(report: dict[str, Any], folder: Path) -> None:
-    ours = {file.name: inspect(file.read_bytes()) for file in sorted((folder / "modes").iterdir())}
+    ours = {file.name: inspect_image(file.read_bytes()) for file in sorted((folder / "modes").iterdir())}
     assert len(ours) == len(MODES) + 1
     assert report["modes"] == {
         name: [one.height, one.width, one.channels, one.dtype] for name, one in ours.items()

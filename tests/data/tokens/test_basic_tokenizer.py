@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.data.tokens.basic_tokenizer import Splitter
+from tpuctl.data.tokens.basic_tokenizer import WordSplitter
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ from tpuctl.data.tokens.basic_tokenizer import Splitter
     ],
 )
 def test_texts_are_parted_as_by_bert(text: str, words: str) -> None:
-    assert Splitter(cased=False)(text) == words.split()
+    assert WordSplitter(cased=False)(text) == words.split()
 
 
 def test_cased_words_keep_capitals_and_accents() -> None:
-    assert Splitter(cased=True)("Zoë's CAFE\u0301") == ["Zoë", "'", "s", "CAFE\u0301"]
+    assert WordSplitter(cased=True)("Zoë's CAFE\u0301") == ["Zoë", "'", "s", "CAFE\u0301"]

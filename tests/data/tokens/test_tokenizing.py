@@ -18,8 +18,8 @@ import pytest
 
 from tests.data.source_trees import items, opened, produce
 from tests.paths import ROOT
-from tpuctl.data.bad_records import Bad
-from tpuctl.data.options import Options, Tokens
+from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.output.manifest import FILE, decode_manifest
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.data.schema.features import Label, Tensor
@@ -37,8 +37,8 @@ TEXTS = [
     ("test", "neg", "hopeless film"),
     ("test", "pos", "the great, great film was really a great film, and great"),
 ]
-WORDS = Tokens("words", 8, wanted=7)
-PIECES = Tokens("wordpiece", 8, wanted=40)
+WORDS = TokenOptions("words", 8, vocabulary_size=7)
+PIECES = TokenOptions("wordpiece", 8, vocabulary_size=40)
 
 
 def write_folders(root: Path) -> None:
@@ -96,7 +96,7 @@ def reviews(tmp_path: Path) -> Path:
     return tmp_path / "reviews"
 
 
-def planned(source: Path, asked: Tokens = WORDS, **options: Any) -> DatasetPlan:
+def planned(source: Path, asked: TokenOptions = WORDS, **options: Any) -> DatasetPlan:
     made = plan(
         source, name="reviews", options=Options(tokens=asked, label=options.pop("label", "")), **options
     )
@@ -129,16 +129,18 @@ def test_every_source_with_a_text_gives_the_same_ids(tmp_path: Path, kind: str) 
 
 
 def test_the_vocabulary_is_made_of_the_training_split_alone(reviews: Path) -> None:
-    made = planned(reviews, Tokens("words", 8, wanted=1000))
+    made = planned(reviews, TokenOptions("words", 8, vocabulary_size=1000))
     assert made.vocabulary is not None
     assert {"great", "zoe"} <= set(made.vocabulary.tokens)
     assert "hopeless" not in made.vocabulary.tokens
-    assert made.options.tokens == Tokens("words", 8, 1000, "text", len(made.vocabulary))
+    assert made.options.tokens == TokenOptions("words", 8, 1000, "text", len(made.vocabulary))
 
 
 def test_of_drawn_splits_it_is_made_of_what_was_drawn_to_train(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"word{n},{n % 2}\n" for n in range(20)))
-    made = planned(tmp_path / "a.csv", Tokens("words", 2, wanted=100), splits="test=0.5,train=0.5")
+    made = planned(
+        tmp_path / "a.csv", TokenOptions("words", 2, vocabulary_size=100), splits="test=0.5,train=0.5"
+    )
     drawn = {split.name: set(split.members.indices(0, len(split.members)).tolist()) for split in made.splits}
     assert made.vocabulary is not None
     assert set(made.vocabulary.tokens[2:]) == {f"word{n}" for n in drawn["train"]}
@@ -151,7 +153,7 @@ def test_other_columns_stay_what_they_are(tmp_path: Path) -> None:
     rows = [{**row, "pair": [1, 2]}, {**row, "pair": [3, 4], "v": [], "w": [], "label": "b"}]
     (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))
     plain = plan(tmp_path / "a.jsonl", name="a")
-    made = planned(tmp_path / "a.jsonl", Tokens("words", 3, wanted=9, text="body"))
+    made = planned(tmp_path / "a.jsonl", TokenOptions("words", 3, vocabulary_size=9, text="body"))
     assert made.source.supervised is None
     for before, after in zip(items(opened(plain.source)), items(made.source), strict=True):
         assert isinstance(before, bytes)
@@ -187,7 +189,7 @@ class TestRefused:
         ],
     )
     def test_a_source_without_one_text_is_refused(
-        self, tmp_path: Path, header: str, asked: Tokens, message: str, hint: str
+        self, tmp_path: Path, header: str, asked: TokenOptions, message: str, hint: str
     ) -> None:
         row = ",".join("1" if name == "n" else "some words" for name in header.split(","))
         with pytest.raises(UsageError, match=message) as caught:
@@ -197,14 +199,14 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("asked", "message"),
         [
-            (Tokens("words", 0, 10), "A record cannot have 0 token ids"),
-            (Tokens("wordpiece", 2, 10), "A record cannot have 2 token ids"),
-            (Tokens("words", 8, 2), "A vocabulary cannot have 2 entries"),
-            (Tokens("words", 8, 1_000_001), "A vocabulary cannot have 1000001 entries"),
+            (TokenOptions("words", 0, 10), "A record cannot have 0 token ids"),
+            (TokenOptions("wordpiece", 2, 10), "A record cannot have 2 token ids"),
+            (TokenOptions("words", 8, 2), "A vocabulary cannot have 2 entries"),
+            (TokenOptions("words", 8, 1_000_001), "A vocabulary cannot have 1000001 entries"),
         ],
     )
     def test_numbers_that_cannot_be_are_refused_before_the_source_is_read(
-        self, tmp_path: Path, asked: Tokens, message: str
+        self, tmp_path: Path, asked: TokenOptions, message: str
     ) -> None:
         with pytest.raises(UsageError, match=message):
             planned(tmp_path / "nowhere", asked)
@@ -219,18 +221,18 @@ class TestDataset:
         assert tuple(files) == made.files
         manifest = decode_manifest(files[FILE])
         assert manifest.files["vocabulary.txt"].bytes == len(files["vocabulary.txt"])
-        assert manifest.source.options == Options(tokens=Tokens("words", 8, 7, "text", 7))
+        assert manifest.source.options == Options(tokens=TokenOptions("words", 8, 7, "text", 7))
         assert manifest.features["tokens"] == Tensor("int64", (8,))
 
     def test_the_size_is_near_what_the_shards_will_have(self, reviews: Path) -> None:
-        made = planned(reviews, Tokens("words", 300, wanted=100))
+        made = planned(reviews, TokenOptions("words", 300, vocabulary_size=100))
         size = sum(len(data) for name, data in produce(made).items() if "tfrecord" in name)
         assert made.bytes == pytest.approx(size, rel=0.2)
         assert not made.exact
 
     def test_shards_of_another_vocabulary_are_other_shards(self, reviews: Path) -> None:
         given = [Vocabulary(("[PAD]", "[UNK]", *more)) for more in (("great",), ("film",), ("great",))]
-        asked = Tokens("words", 8)
+        asked = TokenOptions("words", 8)
         first, second, again = (planned(reviews, asked, vocabulary=one) for one in given)
         identities = [next(one.shards()).identity for one in (first, second, again)]
         assert identities[0] == identities[2] != identities[1]
@@ -247,7 +249,7 @@ class TestDataset:
         (reviews / "train" / "pos" / "9.txt").write_bytes(b"great \xff")
         made = planned(reviews)
         assert made.vocabulary == planned(reviews).vocabulary
-        assert [str(one) for one in items(made.source) if isinstance(one, Bad)] == [
+        assert [str(one) for one in items(made.source) if isinstance(one, BadRecord)] == [
             "line 1 of 'train/pos/9.txt' is not UTF-8 text"
         ]
         assert decode_manifest(produce(made, skip_bad=True)[FILE]).source.skipped == 1
@@ -258,7 +260,7 @@ class TestDataset:
         made = plan(
             tmp_path / "a.tfrecord",
             name="a",
-            options=Options(tokens=Tokens("words", 2, 10), types={"text": "text"}),
+            options=Options(tokens=TokenOptions("words", 2, 10), types={"text": "text"}),
         )
         opened(made.source)
         found = records(made)
@@ -276,12 +278,12 @@ class TestDataset:
             produce(made)
 
     @pytest.mark.parametrize("asked", [WORDS, PIECES])
-    def test_the_bytes_are_the_same_in_every_process(self, reviews: Path, asked: Tokens) -> None:
+    def test_the_bytes_are_the_same_in_every_process(self, reviews: Path, asked: TokenOptions) -> None:
         """Python orders sets of strings by a seed that each process draws: nothing may depend on it."""
         program = (
             "from pathlib import Path; from hashlib import sha256\n"
             "from tests.data.source_trees import produce\n"
-            "from tpuctl.data.plan import plan; from tpuctl.data.options import Options, Tokens\n"
+            "from tpuctl.data.plan import plan; from tpuctl.data.options import Options, TokenOptions\n"
             f"made = plan(Path({str(reviews)!r}), name='reviews', options=Options(tokens={asked!r}))\n"
             "print(sha256(b''.join(produce(made).values())).hexdigest())"
         )

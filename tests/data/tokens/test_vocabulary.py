@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpuctl.data.tokens.encoder import TokenIds
+from tpuctl.data.tokens.encoder import TokenEncoder
 from tpuctl.data.tokens.vocabulary import Vocabulary, read_vocabulary
 from tpuctl.data.tokens.word_counts import WordCounts
 from tpuctl.data.tokens.word_pieces import learn_pieces
@@ -91,7 +91,7 @@ class TestIds:
     PIECES = Vocabulary((*BERT, "un", "##aff", "##able", "##ord", "a", ",", "zoe"))
 
     def ids(self, text: str, length: int = 8) -> list[int]:
-        return TokenIds("wordpiece", self.PIECES, length)(text).tolist()
+        return TokenEncoder("wordpiece", self.PIECES, length)(text).tolist()
 
     def test_pieces_stand_between_the_ends_and_the_rest_is_padding(self) -> None:
         assert self.ids("Unaffable, Zoë") == [2, 5, 6, 7, 10, 11, 3, 0]
@@ -105,17 +105,17 @@ class TestIds:
 
     def test_an_empty_text_is_padding(self) -> None:
         assert self.ids("") == [2, 3, 0, 0, 0, 0, 0, 0]
-        assert not TokenIds("words", Vocabulary(("[PAD]", "[UNK]", "a")), 3)("").any()
+        assert not TokenEncoder("words", Vocabulary(("[PAD]", "[UNK]", "a")), 3)("").any()
 
     def test_whole_words_have_no_ends(self) -> None:
-        vector = TokenIds("words", Vocabulary(("[PAD]", "[UNK]", "cat", "the")), 4)("The cat sat")
+        vector = TokenEncoder("words", Vocabulary(("[PAD]", "[UNK]", "cat", "the")), 4)("The cat sat")
         assert (vector.dtype, vector.tolist()) == (np.int64, [3, 2, 1, 0])
 
     def test_capitals_in_the_vocabulary_keep_those_of_the_text(self) -> None:
         cased = Vocabulary((*BERT, "Cat", "cat", "Zo\u00eb"))
         assert cased.cased
         assert not self.PIECES.cased
-        assert TokenIds("wordpiece", cased, 6)("Cat cat Zo\u00eb CAT").tolist() == [2, 5, 6, 7, 1, 3]
+        assert TokenEncoder("wordpiece", cased, 6)("Cat cat Zo\u00eb CAT").tolist() == [2, 5, 6, 7, 1, 3]
 
     def test_they_can_be_read_back(self) -> None:
         assert self.PIECES.text(self.ids("Unaffable, Zoë")) == "[CLS] unaffable , zoe [SEP]"
@@ -132,7 +132,7 @@ class TestFile:
         tokens = ("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "größe", "##n", "\u2028")
         found = read_vocabulary(self.write(tmp_path, *tokens, end=end), "wordpiece")
         assert found.tokens == tokens
-        assert TokenIds("wordpiece", found, 5)("große").tolist() == [3, 2, 4, 0, 0]
+        assert TokenEncoder("wordpiece", found, 5)("große").tolist() == [3, 2, 4, 0, 0]
         assert found.content.decode().split("\n") == [*tokens, ""]
 
     @pytest.mark.parametrize(

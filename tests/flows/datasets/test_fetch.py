@@ -11,7 +11,7 @@ import pytest
 
 from tests.cloud.web_server import WebServer, refusing, serving
 from tpuctl.cloud.downloads import Downloads
-from tpuctl.data.public.catalogue import PUBLIC, Form, PublicFile, PublicSet
+from tpuctl.data.public.catalogue import PUBLIC, Form, PublicDataset, PublicFile
 from tpuctl.data.public.unpacking import copied
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.flows.datasets import fetch as flow
@@ -43,9 +43,11 @@ def published(name: str, data: bytes, *urls: str) -> PublicFile:
     return PublicFile(name, sha256(data).hexdigest(), urls, len(data))
 
 
-def row(server: WebServer) -> PublicSet:
+def row(server: WebServer) -> PublicDataset:
     files = [published("a", A, f"{server.url}/gone", f"{server.url}/a"), published("b", B, f"{server.url}/b")]
-    return PublicSet("two files", [Form(files, copied), Form([published("c", OTHER)], copied)], "", "", "")
+    return PublicDataset(
+        "two files", [Form(files, copied), Form([published("c", OTHER)], copied)], "", "", ""
+    )
 
 
 def below(folder: Path) -> list[str]:

@@ -13,7 +13,7 @@ from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.errors import InterruptedByUser, UsageError
 
 if TYPE_CHECKING:
-    from tpuctl.data.public.catalogue import PublicSet
+    from tpuctl.data.public.catalogue import PublicDataset
     from tpuctl.flows.datasets.fetch import Outcome
 
 FOLDER = Path("data")
@@ -72,7 +72,7 @@ def fetch(
     _show(session, row, folder, done)
 
 
-def _fetched(name: str, row: PublicSet, folder: Path, given: Path | None, *, unverified: bool) -> Outcome:
+def _fetched(name: str, row: PublicDataset, folder: Path, given: Path | None, *, unverified: bool) -> Outcome:
     from tpuctl.flows.datasets import fetch as flow  # noqa: PLC0415
 
     if given is not None:
@@ -92,12 +92,12 @@ def _list(session: Session) -> None:
     if session.as_json:
         output.json({"datasets": [_fields(name, row) for name, row in PUBLIC.items()]})
         return
-    rows = [(name, _size(row), row.what, row.licence) for name, row in PUBLIC.items()]
+    rows = [(name, _size(row), row.description, row.licence) for name, row in PUBLIC.items()]
     output.table(("NAME", "SIZE", "WHAT", "LICENCE"), rows)
     output.hint("tpuctl data fetch NAME")
 
 
-def _show_requests(session: Session, row: PublicSet, folder: Path, given: Path | None) -> None:
+def _show_requests(session: Session, row: PublicDataset, folder: Path, given: Path | None) -> None:
     from tpuctl.flows.datasets.fetch import missing  # noqa: PLC0415
 
     files = [] if given else missing(row, folder)
@@ -111,7 +111,7 @@ def _show_requests(session: Session, row: PublicSet, folder: Path, given: Path |
         output.note(f"Nothing would be sent: {'the files are local' if given else f'{folder} is there'}.")
 
 
-def _show(session: Session, row: PublicSet, folder: Path, done: Outcome) -> None:
+def _show(session: Session, row: PublicDataset, folder: Path, done: Outcome) -> None:
     made, command = done.fetched, _command(done.fetched.name, folder, row)
     if session.as_json:
         output.json(
@@ -130,7 +130,7 @@ def _show(session: Session, row: PublicSet, folder: Path, done: Outcome) -> None
     output.facts(
         {
             "dataset": made.name + (" (was there already)" if done.already_there else ""),
-            "what": row.what,
+            "what": row.description,
             "where": folder,
             "licence": row.licence,
             "source": row.source,
@@ -141,15 +141,15 @@ def _show(session: Session, row: PublicSet, folder: Path, done: Outcome) -> None
     output.hint(command)
 
 
-def _command(name: str, folder: Path, row: PublicSet) -> str:
+def _command(name: str, folder: Path, row: PublicDataset) -> str:
     """Return the command that uploads it."""
     return f"tpuctl data upload {name} {shlex.quote(str(folder))} {row.options}".rstrip()
 
 
-def _fields(name: str, row: PublicSet) -> dict[str, object]:
+def _fields(name: str, row: PublicDataset) -> dict[str, object]:
     return {
         "name": name,
-        "what": row.what,
+        "what": row.description,
         "files": [
             {"name": one.name, "url": one.urls[0], "bytes": one.size or None, "sha256": one.sha256}
             for one in row.forms[0].files
@@ -160,6 +160,6 @@ def _fields(name: str, row: PublicSet) -> dict[str, object]:
     }
 
 
-def _size(row: PublicSet) -> str:
+def _size(row: PublicDataset) -> str:
     sizes = [one.size for one in row.forms[0].files]
     return output.bytes_text(sum(sizes)) if all(sizes) else ""

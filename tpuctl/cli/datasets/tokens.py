@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpuctl.data.options import Tokens
+from tpuctl.data.options import TokenOptions
 from tpuctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ TOKEN_OPTIONS = (
 )
 
 
-def tokens(asked: Mapping[str, Any]) -> tuple[Tokens | None, Vocabulary | None]:
+def tokens(asked: Mapping[str, Any]) -> tuple[TokenOptions | None, Vocabulary | None]:
     """Return what was typed of tokens, and the vocabulary if a file was given; raises UsageError."""
     kind = asked["tokens"]
     if kind is None:
@@ -43,18 +43,20 @@ def tokens(asked: Mapping[str, Any]) -> tuple[Tokens | None, Vocabulary | None]:
                 )
         return None, None
     said = _ENTRIES if asked["vocabulary"] is None else asked["vocabulary"]
-    made = Tokens(kind, _LENGTH if asked["length"] is None else asked["length"], text=asked["text"] or "")
+    made = TokenOptions(
+        kind, _LENGTH if asked["length"] is None else asked["length"], text=asked["text"] or ""
+    )
     if said.isascii() and said.isdigit():
-        return Tokens(kind, made.length, int(said), made.text), None
+        return TokenOptions(kind, made.length, int(said), made.text), None
     from tpuctl.data.tokens.vocabulary import read_vocabulary  # noqa: PLC0415  NumPy: not for the other commands
 
     return made, read_vocabulary(Path(said), kind)
 
 
-def described(made: Tokens) -> str:
+def described(made: TokenOptions) -> str:
     """Return in a line how the text of a dataset became ids."""
     unit = "words" if made.kind == "words" else "word pieces"
-    origin = "from a file" if made.wanted is None else "made from train"
-    short = f", {made.wanted:,} asked for" if made.entries < (made.wanted or 0) else ""
+    origin = "from a file" if made.vocabulary_size is None else "made from train"
+    short = f", {made.vocabulary_size:,} asked for" if made.entries < (made.vocabulary_size or 0) else ""
     vocabulary = f"{made.entries:,} {origin}{short}"
     return f"{made.length} ids a record, {unit} of '{made.text}'; vocabulary: {vocabulary}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuctl.data.images.raw_png import CHANNELS, RawPng
 from tpuctl.data.schema.features import TYPES, Feature, Image, Label, Tensor, Text
-from tpuctl.data.tables.columns import Misfit
+from tpuctl.data.tables.columns import InvalidValue
 from tpuctl.data.tfrecord.example_encoding import packed_floats, packed_ints
 from tpuctl.errors import UsageError
 
@@ -19,7 +19,7 @@ class Field(NamedTuple):
 
     feature: Feature
     convert: Callable[[bytes], Any]
-    """Raises Misfit."""
+    """Raises InvalidValue."""
 
 
 def infer_field(where: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
@@ -61,7 +61,7 @@ def label_field(dtype: np.dtype[Any], names: tuple[str, ...], numbers: Mapping[A
         try:
             return numbers[np.frombuffer(row, dtype)[0].item()]
         except KeyError:
-            raise Misfit("has no label") from None
+            raise InvalidValue("has no label") from None
 
     return Field(Label(names), convert)
 
@@ -73,7 +73,7 @@ def target_field(field: Field, dtype: np.dtype[Any]) -> Field:
 
     def convert(row: bytes) -> Any:
         if np.isnan(np.frombuffer(row, dtype)).any():
-            raise Misfit("has no label, but NaN")
+            raise InvalidValue("has no label, but NaN")
         return field.convert(row)
 
     return field._replace(convert=convert)
@@ -103,11 +103,11 @@ def _narrowed(values: Any) -> bytes:
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32)
     if np.isinf(narrow).any() and not np.isinf(values).any():
-        raise Misfit("holds a number that is too large for 32 bits")
+        raise InvalidValue("holds a number that is too large for 32 bits")
     return packed_floats(narrow)
 
 
 def _rounded(values: Any) -> bytes:
     if not (np.isfinite(values) & (values == np.trunc(values))).all():
-        raise Misfit("holds a number that is not whole")
+        raise InvalidValue("holds a number that is not whole")
     return packed_ints(values.astype(np.int64))

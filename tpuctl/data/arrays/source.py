@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.arrays.fields import Field, given_field, infer_field, label_field, target_field
-from tpuctl.data.bad_records import Bad
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.contents import Contents
 from tpuctl.data.options import Options
-from tpuctl.data.schema.classes import Classes, Gathering
+from tpuctl.data.schema.classes import ClassCollector, Classes
 from tpuctl.data.schema.features import Feature, example_kind
-from tpuctl.data.source import Indices, Part, Progress, Seen, changed
-from tpuctl.data.tables.columns import Misfit, check_options, label_column
+from tpuctl.data.source import Indices, Observations, Part, Records, ScanProgress, changed
+from tpuctl.data.tables.columns import InvalidValue, check_options, label_column
 from tpuctl.data.tfrecord.example_encoding import Encoder
 from tpuctl.errors import UsageError
 
@@ -55,7 +55,7 @@ class Block(NamedTuple):
         return next(iter(self.arrays.values())).shape[0]
 
 
-class Arrays:
+class ArraySource:
     """The records of several blocks, one after the other."""
 
     exact = False
@@ -69,7 +69,7 @@ class Arrays:
         others = [name for name in fields if name != target]
         self.supervised = (others[0], target) if target and len(others) == 1 else None
         self.labels = labels
-        self.bad: Sequence[Bad] = contents.files.bad
+        self.bad: Sequence[BadRecord] = contents.files.bad
         self.fingerprint = contents.files.listing.fingerprint
         self._contents = contents
         self._blocks = blocks
@@ -81,7 +81,7 @@ class Arrays:
         self._encoder = Encoder({name: example_kind(one) for name, one in self.features.items()})
         self.parts: Sequence[Part] = self._measured()
 
-    def read(self, indices: Indices, seen: Seen) -> Iterator[bytes | Bad]:
+    def read(self, indices: Indices, seen: Observations) -> Records:
         blocks = np.searchsorted(self._firsts, indices, side="right") - 1
         places = (indices - self._firsts[blocks]).tolist()
         for number, place in zip(blocks.tolist(), places, strict=True):
@@ -93,13 +93,13 @@ class Arrays:
     def check(self) -> None:
         self._contents.files.check()
 
-    def refined(self, seen: Seen) -> Mapping[str, Feature]:
+    def final_features(self, seen: Observations) -> Mapping[str, Feature]:
         return self.features
 
     def close(self) -> None:
         self._contents.close()
 
-    def _one(self, block: int, place: int) -> bytes | Bad:
+    def _one(self, block: int, place: int) -> bytes | BadRecord:
         values = []
         for array, size, convert in self._readers[block]:
             row = array.read(place * size, size)
@@ -107,9 +107,9 @@ class Arrays:
                 raise changed(self._contents.files.name(array.file), "has become shorter")
             try:
                 values.append(convert(row))
-            except Misfit as error:
+            except InvalidValue as error:
                 self._contents.files.unchanged(array.file)
-                return Bad(array.where, str(error), place + 1, unit="record")
+                return BadRecord(array.where, str(error), place + 1, unit="record")
         return self._encoder.encode(values)
 
     def _measured(self) -> tuple[Part, ...]:
@@ -119,7 +119,7 @@ class Arrays:
             some = np.unique(
                 np.linspace(0, block.records - 1, min(_MEASURED, block.records)).astype(np.int64)
             )
-            sizes = [len(one) for one in self.read(first + some, Seen()) if isinstance(one, bytes)]
+            sizes = [len(one) for one in self.read(first + some, Observations()) if isinstance(one, bytes)]
             size = round(sum(sizes) / max(len(sizes), 1) * block.records)
             before = found.get(block.split, Part(block.split, 0, 0))
             found[block.split] = Part(block.split, before.records + block.records, before.size + size)
@@ -127,8 +127,8 @@ class Arrays:
 
 
 def read_arrays(
-    kind: str, contents: Contents, blocks: Sequence[Block], options: Options, progress: Progress
-) -> Arrays:
+    kind: str, contents: Contents, blocks: Sequence[Block], options: Options, progress: ScanProgress
+) -> ArraySource:
     """Return the source of blocks in the order of their splits; raises UsageError where they do not agree."""
     try:
         _check(blocks)
@@ -143,7 +143,7 @@ def read_arrays(
         elif target:
             fields[target] = target_field(fields[target], first[target].dtype)
         labels = classes.labels if classes else None
-        return Arrays(kind, contents, blocks, {name: fields[name] for name in first}, target, labels)
+        return ArraySource(kind, contents, blocks, {name: fields[name] for name in first}, target, labels)
     except BaseException:
         contents.close()
         raise
@@ -156,7 +156,7 @@ def _field(array: Array, kind: str) -> Field:
 
 
 def _classes(
-    blocks: Sequence[Block], name: str, options: Options, progress: Progress, *, said: bool
+    blocks: Sequence[Block], name: str, options: Options, progress: ScanProgress, *, said: bool
 ) -> Classes | None:
     """Return the classes of an array with one value for each record; None where it is something else."""
     arrays = [block.arrays[name] for block in blocks]
@@ -171,7 +171,7 @@ def _classes(
             f"'{arrays[0].where}' has the shape ({shape}), and a label has one value for each record.",
             hint="Name another with --label.",
         )
-    gathering = Gathering(name)
+    gathering = ClassCollector(name)
     for array in arrays:
         for start in range(0, array.shape[0], _BLOCK):
             count = min(_BLOCK, array.shape[0] - start)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.bad_records import Bad
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.listing import Folder, Listing, unreadable
 from tpuctl.errors import UsageError
 
@@ -22,12 +22,12 @@ _LAYOUT = "One folder for each class, with its files in it: SOURCE/cat/1.png; or
 
 
 @dataclass(frozen=True)
-class Tree:
+class ClassFolders:
     """A listed tree: its files in the order of split folder, class and name; its classes over all splits."""
 
     files: Listing
     classes: tuple[str, ...]
-    bad: list[Bad]
+    bad: list[BadRecord]
 
     def labels(self) -> NDArray[np.int32]:
         """Return the index of each file's class."""
@@ -44,7 +44,7 @@ class Tree:
         return [(split, first, end) for (split, first), end in zip(firsts.items(), ends, strict=True)]
 
 
-def list_tree(root: Path) -> Tree:
+def list_class_folders(root: Path) -> ClassFolders:
     """Return the classes and files below `root`, and what does not belong there as bad.
 
     Raises UsageError where there are no classes at all, or splits and classes cannot be told apart.
@@ -54,7 +54,9 @@ def list_tree(root: Path) -> Tree:
         walk.class_folders(Path(top), split)
     walk.files.settle()
     classes = sorted({folder.label for folder in walk.files.folders})
-    return Tree(walk.files, tuple(classes), list(dict.fromkeys(walk.bad)))  # the root is looked at twice
+    return ClassFolders(
+        walk.files, tuple(classes), list(dict.fromkeys(walk.bad))
+    )  # the root is looked at twice
 
 
 @dataclass
@@ -62,7 +64,7 @@ class _Walk:
     """One pass over the folders."""
 
     root: Path
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[BadRecord] = field(default_factory=list)
     files: Listing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -140,7 +142,7 @@ class _Walk:
 
     def _note(self, path: Path, why: str, hint: str = "") -> None:
         shown = path.as_posix().encode("ascii" if _not_text(str(path)) else "utf-8", "backslashreplace")
-        self.bad.append(Bad(shown.decode(), why, hint=hint))
+        self.bad.append(BadRecord(shown.decode(), why, hint=hint))
 
 
 def astray(root: Path, path: Path, *, link: bool) -> str:

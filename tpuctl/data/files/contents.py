@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tpuctl.data.files.source_files import SourceFiles
-from tpuctl.data.files.temp_files import Scratch, decompressed
-from tpuctl.data.source import Progress
+from tpuctl.data.files.temp_files import TempFile, decompressed
+from tpuctl.data.source import ScanProgress
 
 BLOCK = 1 << 20
 """Bytes read at once where a file is read from its beginning to its end."""
@@ -21,15 +21,15 @@ _OPEN = 128
 class Contents:
     """What is in each of `files`, by its number; a file called `.gz` lies unpacked in a scratch file."""
 
-    def __init__(self, files: SourceFiles, progress: Progress) -> None:
+    def __init__(self, files: SourceFiles, progress: ScanProgress) -> None:
         """Unpack what is gzipped; raises UsageError that names a damaged or unreadable file."""
         self.files = files
         self.sizes = array("q", files.listing.sizes.tolist())
         """Bytes of each file, unpacked."""
         self._unpacked: dict[int, int] = {}  # where a file begins in the scratch file
-        self._scratch: Scratch | None = None
+        self._scratch: TempFile | None = None
         self._descriptor = -1
-        self._more: list[Scratch] = []
+        self._more: list[TempFile] = []
         self._open: list[int] = []
         self._newlines: dict[int, array[int]] = {}  # of each file that was asked for, before each block
         try:
@@ -65,9 +65,9 @@ class Contents:
         block = at // BLOCK
         return self._newlines[file][block] + self.read(file, block * BLOCK, at % BLOCK).count(b"\n") + 1
 
-    def scratch(self) -> Scratch:
+    def scratch(self) -> TempFile:
         """Return a scratch file for what a reader itself has to unpack; it is closed with the others."""
-        self._more.append(Scratch())
+        self._more.append(TempFile())
         return self._more[-1]
 
     def close(self) -> None:
@@ -77,11 +77,11 @@ class Contents:
         for one in (*self._more, *filter(None, [self._scratch])):
             one.close()
 
-    def _unpack(self, progress: Progress) -> None:
+    def _unpack(self, progress: ScanProgress) -> None:
         for number in range(len(self.files)):
             if not self.files.name(number).lower().endswith(".gz"):
                 continue
-            self._scratch = self._scratch or Scratch()
+            self._scratch = self._scratch or TempFile()
             self._unpacked[number] = self._scratch.size
             for block in decompressed(self.files.path(number)):
                 self._scratch.append(block)

@@ -11,17 +11,17 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.bad_records import Bad
-from tpuctl.data.files.temp_files import Offsets, Scratch
+from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.files.temp_files import Offsets, TempFile
 from tpuctl.data.schema.features import Feature
-from tpuctl.data.source import Indices, Part, Seen, changed
+from tpuctl.data.source import Indices, Observations, Part, Records, changed
 
 _BATCH = 4096
 """Records between two notes of where they begin."""
 
 
 @dataclass
-class Spooled:
+class CachedSource:
     """A source whose records come from `stream` in the order of their indices; that is called once, late.
 
     The first read writes all serialised examples to a scratch file, as large as the dataset; later ones find
@@ -33,7 +33,7 @@ class Spooled:
     supervised: tuple[str, str] | None
     parts: Sequence[Part]
     fingerprint: str
-    stream: Callable[[], Iterator[bytes | Bad]]
+    stream: Callable[[], Iterator[bytes | BadRecord]]
     """Yields as many records as `parts` say, or raises UsageError."""
     stamped: bytes
     """What changes when a file of the source is written to."""
@@ -41,14 +41,14 @@ class Spooled:
     """`Source.check`."""
     exact: bool = False
     labels: NDArray[np.integer] | None = None
-    bad: Sequence[Bad] = ()
+    bad: Sequence[BadRecord] = ()
     _lock: Lock = field(default_factory=Lock, init=False)
-    _scratch: Scratch | None = field(default=None, init=False)
+    _scratch: TempFile | None = field(default=None, init=False)
     _descriptor: int = field(default=-1, init=False)
     _offsets: Offsets = field(default_factory=Offsets, init=False)
-    _left_out: dict[int, Bad] = field(default_factory=dict, init=False)
+    _left_out: dict[int, BadRecord] = field(default_factory=dict, init=False)
 
-    def read(self, indices: Indices, seen: Seen) -> Iterator[bytes | Bad]:
+    def read(self, indices: Indices, seen: Observations) -> Records:
         with self._lock:
             if self._scratch is None:
                 self._spool()
@@ -61,7 +61,7 @@ class Spooled:
     def check(self) -> None:
         self.recheck()
 
-    def refined(self, seen: Seen) -> Mapping[str, Feature]:
+    def final_features(self, seen: Observations) -> Mapping[str, Feature]:
         return self.features
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Spooled:
             self._scratch.close()
 
     def _spool(self) -> None:
-        scratch = Scratch()
+        scratch = TempFile()
         try:
             self._fill(scratch)
             self._descriptor = scratch.finish()
@@ -80,11 +80,11 @@ class Spooled:
             raise
         self._scratch = scratch
 
-    def _fill(self, scratch: Scratch) -> None:
+    def _fill(self, scratch: TempFile) -> None:
         records, begins, count = self.stream(), [0], 0
         while batch := list(islice(records, _BATCH)):
             for one in batch:
-                if isinstance(one, Bad):
+                if isinstance(one, BadRecord):
                     self._left_out[count] = one
                 else:
                     scratch.append(one)

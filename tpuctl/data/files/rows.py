@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tpuctl.data.files.contents import Contents
 from tpuctl.data.files.source_files import SourceFiles
 from tpuctl.data.files.temp_files import Offsets
-from tpuctl.data.source import Indices, Part, Progress
+from tpuctl.data.source import Indices, Part, ScanProgress
 
 _SAMPLE, _SAMPLE_BYTES = 20_000, 8 << 20
 """Rows from which types are inferred, and about how many bytes; a smaller source is looked at whole."""
@@ -26,7 +26,7 @@ Begins = Callable[[Contents, int], Iterable[NDArray[np.int64]]]
 class Rows:
     """Rows in the order of the files; what follows a row, such as blank lines, belongs to it."""
 
-    def __init__(self, files: SourceFiles, begins: Begins, *, header: bool, progress: Progress) -> None:
+    def __init__(self, files: SourceFiles, begins: Begins, *, header: bool, progress: ScanProgress) -> None:
         """Find all rows; with `header`, the first of each file is that and not a row."""
         self.files = files
         self.contents = Contents(files, progress)
@@ -118,7 +118,7 @@ class Rows:
     def _mean(self) -> int:
         return self._bases[-1] // max(len(self), 1) + 1
 
-    def _find(self, begins: Iterable[NDArray[np.int64]], header: bool, progress: Progress) -> int:
+    def _find(self, begins: Iterable[NDArray[np.int64]], header: bool, progress: ScanProgress) -> int:
         """Note where rows begin, after one more that begins the file: its header, if it has one."""
         base, count = self._bases[-1], 0
         if not header:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tpuctl.data.bad_records import Bad
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.class_folders import SPLIT_FOLDERS, astray
 from tpuctl.data.files.listing import Folder, Listing, unreadable
 from tpuctl.data.source import changed
@@ -29,7 +29,7 @@ class SourceFiles:
     again: Callable[[], SourceFiles]
     """Lists them once more."""
     listing: Listing
-    bad: tuple[Bad, ...]
+    bad: tuple[BadRecord, ...]
 
     def __len__(self) -> int:
         return len(self.listing)
@@ -91,7 +91,7 @@ def list_files(root: Path, wanted: re.Pattern[str]) -> SourceFiles:
         files.add(root.name, _status(root))
         files.settle()
         return SourceFiles(root, again, files, ())
-    bad: list[Bad] = []
+    bad: list[BadRecord] = []
     found = sorted((split_of(name), name) for name in _below(root, "", bad) if wanted.search(name.lower()))
     if not found:
         raise UsageError(
@@ -126,7 +126,7 @@ def words(name: str) -> list[str]:
     return [word for word in _BETWEEN_WORDS.split(name.lower()) if word]
 
 
-def _below(root: Path, folder: str, bad: list[Bad]) -> Iterator[str]:
+def _below(root: Path, folder: str, bad: list[BadRecord]) -> Iterator[str]:
     try:
         with os.scandir(root / folder) as found:
             entries = sorted(
@@ -137,7 +137,7 @@ def _below(root: Path, folder: str, bad: list[Bad]) -> Iterator[str]:
     for entry in entries:
         name = f"{folder}/{entry.name}" if folder else entry.name
         if why := astray(root, Path(name), link=entry.is_symlink()):
-            bad.append(Bad(name.encode("utf-8", "backslashreplace").decode(), why))
+            bad.append(BadRecord(name.encode("utf-8", "backslashreplace").decode(), why))
         elif entry.is_dir():
             yield from _below(root, name, bad)
         elif entry.is_file():

@@ -26,7 +26,7 @@ _KEPT = 1 << 20
 """Offsets kept in memory before they are written away."""
 
 
-class Scratch:
+class TempFile:
     """Bytes that are appended first and read at any place afterwards, by any number of threads."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Offsets:
         self._recent: list[NDArray[np.int64]] = []
         self._held = 0
         self._count = 0
-        self._scratch: Scratch | None = None
+        self._scratch: TempFile | None = None
         self._descriptor = -1
         self._whole: NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -96,7 +96,7 @@ class Offsets:
             self._scratch.close()
 
     def _write_away(self) -> None:
-        self._scratch = self._scratch or Scratch()
+        self._scratch = self._scratch or TempFile()
         self._scratch.append(b"".join([some.tobytes() for some in self._recent]))
         self._recent.clear()
         self._held = 0

@@ -24,7 +24,7 @@ _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 """Markers without a length."""
 
 
-class Picture(NamedTuple):
+class ImageInfo(NamedTuple):
     """The shape of a decoded image, and how it is encoded."""
 
     height: int
@@ -34,36 +34,36 @@ class Picture(NamedTuple):
     encoding: str
 
 
-class NotAPicture(ValueError):
+class InvalidImage(ValueError):
     """The text says what is the matter: `is empty`."""
 
 
-def inspect(data: bytes) -> Picture:
-    """Return the shape of a PNG or JPEG image; raises NotAPicture."""
+def inspect_image(data: bytes) -> ImageInfo:
+    """Return the shape of a PNG or JPEG image; raises InvalidImage."""
     if data.startswith(_PNG_MAGIC[:4]):
         return _reading(_png, data)
     if data.startswith(_JPEG_MAGIC):
         return _reading(_jpeg, data)
     if not data:
-        raise NotAPicture("is empty")
+        raise InvalidImage("is empty")
     for magic, name in _OTHER_FORMATS.items():
         if data.startswith(magic):
-            raise NotAPicture(f"is a {name} image, and PNG or JPEG is wanted")
-    raise NotAPicture("is not a PNG or JPEG image")
+            raise InvalidImage(f"is a {name} image, and PNG or JPEG is wanted")
+    raise InvalidImage("is not a PNG or JPEG image")
 
 
-def _reading(reader: object, data: bytes) -> Picture:
+def _reading(reader: object, data: bytes) -> ImageInfo:
     try:
         return reader(data)  # type: ignore[operator,no-any-return]
     except (struct.error, IndexError):
         raise _broken("it ends in the middle") from None
 
 
-def _broken(reason: str) -> NotAPicture:
-    return NotAPicture(f"cannot be decoded ({reason})")
+def _broken(reason: str) -> InvalidImage:
+    return InvalidImage(f"cannot be decoded ({reason})")
 
 
-def _png(data: bytes) -> Picture:
+def _png(data: bytes) -> ImageInfo:
     view = memoryview(data)
     at, palette_is_clear, pixels = len(_PNG_MAGIC), False, 0
     header: tuple[int, int, int, int] | None = None
@@ -87,16 +87,16 @@ def _png(data: bytes) -> Picture:
     return _png_shape(*header, palette_is_clear=palette_is_clear)
 
 
-def _png_shape(width: int, height: int, depth: int, colour: int, *, palette_is_clear: bool) -> Picture:
+def _png_shape(width: int, height: int, depth: int, colour: int, *, palette_is_clear: bool) -> ImageInfo:
     if colour not in _PNG_CHANNELS or not width or not height:
         raise _broken("its header is damaged")
     channels = 4 if colour == 3 and palette_is_clear else _PNG_CHANNELS[colour]
-    return Picture(height, width, channels, "uint16" if (depth, colour) == (16, 0) else "uint8", "png")
+    return ImageInfo(height, width, channels, "uint16" if (depth, colour) == (16, 0) else "uint8", "png")
 
 
-def _jpeg(data: bytes) -> Picture:
+def _jpeg(data: bytes) -> ImageInfo:
     at = 2
-    found: Picture | None = None
+    found: ImageInfo | None = None
     while True:
         if data[at] != 0xFF:
             raise _broken("its header is damaged")
@@ -124,9 +124,9 @@ def _jpeg(data: bytes) -> Picture:
     return found
 
 
-def _jpeg_shape(precision: int, height: int, width: int, components: int) -> Picture:
+def _jpeg_shape(precision: int, height: int, width: int, components: int) -> ImageInfo:
     if components not in _JPEG_CHANNELS or not width or not height:
         raise _broken("its header is damaged")
     if precision != 8:
         raise _broken(f"it has {precision} bits a pixel and channel, and 8 are wanted")
-    return Picture(height, width, _JPEG_CHANNELS[components], "uint8", "jpeg")
+    return ImageInfo(height, width, _JPEG_CHANNELS[components], "uint8", "jpeg")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from tpuctl.data.images.header import NotAPicture
+from tpuctl.data.images.header import InvalidImage
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -21,7 +21,7 @@ _MODES = {"1": "L", "CMYK": "RGB", "I;16": "I"}
 
 
 def resized(data: bytes, size: tuple[int, int]) -> bytes:
-    """Return a PNG or JPEG image brought to `size` (height, width); raises NotAPicture."""
+    """Return a PNG or JPEG image brought to `size` (height, width); raises InvalidImage."""
     from PIL import Image  # noqa: PLC0415  most uploads decode nothing
 
     height, width = size
@@ -38,7 +38,7 @@ def resized(data: bytes, size: tuple[int, int]) -> bytes:
             final.save(stream, "PNG")
         return stream.getvalue()
     except Exception as error:  # Pillow's decoders raise many types, SyntaxError and struct.error among them
-        raise NotAPicture(f"cannot be decoded ({str(error) or type(error).__name__})") from error
+        raise InvalidImage(f"cannot be decoded ({str(error) or type(error).__name__})") from error
 
 
 def _convertible(image: Image.Image) -> Image.Image:

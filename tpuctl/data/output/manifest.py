@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import msgspec
 
-from tpuctl.data.bad_records import Bad
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature
 from tpuctl.errors import UsageError
@@ -70,7 +70,7 @@ class SourceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """None: nothing was said."""
     skipped: int = 0
     """Records left out because they were bad."""
-    bad: tuple[Bad, ...] = ()
+    bad: tuple[BadRecord, ...] = ()
     """The first `MOST_BAD` of them."""
 
 

@@ -20,9 +20,9 @@ from tpuctl.data.output.manifest import (
     SplitEntry,
     encode_manifest,
 )
-from tpuctl.data.output.shards import ShardNote
+from tpuctl.data.output.shards import ShardResult
 from tpuctl.data.schema.features import Feature, Label, tfds_features
-from tpuctl.data.source import Seen, Source
+from tpuctl.data.source import Observations, Source
 from tpuctl.data.tfrecord.framing import OVERHEAD
 from tpuctl.data.tokens.vocabulary import FILE as VOCABULARY
 from tpuctl.data.tokens.vocabulary import Vocabulary
@@ -31,7 +31,7 @@ from tpuctl.objects import Content
 
 def small_files(
     name: str, version: str, source: Source, seed: int, options: Options,
-    splits: Mapping[str, Sequence[ShardNote]], vocabulary: Vocabulary | None = None,
+    splits: Mapping[str, Sequence[ShardResult]], vocabulary: Vocabulary | None = None,
 ) -> dict[str, bytes]:  # fmt: skip
     """Return file name -> content, the manifest last.
 
@@ -39,7 +39,7 @@ def small_files(
     core/proto/dataset_info.proto and feature.proto written as JSON.
     """
     notes = [note for split in splits.values() for note in split]
-    features = dict(source.refined(_all_seen(notes)))
+    features = dict(source.final_features(_all_seen(notes)))
     shards = {split: [note.entry for note in found] for split, found in splits.items()}
     files = _text_files(features, vocabulary)
     files["features.json"] = _json(tfds_features(features))
@@ -72,14 +72,14 @@ def classes_of(source: Source, features: Mapping[str, Feature]) -> tuple[str, ..
     return labels[0].classes if len(labels) == 1 else ()
 
 
-def _all_seen(notes: Sequence[ShardNote]) -> Seen:
-    seen = Seen()
+def _all_seen(notes: Sequence[ShardResult]) -> Observations:
+    seen = Observations()
     for note in notes:
-        seen.merge(Seen(note.seen))
+        seen.merge(Observations(note.seen))
     return seen
 
 
-def _source_entry(source: Source, seed: int, options: Options, notes: Sequence[ShardNote]) -> SourceEntry:
+def _source_entry(source: Source, seed: int, options: Options, notes: Sequence[ShardResult]) -> SourceEntry:
     bad = sorted(
         (*source.bad, *(one for note in notes for one in note.bad)), key=lambda one: (one.file, one.line)
     )

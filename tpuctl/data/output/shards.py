@@ -10,10 +10,10 @@ from math import ceil
 
 import msgspec
 
-from tpuctl.data.bad_records import Bad, BadRecordsError
+from tpuctl.data.bad_records import BadRecord, BadRecordsError
 from tpuctl.data.order.splits import Members
 from tpuctl.data.output.manifest import MOST_BAD, ShardEntry
-from tpuctl.data.source import Indices, Seen, Source
+from tpuctl.data.source import Indices, Observations, Source
 from tpuctl.data.tfrecord.framing import OVERHEAD, frame_parts
 from tpuctl.errors import UsageError
 from tpuctl.objects import ContentDigest
@@ -40,13 +40,13 @@ class ShardCount:
     why: str
 
 
-class ShardNote(msgspec.Struct, frozen=True, omit_defaults=True):
+class ShardResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What came of one shard: all that the end of the conversion must know of it."""
 
     entry: ShardEntry
     identity: str
     skipped: int = 0
-    bad: tuple[Bad, ...] = ()
+    bad: tuple[BadRecord, ...] = ()
     """The bad records left out, the first `MOST_BAD` of them."""
     seen: dict[str, list[int | str]] = {}
 
@@ -84,23 +84,23 @@ class Shard:
             digest.update(self.source.stamp(indices))
         return digest.hexdigest()
 
-    def produce(self, *, skip_bad: bool = False) -> Production:
+    def produce(self, *, skip_bad: bool = False) -> ShardStream:
         """Return a way to make the file once; may be asked for again, for the same bytes."""
-        return Production(self, skip_bad)
+        return ShardStream(self, skip_bad)
 
 
-class Production:
+class ShardStream:
     """One making of a shard: its bytes from `chunks`, then its `note`."""
 
     def __init__(self, shard: Shard, skip_bad: bool) -> None:
         self._shard = shard
         self._skip_bad = skip_bad
-        self._note: ShardNote | None = None
+        self._note: ShardResult | None = None
         self.records = 0
         """Records read so far, the bad ones counted too."""
 
     @property
-    def note(self) -> ShardNote:
+    def note(self) -> ShardResult:
         """What came of it; raises ValueError before `chunks` has come to its end."""
         if self._note is None:
             raise ValueError(f"{self._shard.file} has not been produced to its end")
@@ -113,8 +113,8 @@ class Production:
         file if the source is not what it was when it was planned.
         """
         digest, written, skipped = ContentDigest(), 0, 0
-        bad: list[Bad] = []
-        seen = Seen()
+        bad: list[BadRecord] = []
+        seen = Observations()
         for chunk, records, bad_ones in self._gathered(seen):
             if bad_ones and not self._skip_bad:
                 raise BadRecordsError(bad_ones)
@@ -125,17 +125,17 @@ class Production:
             yield chunk
         shard, content = self._shard, digest.content()
         entry = ShardEntry(shard.file, written, content.size, content.crc32c)
-        self._note = ShardNote(entry, shard.identity, skipped, tuple(bad), seen.values)
+        self._note = ShardResult(entry, shard.identity, skipped, tuple(bad), seen.values)
 
-    def _gathered(self, seen: Seen) -> Iterator[tuple[bytes, int, list[Bad]]]:
+    def _gathered(self, seen: Observations) -> Iterator[tuple[bytes, int, list[BadRecord]]]:
         """Yield pieces of about `_CHUNK` bytes at most, how many records end there and which were bad."""
         parts: list[bytes] = []
         size, records = 0, 0
-        bad: list[Bad] = []
+        bad: list[BadRecord] = []
         for indices in self._shard.indices():
             for item in self._shard.source.read(indices, seen):
                 self.records += 1
-                if isinstance(item, Bad):
+                if isinstance(item, BadRecord):
                     bad.append(item)
                     if not self._skip_bad:
                         break

@@ -28,10 +28,10 @@ class Form(NamedTuple):
     unpack: Unpack
 
 
-class PublicSet(NamedTuple):
+class PublicDataset(NamedTuple):
     """One dataset."""
 
-    what: str
+    description: str
     forms: Sequence[Form]
     """The first is fetched; a folder may hold any."""
     options: str
@@ -51,8 +51,8 @@ _IMAGENETTE = {
 }  # fmt: skip
 """Folders, which are WordNet's numbers, and the names that fast.ai gives them."""
 
-PUBLIC: dict[str, PublicSet] = {
-    "mnist": PublicSet(
+PUBLIC: dict[str, PublicDataset] = {
+    "mnist": PublicDataset(
         "70,000 handwritten digits, 28 × 28",
         [
             Form(
@@ -72,7 +72,7 @@ PUBLIC: dict[str, PublicSet] = {
         "CC BY-SA 3.0",
         "LeCun, Cortes and Burges, The MNIST database of handwritten digits",
     ),
-    "fashion_mnist": PublicSet(
+    "fashion_mnist": PublicDataset(
         "70,000 pictures of clothes, 28 × 28, in MNIST's format",
         [
             Form(
@@ -109,7 +109,7 @@ PUBLIC: dict[str, PublicSet] = {
         "MIT",
         "Xiao, Rasul and Vollgraf, Fashion-MNIST (2017); copyright Zalando SE",
     ),
-    "reuters": PublicSet(
+    "reuters": PublicDataset(
         "11,228 newswire stories of 1987 under the 46 most frequent first topics",
         [
             Form(
@@ -144,7 +144,7 @@ PUBLIC: dict[str, PublicSet] = {
         "copyright Reuters Ltd. and Carnegie Group, Inc.; for research only",
         "Lewis, Reuters-21578, Distribution 1.0 (1997)",
     ),
-    "cats_dogs": PublicSet(
+    "cats_dogs": PublicDataset(
         "25,000 photographs of cats and dogs, of many sizes; some files are broken",
         [
             Form(
@@ -167,7 +167,7 @@ PUBLIC: dict[str, PublicSet] = {
         "Microsoft's own, in the archive",
         "Elson, Douceur, Howell and Saul, Asirra (CCS 2007); Petfinder.com",
     ),
-    "imagenette": PublicSet(
+    "imagenette": PublicDataset(
         "13,394 photographs of ten classes of ImageNet, the shorter side 320",
         [
             Form(
@@ -193,7 +193,7 @@ PUBLIC: dict[str, PublicSet] = {
         "Apache 2.0; the photographs are ImageNet's, for research",
         "Howard, imagenette, github.com/fastai/imagenette",
     ),
-    "imdb": PublicSet(
+    "imdb": PublicDataset(
         "50,000 reviews of films, good and bad",
         [
             Form(
@@ -222,7 +222,7 @@ PUBLIC: dict[str, PublicSet] = {
 """Name, as of `tpuctl data upload`, and what it is. Each sum has its source above it."""
 
 
-def public_set(name: str) -> PublicSet:
+def public_set(name: str) -> PublicDataset:
     """Return the dataset of this name; raises UsageError with the nearest names."""
     if name not in PUBLIC:
         close = nearest(name, PUBLIC)

@@ -39,7 +39,7 @@ class Classes:
 
 
 @dataclass
-class Gathering:
+class ClassCollector:
     """The pass over all values."""
 
     column: str

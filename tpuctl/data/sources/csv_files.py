@@ -16,9 +16,9 @@ from tpuctl.data.files.lines import LONGEST, line_begins
 from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
-from tpuctl.data.source import Progress
+from tpuctl.data.source import ScanProgress
 from tpuctl.data.tables.csv_cells import given_column, infer_column
-from tpuctl.data.tables.table import Dialect, Parsed, Table, read_table
+from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"\.(csv|tsv)(\.gz)?$")
@@ -28,7 +28,7 @@ _NEXT = "next"
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+")
 
 
-def read_csv(root: Path, options: Options, progress: Progress) -> Table:
+def read_csv(root: Path, options: Options, progress: ScanProgress) -> TableSource:
     """Return the file at `root`, or all CSV files below it, which have the same header; raises UsageError."""
     csv.field_size_limit(LONGEST)
     lines = _Lines()

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tpuctl.data.images.header import NotAPicture, inspect
+from tpuctl.data.images.header import InvalidImage, inspect_image
 from tpuctl.data.schema.features import Feature, Image, Other, Tensor, Text, example_kind
-from tpuctl.data.source import Seen
+from tpuctl.data.source import Observations
 from tpuctl.data.tfrecord.example_decoding import Values, counts, decode
 from tpuctl.errors import UsageError
 
@@ -43,7 +43,7 @@ class Checks:
             name: one.shape[2] for name, one in features.items() if pictures and isinstance(one, Image)
         }
 
-    def __call__(self, record: bytes, seen: Seen) -> str:
+    def __call__(self, record: bytes, seen: Observations) -> str:
         """Return what is wrong with a record, and nothing if it is right; notes the images' shapes."""
         try:
             found = counts(record, self._kinds)
@@ -64,14 +64,14 @@ class Checks:
                 return f"has {here} in the feature '{name}', and {wanted} are wanted"
         return ""
 
-    def _look(self, record: bytes, seen: Seen) -> str:
+    def _look(self, record: bytes, seen: Observations) -> str:
         values = decode(record) if self._images else {}
         for name, channels in self._images.items():
             if why := _look(name, values[name][0], channels, seen):
                 return why
         return ""
 
-    def refined(self, features: Mapping[str, Feature], seen: Seen) -> dict[str, Feature]:
+    def final_features(self, features: Mapping[str, Feature], seen: Observations) -> dict[str, Feature]:
         """Return the features with the heights, widths and encodings that all images had in common."""
         found = dict(features)
         for name in self._images:
@@ -103,9 +103,9 @@ def _inferred(there: Sequence[Values], length: int | None) -> Feature:
     if not isinstance(first, bytes):
         return Tensor(_TENSORS[type(first)])
     try:
-        picture = inspect(first)
+        picture = inspect_image(first)
         return Image((None, None, picture.channels), picture.dtype)
-    except NotAPicture:
+    except InvalidImage:
         return Text() if all(map(_is_text, there)) else Tensor("string")
 
 
@@ -115,10 +115,10 @@ def _number(feature: Feature) -> tuple[int, bool]:
     return prod(size for size in shape if size is not None), None in shape
 
 
-def _look(name: str, data: Any, channels: int, seen: Seen) -> str:
+def _look(name: str, data: Any, channels: int, seen: Observations) -> str:
     try:
-        picture = inspect(data)
-    except NotAPicture as error:
+        picture = inspect_image(data)
+    except InvalidImage as error:
         return f"has an image in the feature '{name}' which {error}"
     if picture.channels != channels:
         return f"has {picture.channels} channels in the image '{name}', and {channels} are wanted"

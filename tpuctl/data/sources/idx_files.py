@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 
 from tpuctl.data.arrays.names import Named, pair
-from tpuctl.data.arrays.source import Array, Arrays, read_arrays
+from tpuctl.data.arrays.source import Array, ArraySource, read_arrays
 from tpuctl.data.files.contents import Contents
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
-from tpuctl.data.source import Progress
+from tpuctl.data.source import ScanProgress
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"([-.]idx\d?|-ubyte)(\.gz)?$|[-.]idx\d-\w+(\.gz)?$")
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
-def read_idx(root: Path, options: Options, progress: Progress) -> Arrays:
+def read_idx(root: Path, options: Options, progress: ScanProgress) -> ArraySource:
     """Return the arrays of the file at `root`, or of all IDX files below it; raises UsageError."""
     contents = Contents(list_files(root, FILES), progress)
     try:

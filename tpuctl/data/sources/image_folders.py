@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.bad_records import Bad
-from tpuctl.data.files.class_folders import Tree, list_tree
+from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.files.class_folders import ClassFolders, list_class_folders
 from tpuctl.data.files.listing import unreadable
-from tpuctl.data.images.header import NotAPicture, Picture, inspect
+from tpuctl.data.images.header import ImageInfo, InvalidImage, inspect_image
 from tpuctl.data.images.resize import resized
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature, Image, Label
-from tpuctl.data.source import Indices, Part, Progress, Seen
+from tpuctl.data.source import Indices, Observations, Part, Records, ScanProgress
 from tpuctl.data.tfrecord.example_encoding import Encoder, delimited, encode
 from tpuctl.errors import UsageError
 
@@ -25,13 +25,13 @@ _TRIED = 16
 """Images that are resized to see how large they get."""
 
 
-class Images:
+class ImageSource:
     """The image tree at `root`; each file goes into its record as it is."""
 
     kind = "images"
     supervised = ("image", "label")
 
-    def __init__(self, tree: Tree, resize: tuple[int, int] | None = None) -> None:
+    def __init__(self, tree: ClassFolders, resize: tuple[int, int] | None = None) -> None:
         self._tree = tree
         self._resize = resize
         self.exact = resize is None
@@ -40,22 +40,22 @@ class Images:
         self.fingerprint = tree.files.fingerprint
         self.parts = _parts(tree, self._sizes())
         self._model = self._first_picture()
-        self.features: Mapping[str, Feature] = self.refined(Seen())
+        self.features: Mapping[str, Feature] = self.final_features(Observations())
         self._encoder = Encoder({"image": "bytes", "label": "int64"})
 
-    def read(self, indices: Indices, seen: Seen) -> Iterator[bytes | Bad]:
+    def read(self, indices: Indices, seen: Observations) -> Records:
         for index, label in zip(indices.tolist(), self.labels[indices].tolist(), strict=True):
             try:
                 data = self._tree.files.read(index)
-                picture = inspect(data)
+                picture = inspect_image(data)
                 self._check_channels(picture)
                 if self._resize:
                     data = resized(data, self._resize)
-                    picture = inspect(data)
+                    picture = inspect_image(data)
             except OSError as error:
                 yield self._unreadable(index, error)
-            except NotAPicture as error:
-                yield Bad(self._tree.files.key(index), str(error))
+            except InvalidImage as error:
+                yield BadRecord(self._tree.files.key(index), str(error))
             else:
                 seen.note("height", picture.height)
                 seen.note("width", picture.width)
@@ -66,9 +66,9 @@ class Images:
         return self._tree.files.stamp(indices)
 
     def check(self) -> None:
-        self._tree.files.check(list_tree(self._tree.files.root).files)
+        self._tree.files.check(list_class_folders(self._tree.files.root).files)
 
-    def refined(self, seen: Seen) -> Mapping[str, Feature]:
+    def final_features(self, seen: Observations) -> Mapping[str, Feature]:
         height, width, encoding = (seen.only(name) for name in ("height", "width", "encoding"))
         channels, dtype = (self._model[1].channels, self._model[1].dtype) if self._model else (3, "uint8")
         shape = (_number(height), _number(width), channels)
@@ -95,46 +95,46 @@ class Images:
         for index in np.unique(np.linspace(0, len(self._tree.files) - 1, _TRIED).astype(int)).tolist():
             try:
                 found.append(len(resized(self._tree.files.read(index), size)))
-            except (NotAPicture, OSError):
+            except (InvalidImage, OSError):
                 continue
         return sum(found) // len(found) if found else 0
 
-    def _unreadable(self, index: int, error: OSError) -> Bad:
+    def _unreadable(self, index: int, error: OSError) -> BadRecord:
         if isinstance(error, FileNotFoundError):
             raise unreadable(self._tree.files.key(index), error) from error
-        return Bad(
+        return BadRecord(
             self._tree.files.key(index), f"cannot be read: {error.strerror}", hint="Check its permissions."
         )
 
-    def _first_picture(self) -> tuple[str, Picture] | None:
+    def _first_picture(self) -> tuple[str, ImageInfo] | None:
         """Return the first whole picture in the order of the files, whatever is bad before it."""
         for index in range(min(_LOOKED_AT, len(self._tree.files))):
             try:
-                return self._tree.files.key(index), inspect(self._tree.files.read(index))
-            except (NotAPicture, OSError):
+                return self._tree.files.key(index), inspect_image(self._tree.files.read(index))
+            except (InvalidImage, OSError):
                 continue
         return None
 
-    def _check_channels(self, picture: Picture) -> None:
+    def _check_channels(self, picture: ImageInfo) -> None:
         if self._model is None or picture[2:4] == self._model[1][2:4]:
             return
         name, first = self._model
-        raise NotAPicture(f"has {_describe(picture)}, but '{name}' has {_describe(first)}")
+        raise InvalidImage(f"has {_describe(picture)}, but '{name}' has {_describe(first)}")
 
 
-def read_images(root: Path, options: Options, progress: Progress) -> Images:
+def read_images(root: Path, options: Options, progress: ScanProgress) -> ImageSource:
     """Return the image tree at `root`; raises UsageError where it is none."""
     if options.types or options.label:
         raise UsageError(
             "A tree of images has the fields image and label, and no others.",
             hint="Leave --type and --label out: the folders are the labels.",
         )
-    tree = list_tree(root)
+    tree = list_class_folders(root)
     progress(len(tree.files), len(tree.files))
-    return Images(tree, options.resize)
+    return ImageSource(tree, options.resize)
 
 
-def _parts(tree: Tree, sizes: NDArray[np.int64]) -> tuple[Part, ...]:
+def _parts(tree: ClassFolders, sizes: NDArray[np.int64]) -> tuple[Part, ...]:
     """Return the splits, which are runs of folders."""
     return tuple(Part(split, end - first, int(sizes[first:end].sum())) for split, first, end in tree.splits())
 
@@ -143,5 +143,5 @@ def _number(value: int | str | None) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _describe(picture: Picture) -> str:
+def _describe(picture: ImageInfo) -> str:
     return f"{picture.channels} channel{'s' if picture.channels > 1 else ''} of {picture.dtype}"

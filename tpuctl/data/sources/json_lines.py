@@ -14,15 +14,15 @@ from tpuctl.data.files.lines import line_begins
 from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
-from tpuctl.data.source import Progress
-from tpuctl.data.tables.table import Dialect, Parsed, Table, read_table
+from tpuctl.data.source import ScanProgress
+from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table
 from tpuctl.data.tables.typed_cells import given_column, infer_column
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"\.(jsonl|ndjson|jsonlines)(\.gz)?$")
 
 
-def read_json_lines(root: Path, options: Options, progress: Progress) -> Table:
+def read_json_lines(root: Path, options: Options, progress: ScanProgress) -> TableSource:
     """Return the file at `root`, or all JSON Lines files below it; raises UsageError."""
     rows = Rows(list_files(root, FILES), line_begins, header=False, progress=progress)
     try:

@@ -16,19 +16,19 @@ from typing import IO, Any
 import numpy as np
 
 from tpuctl.data.arrays.names import Named, pair
-from tpuctl.data.arrays.source import Array, Arrays, read_arrays
+from tpuctl.data.arrays.source import Array, ArraySource, read_arrays
 from tpuctl.data.files.contents import BLOCK, Contents
 from tpuctl.data.files.source_files import list_files
-from tpuctl.data.files.temp_files import Scratch
+from tpuctl.data.files.temp_files import TempFile
 from tpuctl.data.options import Options
-from tpuctl.data.source import Progress
+from tpuctl.data.source import ScanProgress
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"\.(npy|npz|npy\.gz)$")
 _LONGEST_HEADER = 1 << 16
 
 
-def read_numpy(root: Path, options: Options, progress: Progress) -> Arrays:
+def read_numpy(root: Path, options: Options, progress: ScanProgress) -> ArraySource:
     """Return the arrays of the file at `root`, or of all NumPy files below it; raises UsageError."""
     contents = Contents(list_files(root, FILES), progress)
     try:
@@ -39,7 +39,7 @@ def read_numpy(root: Path, options: Options, progress: Progress) -> Arrays:
     return read_arrays("numpy", contents, blocks, options, progress)
 
 
-def _arrays(contents: Contents, progress: Progress) -> Iterator[Named]:
+def _arrays(contents: Contents, progress: ScanProgress) -> Iterator[Named]:
     files = contents.files
     for number in range(len(files)):
         name = files.name(number)
@@ -60,7 +60,7 @@ def _plain(contents: Contents, file: int) -> Array:
     )
 
 
-def _members(contents: Contents, file: int, progress: Progress) -> Iterator[tuple[str, Array]]:
+def _members(contents: Contents, file: int, progress: ScanProgress) -> Iterator[tuple[str, Array]]:
     """Yield the arrays in an archive, by name; each is read through once, which proves its checksum."""
     name = contents.files.name(file)
     path = contents.files.path(file)
@@ -77,7 +77,12 @@ def _members(contents: Contents, file: int, progress: Progress) -> Iterator[tupl
 
 
 def _member(
-    contents: Contents, file: int, member: zipfile.ZipInfo, stream: IO[bytes], where: str, progress: Progress
+    contents: Contents,
+    file: int,
+    member: zipfile.ZipInfo,
+    stream: IO[bytes],
+    where: str,
+    progress: ScanProgress,
 ) -> Array:
     start = stream.read(_LONGEST_HEADER)
     offset, dtype, shape = _header(io.BytesIO(start), where)
@@ -95,7 +100,7 @@ def _member(
     return _array(where, file, dtype, shape, member.file_size - offset, read)
 
 
-def _read_through(stream: IO[bytes], scratch: Scratch | None, size: int, progress: Progress) -> None:
+def _read_through(stream: IO[bytes], scratch: TempFile | None, size: int, progress: ScanProgress) -> None:
     done = 0
     while block := stream.read(BLOCK):
         done += len(block)

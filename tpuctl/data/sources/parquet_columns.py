@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tpuctl.data.images.header import NotAPicture, inspect
+from tpuctl.data.images.header import InvalidImage, inspect_image
 from tpuctl.data.schema.features import Image, Tensor
-from tpuctl.data.tables.columns import Column, Misfit
+from tpuctl.data.tables.columns import Column, InvalidValue
 from tpuctl.data.tables.typed_cells import given_column, infer_column, list_column
 from tpuctl.errors import UsageError
 
@@ -68,14 +68,14 @@ def _lists(name: str, kind: Any, is_: Any) -> Column:
 def _pictures(name: str, first: Any, content: Callable[[Any], Any]) -> Column | None:
     """Return a column of images if its first value is one; all others must have as many channels."""
     try:
-        model = inspect(content(first) or b"")
-    except (NotAPicture, TypeError):
+        model = inspect_image(content(first) or b"")
+    except (InvalidImage, TypeError):
         return None
 
     def convert(cell: Any) -> bytes:
         data: bytes = content(cell) or b""
-        if inspect(data)[2:4] != model[2:4]:
-            raise Misfit
+        if inspect_image(data)[2:4] != model[2:4]:
+            raise InvalidValue
         return data
 
     what = f"PNG or JPEG images with {model.channels} channel{'s' if model.channels > 1 else ''}"
@@ -83,7 +83,7 @@ def _pictures(name: str, first: Any, content: Callable[[Any], Any]) -> Column | 
 
 
 def _missing() -> Any:
-    raise Misfit
+    raise InvalidValue
 
 
 def _refused(name: str, kind: Any) -> UsageError:

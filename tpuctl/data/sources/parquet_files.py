@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpuctl.data.bad_records import Bad
-from tpuctl.data.files.record_cache import Spooled
+from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.files.record_cache import CachedSource
 from tpuctl.data.files.source_files import SourceFiles, list_files
 from tpuctl.data.options import Options
-from tpuctl.data.schema.classes import Classes, Gathering
+from tpuctl.data.schema.classes import ClassCollector, Classes
 from tpuctl.data.schema.features import Label
-from tpuctl.data.source import Part, Progress, changed
+from tpuctl.data.source import Part, Records, ScanProgress, changed
 from tpuctl.data.sources.parquet_columns import arrow_column
 from tpuctl.data.tables.columns import Column, Columns, check_options, label_column, without_nan
 from tpuctl.data.tables.typed_cells import given_column
@@ -34,7 +34,7 @@ _MEASURED_GROUPS, _MEASURED_ROWS = 16, 200
 """Rows that are encoded to estimate the size of all."""
 
 
-def read_parquet(root: Path, options: Options, progress: Progress) -> Spooled:
+def read_parquet(root: Path, options: Options, progress: ScanProgress) -> CachedSource:
     """Return the file at `root`, or all Parquet files below it, which have the same schema.
 
     Raises UsageError, and ConfigError where pyarrow is not installed.
@@ -47,7 +47,7 @@ def read_parquet(root: Path, options: Options, progress: Progress) -> Spooled:
     target, said = label_column(options, table.names)
     classes = table.classes(target, options, progress, said=said) if target else None
     columns = Columns(table.columns(options, target, classes), target)
-    return Spooled(
+    return CachedSource(
         "parquet",
         columns.features,
         columns.supervised,
@@ -94,11 +94,11 @@ class _Table:
             found.append(column)
         return found
 
-    def classes(self, name: str, options: Options, progress: Progress, *, said: bool) -> Classes | None:
+    def classes(self, name: str, options: Options, progress: ScanProgress, *, said: bool) -> Classes | None:
         """Return the classes in a column; None where it holds numbers to be learnt."""
         if options.types.get(name, "label") != "label":
             return None
-        gathering, done = Gathering(name), 0
+        gathering, done = ClassCollector(name), 0
         for number in range(len(self.files)):
             for batch in self._batches(number, [name]):
                 gathering.add(batch.column(0).to_pylist())
@@ -114,7 +114,7 @@ class _Table:
             hint=f"To learn numbers, give its type: --label {name} --type {name}=float.",
         )
 
-    def stream(self, columns: Columns) -> Iterator[bytes | Bad]:
+    def stream(self, columns: Columns) -> Records:
         """Yield every record."""
         for number in range(len(self.files)):
             row = 0
@@ -122,7 +122,7 @@ class _Table:
                 for cells in _transposed(batch):
                     row += 1
                     example, why, hint = columns.record(cells)
-                    yield Bad(self.files.name(number), why, row, hint, "row") if why else example
+                    yield BadRecord(self.files.name(number), why, row, hint, "row") if why else example
             if row != self.rows[number]:
                 raise changed(self.files.name(number), "has changed")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tpuctl.data.options import Options
-from tpuctl.data.source import Progress, Source
+from tpuctl.data.source import ScanProgress, Source
 from tpuctl.data.sources import (
     csv_files,
     idx_files,
@@ -50,7 +50,7 @@ class Reader(NamedTuple):
     """One kind of source."""
 
     fits: Callable[[Look], bool]
-    read: Callable[[Path, Options, Progress], Source]
+    read: Callable[[Path, Options, ScanProgress], Source]
     what: str
     """For the user, where no kind fits: `a folder with one folder of images for each class`."""
 
@@ -89,7 +89,7 @@ READERS: dict[str, Reader] = {
 """Kind of source -> its reader; the first that fits is taken, the most particular first."""
 
 
-def open_source(path: Path, kind: str | None, options: Options, progress: Progress) -> Source:
+def open_source(path: Path, kind: str | None, options: Options, progress: ScanProgress) -> Source:
     """Return the source at `path`, listed by its reader; raises UsageError if none fits."""
     if not path.exists():
         raise _missing(path)

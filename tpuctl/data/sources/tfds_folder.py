@@ -14,15 +14,15 @@ from tpuctl.data.files.listing import unreadable
 from tpuctl.data.files.source_files import chosen_files
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature, Image, Label, Other, Tensor, Text
-from tpuctl.data.source import Progress
-from tpuctl.data.sources.tfrecord_files import TfRecords, open_records
+from tpuctl.data.source import ScanProgress
+from tpuctl.data.sources.tfrecord_files import TFRecordSource, open_records
 from tpuctl.errors import UsageError
 
 INFO, FEATURES = "dataset_info.json", "features.json"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
-def read_tfds(root: Path, options: Options, progress: Progress) -> TfRecords:
+def read_tfds(root: Path, options: Options, progress: ScanProgress) -> TFRecordSource:
     """Return the dataset in the folder at `root`, or in the only version below it; raises UsageError."""
     if options.types or options.label or options.resize:
         raise UsageError(
@@ -40,7 +40,7 @@ def read_tfds(root: Path, options: Options, progress: Progress) -> TfRecords:
             for number, count in enumerate(np.diff(rows.firsts).tolist()):
                 _check_count(rows.files.name(number), count, lengths[rows.files.name(number)][1])
         supervised = _supervised(info, features)
-        return TfRecords("tfds", rows, bad, features, supervised, pictures=False)
+        return TFRecordSource("tfds", rows, bad, features, supervised, pictures=False)
     except BaseException:
         rows.close()
         raise

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.bad_records import Bad
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.contents import BLOCK, Contents
 from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import SourceFiles, list_files
 from tpuctl.data.options import Options
-from tpuctl.data.schema.classes import Gathering
+from tpuctl.data.schema.classes import ClassCollector
 from tpuctl.data.schema.features import TYPES, Feature, Label, Tensor, example_kind
-from tpuctl.data.source import Indices, Part, Progress, Seen
+from tpuctl.data.source import Indices, Observations, Part, Records, ScanProgress
 from tpuctl.data.sources.example_fields import Checks, infer_fields
 from tpuctl.data.tables.columns import check_options, label_column
 from tpuctl.data.tfrecord.example_decoding import Values, decode
@@ -31,11 +31,11 @@ _HEAD = 12
 _SAMPLE = 1000
 
 
-class TfRecords:
+class TFRecordSource:
     """Records of TFRecord files."""
 
     def __init__(
-        self, kind: str, rows: Rows, bad: Sequence[Bad], features: Mapping[str, Feature],
+        self, kind: str, rows: Rows, bad: Sequence[BadRecord], features: Mapping[str, Feature],
         supervised: tuple[str, str] | None, labels: NDArray[np.int32] | None = None, *, pictures: bool,
     ) -> None:  # fmt: skip
         """With `pictures`, the images of every record are looked into."""
@@ -50,7 +50,7 @@ class TfRecords:
         self._rows = rows
         self._checks = Checks(features, pictures=pictures)
 
-    def read(self, indices: Indices, seen: Seen) -> Iterator[bytes | Bad]:
+    def read(self, indices: Indices, seen: Observations) -> Records:
         for start in range(0, len(indices), self._rows.batch):
             some = indices[start : start + self._rows.batch]
             for index, framed in zip(some.tolist(), self._rows.read(some), strict=True):
@@ -64,19 +64,21 @@ class TfRecords:
     def check(self) -> None:
         self._rows.files.check()
 
-    def refined(self, seen: Seen) -> Mapping[str, Feature]:
-        return self._checks.refined(self.features, seen)
+    def final_features(self, seen: Observations) -> Mapping[str, Feature]:
+        return self._checks.final_features(self.features, seen)
 
     def close(self) -> None:
         self._rows.close()
 
-    def _bad(self, index: int, why: str) -> Bad:
+    def _bad(self, index: int, why: str) -> BadRecord:
         file = self._rows.file_of(index)
         self._rows.files.unchanged(file)
-        return Bad(self._rows.files.name(file), why, index - int(self._rows.firsts[file]) + 1, unit="record")
+        return BadRecord(
+            self._rows.files.name(file), why, index - int(self._rows.firsts[file]) + 1, unit="record"
+        )
 
 
-def read_tfrecords(root: Path, options: Options, progress: Progress) -> TfRecords:
+def read_tfrecords(root: Path, options: Options, progress: ScanProgress) -> TFRecordSource:
     """Return the records of the file at `root`, or of all TFRecord files below it; raises UsageError."""
     rows, bad = open_records(list_files(root, FILES), progress)
     try:
@@ -95,15 +97,15 @@ def read_tfrecords(root: Path, options: Options, progress: Progress) -> TfRecord
             features[label], labels = _classes(rows, label, features[label], progress)
         others = [name for name in features if name != label]
         supervised = (others[0], label) if label and len(others) == 1 else None
-        return TfRecords("tfrecord", rows, bad, features, supervised, labels, pictures=True)
+        return TFRecordSource("tfrecord", rows, bad, features, supervised, labels, pictures=True)
     except BaseException:
         rows.close()
         raise
 
 
-def open_records(files: SourceFiles, progress: Progress) -> tuple[Rows, list[Bad]]:
+def open_records(files: SourceFiles, progress: ScanProgress) -> tuple[Rows, list[BadRecord]]:
     """Find where the records begin; what follows a damaged length is lost, and bad."""
-    bad: list[Bad] = []
+    bad: list[BadRecord] = []
     return Rows(files, partial(_begins, bad), header=False, progress=progress), bad
 
 
@@ -117,7 +119,7 @@ def unframed(framed: bytes) -> tuple[bytes, str]:
     return record, ""
 
 
-def _begins(bad: list[Bad], contents: Contents, file: int) -> Iterator[NDArray[np.int64]]:
+def _begins(bad: list[BadRecord], contents: Contents, file: int) -> Iterator[NDArray[np.int64]]:
     """Yield where the records of a file begin: only their lengths are looked at."""
     size, at, length, records = contents.sizes[file], 0, 0, 0
     block, block_at = b"", 0
@@ -140,10 +142,10 @@ def _begins(bad: list[Bad], contents: Contents, file: int) -> Iterator[NDArray[n
     yield np.array(begins, np.int64)
 
 
-def _lost(file: str, record: int, *, in_length: bool) -> Bad:
+def _lost(file: str, record: int, *, in_length: bool) -> BadRecord:
     what = "the checksum of its length does not match" if in_length else "the file ends in the middle of it"
     why = f"is damaged ({what}), and what follows is lost"
-    return Bad(file, why, record, "Copy the file again", "record")
+    return BadRecord(file, why, record, "Copy the file again", "record")
 
 
 def _sample(rows: Rows) -> list[dict[str, Values]]:
@@ -171,7 +173,7 @@ def _given(name: str, inferred: Feature, kind: str) -> Feature:
 
 
 def _classes(
-    rows: Rows, name: str, feature: Feature, progress: Progress
+    rows: Rows, name: str, feature: Feature, progress: ScanProgress
 ) -> tuple[Label, NDArray[np.int32] | None]:
     if example_kind(feature) != "int64" or feature != Tensor("int64"):
         raise UsageError(
@@ -179,7 +181,7 @@ def _classes(
             hint="The records go on as they are, and a label is the number of its class.",
             feature=name,
         )
-    gathering, done = Gathering(name), 0
+    gathering, done = ClassCollector(name), 0
     for some in rows.in_order():
         gathering.add(_value(framed, name) for framed in some)
         done += len(some)
@@ -209,7 +211,7 @@ def _parts(rows: Rows) -> tuple[Part, ...]:
     )
 
 
-def _no_examples(name: str, bad: Sequence[Bad]) -> UsageError:
+def _no_examples(name: str, bad: Sequence[BadRecord]) -> UsageError:
     why = f": {bad[0]}" if bad else ""
     return UsageError(
         f"'{name}' has no records of tf.train.Example{why}.",

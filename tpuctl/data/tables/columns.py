@@ -18,7 +18,7 @@ _MOST_FLOAT = 3.4028235677973366e38
 """The first float that does not round to one of 32 bits."""
 
 
-class Misfit(ValueError):
+class InvalidValue(ValueError):
     """A cell that its column cannot hold; the text completes `which holds ...`."""
 
 
@@ -116,17 +116,17 @@ def label_column(options: Options, names: Iterable[str]) -> tuple[str, bool]:
 
 
 def whole(value: int) -> int:
-    """Return a whole number that 64 bits hold; raises Misfit."""
+    """Return a whole number that 64 bits hold; raises InvalidValue."""
     if -(1 << 63) <= value < 1 << 63:
         return value
-    raise Misfit
+    raise InvalidValue
 
 
 def real(value: float) -> float:
-    """Return a number that a float of 32 bits holds, infinity and NaN too; raises Misfit."""
+    """Return a number that a float of 32 bits holds, infinity and NaN too; raises InvalidValue."""
     if -_MOST_FLOAT < value < _MOST_FLOAT or not math.isfinite(value):
         return value
-    raise Misfit
+    raise InvalidValue
 
 
 def without_nan(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -135,7 +135,7 @@ def without_nan(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def checked(cell: Any) -> Any:
         value = convert(cell)
         if value != value:
-            raise Misfit
+            raise InvalidValue
         return value
 
     return checked

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpuctl.data.schema.classes import MISSING
 from tpuctl.data.schema.features import TYPES
-from tpuctl.data.tables.columns import Column, Misfit, real, whole
+from tpuctl.data.tables.columns import Column, InvalidValue, real, whole
 
 _SHARE = 0.99
 """Of the cells that are numbers, a column is one of numbers: the others are bad, not the column."""
@@ -56,7 +56,7 @@ def _coded(cell: str) -> bool:
 
 def _whole(cell: str) -> int:
     if "_" in cell:
-        raise Misfit
+        raise InvalidValue
     return whole(int(cell))
 
 
@@ -68,7 +68,7 @@ def _real(cell: str) -> float:
             return math.nan
         raise
     if "_" in cell:
-        raise Misfit
+        raise InvalidValue
     return real(value)
 
 

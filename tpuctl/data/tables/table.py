@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tpuctl.data.bad_records import Bad
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.rows import Rows
 from tpuctl.data.options import Options
-from tpuctl.data.schema.classes import Classes, Gathering
+from tpuctl.data.schema.classes import ClassCollector, Classes
 from tpuctl.data.schema.features import Feature, Label, Tensor
-from tpuctl.data.source import Indices, Part, Progress, Seen
+from tpuctl.data.source import Indices, Observations, Part, Records, ScanProgress
 from tpuctl.data.tables.columns import Column, Columns, check_options, label_column, without_nan
 from tpuctl.errors import UsageError
 
@@ -37,7 +37,7 @@ class Dialect(NamedTuple):
     """Return a column from its name and its type, of those in `features.TYPES`."""
 
 
-class Table:
+class TableSource:
     """Rows of a text format; each becomes the record of its cells."""
 
     exact = False
@@ -49,7 +49,7 @@ class Table:
         self.features = columns.features
         self.supervised = columns.supervised
         self.labels = labels
-        self.bad: Sequence[Bad] = rows.files.bad
+        self.bad: Sequence[BadRecord] = rows.files.bad
         self.fingerprint = rows.files.listing.fingerprint
         self._rows = rows
         self._parse = dialect.parse
@@ -57,7 +57,7 @@ class Table:
         self._lists = _lists(columns.features)
         self.parts: tuple[Part, ...] = rows.parts(self._measured())
 
-    def read(self, indices: Indices, seen: Seen) -> Iterator[bytes | Bad]:
+    def read(self, indices: Indices, seen: Observations) -> Records:
         for start in range(0, len(indices), self._rows.batch):
             some = indices[start : start + self._rows.batch]
             parsed = self._parse(self._rows.read(some))
@@ -75,7 +75,7 @@ class Table:
     def check(self) -> None:
         self._rows.files.check()
 
-    def refined(self, seen: Seen) -> Mapping[str, Feature]:
+    def final_features(self, seen: Observations) -> Mapping[str, Feature]:
         """Return the features; lists that all had the same length have it in their shape."""
         found = dict(self.features)
         for name, _ in self._lists:
@@ -87,7 +87,7 @@ class Table:
     def close(self) -> None:
         self._rows.close()
 
-    def _one_by_one(self, indices: Indices, parsed: Sequence[Parsed], seen: Seen) -> Iterator[bytes | Bad]:
+    def _one_by_one(self, indices: Indices, parsed: Sequence[Parsed], seen: Observations) -> Records:
         for index, row in zip(indices.tolist(), parsed, strict=True):
             if isinstance(row, str):
                 yield self._bad(index, row)
@@ -99,24 +99,26 @@ class Table:
             self._note_lengths([row], seen)
             yield example
 
-    def _note_lengths(self, rows: Sequence[Sequence[Any]], seen: Seen) -> None:
+    def _note_lengths(self, rows: Sequence[Sequence[Any]], seen: Observations) -> None:
         for name, place in self._lists:
             for row in rows:
                 seen.note(name, len(row[place] or ()))
 
-    def _bad(self, index: int, why: str, hint: str = "") -> Bad:
+    def _bad(self, index: int, why: str, hint: str = "") -> BadRecord:
         file = self._rows.file_of(index)
         self._rows.files.unchanged(file)
-        return Bad(self._rows.files.name(file), why, self._rows.line(index), hint)
+        return BadRecord(self._rows.files.name(file), why, self._rows.line(index), hint)
 
     def _measured(self) -> dict[int, int]:
         sample = self._rows.sample()
         some = sample[:: max(len(sample) // _MEASURED, 1)]
-        records = zip(some.tolist(), self.read(some, Seen()), strict=True)
+        records = zip(some.tolist(), self.read(some, Observations()), strict=True)
         return {index: len(record) for index, record in records if isinstance(record, bytes)}
 
 
-def read_table(rows: Rows, dialect: Dialect, options: Options, what: str, progress: Progress) -> Table:
+def read_table(
+    rows: Rows, dialect: Dialect, options: Options, what: str, progress: ScanProgress
+) -> TableSource:
     """Return the table with its types inferred, or as `options` give them; raises UsageError.
 
     `what` is for messages: `'people.csv'`.
@@ -134,7 +136,7 @@ def read_table(rows: Rows, dialect: Dialect, options: Options, what: str, progre
                 raise _no_classes(label, classes, what)
             classes = None
         columns = _columns(rows, dialect, options, label, classes)
-        return Table(rows, dialect, Columns(columns, label), classes.labels if classes else None)
+        return TableSource(rows, dialect, Columns(columns, label), classes.labels if classes else None)
     except BaseException:
         rows.close()
         raise
@@ -158,8 +160,8 @@ def _columns(
     return found
 
 
-def _classes(rows: Rows, dialect: Dialect, label: str, progress: Progress) -> Classes:
-    place, gathering, done = dialect.names.index(label), Gathering(label), 0
+def _classes(rows: Rows, dialect: Dialect, label: str, progress: ScanProgress) -> Classes:
+    place, gathering, done = dialect.names.index(label), ClassCollector(label), 0
     for some in rows.in_order():
         gathering.add(None if isinstance(row, str) else row[place] for row in dialect.parse(some))
         done += len(some)

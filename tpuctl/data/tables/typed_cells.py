@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tpuctl.data.schema.features import TYPES, Feature, Tensor
-from tpuctl.data.tables.columns import Column, Misfit, real, whole
+from tpuctl.data.tables.columns import Column, InvalidValue, real, whole
 from tpuctl.errors import UsageError
 
 _LISTS = {
@@ -68,13 +68,13 @@ def _items(cell: Any, convert: Callable[[Any], Any]) -> list[Any]:
     if cell is None:
         return []
     if not isinstance(cell, list) or None in cell:
-        raise Misfit
+        raise InvalidValue
     return [convert(item) for item in cell]
 
 
 def _whole(cell: Any) -> int:
     if type(cell) is not int:
-        raise Misfit
+        raise InvalidValue
     return whole(cell)
 
 
@@ -85,12 +85,12 @@ def _real(cell: Any) -> float:
         return math.nan
     if type(cell) is int or isinstance(cell, Decimal):
         return real(float(cell))
-    raise Misfit
+    raise InvalidValue
 
 
 def _truth(cell: Any) -> bool:
     if type(cell) is not bool:
-        raise Misfit
+        raise InvalidValue
     return cell
 
 
@@ -98,7 +98,7 @@ def _text(cell: Any) -> str:
     if cell is None:
         return ""
     if type(cell) is not str:
-        raise Misfit
+        raise InvalidValue
     return cell
 
 
@@ -106,7 +106,7 @@ def _bytes(cell: Any) -> bytes:
     if cell is None:
         return b""
     if type(cell) is not bytes:
-        raise Misfit
+        raise InvalidValue
     return cell
 
 

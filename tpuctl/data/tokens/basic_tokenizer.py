@@ -19,7 +19,7 @@ _ASCII_SYMBOLS = "$+<=>^`|~"
 """No punctuation to Unicode, but to BERT."""
 
 
-class Splitter:
+class WordSplitter:
     """Takes texts apart into words; may be used by several threads."""
 
     def __init__(self, *, cased: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.options import TokenKind
-from tpuctl.data.tokens.basic_tokenizer import Splitter
+from tpuctl.data.tokens.basic_tokenizer import WordSplitter
 from tpuctl.data.tokens.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 from tpuctl.data.tokens.word_counts import LONGEST
 from tpuctl.data.tokens.word_pieces import INSIDE
@@ -17,11 +17,11 @@ _MOST_KEPT = 1 << 16
 """Words whose ids are kept: most texts are made of few."""
 
 
-class TokenIds:
+class TokenEncoder:
     """Makes vectors of ids; may be used by several threads."""
 
     def __init__(self, kind: TokenKind, vocabulary: Vocabulary, length: int) -> None:
-        self._split = Splitter(cased=vocabulary.cased)
+        self._split = WordSplitter(cased=vocabulary.cased)
         self._of_word = _Kept(_MAKERS[kind](vocabulary.ids))
         ends = (START, END) if kind == "wordpiece" else ()
         self._ends = [vocabulary.ids[one] for one in ends]

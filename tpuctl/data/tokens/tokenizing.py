@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from tpuctl.data.bad_records import Bad
-from tpuctl.data.options import TOKENS, Tokens
+from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.options import TOKENS, TokenOptions
 from tpuctl.data.order.splits import Members
 from tpuctl.data.schema.features import Feature, Other, Text
-from tpuctl.data.source import Progress, Seen, Source
+from tpuctl.data.source import Observations, ScanProgress, Source
 from tpuctl.data.tfrecord.example_decoding import decode
-from tpuctl.data.tokens.basic_tokenizer import Splitter
-from tpuctl.data.tokens.tokenized_source import Tokenized, text_of
+from tpuctl.data.tokens.basic_tokenizer import WordSplitter
+from tpuctl.data.tokens.tokenized_source import TokenizedSource, text_of
 from tpuctl.data.tokens.vocabulary import MOST, SPECIAL, Vocabulary
 from tpuctl.data.tokens.word_counts import WordCounts
 from tpuctl.data.tokens.word_pieces import learn_pieces
@@ -27,7 +27,7 @@ _LONGEST = 1 << 16
 _BATCH = 1024
 
 
-def check_tokens(asked: Tokens) -> None:
+def check_tokens(asked: TokenOptions) -> None:
     """Raise UsageError for a length or a number of entries that cannot be."""
     least = 3 if asked.kind == "wordpiece" else 1
     if not least <= asked.length <= _LONGEST:
@@ -37,21 +37,21 @@ def check_tokens(asked: Tokens) -> None:
             length=asked.length,
         )
     special = len(SPECIAL[asked.kind])
-    if asked.wanted is not None and not special < asked.wanted <= MOST:
+    if asked.vocabulary_size is not None and not special < asked.vocabulary_size <= MOST:
         raise UsageError(
-            f"A vocabulary cannot have {asked.wanted} entries.",
+            f"A vocabulary cannot have {asked.vocabulary_size} entries.",
             hint=f"From {special + 1} to {MOST}; {', '.join(SPECIAL[asked.kind])} are among them.",
-            vocabulary=asked.wanted,
+            vocabulary=asked.vocabulary_size,
         )
 
 
 def tokenized(
     source: Source,
-    asked: Tokens,
+    asked: TokenOptions,
     vocabulary: Vocabulary | None,
     splits: Sequence[Members],
-    progress: Progress,
-) -> tuple[Tokenized, Tokens, Vocabulary]:
+    progress: ScanProgress,
+) -> tuple[TokenizedSource, TokenOptions, Vocabulary]:
     """Return the source with ids for its text, what was asked with all that is known now, the vocabulary.
 
     Without a `vocabulary` one is made of the split `train`; raises UsageError.
@@ -60,7 +60,7 @@ def tokenized(
     if vocabulary is None:
         vocabulary = learn(source, asked, _training(splits), progress)
     asked = msgspec.structs.replace(asked, entries=len(vocabulary))
-    return Tokenized(source, asked, vocabulary), asked, vocabulary
+    return TokenizedSource(source, asked, vocabulary), asked, vocabulary
 
 
 def text_field(source: Source, wanted: str) -> str:
@@ -92,21 +92,21 @@ def text_field(source: Source, wanted: str) -> str:
     return found
 
 
-def learn(source: Source, asked: Tokens, training: Members, progress: Progress) -> Vocabulary:
-    """Return a vocabulary of at most `asked.wanted` entries, made from the records of the training split.
+def learn(source: Source, asked: TokenOptions, training: Members, progress: ScanProgress) -> Vocabulary:
+    """Return a vocabulary of at most `vocabulary_size` entries, made from the records of the training split.
 
     They are read once; bad ones are passed over, the conversion will name them. Raises UsageError where there
     is no room for the characters of the texts, or for anything.
     """
-    split, counts, total = Splitter(cased=False), WordCounts(), len(training)
+    split, counts, total = WordSplitter(cased=False), WordCounts(), len(training)
     for start in range(0, total, _BATCH):
         indices = np.sort(training.indices(start, min(start + _BATCH, total)))
-        for record in source.read(indices, Seen()):
-            if not isinstance(record, Bad):
+        for record in source.read(indices, Observations()):
+            if not isinstance(record, BadRecord):
                 counts.add(split(text_of(decode(record).get(asked.text, ()))))
         progress(min(start + _BATCH, total), total)
     special = SPECIAL[asked.kind]
-    room = (asked.wanted or 0) - len(special)
+    room = (asked.vocabulary_size or 0) - len(special)
     words = counts.in_order()
     found = learn_pieces(words, room) if asked.kind == "wordpiece" else [word for word, _ in words[:room]]
     return Vocabulary((*special, *found))

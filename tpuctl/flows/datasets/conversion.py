@@ -8,8 +8,8 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event, Lock
 
-from tpuctl.data.bad_records import Bad, BadRecordsError
-from tpuctl.data.output.shards import Shard, ShardNote
+from tpuctl.data.bad_records import BadRecord, BadRecordsError
+from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.plan import DatasetPlan
 
 WIDTH = 4
@@ -44,7 +44,7 @@ class Conversion:
         self._records = 0
         self._bytes = 0
 
-    def run(self, work: Callable[[Shard], ShardNote], shards: Sequence[Shard]) -> list[ShardNote]:
+    def run(self, work: Callable[[Shard], ShardResult], shards: Sequence[Shard]) -> list[ShardResult]:
         """Call `work` on every shard and return the notes; raises the first error, and BadRecordsError first.
 
         With one error, no further shard begins, and those under way end at their next piece.
@@ -73,7 +73,7 @@ class Conversion:
             done = min(self._records, self._plan.records)  # a shard that is made again counts again
             self._progress(Done(done, self._plan.records, self._bytes))
 
-    def _one(self, work: Callable[[Shard], ShardNote], shard: Shard) -> ShardNote:
+    def _one(self, work: Callable[[Shard], ShardResult], shard: Shard) -> ShardResult:
         if self._stop.is_set():
             raise _Stopped
         try:
@@ -82,7 +82,7 @@ class Conversion:
             self._stop.set()
             raise
 
-    def _raise_first(self, futures: Sequence[Future[ShardNote]]) -> None:
+    def _raise_first(self, futures: Sequence[Future[ShardResult]]) -> None:
         if not self._stop.is_set():
             return
         wait(futures)
@@ -92,7 +92,7 @@ class Conversion:
             raise self._all_bad(bad)
         raise next(error for error in errors if not isinstance(error, _Stopped))
 
-    def _all_bad(self, bad: Sequence[Bad]) -> BadRecordsError:
+    def _all_bad(self, bad: Sequence[BadRecord]) -> BadRecordsError:
         """Look for more, in the order of the source: who has mended one does not want to meet the next."""
         found = {(one.file, one.line): one for one in bad}
         deadline = time.monotonic() + SEARCH
@@ -116,7 +116,7 @@ class Making:
     def __iter__(self) -> Iterator[bytes]:
         return self._chunks
 
-    def drain(self) -> ShardNote:
+    def drain(self) -> ShardResult:
         """Go through what has not been asked for, and return what came of the shard."""
         for _ in self._chunks:
             pass

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tpuctl.data.public.catalogue import Form, PublicFile, PublicSet
+from tpuctl.data.public.catalogue import Form, PublicDataset, PublicFile
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError, UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Outcome:
     already_there: bool
 
 
-def fetch(name: str, row: PublicSet, folder: Path, downloads: Downloads, phase: Phase) -> Outcome:
+def fetch(name: str, row: PublicDataset, folder: Path, downloads: Downloads, phase: Phase) -> Outcome:
     """Have a public dataset in `folder`, fetched from where it is published.
 
     Raises StateError for a folder with something else, a file that is not the published one, or a full disk;
@@ -70,7 +70,7 @@ def fetch(name: str, row: PublicSet, folder: Path, downloads: Downloads, phase: 
 
 
 def take(
-    name: str, row: PublicSet, folder: Path, given: Path, phase: Phase, *, unverified: bool = False
+    name: str, row: PublicDataset, folder: Path, given: Path, phase: Phase, *, unverified: bool = False
 ) -> Outcome:
     """Have a public dataset in `folder`, from files that are in `given` or below it.
 
@@ -87,7 +87,7 @@ def take(
     return _put(Fetched(name, sums, others), form, [one.path for one in found], folder, phase)
 
 
-def missing(row: PublicSet, folder: Path) -> list[PublicFile]:
+def missing(row: PublicDataset, folder: Path) -> list[PublicFile]:
     """Return the files that `fetch` would ask for: none where the dataset is there already."""
     return [] if (folder / MARK).is_file() else list(row.forms[0].files)
 
@@ -145,7 +145,7 @@ class _Found:
     sha256: str
 
 
-def _chosen(row: PublicSet, given: Path, phase: Phase, *, unverified: bool) -> tuple[Form, list[_Found]]:
+def _chosen(row: PublicDataset, given: Path, phase: Phase, *, unverified: bool) -> tuple[Form, list[_Found]]:
     """Return the first form of which all files are there and right; or else, where wanted, only there."""
     names = {file.name for form in row.forms for file in form.files}
     there: dict[str, list[_Found]] = {name: [] for name in names}
@@ -190,7 +190,7 @@ def _wrong(form: Form, there: dict[str, list[_Found]]) -> StateError:
     return _other(file, one.path, one.sha256, hint)
 
 
-def _not_there(row: PublicSet, given: Path, there: set[str]) -> NotFoundError:
+def _not_there(row: PublicDataset, given: Path, there: set[str]) -> NotFoundError:
     forms = [[file.name for file in form.files if file.name not in there] for form in row.forms]
     return NotFoundError(
         f"'{given}' does not hold {', or '.join(', '.join(names) for names in forms)}.",

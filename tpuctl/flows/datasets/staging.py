@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tpuctl.bucket_layout import dataset
-from tpuctl.data.output.shards import Shard, ShardNote
+from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.errors import ConflictError, DeadlineError
 from tpuctl.flows.datasets.conversion import Making
 from tpuctl.flows.datasets.local_copy import LocalCopy
@@ -39,7 +39,7 @@ class Staging:
         """Return the name of the object that holds a staged shard."""
         return f"{self._prefix}{identity}.tfrecord"
 
-    def kept(self, shard: Shard, *, skip_bad: bool) -> ShardNote | None:
+    def kept(self, shard: Shard, *, skip_bad: bool) -> ShardResult | None:
         """Return the note of this shard if it is there, whole, from an upload before."""
         if not self._there:
             return None
@@ -53,12 +53,12 @@ class Staging:
         if said is None:  # another upload of the same is through, and has cleared up
             return None
         try:
-            found = msgspec.json.decode(said, type=ShardNote)
+            found = msgspec.json.decode(said, type=ShardResult)
         except msgspec.DecodeError:
             return None
         return found if found.entry.content == staged.content and (skip_bad or not found.skipped) else None
 
-    def put(self, shard: Shard, make: Callable[[], Making], local: LocalCopy | None) -> ShardNote:
+    def put(self, shard: Shard, make: Callable[[], Making], local: LocalCopy | None) -> ShardResult:
         """Write a shard, then its note; raises DeadlineError when it arrived damaged."""
         name = self.shard_name(shard.identity)
         staged, making = self._there.get(name), make()

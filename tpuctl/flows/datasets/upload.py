@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.bucket_layout import dataset, gs
 from tpuctl.data.output.manifest import FILE, Manifest, decode_manifest
-from tpuctl.data.output.shards import Shard, ShardNote
+from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.plan import DatasetPlan
 from tpuctl.flows.datasets.commit import COMMIT, Commit, same, taken
 from tpuctl.flows.datasets.conversion import Conversion, Progress
@@ -61,7 +61,7 @@ def upload(
     local = LocalCopy(keep) if keep else None
     kept: list[str] = []
 
-    def work(shard: Shard) -> ShardNote:
+    def work(shard: Shard) -> ShardResult:
         note = staging.kept(shard, skip_bad=skip_bad)
         if note is None:
             return staging.put(shard, lambda: conversion.make(shard), local)
@@ -92,7 +92,7 @@ def _compare(bucket: Bucket, plan: DatasetPlan, conversion: Conversion, standing
     if {shard.file for shard in shards} != there.keys():
         raise taken(plan.name, plan.version)
 
-    def work(shard: Shard) -> ShardNote:
+    def work(shard: Shard) -> ShardResult:
         note = conversion.make(shard).drain()
         if note.entry != there[shard.file]:
             raise taken(plan.name, plan.version)

@@ -18,7 +18,7 @@ from tests.data.source_trees import produce, write_image
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.bad_records import BadRecordsError
-from tpuctl.data.options import Options, Tokens
+from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.data.tokens import tokenizing
 from tpuctl.errors import ConfigError, DeadlineError, HostError, UsageError
@@ -144,7 +144,9 @@ class TestWorker:
         self, cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"word {n},{n % 2}\n" for n in range(8)))
-        arguments = asked(tmp_path / "a.csv", options=Options(tokens=Tokens("words", 3, wanted=6)))
+        arguments = asked(
+            tmp_path / "a.csv", options=Options(tokens=TokenOptions("words", 3, vocabulary_size=6))
+        )
         made = plan(**arguments)
         monkeypatch.setattr(tokenizing, "learn", None)
         told = pickle.loads(pickle.dumps(Task.of(made, {**arguments, "vocabulary": made.vocabulary}, cloud)))
@@ -225,7 +227,7 @@ class TestPipeline:
         options = ("--tokens", "wordpiece", "--vocabulary", "30", "--length", "5", "--shards", "2")
         done = tpuctl("data", "upload", "pets", str(tmp_path / "a.csv"), *options, "--runner", "beam")
         assert done.code == 0, done.err
-        wanted = Options(tokens=Tokens("wordpiece", 5, wanted=30))
+        wanted = Options(tokens=TokenOptions("wordpiece", 5, vocabulary_size=30))
         made = produce(plan(tmp_path / "a.csv", name="pets", shards=2, options=wanted))
         assert {name: cloud.bucket.read(FOLDER + name) for name in names(cloud.bucket)} == made
 

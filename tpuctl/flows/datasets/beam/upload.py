@@ -13,7 +13,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from tpuctl.data.bad_records import BadRecordsError
-from tpuctl.data.output.shards import Shard, ShardNote
+from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.plan import DatasetPlan
 from tpuctl.errors import ConfigError, TpuctlError, UsageError
 from tpuctl.flows.datasets import upload as dataset_upload
@@ -93,7 +93,7 @@ def _raise(failures: Failures, plan: DatasetPlan, task: Task) -> None:
     bad = [one for one in found if isinstance(one, BadRecordsError)]
     if bad:
 
-        def work(shard: Shard) -> ShardNote:
+        def work(shard: Shard) -> ShardResult:
             raise BadRecordsError([one for error in bad for one in error.bad])
 
         Conversion(plan, lambda done: None, skip_bad=task.asked["skip_bad"]).run(work, [next(plan.shards())])

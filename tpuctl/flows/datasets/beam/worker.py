@@ -18,7 +18,7 @@ from tpuctl import errors
 from tpuctl.bucket_layout import dataset
 from tpuctl.cloud.endpoints import Cloud, Endpoints
 from tpuctl.config.settings import Config
-from tpuctl.data.bad_records import Bad, BadRecordsError
+from tpuctl.data.bad_records import BadRecord, BadRecordsError
 from tpuctl.data.output.shards import Shard
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.errors import TpuctlError, UsageError
@@ -80,7 +80,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     hint: str
     host: str
-    bad: tuple[Bad, ...] = ()
+    bad: tuple[BadRecord, ...] = ()
 
     def error(self) -> TpuctlError:
         """Return it as it was; it names the worker unless it is about records."""
