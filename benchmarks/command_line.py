@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.measure import Ratio, ratio, report, rows, side_by_side
-from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud import simulator as simulator_process
 
 RUNS = 9
 
@@ -19,14 +19,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder:
         own = {name: value for name, value in os.environ.items() if not name.startswith("TPUCTL_")}
         environment = {**own, "TPUCTL_STATE": folder, "TPUCTL_TARGET": "sim"}
-        served = embedded.ensure(Path(folder) / "sim")
+        served = simulator_process.ensure(Path(folder) / "sim")
         try:
             measure(environment, served, folder)
         finally:
-            embedded.stop(Path(folder) / "sim")
+            simulator_process.stop(Path(folder) / "sim")
 
 
-def measure(environment: dict[str, str], served: embedded.Served, folder: str) -> None:
+def measure(environment: dict[str, str], served: simulator_process.PublishedEndpoints, folder: str) -> None:
     """Run the commands in turn, with one node there to be listed."""
     tpuctl = [str(Path(sys.executable).with_name("tpuctl"))]
     side_by_side({"up": [*tpuctl, "up", "v3-8", "--yes"]}, runs=0, environment=environment)
@@ -55,7 +55,7 @@ def measure(environment: dict[str, str], served: embedded.Served, folder: str) -
     report("command line", rows(taken), ratios, notes)
 
 
-def gcloud_environment(served: embedded.Served, folder: str) -> dict[str, str]:
+def gcloud_environment(served: simulator_process.PublishedEndpoints, folder: str) -> dict[str, str]:
     """What points stock gcloud at the simulator, with a configuration folder of its own."""
     return {
         "CLOUDSDK_CONFIG": f"{folder}/gcloud",

@@ -28,7 +28,7 @@ FLOORS = {
 }
 FACTS = {
     "accelerators", "bucket_layout", "clock", "job_header", "nodes", "objects", "parallel", "polling", "runs",
-    "shells", "__init__",
+    "shells", "simulator_folder", "__init__",
 }  # fmt: skip
 ROOMS_OF = {
     # floor, or room with rooms of its own: its rooms, each with the rooms beside it that it may import

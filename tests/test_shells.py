@@ -1,4 +1,4 @@
-"""What a shell evaluates: quoted so that it takes every value as it is, and puts back what was there."""
+"""The code that a shell evaluates: it takes every value literally, and restores the earlier values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tpuctl.shells import BEFORE, SHELLS, entering, leaving, own_shell
+from tpuctl.shells import SAVED, SHELLS, changes_to_restore, changes_to_set, login_shell
 
 AWKWARD = "a b'c\"d $HOME `x` \\ \n*;#é"
 
@@ -21,8 +21,8 @@ def test_a_posix_shell_takes_any_value(program: str, quotes: str) -> None:
     value = AWKWARD if quotes else "no-spaces=$;'"  # unquoted, the shell itself splits at spaces
     line = SHELLS["posix"].assignment("NAME", value)
     script = f'eval {quotes}$(cat){quotes}; printf %s "$NAME"'
-    done = subprocess.run([program, "-c", script], input=line, capture_output=True, text=True, check=True)
-    assert done.stdout == (value if quotes else "no-spaces=$;'")
+    shell = subprocess.run([program, "-c", script], input=line, capture_output=True, text=True, check=True)
+    assert shell.stdout == (value if quotes else "no-spaces=$;'")
 
 
 def test_fish_takes_any_value() -> None:
@@ -39,17 +39,17 @@ def test_fish_takes_any_value() -> None:
     [("/usr/bin/fish", "fish"), ("/bin/bash", "posix"), ("/bin/zsh", "posix"), ("", "posix")],
 )
 def test_the_kind_is_that_of_the_login_shell(shell: str, kind: str) -> None:
-    assert own_shell({"SHELL": shell}) == kind
+    assert login_shell({"SHELL": shell}) == kind
 
 
-def test_leaving_puts_back_what_was_there_before_the_first_entering() -> None:
+def test_restoring_gives_the_values_of_before_the_first_change() -> None:
     original = {"PROXY": "old", "OTHER": "kept"}
-    once = {**original, **entering({"PROXY": "new", "ADDED": "1"}, original)}
+    once = {**original, **changes_to_set({"PROXY": "new", "ADDED": "1"}, original)}
     assert (once["PROXY"], once["ADDED"], once["OTHER"]) == ("new", "1", "kept")
-    twice = {**once, **entering({"PROXY": "newer", "ADDED": "2", "MORE": "3"}, once)}
-    assert leaving(twice) == {"PROXY": "old", "ADDED": None, "MORE": None, BEFORE: None}
+    twice = {**once, **changes_to_set({"PROXY": "newer", "ADDED": "2", "MORE": "3"}, once)}
+    assert changes_to_restore(twice) == {"PROXY": "old", "ADDED": None, "MORE": None, SAVED: None}
 
 
-@pytest.mark.parametrize("environ", [{}, {BEFORE: "{"}, {BEFORE: "[1]"}, {BEFORE: json.dumps({})}])
-def test_there_is_nothing_to_leave(environ: dict[str, str]) -> None:
-    assert leaving(environ) == {}
+@pytest.mark.parametrize("environ", [{}, {SAVED: "{"}, {SAVED: "[1]"}, {SAVED: json.dumps({})}])
+def test_without_saved_values_nothing_is_restored(environ: dict[str, str]) -> None:
+    assert changes_to_restore(environ) == {}

@@ -1,4 +1,4 @@
-"""Environment variables as the text that a shell evaluates: to set them, and to put back what was there."""
+"""Environment variables as code that a shell evaluates: to set them, and to restore their earlier values."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-BEFORE = "TPUCTL_SHELL_BEFORE"
-"""Variable that remembers, as JSON, what the others were before: null for one that was not set."""
+SAVED = "TPUCTL_SHELL_BEFORE"
+"""The variable that keeps the earlier values of the others as JSON: null for one that was not set."""
 
 
 @dataclass(frozen=True)
 class Shell:
-    """How a kind of shell sets and unsets; each line also ends in `;`, for an unquoted `eval $(...)`."""
+    """The syntax of a shell; each line also ends in `;`, for an unquoted `eval $(...)`."""
 
     set: str
     unset: str
     apply: str
-    """How a user has the output of a command evaluated."""
+    """What a user types to evaluate the output of a command."""
 
     def assignment(self, name: str, value: str | None) -> str:
         """Return the line that sets a variable, or unsets it for None."""
@@ -28,7 +28,7 @@ class Shell:
         return self.set.format(name=name, value=self.quoted(value))
 
     def quoted(self, value: str) -> str:
-        """Return a value as one word that the shell takes as it is."""
+        """Return a value quoted as one word of the shell."""
         if self is SHELLS["fish"]:  # in whose single quotes a backslash escapes
             return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
         return shlex.quote(value)
@@ -40,29 +40,29 @@ SHELLS = {
 }
 
 
-def own_shell(environ: Mapping[str, str]) -> str:
-    """Return the kind of shell that the user logs in with."""
+def login_shell(environ: Mapping[str, str]) -> str:
+    """Return the key in `SHELLS` of the shell that the user logs in with."""
     name = PurePath(environ.get("SHELL", "")).name
     return name if name in SHELLS else "posix"
 
 
-def entering(wanted: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what to set so that `wanted` holds and can be taken back, the second time too."""
-    known = earlier(environ)
-    before = {name: known.get(name, environ.get(name)) for name in wanted}
-    return {**wanted, BEFORE: json.dumps({**known, **before})}
+def changes_to_set(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the assignments that set `variables` and save the values of before, also when repeated."""
+    saved = saved_values(environ)
+    replaced = {name: saved.get(name, environ.get(name)) for name in variables}
+    return {**variables, SAVED: json.dumps({**saved, **replaced})}
 
 
-def leaving(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what to set to take it back, None for a variable to unset; empty when nothing was set."""
-    known = earlier(environ)
-    return {**known, BEFORE: None} if known else {}
+def changes_to_restore(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the assignments that restore the saved values, None to unset; empty when none are saved."""
+    saved = saved_values(environ)
+    return {**saved, SAVED: None} if saved else {}
 
 
-def earlier(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what the variables were before, by name; empty when nothing was set, or it is not ours."""
+def saved_values(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the saved values by name; empty when none are saved or the variable is malformed."""
     try:
-        known = json.loads(environ.get(BEFORE, "{}"))
+        saved = json.loads(environ.get(SAVED, "{}"))
     except ValueError:
         return {}
-    return known if isinstance(known, dict) else {}
+    return saved if isinstance(saved, dict) else {}

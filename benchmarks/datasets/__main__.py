@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.datasets import sources
 from benchmarks.datasets.figures import Figure, Turn, figure, figures, report
 from benchmarks.datasets.processes import run
-from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud import simulator as simulator_process
 
 IMAGES, ROWS = 4_000, 200_000
 TURNS = 3
@@ -29,7 +29,7 @@ TPUCTL = [str(Path(sys.executable).with_name("tpuctl"))]
 class Place:
     """The simulator, a folder on the disk, and what leads the clients to the bucket."""
 
-    served: embedded.Served
+    served: simulator_process.PublishedEndpoints
     folder: Path
     environment: dict[str, str]
 
@@ -52,12 +52,12 @@ def main() -> None:
     asked, _ = parser.parse_known_args()
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as name:
         folder = Path(name)
-        served = embedded.ensure(folder / "state" / "sim")
+        served = simulator_process.ensure(folder / "state" / "sim")
         try:
             place = Place(served, folder, _environment(served, folder))
             report(*measure(place, asked.images, asked.rows, asked.turns))
         finally:
-            embedded.stop(folder / "state" / "sim")
+            simulator_process.stop(folder / "state" / "sim")
 
 
 def measure(place: Place, images: int, rows: int, turns: int) -> tuple[list[Figure], list[str]]:
@@ -127,7 +127,7 @@ def _tell(what: str, turn: Turn) -> None:
     print(f"  {what}: {each}", file=sys.stderr, flush=True)
 
 
-def _environment(served: embedded.Served, folder: Path) -> dict[str, str]:
+def _environment(served: simulator_process.PublishedEndpoints, folder: Path) -> dict[str, str]:
     """What leads `tpuctl` and stock gcloud to the simulator, with configuration folders of their own."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("TPUCTL_", "CLOUDSDK_"))}
     return {

@@ -16,7 +16,7 @@ import pytest
 
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import User
-from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator.process import Served
 
 WRITTEN_BY_OTHERS = ("home", "tmp", "simulator.log")
@@ -31,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def served(folder: Path) -> Iterator[Served]:
     """A simulator process."""
-    yield embedded.ensure(folder, "--idle", "0")
-    embedded.stop(folder)
+    yield simulator_process.ensure(folder, "--idle", "0")
+    simulator_process.stop(folder)
 
 
 def test_everything_listens_on_loopback_alone(served: Served, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.live_host import APART, User, wait_until
-from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator.process import Served
 from tpuctl.sim.state.database import Database
 
@@ -66,7 +66,7 @@ class Rig:
         for file, servers in PORTS.items():
             ports = random.sample(APART, len(servers))
             (folder / file).write_text(json.dumps(dict(zip(servers, ports, strict=True))))
-        self.served = embedded.ensure(folder, "--idle", "0")
+        self.served = simulator_process.ensure(folder, "--idle", "0")
 
     def start_job(self, node_id: str = "one") -> tuple[str, Path, int]:
         """Create a node and start a job on it that goes on without us: address, home, process id."""
@@ -83,10 +83,10 @@ class Rig:
     def kill(self) -> None:
         """End the simulator as the kernel does when memory runs out."""
         os.kill(self.served.pid, signal.SIGKILL)
-        wait_until(lambda: embedded.running(self.folder) is None)
+        wait_until(lambda: simulator_process.running(self.folder) is None)
 
     def restart(self) -> Served:
-        self.served = embedded.ensure(self.folder, "--idle", "0")
+        self.served = simulator_process.ensure(self.folder, "--idle", "0")
         return self.served
 
 
@@ -94,7 +94,7 @@ class Rig:
 def rig(tmp_path: Path) -> Iterator[Rig]:
     folder = tmp_path / "sim"
     yield Rig(folder, User(tmp_path))
-    embedded.stop(folder)
+    simulator_process.stop(folder)
 
 
 def test_a_program_on_a_host_goes_on_over_a_kill_of_the_simulator(rig: Rig) -> None:
@@ -122,7 +122,7 @@ def test_what_outlived_a_killed_simulator_ends_when_the_next_one_stops(rig: Rig)
     rig.kill()
     rig.restart()
     assert runs(pid)
-    embedded.stop(rig.folder)
+    simulator_process.stop(rig.folder)
     assert not runs(pid)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.soak.gauge import ALLOWANCE, Reading, growth, read, slope
 from tests.soak.workload import FAULTS, Workload
-from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator.process import Served
 from tpuctl.errors import DeadlineError
 from tpuctl.polling import Backoff, poll
@@ -49,7 +49,7 @@ def folder(temporary: Path, tmp_path: Path) -> Iterator[Path]:
     """The folder of the simulator, which is gone after the test."""
     place = tmp_path / "state" / "sim"
     yield place
-    embedded.reset(place)
+    simulator_process.reset(place)
 
 
 def test_nothing_is_left_after_many_rounds(folder: Path, temporary: Path, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def soak(folder: Path, temporary: Path, own: Path, *, rounds: int, seconds: floa
 
     One reading is taken after each round, when everything has been deleted again.
     """
-    served = embedded.ensure(folder, "--idle", "0")
+    served = simulator_process.ensure(folder, "--idle", "0")
     workload = Workload(served, folder, own, SEED)
     readings: list[Reading] = []
     begun = time.monotonic()
@@ -82,7 +82,7 @@ def soak(folder: Path, temporary: Path, own: Path, *, rounds: int, seconds: floa
         _report(readings, workload)
     _at_rest(served, folder, temporary, readings)
     assert growth(readings) < ALLOWANCE, f"memory grew by {growth(readings):.1f} MB"
-    assert embedded.stop(folder)
+    assert simulator_process.stop(folder)
     assert list(temporary.iterdir()) == []
     return workload
 

@@ -22,7 +22,7 @@ from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
-from tpuctl.cloud.simulator.control import Control
+from tpuctl.cloud.simulator.control import ControlClient
 from tpuctl.cloud.simulator.process import Served
 from tpuctl.cloud.ssh import make_key, read_public_key
 from tpuctl.faults import request
@@ -90,7 +90,7 @@ class Workload:
         self._troubles = troubles(seed)
         self._key = own / "id_ed25519"
         make_key(self._key)
-        self._control = Control(folder)
+        self._control = ControlClient(folder)
         self._ssh_config = folder / "hosts.ssh_config"
         self._channel = grpc.insecure_channel(served.tpu_grpc, options=[("grpc.enable_http_proxy", 0)])
         self._tpu = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=self._channel))

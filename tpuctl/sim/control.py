@@ -16,8 +16,8 @@ from tpuctl.faults import Request, Scenario
 from tpuctl.faults import request as checked_request
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.state.private_file import write_private
+from tpuctl.simulator_folder import SimulatorFolder
 
-FILE = "control.json"
 FAULTS = "/v1/faults"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -48,7 +48,8 @@ class Control:
 
     def publish(self, folder: Path, url: str) -> None:
         """Write where the door is, and its token, readable by this user alone."""
-        write_private(folder / FILE, json.dumps({"url": url, "token": self._token}).encode())
+        content = json.dumps({"url": url, "token": self._token})
+        write_private(SimulatorFolder(folder).control, content.encode())
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -9,17 +9,16 @@ import sys
 from pathlib import Path
 
 from tpuctl.sim.hosts.programs.processes import belonging, end_processes, snapshot, world_mark
+from tpuctl.simulator_folder import SimulatorFolder
 
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
-HOSTS = "hosts"
-LOCK = "simulator.lock"
 
 
 def main() -> None:
     """End them and print how many there were; none while a simulator serves the folder: they are its own."""
     folder = Path(sys.argv[1])
-    with open(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600), "wb") as lock:
+    with open(os.open(SimulatorFolder(folder).lock, os.O_RDWR | os.O_CREAT, 0o600), "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -31,7 +30,7 @@ def main() -> None:
 
 async def end(folder: Path) -> int:
     """End all processes of the hosts in `folder`; returns how many there were."""
-    mark = world_mark(folder / HOSTS)
+    mark = world_mark(SimulatorFolder(folder).hosts)
     found = belonging(snapshot(), lambda one: one.startswith(mark), set())
     if found:
         await end_processes(lambda one: one.startswith(mark), set, GRACE)

@@ -23,7 +23,6 @@ from tpuctl.sim.clock import Clock
 from tpuctl.sim.compute import rest_front as compute_front
 from tpuctl.sim.compute.operations import Operations
 from tpuctl.sim.compute.projects import Projects
-from tpuctl.sim.control import FILE as CONTROL
 from tpuctl.sim.control import Control
 from tpuctl.sim.events import Events
 from tpuctl.sim.fault_executor import Director
@@ -41,14 +40,12 @@ from tpuctl.sim.state.database import Database
 from tpuctl.sim.state.private_file import write_private
 from tpuctl.sim.tpu import grpc_front, rest_front
 from tpuctl.sim.world import Node, World
+from tpuctl.simulator_folder import SimulatorFolder
 
 PROJECT = "sim-project"
 BUCKET = "sim-project-tpuctl"
 LOCATION = "EUROPE-WEST4"
-ENDPOINTS = "endpoints.json"
-EVENTS = "events.jsonl"
 FAULTS = "faults.json"
-LOCK = "simulator.lock"
 TPU_API = "tpu.googleapis.com"
 BACKLOG = 1024
 LOOK = 0.5
@@ -88,11 +85,12 @@ class Simulator:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder = folder
-        self.lock = _claim(folder / LOCK)
+        self._files = files = SimulatorFolder(folder)
+        self.lock = _claim(files.lock)
         self.clock = clock = clock or Clock()
         pace = replace(profile(speed, egress=egress), clock=clock.now, sleep=clock.sleep)
         self._egress = pace.egress
-        self.events = Events(pace.clock, folder / EVENTS)
+        self.events = Events(pace.clock, files.events)
         self.faults = FaultRegistry(pace.clock, self.events, folder / FAULTS)
         self._control = Control(self.faults)
         self.last_call = time.monotonic()
@@ -102,7 +100,7 @@ class Simulator:
         self.gcs = GcsServer(folder / "gcs", self.faults)
         self.projects = Projects(self._database, lambda project: self.hosts.project_changed(project))
         self.hosts = HostPool(
-            folder / "hosts",
+            files.hosts,
             self._surroundings,
             project_metadata=self.projects.metadata,
             aliases=aliases,
@@ -133,12 +131,12 @@ class Simulator:
             self.folder, await self._serve("control", _runner(self._watched(self._control.application())))
         )
         self._ports.save()
-        write_private(self.folder / ENDPOINTS, json.dumps(self.endpoints, indent=2).encode())
+        write_private(self._files.endpoints, json.dumps(self.endpoints, indent=2).encode())
 
     async def close(self) -> None:
         """End every process of the hosts and every service; state stays on disk."""
-        for file in (ENDPOINTS, CONTROL):
-            (self.folder / file).unlink(missing_ok=True)
+        for file in (self._files.endpoints, self._files.control):
+            file.unlink(missing_ok=True)
         await self._grpc.stop(0.5)
         await self._director.close()
         await self.world.close()

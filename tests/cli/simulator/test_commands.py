@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud import simulator as simulator_process
+from tpuctl.cloud.simulator.locks import is_locked
 from tpuctl.config.settings import load
 from tpuctl.polling import Backoff, poll
 from tpuctl.sim.hosts.programs.processes import snapshot, world_mark
@@ -22,26 +23,25 @@ def folder(home: Path, tmp_path: Path) -> Iterator[Path]:
     """The folder of a simulator that is gone after the test."""
     place = tmp_path / "state" / "sim"
     yield place
-    embedded.reset(place)
+    simulator_process.reset(place)
     assert not host_processes(place)
 
 
 def host_processes(folder: Path) -> list[int]:
     mark = world_mark(folder / "hosts")
-    return [seen.pid for seen in snapshot() if seen.mark.startswith(mark)]
+    return [process.pid for process in snapshot() if process.mark.startswith(mark)]
+
+
+def is_stopped(folder: Path) -> bool:
+    return simulator_process.running(folder) is None
 
 
 def kill(folder: Path) -> None:
     """Kill the simulator, and wait until its lock is free."""
-    found = embedded.running(folder)
-    assert found
-    os.kill(found.pid, signal.SIGKILL)
-    poll(
-        lambda: embedded.running(folder) is None or None,
-        awaiting="its end",
-        timeout=30,
-        backoff=Backoff(0.02, 0.1),
-    )
+    endpoints = simulator_process.running(folder)
+    assert endpoints
+    os.kill(endpoints.pid, signal.SIGKILL)
+    poll(lambda: is_stopped(folder) or None, awaiting="its end", timeout=30, backoff=Backoff(0.02, 0.1))
 
 
 @pytest.fixture
@@ -68,23 +68,23 @@ def busy_host(folder: Path, tpuctl) -> Path:
 
 def test_stop_ends_what_a_killed_simulator_left(busy_host: Path, tpuctl) -> None:
     count = len(host_processes(busy_host))
-    done = tpuctl("sim", "stop")
-    assert done.code == 0
-    assert done.err.splitlines() == [
+    result = tpuctl("sim", "stop")
+    assert result.code == 0
+    assert result.err.splitlines() == [
         "The simulator was not running.",
-        f"It had been killed; {count} programs left on its hosts ended.",
+        f"It had been killed: {count} programs still running on its hosts ended.",
     ]
     assert not host_processes(busy_host)
     assert tpuctl("sim", "stop").err == "The simulator was not running.\n"
-    assert [one["name"] for one in tpuctl("ls", "--json").json["nodes"]] == ["n1"], "nodes stay"
+    assert [node["name"] for node in tpuctl("ls", "--json").json["nodes"]] == ["n1"], "nodes stay"
 
 
 def test_reset_ends_them_too_and_keeps_nothing(busy_host: Path, tpuctl) -> None:
     assert tpuctl("sim", "reset").code == 10, "it asks, and there is no terminal"
     assert host_processes(busy_host)
-    done = tpuctl("sim", "reset", "--yes")
-    assert done.code == 0, done.err
-    assert f"everything in {busy_host}" in done.err
+    result = tpuctl("sim", "reset", "--yes")
+    assert result.code == 0, result.err
+    assert f"everything in {busy_host}" in result.err
     assert not host_processes(busy_host)
     assert {path.name for path in busy_host.iterdir()} == {"simulator.lock", "starting.lock"}
     assert tpuctl("ls", "--json").json["nodes"] == []
@@ -92,15 +92,13 @@ def test_reset_ends_them_too_and_keeps_nothing(busy_host: Path, tpuctl) -> None:
 
 def test_reset_stops_a_running_simulator(folder: Path, tpuctl) -> None:
     assert tpuctl("sim", "start").code == 0
-    assert tpuctl("sim", "reset", "-y").err.endswith(
-        "The simulator has stopped, and keeps nothing any more.\n"
-    )
+    assert tpuctl("sim", "reset", "-y").err.endswith("The simulator has stopped, and its state is deleted.\n")
     assert tpuctl("sim", "status", "--json").json["running"] is False
-    assert not embedded._locked(folder / "simulator.lock")
+    assert not is_locked(folder / "simulator.lock")
 
 
 def test_reset_of_nothing_says_so(home: Path, tpuctl) -> None:
-    assert tpuctl("sim", "reset").err == "The simulator keeps nothing.\n"
+    assert tpuctl("sim", "reset").err == "The simulator has no state.\n"
 
 
 def test_reset_says_what_cannot_be_deleted(folder: Path, tpuctl, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +107,10 @@ def test_reset_says_what_cannot_be_deleted(folder: Path, tpuctl, monkeypatch: py
     def fail(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(embedded.shutil, "rmtree", fail)  # root may delete anything
-    done = tpuctl("sim", "reset", "--yes")
-    assert done.code == 8
-    assert f"{folder / 'gcs'} cannot be deleted: Permission denied." in done.err
+    monkeypatch.setattr("tpuctl.cloud.simulator.cleanup.shutil.rmtree", fail)  # root may delete anything
+    result = tpuctl("sim", "reset", "--yes")
+    assert result.code == 8
+    assert f"{folder / 'gcs'} cannot be deleted: Permission denied." in result.err
     monkeypatch.undo()
     monkeypatch.setenv("TPUCTL_STATE", str(folder.parent))
 

@@ -135,7 +135,7 @@ def test_leaving_gives_back_what_there_was(shell) -> None:
 def test_there_is_nothing_to_leave(home: Path, tpuctl) -> None:
     done = tpuctl("sim", "env", "--unset")
     assert (done.code, done.out) == (4, "")
-    assert "This shell was not led to the simulator." in done.err
+    assert "This shell's clients were not pointed to the simulator." in done.err
 
 
 def test_other_shells_and_programs(simulator: RunningSimulator, tpuctl) -> None:
@@ -143,7 +143,7 @@ def test_other_shells_and_programs(simulator: RunningSimulator, tpuctl) -> None:
     assert f"set -gx CLOUDSDK_CONFIG {simulator.folder}/workstation/gcloud;".replace(
         "CONFIG ", "CONFIG '"
     ) in [line.replace("';", ";") for line in lines]
-    assert lines[-1] == "# To have this shell do so: tpuctl sim env --shell fish | source"
+    assert lines[-1] == "# To apply it to this shell: tpuctl sim env --shell fish | source"
     assert tpuctl("sim", "env", "--shell", "posix").out.endswith('eval "$(tpuctl sim env --shell posix)"\n')
     told = tpuctl("sim", "env", "--json").json
     assert told["environment"] == {**simulator.simulator.endpoints["environment"], "TPUCTL_TARGET": "sim"}

@@ -38,13 +38,13 @@ class TestCommands:
     def test_a_fault_is_added_listed_and_removed(self, tpuctl: Tpuctl) -> None:
         done = tpuctl("sim", "fault", "add", "stockout", "--zone", "us-*", "--count", "2")
         assert done.out.splitlines() == [
-            "ID  KIND      OPTIONS            STATE     WORKED  LEFT  FROM",
-            "f1  stockout  zone=us-* count=2  in force  0       2     command",
+            "ID  KIND      OPTIONS            STATE     FIRED  LEFT  FROM",
+            "f1  stockout  zone=us-* count=2  in force  0      2     command",
         ]
         assert "Next: tpuctl sim fault rm f1" in done.err
         assert tpuctl("sim", "fault", "ls").out == done.out
         assert tpuctl("sim", "fault", "rm", "f1").err == "Removed f1.\n"
-        assert tpuctl("sim", "fault", "ls").err == "No faults are asked for.\n"
+        assert tpuctl("sim", "fault", "ls").err == "There are no faults.\n"
         assert tpuctl("sim", "fault", "ls", "--json").json["faults"] == []
 
     def test_all_are_removed_at_once(self, tpuctl: Tpuctl, simulator: RunningSimulator) -> None:

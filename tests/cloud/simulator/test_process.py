@@ -1,4 +1,4 @@
-"""The simulator as a process of its own: started once, found by others, not believed when dead."""
+"""The simulator as a process of its own: started once, found by others, not trusted once it is dead."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.cloud.simulator import process as embedded
+from tpuctl.cloud import simulator as simulator_process
+from tpuctl.cloud.simulator import launch
+from tpuctl.cloud.simulator.locks import is_locked
+from tpuctl.cloud.simulator.published import PublishedEndpoints
 from tpuctl.errors import ConfigError, HostError
 from tpuctl.polling import Backoff, poll
 
 ENSURE = (
-    "import sys; from pathlib import Path; from tpuctl.cloud.simulator import process as embedded\n"
-    "print(embedded.ensure(Path(sys.argv[1])).pid)"
+    "import sys; from pathlib import Path; from tpuctl.cloud import simulator\n"
+    "print(simulator.ensure(Path(sys.argv[1])).pid)"
 )
 
 
@@ -28,36 +31,34 @@ def folder(home: Path, tmp_path: Path) -> Iterator[Path]:
     """The folder of a simulator that is stopped after the test."""
     place = tmp_path / "state" / "sim"
     yield place
-    found = embedded.running(place)
-    if found:
-        os.kill(found.pid, signal.SIGKILL)
-        dead(place)
+    endpoints = simulator_process.running(place)
+    if endpoints:
+        os.kill(endpoints.pid, signal.SIGKILL)
+        wait_until_stopped(place)
 
 
-def dead(folder: Path) -> None:
-    poll(
-        lambda: None if embedded.running(folder) else True,
-        awaiting="its end",
-        timeout=30,
-        backoff=Backoff(0.02, 0.1),
-    )
+def wait_until_stopped(folder: Path) -> None:
+    def stopped() -> bool | None:
+        return None if simulator_process.running(folder) else True
+
+    poll(stopped, awaiting="its end", timeout=30, backoff=Backoff(0.02, 0.1))
 
 
 def locked(folder: Path) -> bool:
-    return embedded._locked(folder / "simulator.lock")
+    return is_locked(folder / "simulator.lock")
 
 
 def test_it_starts_is_found_and_stops(folder: Path) -> None:
     import requests
 
-    assert embedded.running(folder) is None
-    assert embedded.stop(folder) is False
-    served = embedded.ensure(folder)
-    assert embedded.running(folder) == served
-    assert embedded.ensure(folder) == served, "not another one"
+    assert simulator_process.running(folder) is None
+    assert simulator_process.stop(folder) is False
+    served = simulator_process.ensure(folder)
+    assert simulator_process.running(folder) == served
+    assert simulator_process.ensure(folder) == served, "not another one"
     assert requests.get(f"{served.storage}/storage/v1/b/{served.bucket}", timeout=10).status_code == 200
-    assert embedded.stop(folder) is True
-    assert embedded.running(folder) is None
+    assert simulator_process.stop(folder) is True
+    assert simulator_process.running(folder) is None
     assert not locked(folder)
 
 
@@ -66,69 +67,66 @@ def test_two_starts_at_once_give_one_simulator(folder: Path) -> None:
     starts = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    answers = [one.communicate(timeout=60) for one in starts]
-    assert [one.returncode for one in starts] == [0, 0], answers
+    answers = [process.communicate(timeout=60) for process in starts]
+    assert [process.returncode for process in starts] == [0, 0], answers
     pids = {int(out) for out, _ in answers}
-    found = embedded.running(folder)
-    assert found
-    assert pids == {found.pid}
+    endpoints = simulator_process.running(folder)
+    assert endpoints
+    assert pids == {endpoints.pid}
 
 
 def test_what_a_killed_one_left_is_not_believed(folder: Path) -> None:
-    first = embedded.ensure(folder)
+    first = simulator_process.ensure(folder)
     os.kill(first.pid, signal.SIGKILL)
-    dead(folder)
-    assert (folder / "endpoints.json").exists(), "it had no time to tidy up"
-    assert embedded.running(folder) is None
-    assert embedded.stop(folder) is False
-    second = embedded.ensure(folder)
+    wait_until_stopped(folder)
+    assert (folder / "endpoints.json").exists(), "a killed process cleans up nothing"
+    assert simulator_process.running(folder) is None
+    assert simulator_process.stop(folder) is False
+    second = simulator_process.ensure(folder)
     assert second.pid != first.pid
-    assert embedded.running(folder) == second
+    assert simulator_process.running(folder) == second
 
 
 def test_what_a_killed_one_left_is_not_believed_while_the_next_one_starts(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one holds the lock before it has written where it serves; here, for as long as it is let."""
+    """A simulator locks its folder before it publishes its endpoints; here, until the test lets it go on."""
     folder.mkdir(parents=True)
-    left = dict.fromkeys(embedded.Served.__struct_fields__, "") | {"pid": 1, "schema": 1, "environment": {}}
-    (folder / "endpoints.json").write_text(json.dumps(left))
+    fields = dict.fromkeys(PublishedEndpoints.__struct_fields__, "")
+    stale = fields | {"pid": 1, "schema": 1, "environment": {}}
+    (folder / "endpoints.json").write_text(json.dumps(stale))
     python = tmp_path / "python"
     python.write_text(
         f"#!{sys.executable}\nimport fcntl, os, time\n"
         f"lock = open({str(folder / 'simulator.lock')!r}, 'w')\nfcntl.flock(lock, fcntl.LOCK_EX)\n"
         f"open({str(tmp_path / 'locked')!r}, 'w').close()\n"
-        f"while not os.path.exists({str(tmp_path / 'seen')!r}): time.sleep(0.01)\n"
+        f"while not os.path.exists({str(tmp_path / 'checked')!r}): time.sleep(0.01)\n"
     )
     python.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(python))
     with ThreadPoolExecutor(1) as pool:
-        start = pool.submit(embedded.ensure, folder)
-        poll(
-            lambda: (tmp_path / "locked").exists() or None,
-            awaiting="the lock",
-            timeout=30,
-            backoff=Backoff(0.01),
-        )
-        seen = embedded.running(folder)
-        (tmp_path / "seen").touch()
+        start = pool.submit(simulator_process.ensure, folder)
+        is_held = (tmp_path / "locked").exists
+        poll(lambda: is_held() or None, awaiting="the lock", timeout=30, backoff=Backoff(0.01))
+        endpoints = simulator_process.running(folder)
+        (tmp_path / "checked").touch()
         with pytest.raises(HostError, match="did not start"):
             start.result(30)
-    assert seen is None
+    assert endpoints is None
 
 
 def test_one_that_cannot_start_says_why(folder: Path) -> None:
     with pytest.raises(
         HostError, match=r"The simulator did not start: .*unrecognized arguments: --nonsense"
-    ) as no:
-        embedded.ensure(folder, "--nonsense")
-    assert no.value.hint == f"Its log is {folder / 'simulator.log'}."
+    ) as failure:
+        simulator_process.ensure(folder, "--nonsense")
+    assert failure.value.hint == f"Its log is {folder / 'simulator.log'}."
 
 
 def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "SERVERS", ("aiohttp", "no_such_server", "nor_this"))
+    monkeypatch.setattr(launch, "SERVERS", ("aiohttp", "no_such_server", "nor_this"))
     with pytest.raises(ConfigError, match=r"not installed: no_such_server, nor_this\.") as missing:
-        embedded.ensure(folder)
+        simulator_process.ensure(folder)
     assert "pip install 'tpuctl[sim]'" in missing.value.hint
     assert not folder.exists()
 
@@ -136,20 +134,20 @@ def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}"])
 def test_garbage_in_the_endpoints_file_is_not_believed(simulator, data: bytes) -> None:
     (simulator.folder / "endpoints.json").write_bytes(data)
-    assert embedded.running(simulator.folder) is None
+    assert simulator_process.running(simulator.folder) is None
 
 
 def test_looking_does_not_wait_for_and_does_not_keep_the_lock(simulator) -> None:
-    assert embedded.running(simulator.folder).pid == os.getpid()
-    assert not embedded._locked(simulator.folder / "no-such.lock")
+    assert simulator_process.running(simulator.folder).pid == os.getpid()
+    assert not is_locked(simulator.folder / "no-such.lock")
     free = simulator.folder / "free.lock"
     free.touch()
-    assert [embedded._locked(free) for _ in range(2)] == [False, False]
+    assert [is_locked(free) for _ in range(2)] == [False, False]
 
 
 def test_its_state_comes_back_after_a_stop(folder: Path, tpuctl) -> None:
     assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
     assert tpuctl("sim", "stop").code == 0
-    assert [one["name"] for one in tpuctl("ls", "--json").json["nodes"]] == ["n1"]
+    assert [node["name"] for node in tpuctl("ls", "--json").json["nodes"]] == ["n1"]
     assert tpuctl("down", "--yes").code == 0
     assert tpuctl("sim", "stop").code == 0

@@ -15,8 +15,8 @@ from google.api_core import exceptions
 
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import PARENT, User, tpu_client, wait_until
-from tpuctl.cloud.simulator import process as embedded
-from tpuctl.cloud.simulator.control import Control
+from tpuctl.cloud import simulator as simulator_process
+from tpuctl.cloud.simulator.control import ActiveFault, ControlClient
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.faults import Request, read_scenario, request
 from tpuctl.sim.__main__ import serve
@@ -38,19 +38,14 @@ def test_the_door_opens_to_its_token_alone(simulator: RunningSimulator) -> None:
 
 
 def test_faults_go_in_and_out(simulator: RunningSimulator) -> None:
-    control = Control(simulator.folder)
+    control = ControlClient(simulator.folder)
     (added,) = control.add([request("stockout", {"zone": "us-*", "count": 2})])
-    assert added == {
-        "id": "f1",
-        "kind": "stockout",
-        "options": {"zone": "us-*", "count": 2},
-        "state": "in force",
-        "taken": 0,
-        "left": 2,
-        "origin": "command",
-    }
+    options = {"zone": "us-*", "count": 2}
+    assert added == ActiveFault(
+        id="f1", kind="stockout", options=options, state="in force", taken=0, left=2, origin="command"
+    )
     (later,) = control.add([request("unavailable", {"after": 60})])
-    assert later["state"] == "waiting"
+    assert later.state == "waiting"
     assert control.faults() == [added, later]
     control.remove("f1")
     with pytest.raises(NotFoundError, match="There is no fault 'f1'"):
@@ -61,7 +56,7 @@ def test_faults_go_in_and_out(simulator: RunningSimulator) -> None:
 
 def test_what_is_sent_is_checked_again(simulator: RunningSimulator) -> None:
     with pytest.raises(UsageError, match="no kind of fault 'stokout'"):
-        Control(simulator.folder).add([Request("stokout")])
+        ControlClient(simulator.folder).add([Request("stokout")])
     door = json.loads((simulator.folder / "control.json").read_text())
     answer = requests.post(
         f"{door['url']}/v1/faults",
@@ -73,12 +68,12 @@ def test_what_is_sent_is_checked_again(simulator: RunningSimulator) -> None:
 
 
 def test_a_scenario_takes_the_place_of_the_one_before(simulator: RunningSimulator) -> None:
-    control = Control(simulator.folder)
+    control = ControlClient(simulator.folder)
     control.add([request("unreachable", {"zone": "us-central1-b"})])
     for kind in ("stockout", "quota"):
         scenario = read_scenario(f'[[fault]]\nkind = "{kind}"\n', f"{kind}.toml")
         control.add(scenario.faults, scenario.name)
-    assert [(one["kind"], one["origin"]) for one in control.faults()] == [
+    assert [(fault.kind, fault.origin) for fault in control.faults()] == [
         ("unreachable", "command"),
         ("quota", "scenario quota.toml"),
     ]
@@ -86,10 +81,10 @@ def test_a_scenario_takes_the_place_of_the_one_before(simulator: RunningSimulato
 
 def test_without_a_simulator_there_is_no_door(tmp_path: Path) -> None:
     with pytest.raises(StateError):
-        Control(tmp_path)
+        ControlClient(tmp_path)
     (tmp_path / "control.json").write_text('{"url": "http://127.0.0.1:1", "token": "x"}')
     with pytest.raises(DeadlineError, match="does not answer"):
-        Control(tmp_path).faults()
+        ControlClient(tmp_path).faults()
 
 
 def test_faults_and_events_outlive_a_kill(home: Path, tmp_path: Path, user: User) -> None:
@@ -97,9 +92,9 @@ def test_faults_and_events_outlive_a_kill(home: Path, tmp_path: Path, user: User
     folder = tmp_path / "sim"
     scenario = tmp_path / "scenario.toml"
     scenario.write_text('[[fault]]\nkind = "unavailable"\nmethod = "ListNodes"\ncount = 3\n')
-    served = embedded.ensure(folder, "--idle", "0", "--scenario", str(scenario))
+    served = simulator_process.ensure(folder, "--idle", "0", "--scenario", str(scenario))
     try:
-        control = Control(folder)
+        control = ControlClient(folder)
         node = user.create(served.tpu_grpc)
         address = node.network_endpoints[0].ip_address
         user.run(Path(served.hosts_file), address, "nohup sleep 600 >out 2>&1 & echo $! >pid")
@@ -113,10 +108,10 @@ def test_faults_and_events_outlive_a_kill(home: Path, tmp_path: Path, user: User
         control.add([request("host-hang", {"count": 1})])
         wait_until(lambda: state() == "T")
         os.kill(served.pid, signal.SIGKILL)
-        wait_until(lambda: embedded.running(folder) is None)
-        served = embedded.ensure(folder, "--idle", "0")
-        control = Control(folder)
-        assert [(one["kind"], one["left"]) for one in control.faults()] == [
+        wait_until(lambda: simulator_process.running(folder) is None)
+        served = simulator_process.ensure(folder, "--idle", "0")
+        control = ControlClient(folder)
+        assert [(fault.kind, fault.left) for fault in control.faults()] == [
             ("unavailable", 2),
             ("host-hang", 0),
         ]
@@ -127,7 +122,7 @@ def test_faults_and_events_outlive_a_kill(home: Path, tmp_path: Path, user: User
         assert [one["number"] for one in events] == list(range(1, len(events) + 1))
         assert [one["what"] for one in events if one["kind"] == "fault"] == ["unavailable", "host-hang"]
     finally:
-        embedded.stop(folder)
+        simulator_process.stop(folder)
 
 
 def test_a_scenario_with_a_mistake_starts_nothing(tmp_path: Path) -> None:

@@ -1,24 +1,25 @@
-"""sim env: what leads the clients in a shell to the simulator."""
+"""sim env: shell code that points the clients in a shell to the simulator."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import click
 
+from tpuctl import shells
 from tpuctl.cli import output
+from tpuctl.cloud import simulator
 from tpuctl.cloud.endpoints import simulator_folder
-from tpuctl.cloud.simulator import process as embedded
 from tpuctl.errors import StateError
-from tpuctl.shells import SHELLS, entering, leaving, own_shell
 
 
 @click.command()
-@click.option("--shell", type=click.Choice(sorted(SHELLS)), help="Whose words to use; by default $SHELL's.")
-@click.option("--unset", is_flag=True, help="Put back what was there before.")
+@click.option("--shell", type=click.Choice(sorted(shells.SHELLS)), help="Shell syntax; by default $SHELL's.")
+@click.option("--unset", is_flag=True, help="Restore the earlier values.")
 @click.option("--json", "as_json", is_flag=True, help="Show names and values as JSON.")
 def env(shell: str | None, unset: bool, as_json: bool) -> None:
-    """Print what leads a shell's clients to the simulator, and start it if it does not run.
+    """Print shell code that points clients to the simulator, and start the simulator if it does not run.
 
     Clients are gcloud, gsutil, gcsfs, google-cloud-*, tensorstore, TensorFlow, and tpuctl itself.
 
@@ -29,19 +30,26 @@ def env(shell: str | None, unset: bool, as_json: bool) -> None:
       eval "$(tpuctl sim env --unset)"
       eval "$(tpuctl sim env)"
     """
-    kind = SHELLS[shell or own_shell(os.environ)]
-    if unset:
-        changes = leaving(os.environ)
-        if not changes:
-            raise StateError("This shell was not led to the simulator.", hint='eval "$(tpuctl sim env)"')
-    else:
-        served = embedded.ensure(simulator_folder())
-        wanted = {**served.environment, "TPUCTL_TARGET": "sim"}
-        changes = dict(wanted) if as_json else dict(entering(wanted, os.environ))
+    changes = _restored() if unset else _variables(save=not as_json)
     if as_json:
         output.json({"environment": changes})
         return
+    syntax = shells.SHELLS[shell or shells.login_shell(os.environ)]
     for name, value in changes.items():
-        click.echo(kind.assignment(name, value))
+        click.echo(syntax.assignment(name, value))
     command = f"tpuctl sim env{f' --shell {shell}' if shell else ''}{' --unset' if unset else ''}"
-    click.echo(f"# To have this shell do so: {kind.apply.format(command=command)}")
+    click.echo(f"# To apply it to this shell: {syntax.apply.format(command=command)}")
+
+
+def _variables(*, save: bool) -> Mapping[str, str]:
+    endpoints = simulator.ensure(simulator_folder())
+    variables = {**endpoints.environment, "TPUCTL_TARGET": "sim"}
+    return shells.changes_to_set(variables, os.environ) if save else variables
+
+
+def _restored() -> Mapping[str, str | None]:
+    changes = shells.changes_to_restore(os.environ)
+    if not changes:
+        hint = 'eval "$(tpuctl sim env)"'
+        raise StateError("This shell's clients were not pointed to the simulator.", hint=hint)
+    return changes

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from tpuctl.sim.events.event import Event
+from tpuctl.simulator_folder import rotated
 
 LARGEST = 8 << 20
 """Bytes of a file; then it becomes the older of the two, and a new one begins."""
-OLDER = ".1"
 TAIL = 64 << 10
 
 
@@ -33,12 +33,12 @@ class EventStore:
         self._size += len(line)
         if self._size > LARGEST:
             os.close(self._file)
-            self._path.replace(_older(self._path))
+            self._path.replace(rotated(self._path))
             self._open()
 
     def last_number(self) -> int:
         """Return the number of the last event written, also by an earlier process; 0 when there is none."""
-        for path in (self._path, _older(self._path)):
+        for path in (self._path, rotated(self._path)):
             for line in reversed(_tail(path)):
                 try:
                     return msgspec.json.decode(line, type=Event).number
@@ -55,10 +55,6 @@ class EventStore:
         self._size = os.fstat(self._file).st_size
         if self._size and _tail(self._path)[-1:] != [b""]:
             self._size += os.write(self._file, b"\n")  # after half a line
-
-
-def _older(path: Path) -> Path:
-    return path.with_name(path.name + OLDER)
 
 
 def _tail(path: Path) -> list[bytes]:

@@ -1,0 +1,46 @@
+"""The command of each kind of fault: `sim fault add KIND`, with options from the table of kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from tpuctl import faults
+
+Add = Callable[[faults.Request, bool], None]
+"""Adds a fault and shows it, as JSON or as text."""
+
+
+def command_of(kind: faults.Kind, add: Add) -> click.Command:
+    """Return the command that adds a fault of one kind."""
+    options = [_option(field) for field in (*kind.fields, *faults.LIMITS)]
+    as_json = click.Option(["--json", "as_json"], is_flag=True, help="Show the result as JSON.")
+    text = f"{kind.help}\n\n{kind.note}\n\n\b\nExample:\n  tpuctl sim fault add {kind.name} {kind.example}"
+
+    def callback(as_json: bool, **values: str | None) -> None:
+        add(faults.request(kind.name, values, _flag), as_json)
+
+    return click.Command(kind.name, params=[*options, as_json], callback=callback, help=text)
+
+
+def help_text(context: click.Context) -> str:
+    """Return the help of `sim fault add` with all kinds, by section."""
+    formatter = context.make_formatter()
+    kinds = faults.KINDS.values()
+    for section in dict.fromkeys(kind.section for kind in kinds):
+        with formatter.section(section):
+            formatter.write_dl([(kind.name, kind.help) for kind in kinds if kind.section == section])
+    return f"{context.get_help()}\n{formatter.getvalue()}"
+
+
+def _option(field: faults.Field) -> click.Option:
+    names = [_flag(field.name), field.name]
+    if field.type == "flag":
+        return click.Option(names, is_flag=True, default=None, help=field.help)
+    default = "" if field.default in (None, "*", "", {}) else f"  [default: {field.default}]"
+    return click.Option(names, metavar=field.metavar, help=field.help + default, required=field.required)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

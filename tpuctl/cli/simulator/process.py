@@ -1,0 +1,94 @@
+"""sim start, stop and reset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tpuctl import faults
+from tpuctl.cli import output
+from tpuctl.cli.session import confirm, yes_option
+from tpuctl.cli.simulator.faults import show_faults
+from tpuctl.cli.simulator.status import show_endpoints
+from tpuctl.cloud import simulator
+from tpuctl.cloud.endpoints import simulator_folder
+from tpuctl.cloud.simulator.control import ControlClient
+from tpuctl.errors import StateError
+
+
+@click.command()
+@click.option(
+    "--scenario",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Add the faults in this TOML file; they replace those of an earlier scenario.",
+)
+@click.option(
+    "--egress",
+    type=click.Choice(["pass", "refuse"]),
+    help="Pass traffic from hosts to addresses that are not simulated, such as a package index (default), or "
+    "refuse it as a firewall does; until the simulator stops.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Show the result as JSON.")
+def start(scenario: Path | None, egress: str | None, as_json: bool) -> None:
+    """Start the simulator, if it does not run; other commands start it by themselves.
+
+    \b
+    Example:
+      tpuctl sim start --scenario rehearsal.toml
+      tpuctl sim start
+    """
+    rehearsed = faults.load_scenario(scenario) if scenario else None  # its mistakes, before anything starts
+    endpoints = simulator.ensure(simulator_folder(), *(["--egress", egress] if egress else []))
+    _check_egress(egress, endpoints.egress)
+    if rehearsed:
+        added = ControlClient(simulator_folder()).add(rehearsed.faults, rehearsed.name)
+        show_faults(added, err=True)
+    show_endpoints(endpoints, as_json=as_json)
+
+
+@click.command()
+def stop() -> None:
+    """Stop the simulator and every process on its hosts; its nodes and buckets stay on disk.
+
+    \b
+    Example:
+      tpuctl sim stop
+    """
+    folder = simulator_folder()
+    if simulator.stop(folder):
+        output.note("The simulator has stopped.")
+        return
+    output.note("The simulator was not running.")
+    ended = simulator.end_orphans(folder)
+    if ended:
+        programs = f"{ended} program{'s' if ended > 1 else ''}"
+        output.note(f"It had been killed: {programs} still running on its hosts ended.")
+
+
+@click.command()
+@yes_option
+def reset(yes: bool) -> None:
+    """Stop the simulator and delete its state: nodes, the files of their hosts, buckets, faults, events.
+
+    \b
+    Example:
+      tpuctl sim reset
+    """
+    folder = simulator_folder()
+    if not folder.exists():
+        output.note("The simulator has no state.")
+        return
+    output.facts({"delete": f"everything in {folder}"}, err=True)
+    confirm("Delete it?", yes=yes)
+    simulator.reset(folder)
+    output.note("The simulator has stopped, and its state is deleted.")
+
+
+def _check_egress(requested: str | None, actual: str) -> None:
+    if requested not in (None, actual):
+        raise StateError(
+            f"The simulator runs already, with --egress {actual}.",
+            hint="'tpuctl sim stop' ends it, and every program on its hosts.",
+        )

@@ -1,0 +1,72 @@
+"""Launches a simulator as a process that outlives this one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+from tpuctl.cloud.simulator.published import PublishedEndpoints, read_endpoints
+from tpuctl.errors import ConfigError, HostError
+from tpuctl.polling import Backoff, poll
+from tpuctl.simulator_folder import SimulatorFolder, rotated
+
+TIMEOUT = 60.0
+SERVERS = ("asyncssh", "aiohttp", "trustme", "grpc_status")
+"""Packages that the simulator needs beyond the core: the `sim` extra."""
+BACKOFF = Backoff(0.05)
+MAX_LOG_SIZE = 8 << 20
+"""Bytes; a log that is larger is rotated at the start."""
+
+
+def check_installed() -> None:
+    """Raise ConfigError naming the packages of the `sim` extra that are missing."""
+    missing = [name for name in SERVERS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"The simulator needs packages that are not installed: {', '.join(missing)}.",
+            hint="Install them: pip install 'tpuctl[sim]'",
+        )
+
+
+def launch(folder: SimulatorFolder, options: tuple[str, ...]) -> PublishedEndpoints:
+    """Start a simulator and return its endpoints once all services run; raises HostError, DeadlineError.
+
+    The caller holds the starting lock, and has checked that no simulator runs.
+    """
+    folder.endpoints.unlink(missing_ok=True)  # a killed simulator's: the new one locks before it publishes
+    process = _spawn(folder, options)
+    hint = f"Its log is {folder.log}."
+
+    def ready() -> PublishedEndpoints | None:
+        if process.poll() is not None:
+            raise HostError(f"The simulator did not start: {_last_line(folder)}.", hint=hint)
+        endpoints = read_endpoints(folder)  # checking the lock instead could keep the new process from it
+        return endpoints if endpoints and endpoints.pid == process.pid else None
+
+    try:
+        return poll(ready, awaiting="the simulator to start", timeout=TIMEOUT, hint=hint, backoff=BACKOFF)
+    finally:
+        # The child runs on by design; without a return code Python would warn about it.
+        process.returncode = process.returncode or 0
+
+
+def _spawn(folder: SimulatorFolder, options: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tpuctl.sim", "--folder", str(folder.path), *options]
+    with open(_open_log(folder), "ab") as stream:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
+        )
+
+
+def _open_log(folder: SimulatorFolder) -> int:
+    """Return a descriptor of the log, which only this user can read; rotates a large one."""
+    if folder.log.exists() and folder.log.stat().st_size > MAX_LOG_SIZE:
+        folder.log.replace(rotated(folder.log))
+    return os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def _last_line(folder: SimulatorFolder) -> str:
+    lines = folder.log.read_text(errors="replace").strip().splitlines()
+    return lines[-1].rstrip(".") if lines else "it wrote no message"

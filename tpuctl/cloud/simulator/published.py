@@ -1,0 +1,34 @@
+"""The endpoints file of a simulator: its addresses, as it publishes them in its folder."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tpuctl.simulator_folder import SimulatorFolder
+
+
+class PublishedEndpoints(msgspec.Struct, frozen=True):
+    """The content of endpoints.json, as far as clients use it."""
+
+    pid: int
+    project: str
+    bucket: str
+    tpu_grpc: str
+    tpu_rest: str
+    storage: str
+    proxy: str
+    hosts_file: str
+    ca_file: str
+    egress: str = "pass"
+    """`pass` or `refuse`: the treatment of traffic from hosts to addresses that are not simulated."""
+    environment: dict[str, str] = {}
+    """Variables that point unmodified clients outside of its hosts to the simulator."""
+    schema: int = 1
+
+
+def read_endpoints(folder: SimulatorFolder) -> PublishedEndpoints | None:
+    """Return what the simulator of `folder` publishes; None while it has not started completely."""
+    try:
+        return msgspec.json.decode(folder.endpoints.read_bytes(), type=PublishedEndpoints)
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,53 @@
+"""The files of a simulator's folder that both sides use: the simulator writes them, its clients read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class SimulatorFolder:
+    """Where a simulator keeps its state, and how its clients find it."""
+
+    path: Path
+
+    @property
+    def lock(self) -> Path:
+        """Locked by the simulator (flock) for as long as its process lives."""
+        return self.path / "simulator.lock"
+
+    @property
+    def starting_lock(self) -> Path:
+        """Locked by a client that starts, stops or resets the simulator."""
+        return self.path / "starting.lock"
+
+    @property
+    def endpoints(self) -> Path:
+        """JSON: the addresses of its services, the environment for clients, its process id."""
+        return self.path / "endpoints.json"
+
+    @property
+    def control(self) -> Path:
+        """JSON: the address of the control server, and the token that it requires."""
+        return self.path / "control.json"
+
+    @property
+    def events(self) -> Path:
+        """Every request, transition and fault, one JSON object a line; rotated."""
+        return self.path / "events.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """What the process wrote on stdout and stderr; rotated."""
+        return self.path / "simulator.log"
+
+    @property
+    def hosts(self) -> Path:
+        """The file systems of the simulated hosts."""
+        return self.path / "hosts"
+
+
+def rotated(path: Path) -> Path:
+    """Return where a rotated file's earlier lines are: the previous file, replaced by each rotation."""
+    return path.with_name(f"{path.name}.1")
