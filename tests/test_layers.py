@@ -89,7 +89,9 @@ ROOMS_OF = {
 BESIDE_ROOMS = {
     # floor with rooms: the modules that are in none of them
     "data": {"plan", "source", "options", "bad_records"},
-    "cloud": {"endpoints", "error_mapping", "downloads", "ssh", "storage", "streams", "tpu"},
+    "cloud": {
+        "downloads", "endpoints", "error_mapping", "google_clients", "ssh", "storage", "streams", "tpu",
+    },
     "flows": {"progress"},
     "flows/datasets": {
         "check", "commit", "conversion", "fetch", "local_copy", "lookup", "removal", "staging", "upload",

@@ -1,24 +1,29 @@
-"""Where to connect, and the clients: the only place that knows which target a command runs on."""
+"""The endpoints and credentials of each target, and the clients that use them.
+
+The only place that knows which target a command runs on.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tpuctl.cloud import google_clients
 from tpuctl.config.settings import Config, state_folder
 from tpuctl.errors import HostError
 
 if TYPE_CHECKING:
+    from google.auth.credentials import Credentials
+
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket
     from tpuctl.cloud.tpu import TpuApi
+
+SSH_PORT = 22
 
 
 @dataclass(frozen=True)
@@ -27,14 +32,17 @@ class Endpoints:
 
     target: str
     tpu: str = ""
+    """`HOST:PORT` of the Cloud TPU API over gRPC."""
     storage: str = ""
+    """URL of Cloud Storage."""
     hosts_file: str = ""
+    """JSON file: address of a host -> host and port to connect to."""
     price: str = "unknown: no price list is read yet"
-    """What an hour of any node costs, and how that is known."""
+    """The price of a node per hour, and its source."""
 
 
 class Cloud:
-    """The clients of one command, each built when it is first asked for: their imports are slow."""
+    """The clients of one command, each built at its first use: their imports are slow."""
 
     def __init__(self, config: Config, endpoints: Endpoints) -> None:
         self.config = config
@@ -43,27 +51,19 @@ class Cloud:
 
     def close(self) -> None:
         """Close the connections of the clients that were built."""
-        for closer in self._closers:
-            closer()
+        for close in self._closers:
+            close()
 
     @cached_property
     def tpu(self) -> TpuApi:
-        """The Cloud TPU API."""
-        import grpc  # noqa: PLC0415
-
-        with _unimported("aiohttp"):
-            from google.cloud import tpu_v2  # noqa: PLC0415
-        from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport  # noqa: PLC0415
-
+        """The Cloud TPU API; raises ConfigError without a project or credentials."""
         from tpuctl.cloud.tpu import TpuApi  # noqa: PLC0415
 
         project = self.config.require("project")
-        if not self.endpoints.tpu:
-            client = tpu_v2.TpuClient(credentials=self.credentials)
+        if self.endpoints.tpu:
+            client = google_clients.local_tpu_client(self.endpoints.tpu)
         else:
-            # Without the option gRPC sends even loopback traffic to a proxy of the user's environment.
-            channel = grpc.insecure_channel(self.endpoints.tpu, options=[("grpc.enable_http_proxy", 0)])
-            client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
+            client = google_clients.tpu_client(self.credentials)
         self._closers.append(client.transport.close)
         return TpuApi(client, project)
 
@@ -87,89 +87,42 @@ class Cloud:
         return Ssh(self.config.require("ssh_user"), key, self._dial)
 
     @cached_property
-    def credentials(self) -> Any:
-        """Application default credentials, or anonymous ones where nobody asks; raises ConfigError."""
-        import google.auth  # noqa: PLC0415
-        from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415
-
-        from tpuctl.cloud.error_mapping import translated  # noqa: PLC0415
-
+    def credentials(self) -> Credentials:
+        """Application default credentials, or anonymous ones on the simulator; raises ConfigError."""
         if self.endpoints.storage:
-            return AnonymousCredentials()  # type: ignore[no-untyped-call]
-        with translated("Google Cloud"):
-            found, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
-            return found
+            return google_clients.anonymous_credentials()
+        return google_clients.default_credentials()
 
     def _bucket(self, name: str) -> Bucket:
-        import requests  # noqa: PLC0415
-
-        # Else each client asks for the bucket once more, in a thread of its own, for tracing that is off.
-        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
-        with _unimported("aiohttp"):
-            from google.cloud import storage  # type: ignore[attr-defined]  # noqa: PLC0415
-
         from tpuctl.cloud.storage import Bucket  # noqa: PLC0415
 
-        name = name.removeprefix("gs://").rstrip("/")
-        options, session = None, None
-        if self.endpoints.storage:
-            options = {"api_endpoint": self.endpoints.storage}
-            session = requests.Session()
-            session.trust_env = False  # like gRPC above: loopback traffic is not for the user's proxy
-        client = storage.Client(
-            project=self.config.require("project"),
-            credentials=self.credentials,
-            client_options=options,
-            _http=session,
-        )
-        client._http.hooks["response"].append(_take_whole_refusal)
+        project = self.config.require("project")
+        client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
         self._closers.append(client.close)
-        return Bucket(client, name)
+        return Bucket(client, name.removeprefix("gs://").rstrip("/"))
 
     def _dial(self, address: str) -> tuple[str, int]:
-        """Return host and port behind a node's address: itself and 22, unless a file says otherwise."""
+        """Return the host and port to connect to for a node's address; raises HostError."""
         if not self.endpoints.hosts_file:
-            return address, 22
-        places = json.loads(Path(self.endpoints.hosts_file).read_text())
-        if address not in places:
+            return address, SSH_PORT
+        hosts = json.loads(Path(self.endpoints.hosts_file).read_text())
+        if address not in hosts:
             raise HostError(f"No host answers at {address}.", hint="'tpuctl ls' shows the state of its node.")
-        host, port = places[address]
+        host, port = hosts[address]
         return host, port
 
 
 def connect(config: Config) -> Cloud:
-    """Return the clients for the configured target, starting the simulator where it is the target."""
+    """Return the clients for the configured target; starts the simulator if that is the target."""
     if config.target == "gcp":
         return Cloud(config, Endpoints("gcp"))
-    from tpuctl.cloud.simulator import process as embedded  # noqa: PLC0415
+    from tpuctl.cloud import simulator  # noqa: PLC0415
 
-    served = embedded.ensure(simulator_folder())
+    served = simulator.ensure(simulator_folder())
     price = "nothing: this is the simulator"
     return Cloud(config, Endpoints("sim", served.tpu_grpc, served.storage, served.hosts_file, price))
 
 
 def simulator_folder() -> Path:
-    """Return the folder of the embedded simulator's state."""
+    """Return the folder of this user's simulator."""
     return state_folder() / "sim"
-
-
-def _take_whole_refusal(response: Any, **_: Any) -> None:
-    """Read a refused download to its end: the client does not, and then loses the connection, at each try."""
-    if response.status_code >= 400:
-        response.content  # noqa: B018  reading it is the point
-
-
-@contextmanager
-def _unimported(name: str) -> Iterator[None]:
-    """Let an optional import of `name` inside the block fail, unless it was imported before.
-
-    Google's clients import aiohttp where it is installed, for their asynchronous halves alone: 90 ms of CPU.
-    """
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # the documented way to make an import fail
-    try:
-        yield
-    finally:
-        del sys.modules[name]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from google.api_core.exceptions import NotFound, PreconditionFailed
-from google.cloud import storage  # type: ignore[attr-defined]  # its package has no annotations
+from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl.bucket_layout import gs

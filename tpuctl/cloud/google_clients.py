@@ -1,0 +1,97 @@
+"""Builds Google's own clients, with what they need besides credentials; each import waits for its use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import requests
+    from google.auth.credentials import Credentials
+    from google.cloud.storage import Client as StorageClient
+    from google.cloud.tpu_v2 import TpuClient
+
+SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+
+
+def default_credentials() -> Credentials:
+    """Return application default credentials; raises ConfigError when there are none."""
+    import google.auth  # noqa: PLC0415
+
+    from tpuctl.cloud.error_mapping import translated  # noqa: PLC0415
+
+    with translated("Google Cloud"):
+        credentials, _ = google.auth.default(scopes=SCOPES)
+        return credentials
+
+
+def anonymous_credentials() -> Credentials:
+    """Return the credentials of a service that checks none."""
+    from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415
+
+    return AnonymousCredentials()  # type: ignore[no-untyped-call]
+
+
+def tpu_client(credentials: Credentials) -> TpuClient:
+    """Return a client of Google's Cloud TPU API."""
+    with _import_blocked("aiohttp"):
+        from google.cloud import tpu_v2  # noqa: PLC0415
+
+    return tpu_v2.TpuClient(credentials=credentials)
+
+
+def local_tpu_client(address: str) -> TpuClient:
+    """Return a client of the Cloud TPU API at `HOST:PORT` on loopback, without TLS or credentials."""
+    import grpc  # noqa: PLC0415
+
+    with _import_blocked("aiohttp"):
+        from google.cloud import tpu_v2  # noqa: PLC0415
+    from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport  # noqa: PLC0415
+
+    # Without the option gRPC sends even loopback traffic to a proxy of the user's environment.
+    channel = grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)])
+    return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
+
+
+def storage_client(project: str, credentials: Credentials, url: str = "") -> StorageClient:
+    """Return a client of Cloud Storage: of Google's, or of the service at a `url` on loopback."""
+    import requests  # noqa: PLC0415
+
+    # Else each client asks for the bucket once more, in a thread of its own, for tracing that is off.
+    os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+    with _import_blocked("aiohttp"):
+        from google.cloud import storage  # noqa: PLC0415
+
+    options, session = None, None
+    if url:
+        options = {"api_endpoint": url}
+        session = requests.Session()
+        session.trust_env = False  # as for gRPC: loopback traffic is not for the user's proxy
+    client = storage.Client(project=project, credentials=credentials, client_options=options, _http=session)
+    client._http.hooks["response"].append(_read_refusal)
+    return client
+
+
+def _read_refusal(response: requests.Response, **_: object) -> None:
+    """Read a refused download to its end: the client does not, and then loses the connection, at each try."""
+    if response.status_code >= 400:
+        response.content  # noqa: B018  reading it is the point
+
+
+@contextmanager
+def _import_blocked(name: str) -> Iterator[None]:
+    """Let an optional import of `name` inside the block fail, unless it was imported before.
+
+    Google's clients import aiohttp where it is installed, for their asynchronous halves alone: 90 ms of CPU.
+    """
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # the documented way to make an import fail
+    try:
+        yield
+    finally:
+        del sys.modules[name]
