@@ -17,7 +17,7 @@ import pytest
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import User
 from tpuctl.cloud import simulator as simulator_process
-from tpuctl.cloud.simulator.process import Served
+from tpuctl.cloud.simulator import PublishedEndpoints
 
 WRITTEN_BY_OTHERS = ("home", "tmp", "simulator.log")
 """What programs on hosts write, and the log, which is the caller's."""
@@ -29,20 +29,22 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def served(folder: Path) -> Iterator[Served]:
+def served(folder: Path) -> Iterator[PublishedEndpoints]:
     """A simulator process."""
     yield simulator_process.ensure(folder, "--idle", "0")
     simulator_process.stop(folder)
 
 
-def test_everything_listens_on_loopback_alone(served: Served, tmp_path: Path) -> None:
+def test_everything_listens_on_loopback_alone(served: PublishedEndpoints, tmp_path: Path) -> None:
     User(tmp_path).create(served.tpu_grpc, accelerator="v3-32")
     addresses = listening(served.pid)
     assert len(addresses) >= 4 * 2 + 6, "two servers a host, and the services"
     assert {address for address in addresses if not ipaddress.ip_address(address).is_loopback} == set()
 
 
-def test_what_it_keeps_only_its_user_can_read(served: Served, folder: Path, tmp_path: Path) -> None:
+def test_what_it_keeps_only_its_user_can_read(
+    served: PublishedEndpoints, folder: Path, tmp_path: Path
+) -> None:
     user = User(tmp_path)
     node = user.create(served.tpu_grpc)
     address = node.network_endpoints[0].ip_address

@@ -17,7 +17,7 @@ import pytest
 
 from tests.sim.live_host import APART, User, wait_until
 from tpuctl.cloud import simulator as simulator_process
-from tpuctl.cloud.simulator.process import Served
+from tpuctl.cloud.simulator import PublishedEndpoints
 from tpuctl.sim.state.database import Database
 
 JOB = """
@@ -85,7 +85,7 @@ class Rig:
         os.kill(self.served.pid, signal.SIGKILL)
         wait_until(lambda: simulator_process.running(self.folder) is None)
 
-    def restart(self) -> Served:
+    def restart(self) -> PublishedEndpoints:
         self.served = simulator_process.ensure(self.folder, "--idle", "0")
         return self.served
 

@@ -13,7 +13,7 @@ import pytest
 from tests.soak.gauge import ALLOWANCE, Reading, growth, read, slope
 from tests.soak.workload import FAULTS, Workload
 from tpuctl.cloud import simulator as simulator_process
-from tpuctl.cloud.simulator.process import Served
+from tpuctl.cloud.simulator import PublishedEndpoints
 from tpuctl.errors import DeadlineError
 from tpuctl.polling import Backoff, poll
 
@@ -87,7 +87,7 @@ def soak(folder: Path, temporary: Path, own: Path, *, rounds: int, seconds: floa
     return workload
 
 
-def _at_rest(served: Served, folder: Path, temporary: Path, readings: list[Reading]) -> None:
+def _at_rest(served: PublishedEndpoints, folder: Path, temporary: Path, readings: list[Reading]) -> None:
     """Wait until it holds no more than early in the run; connections take a moment to end."""
     early = readings[: max(FEWEST, len(readings) // 2)]
     kinds = {kind for one in early for kind in one.descriptors}

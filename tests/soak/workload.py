@@ -22,8 +22,8 @@ from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
+from tpuctl.cloud.simulator import PublishedEndpoints
 from tpuctl.cloud.simulator.control import ControlClient
-from tpuctl.cloud.simulator.process import Served
 from tpuctl.cloud.ssh import make_key, read_public_key
 from tpuctl.faults import request
 
@@ -82,7 +82,7 @@ def troubles(seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
 class Workload:
     """Rounds of work with the real clients; `seed` decides on everything that is chosen."""
 
-    def __init__(self, served: Served, folder: Path, own: Path, seed: int) -> None:
+    def __init__(self, served: PublishedEndpoints, folder: Path, own: Path, seed: int) -> None:
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self._served = served
