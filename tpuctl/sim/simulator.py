@@ -195,7 +195,7 @@ class Simulator:
         port = await self._ports.start("tpu_grpc", self._bind_grpc)
         await self._grpc.start()
         self.endpoints["tpu_grpc"] = f"{LOOPBACK}:{port}"
-        self._door.open(grpc=port, rest=self._ports.port("tpu_rest"))
+        self._door.forward_to(grpc=port, rest=self._ports.port("tpu_rest"))
 
     async def _serve(self, name: str, runner: web.AppRunner) -> str:
         await runner.setup()

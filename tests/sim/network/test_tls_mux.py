@@ -24,7 +24,7 @@ Connect = Callable[..., Awaitable[Stream]]
 )
 def test_the_first_bytes_say_which_server_it_is_for(tmp_path: Path, first: bytes, server: bytes) -> None:
     async def talk() -> bytes:
-        async with door(tmp_path) as (_, connect):
+        async with running_mux(tmp_path) as (_, connect):
             reader, writer = await connect()
             writer.write(first)
             answer = await reader.readexactly(len(server + first))
@@ -41,23 +41,23 @@ def test_the_first_bytes_say_which_server_it_is_for(tmp_path: Path, first: bytes
 )
 def test_a_client_that_offers_both_gets_rest(tmp_path: Path, offered: list[str], chosen: str | None) -> None:
     async def talk() -> object:
-        async with door(tmp_path) as (_, connect):
+        async with running_mux(tmp_path) as (_, connect):
             _, writer = await connect(offered)
-            found = writer.get_extra_info("ssl_object").selected_alpn_protocol()
+            protocol: object = writer.get_extra_info("ssl_object").selected_alpn_protocol()
             writer.close()
-            return found
+            return protocol
 
     assert asyncio.run(talk()) == chosen
 
 
 def test_a_connection_that_comes_early_waits(tmp_path: Path) -> None:
     async def talk() -> bytes:
-        async with door(tmp_path, opened=False) as (open_it, connect):
+        async with running_mux(tmp_path, forwarding=False) as (forward, connect):
             reader, writer = await connect()
             writer.write(b"GET")
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(reader.readexactly(1), 0.05)
-            open_it()
+            forward()
             answer = await reader.readexactly(7)
             writer.close()
             return answer
@@ -69,7 +69,7 @@ def test_megabytes_go_both_ways_and_arrive_before_the_end(tmp_path: Path) -> Non
     data = b"GET" + os.urandom(4 << 20)
 
     async def talk() -> bytes:
-        async with door(tmp_path) as (_, connect):
+        async with running_mux(tmp_path) as (_, connect):
             reader, writer = await connect()
             sending = asyncio.create_task(_send(writer, data))
             answer = await reader.readexactly(4 + len(data))
@@ -87,7 +87,7 @@ async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 def test_the_end_of_the_server_reaches_the_client_after_its_last_byte(tmp_path: Path) -> None:
     async def talk() -> bytes:
-        async with door(tmp_path) as (_, connect):
+        async with running_mux(tmp_path) as (_, connect):
             reader, writer = await connect()
             writer.write(b"BYE")
             answer = await reader.read()
@@ -98,13 +98,16 @@ def test_the_end_of_the_server_reaches_the_client_after_its_last_byte(tmp_path: 
 
 
 @asynccontextmanager
-async def door(folder: Path, *, opened: bool = True) -> AsyncIterator[tuple[Callable[[], None], Connect]]:
-    """Two servers that say their names and echo, a door to them, and a way to connect to it."""
+async def running_mux(
+    folder: Path, *, forwarding: bool = True
+) -> AsyncIterator[tuple[Callable[[], None], Connect]]:
+    """Two servers that say their names and echo, a TLS port before them, and a way to connect to it."""
     authority = CertificateAuthority(folder)
-    servers = [await asyncio.start_server(_echo(name), "127.0.0.1", 0) for name in (b"grpc", b"rest")]
+    echoes: set[asyncio.Task[None]] = set()
+    servers = [await asyncio.start_server(_echo(name, echoes), "127.0.0.1", 0) for name in (b"grpc", b"rest")]
     grpc, rest = (server.sockets[0].getsockname()[1] for server in servers)
-    door = TlsMux(authority.server_context([NAME]))
-    port = await door.start()
+    mux = TlsMux(authority.server_context([NAME]))
+    port = await mux.start()
 
     async def connect(protocols: list[str] | None = None) -> Stream:
         context = ssl.create_default_context(cafile=str(authority.ca_file))
@@ -112,21 +115,24 @@ async def door(folder: Path, *, opened: bool = True) -> AsyncIterator[tuple[Call
             context.set_alpn_protocols(protocols)
         return await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=NAME)
 
-    def open_it() -> None:
-        door.open(grpc=grpc, rest=rest)
+    def forward() -> None:
+        mux.forward_to(grpc=grpc, rest=rest)
 
-    if opened:
-        open_it()
+    if forwarding:
+        forward()
     try:
-        yield open_it, connect
+        yield forward, connect
     finally:
-        await door.close()
+        await mux.close()
         for server in servers:
             server.close()
             await server.wait_closed()
+        await asyncio.gather(*echoes)
 
 
-def _echo(name: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+def _echo(
+    name: bytes, echoes: set[asyncio.Task[None]]
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(name)
         while data := await reader.read(1 << 16):
@@ -136,5 +142,9 @@ def _echo(name: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter],
                 writer.write(bytes(1 << 20))
                 break
         writer.close()
+        await writer.wait_closed()
 
-    return echo
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        echoes.add(asyncio.get_running_loop().create_task(echo(reader, writer)))
+
+    return accept

@@ -1,47 +1,144 @@
-"""Both ends of a connection that goes through the proxy: relays of a tunnel, and the way to a server here."""
+"""Connections that a server passes on: the client's first bytes decide where to, then a tunnel pumps."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, cast
+from collections.abc import Callable, Coroutine, Iterator
+from typing import cast
 
-from tpuctl.sim.network.framing_fix import FramingRepair
-
-
-class Register(Protocol):
-    """Who has to know which connections are open, to cut them in the end."""
-
-    def track(self, transport: asyncio.Transport) -> None: ...
-
-    def forget(self, transport: asyncio.Transport) -> None: ...
+CONNECT_TIMEOUT = 20.0
+"""Seconds to reach the server at the other end of a tunnel."""
 
 
-class Relay(asyncio.Protocol):
-    """One end of a tunnel: what arrives goes to `peer`, no faster than the peer takes it."""
+class Connections:
+    """The open connections of one server, and the tasks that decide about new ones; `cut` ends them all."""
+
+    def __init__(self) -> None:
+        self._transports: set[asyncio.Transport] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[asyncio.Transport]:
+        return iter(list(self._transports))
+
+    def add(self, transport: asyncio.Transport) -> None:
+        """Remember an open connection."""
+        self._transports.add(transport)
+
+    def discard(self, transport: asyncio.Transport) -> None:
+        """Forget a connection that has ended, or that another server has taken over."""
+        self._transports.discard(transport)
+
+    def decide(self, transport: asyncio.Transport, decision: Coroutine[None, None, None]) -> None:
+        """Run `decision` for a new connection, which is cut when it raises or is cancelled."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled() or task.exception() is not None:
+                transport.abort()
+
+        task = asyncio.get_running_loop().create_task(decision)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+    async def cut(self) -> None:
+        """Cancel the decisions that are open and cut every connection."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for transport in self:
+            transport.abort()
+        await asyncio.sleep(0)  # lets the transports close their sockets
+
+
+class FirstBytes(asyncio.Protocol):
+    """Reads from a new client until `complete`, then pauses it and hands it to `decide`."""
 
     def __init__(
-        self, peer: asyncio.Transport, register: Register, transport: asyncio.Transport | None = None
+        self,
+        connections: Connections,
+        complete: Callable[[bytes], bool],
+        decide: Callable[[asyncio.Transport, bytes], Coroutine[None, None, None]],
     ) -> None:
-        self._peer = peer
-        self._register = register
-        self._transport = transport
+        self._connections = connections
+        self._complete = complete
+        self._decide = decide
+        self._data = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._register.track(self._transport)
+        self._connections.add(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        if self._complete(self._data):
+            self._transport.pause_reading()
+            self._connections.decide(self._transport, self._decide(self._transport, self._data))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connections.discard(self._transport)
+
+
+async def open_tunnel(
+    client: asyncio.Transport,
+    address: tuple[str, int],
+    connections: Connections,
+    *,
+    to_client: bytes = b"",
+    to_server: bytes = b"",
+) -> None:
+    """Connect a paused client to a server, and pump bytes both ways until either end closes.
+
+    `to_client` and `to_server` are sent before anything else. Raises OSError or TimeoutError when the server
+    cannot be reached.
+    """
+    loop = asyncio.get_running_loop()
+    connecting = loop.create_connection(lambda: _Pump(client, connections, greeting=to_client), *address)
+    server, _ = await asyncio.wait_for(connecting, CONNECT_TIMEOUT)
+    if client.is_closing():
+        server.abort()
+        return
+    server.write(to_server)
+    client.set_protocol(_Pump(server, connections, client))
+    client.resume_reading()
+
+
+class _Pump(asyncio.Protocol):
+    """One end of a tunnel: what arrives here goes to `peer`, no faster than the peer takes it."""
+
+    def __init__(
+        self,
+        peer: asyncio.Transport,
+        connections: Connections,
+        transport: asyncio.Transport | None = None,
+        greeting: bytes = b"",
+    ) -> None:
+        self._peer = peer
+        self._connections = connections
+        self._transport = transport
+        self._greeting = greeting
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._connections.add(self._transport)
+        if self._greeting:
+            self._peer.write(self._greeting)
 
     def data_received(self, data: bytes) -> None:
         self._peer.write(data)
 
     def eof_received(self) -> bool:
-        if self._peer.can_write_eof() and not self._peer.is_closing():
+        """Close one direction where both ends can do that; under TLS the connection ends."""
+        assert self._transport is not None
+        if not (self._transport.can_write_eof() and self._peer.can_write_eof()):
+            return False
+        if not self._peer.is_closing():
             self._peer.write_eof()
         return True
 
     def connection_lost(self, error: Exception | None) -> None:
         self._peer.close()
         if self._transport is not None:
-            self._register.forget(self._transport)
+            self._connections.discard(self._transport)
 
     def pause_writing(self) -> None:
         if not self._peer.is_closing():
@@ -50,42 +147,3 @@ class Relay(asyncio.Protocol):
     def resume_writing(self) -> None:
         if not self._peer.is_closing():
             self._peer.resume_reading()
-
-
-class Repaired(asyncio.Protocol):
-    """Stands between TLS and an HTTP server, repairs the framing, and waits until both are ready."""
-
-    def __init__(self, inner: asyncio.Protocol, register: Register) -> None:
-        self._inner = inner
-        self._register = register
-        self._repair = FramingRepair()
-        self._transport: asyncio.Transport | None = None
-        self._early = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._register.track(self._transport)
-        self._inner.connection_made(transport)
-        if self._early:
-            early, self._early = self._early, b""
-            self.data_received(early)
-
-    def data_received(self, data: bytes) -> None:
-        if self._transport is None:  # the request can come in one packet with the end of the handshake
-            self._early += data
-        elif repaired := self._repair.feed(data):
-            self._inner.data_received(repaired)
-
-    def eof_received(self) -> bool | None:
-        return self._inner.eof_received() if self._transport is not None else None
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._transport is not None:
-            self._register.forget(self._transport)
-            self._inner.connection_lost(error)
-
-    def pause_writing(self) -> None:
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._inner.resume_writing()
