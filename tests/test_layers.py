@@ -96,7 +96,7 @@ BESIDE_ROOMS = {
     "flows/datasets": {
         "check", "commit", "conversion", "fetch", "local_copy", "lookup", "removal", "staging", "upload",
     },
-    "cli": {"main", "output", "session"},
+    "cli": {"main", "output", "progress", "session"},
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
         "host_environment", "json_values", "orphan_cleanup", "records", "run_progress", "settings",

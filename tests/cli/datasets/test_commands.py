@@ -197,7 +197,7 @@ class TestUpload:
     def test_progress_is_a_line_an_interval_without_a_terminal(
         self, tpuctl: Any, simulator: Any, pictures: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tpuctl.cli.output.INTERVAL", 0)
+        monkeypatch.setattr("tpuctl.cli.progress.INTERVAL", 0)
         lines = tpuctl("data", "upload", "pets", "pictures", "--shards", "2").err.splitlines()
         told = [line for line in lines if re.fullmatch(r"\d+ of 16 records, .*B at .*B/s, \d+s left", line)]
         assert told[-1].startswith("16 of 16 records")

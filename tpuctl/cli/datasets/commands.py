@@ -10,8 +10,9 @@ import click
 from tpuctl.bucket_layout import dataset, gs
 from tpuctl.cli import output
 from tpuctl.cli.datasets.fetch import fetch
-from tpuctl.cli.datasets.text import cell, example_fields, show_manifest, tokens_text
+from tpuctl.cli.datasets.text import cell, dataset_json, example_fields, show_manifest, tokens_text
 from tpuctl.cli.datasets.upload import plan_, upload
+from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.data.output.manifest import Manifest
 from tpuctl.data.schema.features import Image
@@ -44,7 +45,7 @@ def list_(session: Session) -> None:
     """
     found = list(datasets.every(session.cloud.data_bucket))
     if session.as_json:
-        output.json({"datasets": [output.dataset(one, session.cloud.data_bucket.name) for one in found]})
+        output.json({"datasets": [dataset_json(one, session.cloud.data_bucket.name) for one in found]})
         return
     rows = [
         (
@@ -53,7 +54,7 @@ def list_(session: Session) -> None:
             ", ".join(one.splits),
             one.records,
             len(one.shards),
-            output.bytes_text(one.bytes),
+            output.format_bytes(one.bytes),
         )
         for one in found
     ]
@@ -127,10 +128,10 @@ def verify(session: Session, name: str, deep: bool) -> None:
 
     bucket = session.cloud.data_bucket
     manifest = datasets.newest(bucket, name)
-    with output.counting("files checked") as progress:
+    with show_count("files checked") as progress:
         dataset_check.verify(bucket, manifest, deep=deep, progress=progress)
     if session.as_json:
-        output.json({**output.dataset(manifest, bucket.name), "deep": deep, "ok": True})
+        output.json({**dataset_json(manifest, bucket.name), "deep": deep, "ok": True})
         return
     what = (
         "every record was read" if deep else "sizes and checksums as the bucket has them; records with --deep"
@@ -179,7 +180,7 @@ def _show_removal(planned: Removal, where: str) -> None:
     content = {
         "remove": f"{planned.name} {planned.version}",
         "holds": holds,
-        "objects": f"{len(planned.objects)} ({output.bytes_text(planned.bytes)})",
+        "objects": f"{len(planned.objects)} ({output.format_bytes(planned.bytes)})",
         "where": where,
     }
     output.facts(content, err=True)

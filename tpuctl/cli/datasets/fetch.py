@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpuctl.cli import output
+from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.errors import InterruptedByUser, UsageError
 
@@ -76,12 +77,12 @@ def _fetched(name: str, row: PublicDataset, folder: Path, given: Path | None, *,
     from tpuctl.flows.datasets import fetch as flow  # noqa: PLC0415
 
     if given is not None:
-        return flow.take(name, row, folder, given, output.counting, unverified=unverified)
+        return flow.take(name, row, folder, given, show_count, unverified=unverified)
     from tpuctl.cloud.downloads import Downloads  # noqa: PLC0415  requests: only where it is needed
 
     downloads = Downloads()
     try:
-        return flow.fetch(name, row, folder, downloads, output.counting)
+        return flow.fetch(name, row, folder, downloads, show_count)
     finally:
         downloads.close()
 
@@ -106,7 +107,7 @@ def _show_requests(session: Session, row: PublicDataset, folder: Path, given: Pa
         output.json({"requests": asked})
         return
     for one in files:
-        print(f"GET {one.urls[0]} ({output.bytes_text(one.size) if one.size else 'size not known'})")
+        print(f"GET {one.urls[0]} ({output.format_bytes(one.size) if one.size else 'size not known'})")
     if not files:
         output.note(f"Nothing would be sent: {'the files are local' if given else f'{folder} is there'}.")
 
@@ -162,4 +163,4 @@ def _fields(name: str, row: PublicDataset) -> dict[str, object]:
 
 def _size(row: PublicDataset) -> str:
     sizes = [one.size for one in row.forms[0].files]
-    return output.bytes_text(sum(sizes)) if all(sizes) else ""
+    return output.format_bytes(sum(sizes)) if all(sizes) else ""

@@ -23,7 +23,7 @@ def show_manifest(manifest: Manifest, bucket: str) -> None:
         {
             "dataset": f"{manifest.name} {manifest.version}",
             "records": manifest.records,
-            "size": output.bytes_text(manifest.bytes),
+            "size": output.format_bytes(manifest.bytes),
             "made from": f"{source.kind}, seed {source.seed}",
             **(
                 {"tokens": described(source.options.tokens)}
@@ -39,12 +39,28 @@ def show_manifest(manifest: Manifest, bucket: str) -> None:
     output.table(("FIELD", "TYPE"), [(name, _type(one)) for name, one in manifest.features.items()])
     print()
     rows = [
-        (name, split.records, len(split.shards), output.bytes_text(split.bytes))
+        (name, split.records, len(split.shards), output.format_bytes(split.bytes))
         for name, split in manifest.splits.items()
     ]
     output.table(("SPLIT", "RECORDS", "SHARDS", "SIZE"), rows)
     for bad in source.bad[:5]:
         output.note(f"skipped: {bad}")
+
+
+def dataset_json(manifest: Manifest, bucket: str) -> dict[str, object]:
+    """Return the JSON form of a dataset."""
+    return {
+        "name": manifest.name,
+        "version": manifest.version,
+        "uri": gs(bucket, dataset(manifest.name, manifest.version)),
+        "records": manifest.records,
+        "bytes": manifest.bytes,
+        "shards": len(manifest.shards),
+        "splits": {name: split.records for name, split in manifest.splits.items()},
+        "classes": list(manifest.classes),
+        "skipped": manifest.source.skipped,
+        "digest": manifest.digest,
+    }
 
 
 def _type(feature: Feature) -> str:
@@ -76,11 +92,11 @@ def _text(value: bytes | int | float, *, image: bool) -> str:
     if not isinstance(value, bytes):
         return f"{value:.6g}" if isinstance(value, float) else str(int(value))
     if image:
-        return output.bytes_text(len(value))
+        return output.format_bytes(len(value))
     try:
         text = value.decode()
     except UnicodeDecodeError:
-        return f"{output.bytes_text(len(value))} of binary data"
+        return f"{output.format_bytes(len(value))} of binary data"
     shown = " ".join(text.split())
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 

@@ -11,7 +11,9 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.datasets.options import arguments, source_options
+from tpuctl.cli.datasets.text import dataset_json
 from tpuctl.cli.datasets.tokens import described
+from tpuctl.cli.progress import show_conversion, show_count
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.errors import InterruptedByUser, UsageError
 
@@ -102,7 +104,7 @@ def upload(
         output.requests(flow.requests(bucket, planned), as_json=session.as_json)
         return
     _show_plan(planned)
-    with output.converting(planned.records) as progress, _interruptible():
+    with show_conversion(planned.records) as progress, _interruptible():
         if runner == "beam":
             known = {"source": asked["source"].absolute(), "vocabulary": planned.vocabulary}
             made_with = {**arguments(asked), **known}
@@ -128,7 +130,7 @@ def _check_runner(runner: str, beam_options: tuple[str, ...], keep: Path | None)
 def _planned(asked: Mapping[str, Any]) -> DatasetPlan:
     from tpuctl.data.plan import plan  # noqa: PLC0415  NumPy: not for the other commands
 
-    with output.counting("records listed") as progress:
+    with show_count("records listed") as progress:
         planned = plan(**arguments(asked), progress=progress)
     click.get_current_context().call_on_close(planned.source.close)
     return planned
@@ -146,7 +148,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _size(planned: DatasetPlan, size: int) -> str:
-    return f"{'' if planned.exact else 'about '}{output.bytes_text(size)}"
+    return f"{'' if planned.exact else 'about '}{output.format_bytes(size)}"
 
 
 def _show_plan(planned: DatasetPlan) -> None:
@@ -169,9 +171,9 @@ def _show_uploaded(session: Session, done: Uploaded) -> None:
     manifest, kept = done.manifest, done.kept
     if session.as_json:
         more = {"uri": done.uri, "already_there": done.already_there, "shards_kept": kept}
-        output.json({**output.dataset(manifest, session.cloud.data_bucket.name), **more})
+        output.json({**dataset_json(manifest, session.cloud.data_bucket.name), **more})
         return
-    shards = f"{len(manifest.shards)} ({output.bytes_text(manifest.bytes)})"
+    shards = f"{len(manifest.shards)} ({output.format_bytes(manifest.bytes)})"
     content = {
         "dataset": f"{manifest.name} {manifest.version}"
         + (" (was there already)" if done.already_there else ""),

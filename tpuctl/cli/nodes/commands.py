@@ -9,6 +9,7 @@ import click
 
 from tpuctl import accelerators, clock
 from tpuctl.cli import output
+from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.errors import ConfigError
 from tpuctl.flows.nodes import lookup as flow
@@ -48,7 +49,7 @@ def up(
     if plan.found is None:
         _show_plan(plan, cloud.endpoints.price)
         confirm(f"Create {plan.request.name}?", yes=yes)
-    with output.steps() as tell:
+    with show_steps() as tell:
         node = up_flow.up(cloud.tpu, cloud.ssh, plan, tell)
     _show_nodes(session, [node])
     output.hint("tpuctl submit SCRIPT, or first: tpuctl data upload NAME FOLDER")
@@ -89,7 +90,7 @@ def down(session: Session, names: tuple[str, ...], yes: bool, dry_run: bool) -> 
     if doomed:
         _table(doomed, session, err=True)
         confirm(f"Delete {len(doomed)} node{'s' if len(doomed) > 1 else ''}?", yes=yes)
-        with output.steps() as tell:
+        with show_steps() as tell:
             flow.down(tpu, doomed, tell)
     _show_deleted(session, doomed)
 

@@ -9,6 +9,7 @@ import click
 
 from tpuctl import clock
 from tpuctl.cli import output
+from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.flows.runs import logs as log_flow
 from tpuctl.flows.runs import outcome as verdicts
@@ -118,7 +119,7 @@ def pull(session: Session, run: str | None, folder: Path | None) -> None:
     """
     bucket = session.cloud.bucket
     name = run or verdicts.latest_run(bucket)
-    with output.steps() as tell:
+    with show_steps() as tell:
         ended = verdicts.settle(bucket, session.cloud.tpu, name, session.now)
         pulled = collect.pull(bucket, name, folder or Path(name), tell)
     _show_pulled(session, name, pulled, ended=ended is not None)
@@ -165,7 +166,7 @@ def _show_pulled(session: Session, run: str, pulled: collect.Pulled, *, ended: b
     kept = f", {pulled.kept} of them here already" if pulled.kept else ""
     content: dict[str, object] = {
         "run": run,
-        "files": f"{pulled.files} ({output.bytes_text(pulled.size)}), checksums right{kept}",
+        "files": f"{pulled.files} ({output.format_bytes(pulled.size)}), checksums right{kept}",
         "where": pulled.folder,
     }
     if pulled.uncommitted:

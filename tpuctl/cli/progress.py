@@ -1,0 +1,127 @@
+"""Progress on stderr: a live line or bar on a terminal, one line an interval elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tpuctl.cli.output import format_bytes, note
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
+    from tpuctl.flows.datasets.conversion import Done
+
+INTERVAL = 10.0
+"""Seconds between progress lines where there is no terminal."""
+REDRAW_INTERVAL = 0.1
+"""Seconds between updates of a bar: there are thousands of reports a second."""
+
+
+@contextmanager
+def show_steps() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the current step: a live line on a terminal, a line each elsewhere."""
+    if not sys.stderr.isatty():
+        yield note
+        return
+    from rich.console import Console  # noqa: PLC0415  only on a terminal
+
+    console = Console(stderr=True, highlight=False)
+    began = time.monotonic()
+    with console.status("...") as live:
+
+        def report(step: str) -> None:
+            console.print(f"[dim]{time.monotonic() - began:5.1f}s[/dim] {step}")
+            live.update(step)
+
+        yield report
+
+
+@contextmanager
+def show_count(noun: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows a count and its total, such as `12 of 40 files checked`."""
+    if sys.stderr.isatty():
+        from rich.progress import TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+        with _bar(TextColumn(noun), (TimeRemainingColumn(),)) as bar:
+            task = bar.add_task(noun, total=None)
+            yield lambda count, total: bar.update(task, completed=count, total=total)
+        return
+    due = _Interval(INTERVAL)
+
+    def report(count: int, total: int) -> None:
+        if due():
+            note(f"{count} of {total} {noun}")
+
+    yield report
+
+
+@contextmanager
+def show_conversion(total: int) -> Iterator[Callable[[Done], None]]:
+    """Yield a function that shows records, megabytes a second, and the time left."""
+    if sys.stderr.isatty():
+        with _conversion_bar(total) as report_to_bar:
+            yield report_to_bar
+        return
+    began = time.monotonic()
+    due = _Interval(INTERVAL)
+
+    def report(state: Done) -> None:
+        if due():
+            note(_speed(state, time.monotonic() - began))
+
+    yield report
+
+
+@contextmanager
+def _conversion_bar(total: int) -> Iterator[Callable[[Done], None]]:
+    from rich.progress import TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    began = time.monotonic()
+    due = _Interval(REDRAW_INTERVAL)
+    columns = (TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("left"))
+    with _bar(TextColumn("records"), columns) as bar:
+        task = bar.add_task("records", total=total, rate="")
+
+        def report(state: Done) -> None:
+            if due() or state.records >= state.total:
+                rate = f"{state.bytes / 1e6 / (time.monotonic() - began):.1f} MB/s"
+                bar.update(task, completed=state.records, rate=rate)
+
+        yield report
+
+
+@contextmanager
+def _bar(label: ProgressColumn, columns: tuple[ProgressColumn, ...]) -> Iterator[Progress]:
+    """A bar with its count, between a label and more columns; it disappears at the end."""
+    from rich.console import Console  # noqa: PLC0415  only on a terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    with Progress(label, BarColumn(), MofNCompleteColumn(), *columns, console=console, transient=True) as bar:
+        yield bar
+
+
+class _Interval:
+    """Returns True when called at least `seconds` after it last did, or after it was made."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if now - self._last < self._seconds:
+            return False
+        self._last = now
+        return True
+
+
+def _speed(state: Done, seconds: float) -> str:
+    remaining = state.total - state.records
+    time_left = f", {seconds / state.records * remaining:.0f}s left" if state.records else ""
+    rate = format_bytes(state.bytes / seconds)
+    return f"{state.records} of {state.total} records, {format_bytes(state.bytes)} at {rate}/s{time_left}"
