@@ -26,7 +26,7 @@ def shards(folder: Path, pictures: int) -> tuple[Path, int]:
     size = sum(_write(source / "train" / f"class_{one % CLASSES}", one) for one in range(pictures))
     for shard in plan(source, name="photographs", shards=SHARDS).shards():
         with (made / shard.file).open("wb") as file:
-            file.writelines(shard.produce(skip_bad=False).chunks())
+            file.writelines(shard.stream())
     return made, size
 
 

@@ -42,9 +42,9 @@ def write_image(path: Path, *, size: tuple[int, int] = (8, 6), mode: str = "RGB"
 
 def bytes_of(shard: Shard, *, skip_bad: bool = False) -> tuple[bytes, ShardResult]:
     """Make one shard in memory."""
-    making = shard.produce(skip_bad=skip_bad)
-    data = b"".join(making.chunks())
-    return data, making.note
+    stream = shard.stream(skip_bad=skip_bad)
+    data = b"".join(stream)
+    return data, stream.result
 
 
 def produce(planned: DatasetPlan, *, skip_bad: bool = False) -> dict[str, bytes]:

@@ -114,10 +114,10 @@ def test_tfds_metadata_is_in_its_own_format(tree: Tree) -> None:
 
 def test_a_shard_can_be_made_again_after_a_broken_upload(tree: Tree) -> None:
     shard = next(plan(tree({"cat": 40}), name="pets").shards())
-    broken = shard.produce()
-    next(broken.chunks())
-    with pytest.raises(ValueError, match="not been produced"):
-        _ = broken.note
+    broken = shard.stream()
+    next(iter(broken))
+    with pytest.raises(ValueError, match="not read to its end"):
+        _ = broken.result
     first, note = bytes_of(shard)
     assert bytes_of(shard) == (first, note)
     assert (note.entry.bytes, note.entry.records) == (len(first), 40)
@@ -130,7 +130,7 @@ def test_a_large_shard_comes_in_pieces(tmp_path: Path) -> None:
     for file in sorted((tmp_path / "in" / "cat").iterdir()):
         file.write_bytes(file.read_bytes() + bytes(700_000))
     shard = next(plan(tmp_path / "in", name="pets").shards())
-    sizes = [len(chunk) for chunk in shard.produce().chunks()]
+    sizes = [len(chunk) for chunk in shard.stream()]
     assert len(sizes) > 6
     assert max(sizes) < 1_000_000
 

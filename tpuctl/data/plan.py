@@ -17,19 +17,18 @@ from tpuctl.data.bad_records import BadRecord, BadRecordsError
 from tpuctl.data.options import Options
 from tpuctl.data.order.splits import Members, parse_splits, split_records
 from tpuctl.data.output.metadata_files import classes_of, small_file_names, small_files
-from tpuctl.data.output.shards import (
+from tpuctl.data.output.shard_counts import (
     DEFAULT_SIZE,
     MAX_SIZE,
     MIN_SIZE,
-    Shard,
     ShardCount,
-    ShardResult,
     bounds,
     choose_count,
     fixed_count,
     framed_size,
     shard_file,
 )
+from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.schema.features import Feature
 from tpuctl.data.source import Observations, ScanProgress, Source
 from tpuctl.data.sources.registry import open_source

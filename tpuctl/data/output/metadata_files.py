@@ -75,7 +75,7 @@ def classes_of(source: Source, features: Mapping[str, Feature]) -> tuple[str, ..
 def _all_seen(notes: Sequence[ShardResult]) -> Observations:
     seen = Observations()
     for note in notes:
-        seen.merge(Observations(note.seen))
+        seen.merge(Observations(note.observed))
     return seen
 
 

@@ -1,12 +1,11 @@
-"""Shards: how many, which records in which, and each as a stream of framed bytes."""
+"""A shard: the records in it, the bytes of its TFRecord file as a stream, and the result of writing it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from math import ceil
 
 import msgspec
 
@@ -15,45 +14,35 @@ from tpuctl.data.order.splits import Members
 from tpuctl.data.output.manifest import MOST_BAD, ShardEntry
 from tpuctl.data.source import Indices, Observations, Source
 from tpuctl.data.tfrecord.framing import OVERHEAD, frame_parts
-from tpuctl.errors import UsageError
 from tpuctl.objects import ContentDigest
 
-MIN_SIZE = 64 << 20
-MAX_SIZE = 1 << 30
-"""TFDS's bounds for the size of a shard, in bytes (tensorflow_datasets/core/utils/shard_utils.py)."""
-DEFAULT_SIZE = 100_000_000
-"""TensorFlow's guide on input pipelines: files of about 100 MB."""
+ReportShard = Callable[[int, int], None]
+"""Called for each piece of a shard, with the records read since the last call and the bytes of the piece."""
 
 _CHUNK = 1 << 20
 _LARGE = 1 << 15
 """Bytes of a record that is passed on as it is: joining it with others would copy it once more."""
 _BATCH = 1 << 14
-"""Records whose indices are worked out at once."""
-_UNITS = {"bytes": 1, "kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
+"""Records whose indices are computed at once."""
 
 
-@dataclass(frozen=True)
-class ShardCount:
-    """How many shards a split gets, and the reason in words for the user."""
-
-    count: int
-    why: str
-
-
-class ShardResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of one shard: all that the end of the conversion must know of it."""
+class ShardResult(
+    msgspec.Struct, frozen=True, omit_defaults=True, rename={"observed": "seen"}  # as in buckets
+):  # fmt: skip
+    """The result of writing one shard; the manifest is made from the results of all shards."""
 
     entry: ShardEntry
     identity: str
     skipped: int = 0
     bad: tuple[BadRecord, ...] = ()
     """The bad records left out, the first `MOST_BAD` of them."""
-    seen: dict[str, list[int | str]] = {}
+    observed: dict[str, list[int | str]] = {}
+    """`Observations.values`."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One TFRecord file to be: records `start` to before `stop` of a split."""
+    """One TFRecord file to be written: records `start` to before `stop` of a split."""
 
     file: str
     """Object name below the dataset's folder."""
@@ -84,142 +73,84 @@ class Shard:
             digest.update(self.source.stamp(indices))
         return digest.hexdigest()
 
-    def produce(self, *, skip_bad: bool = False) -> ShardStream:
-        """Return a way to make the file once; may be asked for again, for the same bytes."""
-        return ShardStream(self, skip_bad)
+    def stream(
+        self, *, skip_bad: bool = False, report: ReportShard = lambda records, size: None
+    ) -> ShardStream:
+        """Return a stream of the file's bytes; every call returns a new one, of the same bytes."""
+        return ShardStream(self, skip_bad, report)
 
 
 class ShardStream:
-    """One making of a shard: its bytes from `chunks`, then its `note`."""
+    """The bytes of a shard's file: iterated once, in pieces of about 1 MiB, or a large record alone.
 
-    def __init__(self, shard: Shard, skip_bad: bool) -> None:
+    The iterator raises BadRecordsError at the first bad record unless they are skipped, UsageError that names
+    the file if the source has changed since the plan, and what `report` raises.
+    """
+
+    def __init__(self, shard: Shard, skip_bad: bool, report: ReportShard) -> None:
         self._shard = shard
         self._skip_bad = skip_bad
-        self._note: ShardResult | None = None
-        self.records = 0
-        """Records read so far, the bad ones counted too."""
+        self._report = report
+        self._records = 0
+        self._observations = Observations()
+        self._result: ShardResult | None = None
+        self._chunks = self._read()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._chunks
 
     @property
-    def note(self) -> ShardResult:
-        """What came of it; raises ValueError before `chunks` has come to its end."""
-        if self._note is None:
-            raise ValueError(f"{self._shard.file} has not been produced to its end")
-        return self._note
+    def result(self) -> ShardResult:
+        """The result; raises ValueError before the stream was read to its end."""
+        if self._result is None:
+            raise ValueError(f"{self._shard.file} was not read to its end")
+        return self._result
 
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the file in pieces: of about 1 MiB, or a large record alone.
+    def drain(self) -> ShardResult:
+        """Read the rest of the stream, and return the result."""
+        for _ in self._chunks:
+            pass
+        return self.result
 
-        Raises BadRecordsError at the first bad record unless they are skipped, and UsageError that names the
-        file if the source is not what it was when it was planned.
-        """
-        digest, written, skipped = ContentDigest(), 0, 0
-        bad: list[BadRecord] = []
-        seen = Observations()
-        for chunk, records, bad_ones in self._gathered(seen):
-            if bad_ones and not self._skip_bad:
-                raise BadRecordsError(bad_ones)
-            skipped += len(bad_ones)
-            bad += bad_ones[: MOST_BAD - len(bad)]
+    def _read(self) -> Iterator[bytes]:
+        digest, written, skipped, reported = ContentDigest(), 0, 0, 0
+        listed: list[BadRecord] = []
+        for chunk, records, bad in self._pieces():
+            if bad and not self._skip_bad:
+                raise BadRecordsError(bad)
+            skipped += len(bad)
+            listed += bad[: MOST_BAD - len(listed)]
             written += records
             digest.update(chunk)
+            self._report(self._records - reported, len(chunk))
+            reported = self._records
             yield chunk
         shard, content = self._shard, digest.content()
         entry = ShardEntry(shard.file, written, content.size, content.crc32c)
-        self._note = ShardResult(entry, shard.identity, skipped, tuple(bad), seen.values)
+        self._result = ShardResult(entry, shard.identity, skipped, tuple(listed), self._observations.values)
+        self._report(self._records - reported, 0)
 
-    def _gathered(self, seen: Observations) -> Iterator[tuple[bytes, int, list[BadRecord]]]:
-        """Yield pieces of about `_CHUNK` bytes at most, how many records end there and which were bad."""
+    def _pieces(self) -> Iterator[tuple[bytes, int, list[BadRecord]]]:
+        """Yield pieces of about `_CHUNK` bytes at most, each with its number of records and its bad ones."""
         parts: list[bytes] = []
         size, records = 0, 0
         bad: list[BadRecord] = []
         for indices in self._shard.indices():
-            for item in self._shard.source.read(indices, seen):
-                self.records += 1
-                if isinstance(item, BadRecord):
-                    bad.append(item)
+            for record in self._shard.source.read(indices, self._observations):
+                self._records += 1
+                if isinstance(record, BadRecord):
+                    bad.append(record)
                     if not self._skip_bad:
                         break
                     continue
                 records += 1
-                size += len(item) + OVERHEAD
-                if size < _CHUNK and len(item) < _LARGE:
-                    parts += frame_parts(item)
+                size += len(record) + OVERHEAD
+                if size < _CHUNK and len(record) < _LARGE:
+                    parts += frame_parts(record)
                     continue
-                head, _, foot = frame_parts(item)
+                head, _, foot = frame_parts(record)
                 yield b"".join((*parts, head)), records, bad
-                yield item, 0, []
+                yield record, 0, []
                 parts, size, records, bad = [foot], 0, 0, []
         if parts or bad:
             yield b"".join(parts), records, bad
-
-
-def shard_file(name: str, split: str, index: int, count: int) -> str:
-    """Return the file name that TFDS gives a shard."""
-    return f"{name}-{split}.tfrecord-{index:05d}-of-{count:05d}"
-
-
-def framed_size(members: Members) -> int:
-    """Return the bytes that the records take in TFRecord files."""
-    return members.size + OVERHEAD * len(members)
-
-
-def choose_count(records: int, size: int, *, hosts: int, target: int = DEFAULT_SIZE) -> ShardCount:
-    """Return the number of shards for `records` of `size` bytes in all that `hosts` hosts will read.
-
-    A multiple of the hosts, near `target` bytes a shard, within TFDS's bounds where that leaves a choice, and
-    never more than there are records.
-    """
-    each = max(_within_bounds(round(size / (target * hosts)), size, hosts), 1)
-    count = each * hosts
-    if count <= records:
-        return ShardCount(count, _why(count, size, hosts, target))
-    if records < hosts:
-        return ShardCount(records, f"one record each; some of the {hosts} hosts will read nothing")
-    return ShardCount(records // hosts * hosts, f"at most the {records} records, and the same for each host")
-
-
-def fixed_count(shards: int, records: int, *, hosts: int, split: str) -> ShardCount:
-    """Return the number of shards the user has asked for; raises UsageError where that cannot be."""
-    if shards < 1:
-        raise UsageError(f"{shards} shards cannot be.", hint="Ask for one or more.", shards=shards)
-    if shards % hosts:
-        raise UsageError(
-            f"{shards} shards cannot be shared evenly by {hosts} hosts.",
-            hint=f"Ask for a multiple of {hosts}, such as {ceil(shards / hosts) * hosts}.",
-            shards=shards,
-            hosts=hosts,
-        )
-    if shards > records:
-        raise UsageError(
-            f"The split '{split}' has {records} records, fewer than {shards} shards.",
-            hint="Ask for fewer shards, or leave the number to tpuctl.",
-            shards=shards,
-            split=split,
-        )
-    return ShardCount(shards, "as asked for")
-
-
-def bounds(records: int, count: int) -> list[int]:
-    """Return where each of `count` shards begins, and the end: lengths differ by one record at most."""
-    return [records * index // count for index in range(count + 1)]
-
-
-def _within_bounds(each: int, size: int, hosts: int) -> int:
-    """Bring the shards a host within the bounds; the upper bound on a shard's size goes first."""
-    fewest, most = ceil(size / (MAX_SIZE * hosts)), size // (MIN_SIZE * hosts)
-    return max(min(each, most), fewest)
-
-
-def _why(count: int, size: int, hosts: int, target: int) -> str:
-    each = f"{_readable(size / count)} each"
-    if count == 1:
-        return f"{_readable(size)} in one file"
-    if count == hosts:
-        return f"one for each of the {hosts} hosts, {each}"
-    shared = f", a multiple of the {hosts} hosts" if hosts > 1 else ""
-    return f"{each}, near the {_readable(target)} wanted{shared}"
-
-
-def _readable(size: float) -> str:
-    unit = next((unit for unit in _UNITS if size < 1000 * _UNITS[unit]), "GB")
-    return f"{size / _UNITS[unit]:.3g} {unit}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event, Lock
 
 from tpuctl.data.bad_records import BadRecord, BadRecordsError
-from tpuctl.data.output.shards import Shard, ShardResult
+from tpuctl.data.output.shards import Shard, ShardResult, ShardStream
 from tpuctl.data.plan import DatasetPlan
 
 WIDTH = 4
@@ -59,9 +59,9 @@ class Conversion:
             self._stop.set()
             pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C, what hangs holds nobody up
 
-    def make(self, shard: Shard) -> Making:
-        """Return a making of a shard that counts what it does."""
-        return Making(self, shard, skip_bad=self._skip_bad)
+    def stream(self, shard: Shard) -> ShardStream:
+        """Return the bytes of a shard; they are counted as they are read."""
+        return shard.stream(skip_bad=self._skip_bad, report=self.count)
 
     def count(self, records: int, size: int = 0) -> None:
         """Tell of progress; raises _Stopped when another shard has failed."""
@@ -103,32 +103,6 @@ class Conversion:
                 through = read == self._plan.records
                 break
         return BadRecordsError([found[key] for key in sorted(found)], at_least=not through)
-
-
-class Making:
-    """One making of a shard, as an iterator of its pieces."""
-
-    def __init__(self, conversion: Conversion, shard: Shard, *, skip_bad: bool) -> None:
-        self._conversion = conversion
-        self._production = shard.produce(skip_bad=skip_bad)
-        self._chunks = self._counted()
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self._chunks
-
-    def drain(self) -> ShardResult:
-        """Go through what has not been asked for, and return what came of the shard."""
-        for _ in self._chunks:
-            pass
-        return self._production.note
-
-    def _counted(self) -> Iterator[bytes]:
-        counted = 0
-        for chunk in self._production.chunks():
-            self._conversion.count(self._production.records - counted, len(chunk))
-            counted = self._production.records
-            yield chunk
-        self._conversion.count(self._production.records - counted)
 
 
 class _Stopped(Exception):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tpuctl.errors import StateError
 
 if TYPE_CHECKING:
-    from tpuctl.flows.datasets.conversion import Making
+    from tpuctl.data.output.shards import ShardStream
 
 _BLOCK = 1 << 20
 
@@ -25,14 +25,14 @@ class LocalCopy:
         except OSError as error:
             raise self._cannot(folder, error) from error
 
-    def first(self, making: Making, file: str) -> Iterator[bytes]:
+    def first(self, stream: ShardStream, file: str) -> Iterator[bytes]:
         """Write a shard to its file, whole or not at all, and return what yields it from there."""
-        self.copy(making, file)
+        self.copy(stream, file)
         return self._read(self._folder / file)
 
-    def copy(self, making: Making, file: str) -> None:
+    def copy(self, stream: ShardStream, file: str) -> None:
         """Write a shard to its file, whole or not at all."""
-        self._write(self._folder / file, iter(making))
+        self._write(self._folder / file, iter(stream))
 
     def write(self, file: str, data: bytes) -> None:
         """Write one of the small files."""

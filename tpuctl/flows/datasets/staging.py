@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tpuctl.bucket_layout import dataset
-from tpuctl.data.output.shards import Shard, ShardResult
+from tpuctl.data.output.shards import Shard, ShardResult, ShardStream
 from tpuctl.errors import ConflictError, DeadlineError
-from tpuctl.flows.datasets.conversion import Making
 from tpuctl.flows.datasets.local_copy import LocalCopy
 
 if TYPE_CHECKING:
@@ -58,20 +57,20 @@ class Staging:
             return None
         return found if found.entry.content == staged.content and (skip_bad or not found.skipped) else None
 
-    def put(self, shard: Shard, make: Callable[[], Making], local: LocalCopy | None) -> ShardResult:
+    def put(self, shard: Shard, start: Callable[[], ShardStream], local: LocalCopy | None) -> ShardResult:
         """Write a shard, then its note; raises DeadlineError when it arrived damaged."""
         name = self.shard_name(shard.identity)
-        staged, making = self._there.get(name), make()
+        staged, stream = self._there.get(name), start()
         for _ in range(_TRIES):
             if staged is None:
-                staged = self._add(name, local.first(making, shard.file) if local else making)
-            note = making.drain()
+                staged = self._add(name, local.first(stream, shard.file) if local else stream)
+            note = stream.drain()
             if staged is not None and staged.content == note.entry.content:
                 self._bucket.upload(self._note_name(shard), [msgspec.json.encode(note)], "application/json")
                 return note
             if staged is not None:
                 self._bucket.remove(staged)  # what a kill, or a bad line, has left
-            staged, making = None, make()
+            staged, stream = None, start()
         raise DeadlineError(
             f"{shard.file} arrived damaged.", hint="Run the same command again: whole shards are kept."
         )

@@ -64,10 +64,10 @@ def upload(
     def work(shard: Shard) -> ShardResult:
         note = staging.kept(shard, skip_bad=skip_bad)
         if note is None:
-            return staging.put(shard, lambda: conversion.make(shard), local)
+            return staging.put(shard, lambda: conversion.stream(shard), local)
         kept.append(shard.file)
         if local:
-            local.copy(conversion.make(shard), shard.file)
+            local.copy(conversion.stream(shard), shard.file)
         else:
             conversion.count(shard.records)
         return note
@@ -93,7 +93,7 @@ def _compare(bucket: Bucket, plan: DatasetPlan, conversion: Conversion, standing
         raise taken(plan.name, plan.version)
 
     def work(shard: Shard) -> ShardResult:
-        note = conversion.make(shard).drain()
+        note = conversion.stream(shard).drain()
         if note.entry != there[shard.file]:
             raise taken(plan.name, plan.version)
         return note

@@ -150,7 +150,7 @@ class Worker:
         )
         if self._staging.kept(shard, skip_bad=skip_bad) is None:
             conversion = Conversion(self._plan, lambda done: None, skip_bad=skip_bad)
-            self._staging.put(shard, lambda: conversion.make(shard), None)
+            self._staging.put(shard, lambda: conversion.stream(shard), None)
 
     @cached_property
     def _plan(self) -> DatasetPlan:
