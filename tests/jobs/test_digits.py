@@ -14,7 +14,7 @@ import pytest
 from tests.jobs.datasets import shards
 from tests.jobs.reports import report_of
 from tests.paths import JOBS, ROOT
-from tests.tensorflow_python import PYTHON
+from tests.tensorflow_python import python
 from tpuctl.sim.guest import environment
 
 LINE = re.compile(r"^epoch +(\d+)  loss ([\d.]+)  accuracy ([\d.]+)", re.MULTILINE)
@@ -43,18 +43,9 @@ def on_cpu(folder: Path) -> Any:
 @pytest.fixture(scope="module")
 def on_tpu(folder: Path) -> str:
     """Ten epochs on two emulated cores, as a user starts the job."""
-    variables = environment("v3-8", cores=2) | {"TPU_NAME": "local", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [
-        PYTHON,
-        JOBS / "digits.py",
-        "--data",
-        folder / "records",
-        "--epochs",
-        "10",
-        "--out",
-        folder / "tpu",
-    ]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    variables = environment("v3-8", cores=2) | {"TPU_NAME": "local"}
+    command = [JOBS / "digits.py", "--data", folder / "records", "--epochs", "10", "--out", folder / "tpu"]
+    done = python(*command, variables=variables)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

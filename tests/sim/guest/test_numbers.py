@@ -16,8 +16,7 @@ CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 
 
 def losses(variables: dict[str, str], cpus: list[int] | None = None) -> dict[str, list[float]]:
     """Run the program, on some of the machine's cores only if `cpus` says so."""
-    pinned = None if cpus is None else lambda: os.sched_setaffinity(0, cpus)
-    result: dict[str, list[float]] = report_of(PROGRAM, variables=variables, preexec_fn=pinned)
+    result: dict[str, list[float]] = report_of(PROGRAM, variables=variables, cpus=cpus)
     return result
 
 

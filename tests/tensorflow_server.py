@@ -1,0 +1,132 @@
+"""Runs many programs that use TensorFlow, and imports it once: each program is a fork of this process.
+
+`python -m tests.tensorflow_server FD` serves the listening Unix socket FD until SIGTERM. A child process
+reads the request of each connection, forks the program, and answers with its exit status. This process
+runs no operation of TensorFlow, so that a program starts as if it had just imported it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+LENGTH = struct.Struct("!I")
+"""Of the request, which is JSON; stdout and stderr travel as descriptors beside it."""
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+"""Read when TensorFlow is loaded, so the same for every program."""
+
+
+def serve(listener: socket.socket) -> None:
+    """Answer connections until SIGTERM; TensorFlow is imported when the first one comes."""
+    signal.signal(signal.SIGCHLD, _reap)
+    while True:
+        connection, _ = listener.accept()
+        _import_tensorflow()
+        if os.fork():
+            connection.close()
+            continue
+        listener.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _answer(connection)
+        return  # in the program's process: the interpreter ends as after any program
+
+
+def _reap(*_: object) -> None:
+    """Collect the children that have ended: their CPU time counts as this process's."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _import_tensorflow() -> None:
+    if "tensorflow" not in sys.modules:
+        os.environ.update(QUIET)
+        import tensorflow
+
+        tensorflow.keras.Model  # noqa: B018  loads Keras 3, which is lazy
+
+
+def _answer(connection: socket.socket) -> None:
+    """Run one program in a child, and send its exit status; end it when the client hangs up."""
+    request, descriptors = receive(connection)
+    program = os.fork()
+    if program == 0:
+        connection.close()
+        os.setsid()
+        _run(request, descriptors)
+        return
+    for descriptor in descriptors:
+        os.close(descriptor)
+    exited = os.pidfd_open(program)
+    ready, _, _ = select.select([exited, connection], [], [])
+    if exited not in ready:  # the client has hung up
+        os.killpg(program, signal.SIGKILL)
+    _, status = os.waitpid(program, 0)
+    if exited in ready:
+        connection.sendall(LENGTH.pack(os.waitstatus_to_exitcode(status) & 0xFFFFFFFF))
+    os._exit(0)  # this process is no program: nothing of the interpreter's is to run at its end
+
+
+def receive(connection: socket.socket) -> tuple[Mapping[str, Any], Sequence[int]]:
+    """Return a request and the descriptors that came with it."""
+    first, descriptors, _, _ = socket.recv_fds(connection, LENGTH.size, 2)
+    (length,) = LENGTH.unpack(first)
+    data = b""
+    while len(data) < length:
+        data += connection.recv(length - len(data))
+    return json.loads(data), descriptors
+
+
+def send(connection: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+    """Send what `receive` returns."""
+    data = json.dumps(request).encode()
+    socket.send_fds(connection, [LENGTH.pack(len(data))], descriptors)
+    connection.sendall(data)
+
+
+def _run(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+    """Become the program: its output, folder, environment and arguments, as of a new interpreter."""
+    for target, descriptor in zip((1, 2), descriptors, strict=True):
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    if request["cpus"] is not None:
+        os.sched_setaffinity(0, request["cpus"])
+    first, *rest = request["arguments"]
+    folder = {"-m": os.getcwd(), "-c": ""}.get(first, os.path.dirname(first))
+    path = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:1] = [folder, *path]  # in the place of this program's own folder
+    _emulate_tpu()
+    if first == "-m":
+        sys.argv = [rest[0], *rest[1:]]
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv = [first, *rest]
+        runpy.run_path(first, run_name="__main__")
+
+
+def _emulate_tpu() -> None:
+    """What the simulated host's `sitecustomize` does once TensorFlow is loaded."""
+    if os.environ.get("TPUCTL_SIM_TPU"):
+        from _tpuctl_tpu import install  # PYTHONPATH leads to it, as on a simulated host
+
+        install(os.environ)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
