@@ -27,8 +27,8 @@ FLOORS = {
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "bucket_layout", "clock", "job_header", "nodes", "objects", "parallel", "polling", "runs",
-    "shells", "simulator_folder", "__init__",
+    "accelerators", "bucket_layout", "clock", "files", "job_header", "nodes", "objects", "parallel",
+    "polling", "runs", "shells", "simulator_folder", "__init__",
 }  # fmt: skip
 ROOMS_OF = {
     # floor, or room with rooms of its own: its rooms, each with the rooms beside it that it may import

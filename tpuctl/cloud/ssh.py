@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import logging
-import os
 import shlex
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from invoke.exceptions import CommandTimedOut
 
 from tpuctl.errors import ConfigError, HostError
+from tpuctl.files import PRIVATE, create_file
 from tpuctl.nodes import Node
 
 CONNECT_TIMEOUT = 20.0
@@ -148,26 +148,12 @@ def make_key(path: Path) -> None:
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if _put_first(path, private):
+        if create_file(path, private, mode=PRIVATE):
             path.with_name(path.name + ".pub").write_bytes(public + b" tpuctl\n")
     except OSError as error:
         raise ConfigError(
             f"The SSH key {path} cannot be written: {error.strerror}.", hint="Set ssh_key to another path."
         ) from error
-
-
-def _put_first(path: Path, data: bytes) -> bool:
-    """Write a private file, whole or not at all; False when another command was first."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
-        stream.write(data)
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        return False
-    finally:
-        part.unlink()
-    return True
 
 
 def read_public_key(path: Path) -> str:

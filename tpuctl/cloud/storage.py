@@ -16,6 +16,7 @@ from tpuctl.bucket_layout import gs
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.streams import ChunkStream, ObjectStream
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
+from tpuctl.files import part_file
 from tpuctl.objects import Content
 
 UPLOAD_PART = 8 * 1024 * 1024
@@ -182,15 +183,9 @@ class Bucket:
 
     def download(self, item: Object, path: Path) -> None:
         """Fetch one generation of an object into `path`, whole or not at all; its checksum is verified."""
-        part = path.with_name(path.name + ".part")
-        try:
-            with self._translated(item.name):
-                blob = self._bucket.blob(item.name, generation=item.generation)
-                blob.download_to_filename(str(part), checksum="crc32c")
-            part.replace(path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        with part_file(path) as part, self._translated(item.name):
+            blob = self._bucket.blob(item.name, generation=item.generation)
+            blob.download_to_filename(str(part), checksum="crc32c")
 
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:

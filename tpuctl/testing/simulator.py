@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuctl.errors import ConfigError, StateError
+from tpuctl.files import PRIVATE, replace_file
 from tpuctl.polling import poll
 from tpuctl.testing.endpoints import Endpoints
 from tpuctl.testing.world import BACKOFF, WAIT, World
@@ -197,8 +198,7 @@ def _share_authority(folder: Path) -> None:
     path = folder / AUTHORITY
     if "key" in _authority and not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_bytes(_authority["key"])
+        replace_file(path, [_authority["key"]], mode=PRIVATE)
 
 
 def _check_installed() -> None:

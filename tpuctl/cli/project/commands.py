@@ -16,6 +16,7 @@ from tpuctl.config.gcloud import gcloud_settings
 from tpuctl.config.resource_names import checked
 from tpuctl.config.settings import FILE_NAME, SETTINGS, load
 from tpuctl.errors import ConfigError, ConflictError, UsageError
+from tpuctl.files import replace_file
 from tpuctl.flows.project import doctor as flow
 from tpuctl.flows.project import terraform
 
@@ -159,7 +160,7 @@ def _answer(name: str) -> Callable[[str], str]:
 def _write(path: Path, values: Mapping[str, str]) -> None:
     text = "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items())
     try:
-        path.write_text(f"# tpuctl: see 'tpuctl config show'\n{text}")
+        replace_file(path.resolve(), [f"# tpuctl: see 'tpuctl config show'\n{text}".encode()], fsync=True)
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}.", hint="Go to another folder."

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import StateError
+from tpuctl.files import replace_file
 
 if TYPE_CHECKING:
     from tpuctl.data.output.shards import ShardStream
@@ -44,16 +45,10 @@ class LocalCopy:
                 yield block
 
     def _write(self, path: Path, chunks: Iterator[bytes]) -> None:
-        part = path.with_name(path.name + ".part")
         try:
-            with part.open("wb") as stream:
-                for chunk in chunks:
-                    stream.write(chunk)
-            part.replace(path)
+            replace_file(path, chunks)
         except OSError as error:
             raise self._cannot(path, error) from error
-        finally:
-            part.unlink(missing_ok=True)
 
     def _cannot(self, path: Path, error: OSError) -> StateError:
         return StateError(
