@@ -16,11 +16,12 @@ PACKAGE = ROOT / "tpuctl"
 FLOORS = {
     # floor: the floors it may import, besides itself
     "errors": set(),
-    "facts": {"errors"},
+    "records": set(),
+    "facts": {"errors", "records"},
     "data": {"errors", "facts"},
-    "worker": set(),
+    "worker": {"records"},
     "cloud": {"errors", "facts"},
-    "flows": {"errors", "facts", "data", "cloud"},
+    "flows": {"errors", "facts", "data", "cloud", "records"},
     "cli": {"errors", "facts", "data", "cloud", "flows"},
     "sim": {"errors", "facts"},
     "testing": {"errors", "facts", "sim"},
@@ -155,6 +156,8 @@ def floor(dotted: str) -> str:
         return "facts"
     if parts[:2] == ["sim", "guest"] and len(parts) > 2:
         return "guest"
+    if parts[:2] == ["worker", "records"]:
+        return "records"  # what the laptop and the host both read: plain, and of the standard library
     if parts[0] in FLOORS:
         return parts[0]
     return "facts"

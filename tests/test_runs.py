@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from tpuctl import runs
 from tpuctl.errors import StateError, UsageError
+from tpuctl.worker.records import WorkerStatus
 
 TPU = runs.Tpu("n1", "77", "p", "z", "v3-8", "tpu-vm-tf-2.18.0", 1, spot=False)
 RECORDS = [
@@ -26,13 +26,13 @@ RECORDS = [
     ),
     runs.Run("r1", "", "", "job.py", (), "", "jax", "v6e-8", (), {}),
     runs.Attempt(1, "2026-01-02T03:04:05Z", TPU, (0, 1)),
-    runs.WorkerStatus(0, 1, "77", "finished", "2026-01-02T03:04:05Z", exit_code=137, signal="SIGKILL"),
+    WorkerStatus(0, 1, "77", "finished", "2026-01-02T03:04:05Z", exit_code=137, signal="SIGKILL"),
     runs.Verdict("r1", runs.FAILED, 1, "2026-01-02T03:04:05Z", "it failed", 3),
 ]
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda one: type(one).__name__)
-def test_a_record_comes_back_as_it_was(record: msgspec.Struct) -> None:
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_comes_back_as_it_was(record: object) -> None:
     data = runs.encode(record)
     assert runs.decode(data, type(record), "x.json") == record
     assert data.endswith(b"}\n")
@@ -60,18 +60,18 @@ def test_a_field_that_a_later_version_added_does_no_harm() -> None:
     assert runs.decode(data, runs.Verdict, "verdict.json") == RECORDS[-1]
 
 
-def test_a_status_is_done_when_it_says_finished() -> None:
-    assert not runs.WorkerStatus(0, 1, "77", "running", "now").done
-    assert runs.WorkerStatus(0, 1, "77", "finished", "now").done
+def test_a_status_is_finished_when_its_state_says_so() -> None:
+    assert not WorkerStatus(0, 1, "77", "running", "now").is_finished
+    assert WorkerStatus(0, 1, "77", "finished", "now").is_finished
 
 
 @pytest.mark.parametrize("name", ["a", "0", "my-run-1", "x" * 63])
-def test_names_that_can_be(name: str) -> None:
+def test_valid_names_of_runs(name: str) -> None:
     assert runs.check_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "-a", "A", "a_b", "a/b", "..", "a b", "x" * 64, "a\n", "ä"])
-def test_names_that_cannot_be(name: str) -> None:
+def test_invalid_names_of_runs_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="cannot name a run"):
         runs.check_name(name)
 
@@ -81,7 +81,7 @@ def test_names_that_cannot_be(name: str) -> None:
     [("API_KEY", True), ("WANDB_TOKEN", True), ("password", True), ("MySecret", True),
      ("GOOGLE_CREDENTIALS", True), ("RATE", False), ("EPOCHS", False)],
 )  # fmt: skip
-def test_keys_that_name_a_secret_are_told_from_others(key: str, secret: bool) -> None:
-    from tpuctl.flows.runs.submit import SECRET
+def test_names_of_secrets_are_recognised(key: str, secret: bool) -> None:
+    from tpuctl.flows.runs.plan import SECRET
 
     assert bool(SECRET.search(key)) is secret

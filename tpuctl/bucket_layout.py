@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tpuctl.worker.records import LOG_FOLDER, STATUS_FILE, log_file
+
 DATASETS = "datasets/"
 RUNS = "runs/"
 
@@ -53,18 +55,26 @@ class RunPaths:
     def outputs(self) -> str:
         return f"{self.folder}outputs/"
 
+    @property
+    def attempts(self) -> str:
+        return f"{self.folder}attempts/"
+
     def attempt(self, attempt: int) -> str:
         """Return the record of one attempt."""
-        return f"{self.folder}attempts/{attempt}/attempt.json"
+        return f"{self.attempts}{attempt}/attempt.json"
 
     def worker(self, attempt: int, worker: int) -> str:
         """Return the folder of one worker in one attempt, with a trailing slash."""
-        return f"{self.folder}attempts/{attempt}/workers/{worker}/"
+        return f"{self.attempts}{attempt}/workers/{worker}/"
 
     def status(self, attempt: int, worker: int) -> str:
         """Return the object with a worker's status and heartbeat."""
-        return f"{self.worker(attempt, worker)}status.json"
+        return f"{self.worker(attempt, worker)}{STATUS_FILE}"
+
+    def logs(self, attempt: int, worker: int) -> str:
+        """Return the folder with the chunks of a worker's log, with a trailing slash."""
+        return f"{self.worker(attempt, worker)}{LOG_FOLDER}"
 
     def log(self, attempt: int, worker: int, chunk: int) -> str:
         """Return the object with the chunk-th piece of a worker's log, counted from 1."""
-        return f"{self.worker(attempt, worker)}log/{chunk:06d}.log"
+        return f"{self.worker(attempt, worker)}{log_file(chunk)}"

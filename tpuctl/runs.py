@@ -76,31 +76,6 @@ class Attempt(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class WorkerStatus(msgspec.Struct, frozen=True):
-    """status.json: written by the program on the host, under generation preconditions."""
-
-    worker: int
-    attempt: int
-    tpu_uid: str
-    state: str
-    """preparing, running or finished"""
-    heartbeat: str
-    started: str = ""
-    finished: str = ""
-    exit_code: int | None = None
-    signal: str = ""
-    error: str = ""
-    """Why the script did not start or did not go on, when it is not the script's own doing."""
-    stopped: str = ""
-    """The signal by which the host, not the script, was told to stop: preemption or deletion."""
-    log_chunks: int = 0
-    schema: int = SCHEMA
-
-    @property
-    def done(self) -> bool:
-        return self.state == "finished"
-
-
 class Verdict(msgspec.Struct, frozen=True):
     """verdict.json: how the run ended, and the evidence."""
 
@@ -116,15 +91,15 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class _Versioned(msgspec.Struct):
-    """What every record has, of whatever schema."""
+    """The field that every record has, also one of another schema."""
 
     schema: int
 
 
-Record = TypeVar("Record", bound=msgspec.Struct)
+Record = TypeVar("Record")
 
 
-def encode(record: msgspec.Struct) -> bytes:
+def encode(record: object) -> bytes:
     """Return a record as indented JSON, for people who look into the bucket."""
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
 

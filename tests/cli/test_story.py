@@ -269,7 +269,7 @@ def test_one_worker_that_fails_ends_the_run_while_the_others_wait_for_it(
     assert tpuctl("submit", "job.py").code == 0
     done = tpuctl("logs", "-f")
     assert done.code == 100
-    assert "worker 2's script ended with exit code 7; the other workers may go on" in done.err
+    assert "worker 2's script ended with exit code 7; the other workers may keep running" in done.err
 
 
 def test_a_pull_of_a_running_run_says_so(tpuctl: Tpuctl, node: str) -> None:
@@ -277,7 +277,7 @@ def test_a_pull_of_a_running_run_says_so(tpuctl: Tpuctl, node: str) -> None:
     until_running(tpuctl, run)
     done = tpuctl("pull", run, "--to", "out")
     assert done.code == 0, done.err
-    assert f"Run '{run}' goes on" in done.err
+    assert f"Run '{run}' is still running" in done.err
     assert f"Next: tpuctl logs -f {run}" in done.err
 
 
@@ -294,12 +294,12 @@ def test_ls_of_one_zone_lists_that_zone(tpuctl: Tpuctl, node: str) -> None:
 
 
 def test_a_supervisor_killed_hard_is_noticed_by_its_silence(tpuctl: Tpuctl, node: str, monkeypatch) -> None:
-    from tpuctl.flows.runs import outcome as verdicts
+    from tpuctl.flows.runs import outcome
 
     body = "import os, signal\nprint('going', flush=True)\nos.kill(os.getppid(), signal.SIGKILL)\n"
     run = submit(tpuctl, body + "import time\ntime.sleep(600)\n")
-    monkeypatch.setattr(verdicts, "HUSH", 0.0)
-    monkeypatch.setattr(verdicts, "SILENCE", 0.0)
+    monkeypatch.setattr(outcome, "CHECK_NODE_AFTER", 0.0)
+    monkeypatch.setattr(outcome, "LOST_AFTER", 0.0)
     done = tpuctl("logs", "-f", run)
     assert done.code == 4
     assert "lost" in done.err

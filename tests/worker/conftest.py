@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.running_simulator import RunningSimulator
 from tests.worker.faulty_wire import FaultyWire
-from tests.worker.host import BUCKET, Host, environment_of
+from tests.worker.host import BUCKET, Host, ssh_environment
 from tpuctl.cloud.storage import Bucket
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker import gcs
+from tpuctl.worker import gcs, timing
 
 
 @pytest.fixture
-def wire(simulator: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyWire]:
-    """What stands between the worker's client in this process and the simulator; nothing waits for a try."""
+def wire(simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyWire]:
+    """A proxy between the worker's client in this process and the simulator; retries do not pause."""
     running = FaultyWire(simulator.simulator.endpoints["storage"])
     monkeypatch.setattr(gcs, "HOST", f"http://{running.address}")
-    monkeypatch.setattr(gcs, "PAUSES", (0.0,) * len(gcs.PAUSES))
+    monkeypatch.setattr(timing, "REQUEST_PAUSES", (0.0,) * len(timing.REQUEST_PAUSES))
     monkeypatch.setenv("GCE_METADATA_HOST", running.address)
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -36,14 +36,14 @@ def own(wire: FaultyWire) -> gcs.Bucket:
 
 
 @pytest.fixture
-def host(simulator: Any, node: str, bucket: Bucket, tmp_path: Path) -> Host:
+def host(simulator: RunningSimulator, node: str, bucket: Bucket, tmp_path: Path) -> Host:
     """Worker 0 of a READY v3-8."""
-    environment = environment_of(simulator)
+    environment = ssh_environment()
     return Host(environment, Path(environment["HOME"]) / ".tpuctl/runs/r1/1", bucket)
 
 
 @pytest.fixture
-def gone() -> Callable[[int], None]:
+def wait_for_end() -> Callable[[int], None]:
     """Wait until a process that is not a child of ours has ended."""
 
     def wait(pid: int) -> None:

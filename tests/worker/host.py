@@ -1,4 +1,4 @@
-"""What a worker's program needs where it runs: a bundle, a spec, a folder and the environment of a host."""
+"""A host for the worker's program: a bundle, a spec, a folder, and the environment of a simulated host."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import json
 import subprocess
 import sys
 import tarfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tests.paths import ROOT
 from tpuctl import runs
@@ -20,7 +19,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.config.settings import load
 from tpuctl.flows.runs.launch import worker_program
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker.spec import Spec
+from tpuctl.worker.records import Spec, WorkerStatus, encode
 
 BUCKET = "sim-project-tpuctl"
 
@@ -36,25 +35,23 @@ def tar(*members: tuple[tarfile.TarInfo | str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def spec(**changes: Any) -> Spec:
-    """Return the spec of the first worker of a run, with changes."""
-    content: dict[str, Any] = {
-        "bucket": BUCKET,
-        "run": "r1",
-        "attempt": 1,
-        "worker": 0,
-        "workers": 1,
-        "tpu_uid": "77",
-        "framework": "tensorflow",
-        "script": "job.py",
-        "arguments": [],
-        "dependencies": [],
-        "bundle": bundle("0" * 64),
-        "bundle_sha256": "0" * 64,
-        "folder": RunPaths("r1").worker(1, 0),
-        "environment": {},
-    }
-    return Spec(**{**content, **changes})
+SPEC = Spec(
+    bucket=BUCKET,
+    run="r1",
+    attempt=1,
+    worker=0,
+    workers=1,
+    tpu_uid="77",
+    framework="tensorflow",
+    script="job.py",
+    arguments=[],
+    dependencies=[],
+    bundle=bundle("0" * 64),
+    bundle_sha256="0" * 64,
+    folder=RunPaths("r1").worker(1, 0),
+    environment={},
+)
+"""The first worker of a run."""
 
 
 @dataclass
@@ -65,26 +62,21 @@ class Host:
     folder: Path
     bucket: Bucket
     python: str = sys.executable
-    spec: dict[str, Any] = field(default_factory=dict)
 
-    def prepare(self, source: str, *, data: bytes | None = None, **changes: Any) -> Path:
-        """Put bundle, spec and program where the launcher would; `data` replaces the bundle."""
+    def prepare(self, source: str, *, data: bytes | None = None, **changes: object) -> Path:
+        """Write bundle, spec and program where `submit` would; `data` replaces the bundle."""
         data = tar(("job.py", source.encode())) if data is None else data
         digest = hashlib.sha256(data).hexdigest()
         self.bucket.create(bundle(digest), data, "application/gzip")
-        self.spec = {
-            "schema": 1,
-            **spec(bundle=bundle(digest), bundle_sha256=digest)._asdict(),
-            **changes,
-        }
+        spec = replace(SPEC, **{"bundle": bundle(digest), "bundle_sha256": digest, **changes})
         self.folder.mkdir(parents=True)
         (self.folder / "worker.zip").write_bytes(worker_program())
         path = self.folder / "spec.json"
-        path.write_text(json.dumps(self.spec))
+        path.write_bytes(encode(spec))
         return path
 
     def launch(self) -> subprocess.CompletedProcess[str]:
-        """Call the program as the launcher does, over SSH."""
+        """Call the program as `submit` does over SSH."""
         command = [self.python, "worker.zip", "launch", "spec.json"]
         return subprocess.run(
             command,
@@ -96,68 +88,69 @@ class Host:
             check=False,
         )
 
-    def start(self, source: str, **changes: Any) -> int:
+    def start(self, source: str, **changes: object) -> int:
         """Prepare and launch, and return the supervisor's pid."""
         self.prepare(source, **changes)
-        done = self.launch()
-        assert done.returncode == 0, done.stdout + done.stderr
-        return int(json.loads(done.stdout)["pid"])
+        process = self.launch()
+        assert process.returncode == 0, process.stdout + process.stderr
+        return int(json.loads(process.stdout)["pid"])
 
-    def supervise(self, source: str, constants: str, **changes: Any) -> subprocess.Popen[bytes]:
-        """Start the detached part alone, as a child, with some constants of its modules changed."""
+    def supervise(self, source: str, constants: str, **changes: object) -> subprocess.Popen[bytes]:
+        """Start the detached part alone, as a child, after the statements `constants`."""
         self.prepare(source, **changes)
         code = (
-            "from tpuctl.worker import gcs, logs, main, status, supervisor\n"
+            "from tpuctl.worker import main, supervisor, timing\n"
             f"{constants}\nmain.main(['supervise', 'spec.json'])"
         )
         environment = {**self.environment, "PYTHONPATH": str(ROOT)}
-        with (self.folder / "supervisor.log").open("wb") as diary:
+        with (self.folder / "supervisor.log").open("wb") as log:
             return subprocess.Popen(
-                [self.python, "-c", code], cwd=self.folder, env=environment, stdout=diary, stderr=diary
+                [self.python, "-c", code], cwd=self.folder, env=environment, stdout=log, stderr=log
             )
 
-    def status(self) -> runs.WorkerStatus:
-        """Return the status that stands in the bucket."""
+    def status(self) -> WorkerStatus:
+        """Return the status in the bucket."""
         name = RunPaths("r1").status(1, 0)
-        return runs.decode(self.bucket.read(name), runs.WorkerStatus, name)
+        return runs.decode(self.bucket.read(name), WorkerStatus, name)
 
-    def finished(self) -> runs.WorkerStatus:
-        """Wait for the last word."""
+    def finished(self) -> WorkerStatus:
+        """Wait for the last status and return it."""
         return poll(
-            lambda: self.status() if self.status().done else None,
-            awaiting="the last word", timeout=60, backoff=Backoff(0.05, 0.2), hint=self.diary(),
+            lambda: status if (status := self.status()).is_finished else None,
+            awaiting="the last status", timeout=60, backoff=Backoff(0.05, 0.2), hint=self.supervisor_log(),
         )  # fmt: skip
 
-    def printed(self, text: bytes) -> None:
-        """Wait until the script has printed something on its host."""
+    def wait_for_output(self, text: bytes) -> None:
+        """Wait until the script has printed `text` on its host."""
         log = self.folder / "log"
         poll(
             lambda: True if log.exists() and text in log.read_bytes() else None,
-            awaiting=f"{text!r} in the log", timeout=30, backoff=Backoff(0.02, 0.1), hint=self.diary(),
-        )  # fmt: skip
+            awaiting=f"{text!r} in the log",
+            timeout=30,
+            backoff=Backoff(0.02, 0.1),
+            hint=self.supervisor_log(),
+        )
 
     def chunks(self) -> list[str]:
         """Return the names of the log's chunks in the bucket."""
-        return [one.name for one in self.bucket.objects(RunPaths("r1").worker(1, 0) + "log/")]
+        return [chunk.name for chunk in self.bucket.objects(RunPaths("r1").logs(1, 0))]
 
     def log(self) -> bytes:
         """Return the log as it is in the bucket."""
         return b"".join(self.bucket.read(name) for name in self.chunks())
 
-    def diary(self) -> str:
-        """Return what the supervisor itself has said."""
+    def supervisor_log(self) -> str:
+        """Return the supervisor's own log."""
         path = self.folder / "supervisor.log"
         return path.read_text() if path.exists() else ""
 
 
-def environment_of(simulator: Any) -> dict[str, str]:
-    """Return what a command over SSH finds in its environment on the only host there is."""
-    from tpuctl.cloud.endpoints import Cloud
-
-    cloud: Cloud = connect(load({}))
+def ssh_environment() -> dict[str, str]:
+    """Return the environment of a command over SSH on worker 0 of the only node."""
+    cloud = connect(load({}))
     try:
-        found = cloud.tpu.nodes().nodes[0]
-        with cloud.ssh.connect(found, 0, cloud.tpu.host_keys(found)[0]) as session:
+        node = cloud.tpu.nodes().nodes[0]
+        with cloud.ssh.connect(node, 0, cloud.tpu.host_keys(node)[0]) as session:
             pairs = session.run(["env", "-0"]).out.split("\0")
     finally:
         cloud.close()

@@ -1,4 +1,4 @@
-"""The code that arrives is the code that was sent, and stays in its folder."""
+"""Only the submitted code is unpacked, and only into its folder."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_another_hash_is_refused_before_anything_is_unpacked(
         member("pipe", tarfile.FIFOTYPE),
         member("device", tarfile.CHRTYPE),
     ],
-    ids=lambda one: f"{one.name} type {one.type.decode()}",
+    ids=lambda info: f"{info.name} type {info.type.decode()}",
 )
 def test_what_is_no_plain_file_inside_is_refused_and_nothing_unpacked(
     own: gcs.Bucket, bucket: Bucket, tmp_path: Path, evil: tarfile.TarInfo

@@ -1,12 +1,13 @@
-"""What a job finds in its environment, and when a requirement counts as present."""
+"""The environment of a job, and which requirements count as present."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
-from tests.worker.host import spec
+from tests.worker.host import SPEC
 from tpuctl.worker import packages
 from tpuctl.worker.environment import of_job
 
@@ -19,15 +20,15 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_places_of_the_run_have_our_names_and_vertex_ais() -> None:
-    found = of_job(spec(worker=2, workers=4, attempt=3, run="r7"), "")
+    variables = of_job(replace(SPEC, worker=2, workers=4, attempt=3, run="r7"), "")
     for name, folder in (("MODEL", "outputs"), ("CHECKPOINT", "checkpoints")):
-        assert found[f"TPUCTL_{name}_DIR"] == found[f"AIP_{name}_DIR"]
-        assert found[f"TPUCTL_{name}_DIR"] == f"gs://sim-project-tpuctl/runs/r7/{folder}"
-    assert found["TPUCTL_TENSORBOARD_DIR"] == found["AIP_TENSORBOARD_LOG_DIR"]
+        assert variables[f"TPUCTL_{name}_DIR"] == variables[f"AIP_{name}_DIR"]
+        assert variables[f"TPUCTL_{name}_DIR"] == f"gs://sim-project-tpuctl/runs/r7/{folder}"
+    assert variables["TPUCTL_TENSORBOARD_DIR"] == variables["AIP_TENSORBOARD_LOG_DIR"]
     names = ("TPUCTL_RUN", "TPUCTL_ATTEMPT", "TPUCTL_WORKER", "TPUCTL_WORKERS")
-    assert [found[name] for name in names] == ["r7", "3", "2", "4"]
-    assert found["OF_THE_HOST"] == "yes"
-    assert found["PYTHONUNBUFFERED"] == "1"
+    assert [variables[name] for name in names] == ["r7", "3", "2", "4"]
+    assert variables["OF_THE_HOST"] == "yes"
+    assert variables["PYTHONUNBUFFERED"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -41,21 +42,21 @@ def test_the_places_of_the_run_have_our_names_and_vertex_ais() -> None:
     ],
 )
 def test_the_tpu_is_local_only_for_tensorflow_on_one_host(framework: str, workers: int, local: bool) -> None:
-    found = of_job(spec(framework=framework, workers=workers), "")
-    assert found.get("TPU_NAME") == ("local" if local else None)
+    variables = of_job(replace(SPEC, framework=framework, workers=workers), "")
+    assert variables.get("TPU_NAME") == ("local" if local else None)
 
 
 def test_what_the_user_adds_wins() -> None:
-    found = of_job(spec(environment={"TPU_NAME": "other", "RATE": "0.1"}), "")
-    assert (found["TPU_NAME"], found["RATE"]) == ("other", "0.1")
+    variables = of_job(replace(SPEC, environment={"TPU_NAME": "other", "RATE": "0.1"}), "")
+    assert (variables["TPU_NAME"], variables["RATE"]) == ("other", "0.1")
 
 
 def test_installed_packages_come_first_on_the_users_own_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/host")
-    assert of_job(spec(), "/packages")["PYTHONPATH"] == f"/packages{os.pathsep}/host"
-    mine = spec(environment={"PYTHONPATH": "lib"})
+    assert of_job(SPEC, "/packages")["PYTHONPATH"] == f"/packages{os.pathsep}/host"
+    mine = replace(SPEC, environment={"PYTHONPATH": "lib"})
     assert of_job(mine, "/packages")["PYTHONPATH"] == f"/packages{os.pathsep}lib"
-    assert of_job(spec(), "")["PYTHONPATH"] == "/host"
+    assert of_job(SPEC, "")["PYTHONPATH"] == "/host"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The worker's own Cloud Storage client: transient failures are tried again, all others are told apart."""
+"""The worker's own Cloud Storage client: transient failures are retried, others get an error of their own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.worker.faulty_wire import FaultyWire
 from tpuctl.cloud.storage import Bucket
-from tpuctl.worker import gcs
+from tpuctl.worker import gcs, timing
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_objects_go_there_and_back_whatever_their_names(own: gcs.Bucket, bucket:
 
 
 @pytest.mark.parametrize("fault", [408, 429, 500, 502, 503, 504, "cut"])
-def test_a_transient_failure_is_tried_again(own: gcs.Bucket, wire: FaultyWire, bucket, fault) -> None:
+def test_a_transient_failure_is_retried(own: gcs.Bucket, wire: FaultyWire, bucket, fault) -> None:
     wire.plan = [fault, fault]
     own.put("x", b"data")
     assert len(wire.requests) == 3
@@ -29,7 +29,7 @@ def test_a_transient_failure_is_tried_again(own: gcs.Bucket, wire: FaultyWire, b
 
 
 @pytest.mark.parametrize("fault", ["short", "lose"])
-def test_an_answer_that_is_cut_is_asked_for_again(own: gcs.Bucket, wire: FaultyWire, fault: str) -> None:
+def test_a_response_that_is_cut_is_requested_again(own: gcs.Bucket, wire: FaultyWire, fault: str) -> None:
     own.put("x", b"data" * 1000)
     wire.plan = [fault, fault]
     assert own.get("x") == b"data" * 1000
@@ -39,7 +39,7 @@ def test_it_gives_up_after_all_tries_and_says_why(own: gcs.Bucket, wire: FaultyW
     wire.plan = [503] * 50
     with pytest.raises(gcs.GcsError, match="503 the wire says no"):
         own.get("x")
-    assert len(wire.requests) == len(gcs.PAUSES)
+    assert len(wire.requests) == len(timing.REQUEST_PAUSES)
 
 
 def test_a_service_that_never_answers_is_named(own: gcs.Bucket, wire: FaultyWire) -> None:
@@ -49,20 +49,20 @@ def test_a_service_that_never_answers_is_named(own: gcs.Bucket, wire: FaultyWire
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 409])
-def test_a_refusal_is_not_tried_again(own: gcs.Bucket, wire: FaultyWire, status: int) -> None:
+def test_a_refusal_is_not_retried(own: gcs.Bucket, wire: FaultyWire, status: int) -> None:
     wire.plan = [status]
     with pytest.raises(gcs.GcsError, match=f"{status} the wire says no"):
         own.get("x")
     assert len(wire.requests) == 1
 
 
-def test_a_missing_object_is_told_from_any_other_failure(own: gcs.Bucket) -> None:
+def test_a_missing_object_has_an_error_of_its_own(own: gcs.Bucket) -> None:
     assert own.generation("nothing") == 0
     with pytest.raises(FileNotFoundError):
         own.get("nothing")
 
 
-def test_a_missing_bucket_is_not_tried_again(wire: FaultyWire) -> None:
+def test_a_missing_bucket_is_not_retried(wire: FaultyWire) -> None:
     with pytest.raises(FileNotFoundError):
         gcs.Bucket("no-such-bucket").put("x", b"")
     assert len(wire.requests) == 1
@@ -83,13 +83,13 @@ class TestToken:
         own.put("x", b"")
         own.get("x")
         assert wire.tokens == 1
-        assert all(one.endswith(" Bearer token-1") for one in wire.requests)
+        assert all(request.endswith(" Bearer token-1") for request in wire.requests)
 
     def test_one_that_ends_soon_is_renewed(self, own: gcs.Bucket, wire: FaultyWire) -> None:
         wire.expires_in = 60
         own.put("x", b"")
         own.get("x")
-        assert [one.rpartition(" ")[2] for one in wire.requests] == ["token-1", "token-2"]
+        assert [request.rpartition(" ")[2] for request in wire.requests] == ["token-1", "token-2"]
 
     def test_a_host_without_a_service_account_is_not_a_missing_object(
         self, own: gcs.Bucket, wire: FaultyWire
@@ -99,6 +99,6 @@ class TestToken:
             own.generation("x")
         assert wire.requests == []
 
-    def test_a_metadata_server_that_is_busy_is_asked_again(self, own: gcs.Bucket, wire: FaultyWire) -> None:
+    def test_a_busy_metadata_server_is_asked_again(self, own: gcs.Bucket, wire: FaultyWire) -> None:
         wire.token_plan = [503, 429]
         assert own.generation("x") == 0

@@ -1,4 +1,4 @@
-"""Log shipping: numbered chunks, the same again after a failure, bytes as they are."""
+"""Log shipping: numbered chunks, the same bytes again after a failure, nothing changed on the way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.worker.faulty_wire import FaultyWire
 from tpuctl.cloud.storage import Bucket
-from tpuctl.worker import gcs, logs
+from tpuctl.worker import gcs, logs, timing
 from tpuctl.worker.logs import CHUNK, LogShipper
 
 FOLDER = "runs/r1/attempts/1/workers/0/"
@@ -27,7 +27,7 @@ def shipper(own: gcs.Bucket, log: Path) -> LogShipper:
 
 
 def shipped(bucket: Bucket) -> dict[str, bytes]:
-    return {one.name.removeprefix(FOLDER): bucket.read(one.name) for one in bucket.objects(FOLDER)}
+    return {chunk.name.removeprefix(FOLDER): bucket.read(chunk.name) for chunk in bucket.objects(FOLDER)}
 
 
 def append(log: Path, data: bytes) -> None:
@@ -61,9 +61,9 @@ def test_a_chunk_holds_four_mebibytes_at_most(shipper: LogShipper, log: Path, bu
     data = bytes(range(256)) * (9 * 4096)
     append(log, data)
     shipper.ship()
-    found = shipped(bucket)
-    assert [len(one) for one in found.values()] == [CHUNK, CHUNK, len(data) - 2 * CHUNK]
-    assert b"".join(found.values()) == data
+    chunks = list(shipped(bucket).values())
+    assert [len(chunk) for chunk in chunks] == [CHUNK, CHUNK, len(data) - 2 * CHUNK]
+    assert b"".join(chunks) == data
 
 
 def test_a_chunk_that_failed_is_the_same_the_next_time(
@@ -71,7 +71,7 @@ def test_a_chunk_that_failed_is_the_same_the_next_time(
 ) -> None:
     """It may have arrived, and a reader may have read it: it must not grow."""
     append(log, b"one\n")
-    wire.plan = ["lose", *[503] * (len(gcs.PAUSES) - 1)]
+    wire.plan = ["lose", *[503] * (len(timing.REQUEST_PAUSES) - 1)]
     with pytest.raises(gcs.GcsError):
         shipper.ship()
     assert shipper.chunks == 0
@@ -86,7 +86,7 @@ def test_a_failure_in_the_middle_loses_and_repeats_nothing(
 ) -> None:
     data = b"x" * CHUNK + b"y" * CHUNK + b"z"
     append(log, data)
-    wire.plan = ["", *[503] * len(gcs.PAUSES)]
+    wire.plan = ["", *[503] * len(timing.REQUEST_PAUSES)]
     with pytest.raises(gcs.GcsError):
         shipper.ship()
     assert shipper.chunks == 1

@@ -20,7 +20,7 @@ from tpuctl.polling import Backoff, poll
 
 WAIT = "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
 STATUS = RunPaths("r1").status(1, 0)
-FAST = "status.HEARTBEAT = 0.2; logs.PAUSES = ((float('inf'), 0.1),); supervisor.TICK = 0.05"
+FAST = "timing.HEARTBEAT = 0.2; timing.LOG_INTERVALS = ((float('inf'), 0.1),); timing.POLL_INTERVAL = 0.05"
 
 
 def old_python() -> str:
@@ -168,10 +168,10 @@ class TestPreparation:
 
     def test_a_bucket_that_is_not_there_is_told_to_the_launcher(self, host: Host) -> None:
         host.prepare("print('never')", bucket="no-such-bucket")
-        done = host.launch()
-        assert done.returncode == 1
-        assert "FileNotFoundError" in json.loads(done.stdout)["error"]
-        assert "no-such-bucket" in json.loads(done.stdout)["error"]
+        process = host.launch()
+        assert process.returncode == 1
+        assert "FileNotFoundError" in json.loads(process.stdout)["error"]
+        assert "no-such-bucket" in json.loads(process.stdout)["error"]
 
     def test_a_spec_of_another_schema_is_told_to_the_launcher(self, host: Host) -> None:
         host.prepare("print('never')", schema=2)
@@ -192,7 +192,7 @@ class TestStop:
             "signal.signal(signal.SIGTERM, stop)\n"
         )
         pid = either.start(script + WAIT)
-        either.printed(b"step 1")
+        either.wait_for_output(b"step 1")
         os.kill(pid, signal.SIGTERM)
         status = either.finished()
         assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 5, "")
@@ -200,15 +200,15 @@ class TestStop:
 
     def test_a_script_that_does_not_listen_ends_by_the_signal(self, host: Host) -> None:
         pid = host.start(WAIT)
-        host.printed(b"step 1")
+        host.wait_for_output(b"step 1")
         os.kill(pid, signal.SIGTERM)
         status = host.finished()
         assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 143, "SIGTERM")
 
     def test_of_a_host_that_tells_the_script_first_it_hears_a_moment_later(self, host: Host) -> None:
         script = "import os\nprint(os.getpid(), flush=True)\n" + WAIT
-        with host.supervise(script, f"{FAST}; supervisor.HEARSAY = 60") as process:
-            host.printed(b"step 1")
+        with host.supervise(script, f"{FAST}; timing.SIGNAL_DELAY = 60") as process:
+            host.wait_for_output(b"step 1")
             pid = int((host.folder / "log").read_text().split()[0])
             os.kill(pid, signal.SIGTERM)
             table = Path(f"/proc/{pid}")  # also that of a zombie, until the supervisor has seen it end
@@ -220,36 +220,36 @@ class TestStop:
         assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 143, "SIGTERM")
 
     def test_a_script_that_ignores_it_is_killed_after_a_while_with_its_children(
-        self, host: Host, gone
+        self, host: Host, wait_for_end
     ) -> None:
         script = (
             "import signal, subprocess\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
             "print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
         )
-        with host.supervise(script + WAIT, f"{FAST}; supervisor.GRACE = 0.3") as process:
-            host.printed(b"step 1")
+        with host.supervise(script + WAIT, f"{FAST}; timing.STOP_GRACE = 0.3") as process:
+            host.wait_for_output(b"step 1")
             process.terminate()
         status = host.finished()
         assert (status.stopped, status.signal) == ("SIGTERM", "SIGKILL")
-        gone(int(host.log().split()[0]))
+        wait_for_end(int(host.log().split()[0]))
 
     def test_a_stop_while_packages_come_ends_the_run_before_the_script(self, host: Host) -> None:
         """The index takes the connection and never answers."""
         with socket.create_server(("127.0.0.1", 0)) as index:
             host.environment.update(PIP_INDEX_URL=f"http://127.0.0.1:{index.getsockname()[1]}/simple")
             pid = host.start("print('never')", dependencies=["no-such-package-of-tpuctl"])
-            host.printed(b"[tpuctl] installing")
+            host.wait_for_output(b"[tpuctl] installing")
             os.kill(pid, signal.SIGTERM)
             status = host.finished()
         assert (status.stopped, status.exit_code) == ("SIGTERM", None)
-        assert status.error == "it was told to stop before the script had started"
+        assert status.error == "the host was stopped before the script started"
         assert b"never" not in host.log()
 
     def test_a_supervisor_killed_hard_leaves_the_log_on_disk_and_a_stale_status(
-        self, host: Host, gone
+        self, host: Host, wait_for_end
     ) -> None:
         pid = host.start("import os\nprint(os.getpid(), flush=True)\n" + WAIT)
-        host.printed(b"step 1")
+        host.wait_for_output(b"step 1")
         poll(
             lambda: True if host.status().state == "running" else None,
             awaiting="running",
@@ -257,14 +257,14 @@ class TestStop:
             backoff=Backoff(0.02),
         )
         os.kill(pid, signal.SIGKILL)
-        gone(pid)
+        wait_for_end(pid)
         before = host.bucket.read(STATUS)
         script = int((host.folder / "log").read_bytes().split()[0])
         os.kill(script, 0)
         os.kill(script, signal.SIGTERM)
-        gone(script)
+        wait_for_end(script)
         assert host.bucket.read(STATUS) == before
-        assert not host.status().done
+        assert not host.status().is_finished
 
 
 class TestBucketTrouble:
@@ -281,7 +281,7 @@ class TestBucketTrouble:
                 awaiting="a heartbeat", timeout=30, backoff=Backoff(0.05, 0.1),
             )  # fmt: skip
             process.terminate()
-        assert host.status().done
+        assert host.status().is_finished
 
     def test_the_script_goes_on_while_the_bucket_is_away(self, host: Host, simulator) -> None:
         from tpuctl.sim.faults import grpc_fault
@@ -290,13 +290,13 @@ class TestBucketTrouble:
             "import os, time\nprint('step 1', flush=True)\n"
             "while not os.path.exists('../go'):\n  time.sleep(0.02)\nprint('step 2')\n"
         )
-        with host.supervise(script, f"{FAST}; gcs.PAUSES = (0, 0.05)"):
+        with host.supervise(script, f"{FAST}; timing.REQUEST_PAUSES = (0, 0.05)"):
             poll(
                 lambda: host.log() or None, awaiting="the first chunk", timeout=30, backoff=Backoff(0.05, 0.1)
             )
             simulator.faults.add(grpc_fault("storage.objects.create", 14, "away"))
             poll(
-                lambda: True if "503" in host.diary() else None,
+                lambda: True if "503" in host.supervisor_log() else None,
                 awaiting="trouble",
                 timeout=30,
                 backoff=Backoff(0.05),
@@ -311,7 +311,7 @@ class TestBucketTrouble:
         from tpuctl.sim.faults import grpc_fault
 
         constants = (
-            f"{FAST}; gcs.PAUSES = (0,)\n"
+            f"{FAST}; timing.REQUEST_PAUSES = (0,)\n"
             "go = supervisor.Supervisor._start\n"
             "def start(self, installed):\n"
             "    process = go(self, installed)\n"
@@ -322,11 +322,11 @@ class TestBucketTrouble:
         )
         script = "import os, time\nprint('step 1')\nwhile not os.path.exists('../go'):\n  time.sleep(0.02)\n"
         with host.supervise(script + "print('step 2')", constants):
-            host.printed(b"step 1")
+            host.wait_for_output(b"step 1")
             simulator.faults.add(grpc_fault("storage.objects.create", 14, "away"))
             (host.folder / "away").touch()
             poll(
-                lambda: True if "503" in host.diary() else None,
+                lambda: True if "503" in host.supervisor_log() else None,
                 awaiting="trouble",
                 timeout=30,
                 backoff=Backoff(0.02),
@@ -344,19 +344,21 @@ class TestBucketTrouble:
         from tpuctl.sim.faults import grpc_fault
 
         script = "import os, time\nprint('step 1')\nwhile not os.path.exists('../go'):\n  time.sleep(0.02)\n"
-        with host.supervise(script + "print('step 2')", f"{FAST}; gcs.PAUSES = (0,)") as process:
+        with host.supervise(script + "print('step 2')", f"{FAST}; timing.REQUEST_PAUSES = (0,)") as process:
             try:
-                host.printed(b"step 1")
+                host.wait_for_output(b"step 1")
                 simulator.faults.add(grpc_fault("storage.objects.create", 14, "away"))
                 (host.folder / "go").touch()
-                host.printed(b"step 2")
-                tries = host.diary().count("503") + 8  # more than a heartbeat and a shipping have in flight
+                host.wait_for_output(b"step 2")
+                tries = (
+                    host.supervisor_log().count("503") + 8
+                )  # more than a heartbeat and a shipping have in flight
                 poll(
-                    lambda: True if host.diary().count("503") > tries else None,
+                    lambda: True if host.supervisor_log().count("503") > tries else None,
                     awaiting="trouble", timeout=30, backoff=Backoff(0.02),
                 )  # fmt: skip
                 assert process.poll() is None, "it goes on trying"
-                assert not host.status().done
+                assert not host.status().is_finished
             except BaseException:
                 process.kill()
                 raise
@@ -365,15 +367,15 @@ class TestBucketTrouble:
         assert (status.exit_code, status.error) == (0, "")
         assert host.log() == b"step 1\nstep 2\n"
 
-    def test_a_script_whose_status_somebody_else_has_taken_is_stopped(self, host: Host, gone) -> None:
+    def test_a_script_whose_status_somebody_else_has_taken_is_stopped(self, host: Host, wait_for_end) -> None:
         """Two attempts must not train into the same checkpoints."""
         with host.supervise("import os\nprint(os.getpid(), flush=True)\n" + WAIT, FAST) as process:
-            host.printed(b"step 1")
+            host.wait_for_output(b"step 1")
             host.bucket.upload(STATUS, [b"theirs"], "application/json")
             assert process.wait(30) != 0
-        gone(int((host.folder / "log").read_bytes().split()[0]))
+        wait_for_end(int((host.folder / "log").read_bytes().split()[0]))
         assert host.bucket.read(STATUS) == b"theirs"
-        assert "somebody else has written" in host.diary()
+        assert "another process has written" in host.supervisor_log()
 
 
 def test_over_ssh_as_the_launcher_calls_it(host: Host) -> None:
@@ -385,9 +387,9 @@ def test_over_ssh_as_the_launcher_calls_it(host: Host) -> None:
     node = cloud.tpu.nodes().nodes[0]
     with cloud.ssh.connect(node, 0, cloud.tpu.host_keys(node)[0]) as session:
         place = str(host.folder.relative_to(host.environment["HOME"]))
-        done = session.run(["python3", f"{place}/worker.zip", "launch", f"{place}/spec.json"])
+        process = session.run(["python3", f"{place}/worker.zip", "launch", f"{place}/spec.json"])
     cloud.close()
-    assert done.code == 0, done.out + done.err
+    assert process.code == 0, process.out + process.err
     assert host.finished().exit_code == 0, "it outlives the connection"
     assert host.log() == b"True\n"
 
@@ -398,9 +400,9 @@ def test_the_program_needs_nothing_but_the_standard_library(tmp_path: Path) -> N
 
     (tmp_path / "worker.zip").write_bytes(worker_program())
     for python in filter(None, (sys.executable, PYTHON38)):
-        done = subprocess.run(
+        process = subprocess.run(
             [python, "-I", "-S", "worker.zip", "launch", str(tmp_path / "spec.json")],
             cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         (tmp_path / "lock").unlink()
-        assert "spec.json" in json.loads(done.stdout)["error"], done.stderr
+        assert "spec.json" in json.loads(process.stdout)["error"], process.stderr

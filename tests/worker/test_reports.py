@@ -10,6 +10,7 @@ from tests.worker.host import Host
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.pull import pull
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.worker import gcs, reports
 
 FOLDER = RunPaths("r1").worker(1, 0) + "reports/"
@@ -20,7 +21,7 @@ SCRIPT = (
 
 
 def names(bucket: Bucket) -> list[str]:
-    return [one.name.removeprefix(FOLDER) for one in bucket.objects(FOLDER)]
+    return [report.name.removeprefix(FOLDER) for report in bucket.objects(FOLDER)]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_a_report_is_in_the_bucket_when_the_run_has_ended(host: Host, end: str) 
 def test_pull_brings_it_home(host: Host, tmp_path: Path) -> None:
     host.start(SCRIPT)
     host.finished()
-    pull(host.bucket, "r1", tmp_path / "home", lambda line: None)
+    pull(StoredRun(host.bucket, "r1"), tmp_path / "home", lambda line: None)
     assert (tmp_path / "home/attempts/1/workers/0/reports/findings.json").read_text() == "{}"
 
 
@@ -69,4 +70,4 @@ def test_reports_that_cannot_be_read_do_not_keep_the_run_from_its_end(host: Host
     status = host.finished()
     assert (status.exit_code, status.error) == (0, "")
     assert names(host.bucket) == []
-    assert "No such file or directory" in host.diary()
+    assert "No such file or directory" in host.supervisor_log()

@@ -11,25 +11,28 @@ from tpuctl.worker import gcs
 
 
 class BundleError(Exception):
-    """The code that arrived is not the code that was sent."""
+    """The bundle is not the code that was submitted, or is unsafe to unpack."""
 
 
 def fetch(bucket: gcs.Bucket, name: str, sha256: str, folder: str) -> None:
     """Unpack the bundle `name` into `folder`; raises BundleError when it is damaged or unsafe."""
     data = bucket.get(name)
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
-        raise BundleError("the code in gs://%s/%s has the hash %s" % (bucket.name, name, found))
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != sha256:
+        raise BundleError("the code in gs://%s/%s has the hash %s" % (bucket.name, name, digest))
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
         for member in archive.getmembers():
             _check(member, folder)
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.12 asks for one
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.12 warns without one
         archive.extractall(folder)
 
 
 def _check(member: tarfile.TarInfo, folder: str) -> None:
-    """Only plain files and folders, only inside `folder` (tarfile's own filter came after Python 3.8)."""
-    place = os.path.realpath(os.path.join(folder, member.name))
-    inside = place.startswith(os.path.realpath(folder) + os.sep)
+    """Raise BundleError unless the member is a plain file or folder inside `folder`.
+
+    tarfile's own filter came after Python 3.8.
+    """
+    target = os.path.realpath(os.path.join(folder, member.name))
+    inside = target.startswith(os.path.realpath(folder) + os.sep)
     if not inside or not (member.isfile() or member.isdir()):
         raise BundleError("the bundle holds %r, which is not a plain file inside it" % member.name)

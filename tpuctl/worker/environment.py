@@ -1,24 +1,24 @@
-"""What a job finds in its environment."""
+"""The environment of a job."""
 
 from __future__ import annotations
 
 import os
 from typing import Dict
 
-from tpuctl.worker.spec import Spec
+from tpuctl.worker.records import Spec
 
 FOLDERS = (
     ("TPUCTL_MODEL_DIR", "AIP_MODEL_DIR", "outputs"),
     ("TPUCTL_CHECKPOINT_DIR", "AIP_CHECKPOINT_DIR", "checkpoints"),
     ("TPUCTL_TENSORBOARD_DIR", "AIP_TENSORBOARD_LOG_DIR", "tensorboard"),
 )
-"""Our name, Vertex AI's name, the folder under the run."""
+"""Our variable, Vertex AI's variable, the folder of the run that both name."""
 
 
 def of_job(spec: Spec, packages: str, reports: str = "") -> Dict[str, str]:
-    """Return the environment of the script: the host's own, the run's places, what the user added.
+    """Return the script's environment: the host's own, the run's folders, and the user's variables.
 
-    `packages` and `reports` are folders on this host; reports are kept with the run when the script ends.
+    `packages` and `reports` are folders on this host; reports go into the bucket when the script ends.
     """
     result = dict(os.environ)
     result.update(
@@ -28,12 +28,12 @@ def of_job(spec: Spec, packages: str, reports: str = "") -> Dict[str, str]:
         TPUCTL_WORKERS=str(spec.workers),
         PYTHONUNBUFFERED="1",
     )
-    for ours, vertex, folder in FOLDERS:
-        result[ours] = result[vertex] = "gs://%s/runs/%s/%s" % (spec.bucket, spec.run, folder)
+    for variable, vertex, folder in FOLDERS:
+        result[variable] = result[vertex] = "gs://%s/runs/%s/%s" % (spec.bucket, spec.run, folder)
     if reports:
         result["TPUCTL_REPORT_DIR"] = reports
     if spec.framework == "tensorflow" and spec.workers == 1:
-        result["TPU_NAME"] = "local"  # TPUClusterResolver() of one host: no look-up of the node
+        result["TPU_NAME"] = "local"  # so that TPUClusterResolver() of one host asks no API
     result.update(spec.environment)
     if packages:
         result["PYTHONPATH"] = os.pathsep.join(filter(None, [packages, result.get("PYTHONPATH", "")]))

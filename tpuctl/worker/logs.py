@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 
-from tpuctl.worker import gcs
+from tpuctl.worker import gcs, timing
+from tpuctl.worker.records import log_file
 
 CHUNK = 4 * 1024 * 1024
-PAUSES = ((60, 1.0), (600, 5.0), (float("inf"), 15.0))
-"""Up to this age of the job in seconds, ship that often: an object costs money, a young job is watched."""
+"""Most bytes of one chunk."""
 
 
 class LogShipper:
-    """Reads a file from where it stopped and writes what is new as the next chunk."""
+    """Reads a file from the last offset and writes what is new as the next chunk."""
 
     def __init__(self, bucket: gcs.Bucket, folder: str, path: str) -> None:
         self._bucket = bucket
@@ -25,11 +25,11 @@ class LogShipper:
         self.chunks = 0
 
     def due(self) -> bool:
-        """Tell whether it is time to ship again."""
+        """Return whether it is time to ship again."""
         return time.monotonic() >= self._next
 
     def ship(self) -> None:
-        """Ship everything that is new; what fails is kept and is the same chunk the next time."""
+        """Ship everything that is new; a chunk that fails is retried with the same bytes the next time."""
         with open(self._path, "rb") as stream:
             while True:
                 stream.seek(self._offset)
@@ -40,8 +40,8 @@ class LogShipper:
         self._next = time.monotonic() + self._pause()
 
     def _put(self) -> None:
-        name = "%slog/%06d.log" % (self._folder, self.chunks + 1)
-        # No precondition: after a lost answer the same bytes go to the same name once more.
+        name = self._folder + log_file(self.chunks + 1)
+        # No precondition: after a lost response the same bytes are written to the same name again.
         self._bucket.put(name, self._pending, content_type="text/plain; charset=utf-8")
         self.chunks += 1
         self._offset += len(self._pending)
@@ -49,4 +49,4 @@ class LogShipper:
 
     def _pause(self) -> float:
         age = time.monotonic() - self._began
-        return next(pause for limit, pause in PAUSES if age < limit)
+        return next(pause for limit, pause in timing.LOG_INTERVALS if age < limit)

@@ -1,4 +1,4 @@
-"""The two ways to call the program on the host: launch (detach and answer), supervise (the detached part)."""
+"""The two commands of the program on the host: `launch` (detach and answer) and `supervise` (detached)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
-from typing import Any, Dict, List
+from typing import List, Mapping
 
-from tpuctl.worker.spec import load
+from tpuctl.worker import timing
+from tpuctl.worker.records import load_spec
 from tpuctl.worker.supervisor import STARTED, Supervisor
-
-START_TIMEOUT = 120.0
 
 
 def main(arguments: List[str]) -> int:
@@ -20,7 +18,7 @@ def main(arguments: List[str]) -> int:
     command, path = arguments
     if command == "launch":
         return launch(path)
-    Supervisor(load(path), os.path.dirname(os.path.abspath(path))).run()
+    Supervisor(load_spec(path), os.path.dirname(os.path.abspath(path))).run()
     return 0
 
 
@@ -31,8 +29,8 @@ def launch(path: str) -> int:
         os.close(os.open(os.path.join(folder, "lock"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return _answer({"error": "this attempt was started on this host before"}, 1)
-    diary = os.path.join(folder, "supervisor.log")
-    with open(diary, "ab") as stream:
+    log = os.path.join(folder, "supervisor.log")
+    with open(log, "ab") as stream:
         process = subprocess.Popen(
             [sys.executable, sys.argv[0], "supervise", path],
             stdin=subprocess.DEVNULL,
@@ -41,25 +39,24 @@ def launch(path: str) -> int:
             start_new_session=True,
             close_fds=True,
         )
-    return _await(process, os.path.join(folder, STARTED), diary)
+    return _await_start(process, os.path.join(folder, STARTED), log)
 
 
-def _await(process: "subprocess.Popen[bytes]", started: str, diary: str) -> int:
-    """Wait until the first status is in the bucket: from then on the bucket tells the rest."""
-    end = time.monotonic() + START_TIMEOUT
-    while time.monotonic() < end:
-        ended = process.poll() is not None  # asked first: its last deed may have been the file
-        if os.path.exists(started):
-            return _answer({"pid": process.pid}, 0)
-        if ended:
-            break
-        time.sleep(0.05)
+def _await_start(process: "subprocess.Popen[bytes]", started: str, log: str) -> int:
+    """Wait until the first status is in the bucket: from then on the bucket shows everything else."""
+
+    def started_or_ended() -> bool:
+        return os.path.exists(started) or process.poll() is not None
+
+    timing.wait_until(started_or_ended, timing.START_TIMEOUT, interval=0.05)
+    if os.path.exists(started):
+        return _answer({"pid": process.pid}, 0)
     process.kill()
-    with open(diary, encoding="utf-8", errors="replace") as stream:
-        lines = stream.read().strip().splitlines() or ["no word from it in %d s" % START_TIMEOUT]
+    with open(log, encoding="utf-8", errors="replace") as stream:
+        lines = stream.read().strip().splitlines() or ["no answer in %d s" % timing.START_TIMEOUT]
     return _answer({"error": lines[-1]}, 1)
 
 
-def _answer(content: Dict[str, Any], code: int) -> int:
+def _answer(content: Mapping[str, object], code: int) -> int:
     print(json.dumps(content), flush=True)
     return code

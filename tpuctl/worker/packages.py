@@ -1,4 +1,4 @@
-"""What the script's header asks for: present on the host, or installed beside the run."""
+"""The packages that the script's header requires: present on the host, or installed beside the run."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import re
 import subprocess
 import sys
 from importlib import metadata
-from typing import List
+from typing import Sequence
+
+NAME = re.compile(r"\s*([A-Z0-9](?:[A-Z0-9._-]*[A-Z0-9])?)", re.IGNORECASE)
+"""The name at the start of a requirement, as in PEP 508; the laptop has checked the rest."""
 
 
 class PackageError(Exception):
-    """pip could not install what the header asks for."""
+    """pip could not install what the header requires."""
 
 
-def ensure(requirements: List[str], folder: str, log: str) -> str:
-    """Install what is missing into `folder` and return the folder for PYTHONPATH, or "" when nothing was.
+def ensure(requirements: Sequence[str], folder: str, log: str) -> str:
+    """Install what is missing into `folder` and return the folder for PYTHONPATH, or "" if all is present.
 
     A requirement counts as present when its distribution is installed or a module of its name can be
     found: TPU images bring builds of TensorFlow under other distribution names. pip writes to `log`.
     """
-    missing = [one for one in requirements if not _present(one)]
+    missing = [requirement for requirement in requirements if not _is_present(requirement)]
     if not missing:
         return ""
     command = [sys.executable, "-m", "pip", "install", "--no-input", "--target", folder]
@@ -36,10 +39,11 @@ def ensure(requirements: List[str], folder: str, log: str) -> str:
     return os.path.abspath(folder)
 
 
-def _present(requirement: str) -> bool:
-    name = re.split(r"[^A-Za-z0-9._-]", requirement.strip(), maxsplit=1)[0].strip("._-")
-    if not name:
-        return False  # a path or the like: pip knows what to do with it
+def _is_present(requirement: str) -> bool:
+    match = NAME.match(requirement)
+    if not match:
+        return False  # a path or an option: pip reads it
+    name = match.group(1)
     try:
         metadata.distribution(name)
         return True

@@ -1,4 +1,4 @@
-"""Reports: files that the script leaves in a folder on the host, kept in the bucket beside its log."""
+"""Reports: files that the script writes into a folder on the host, copied into the bucket beside its log."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import List
 from tpuctl.worker import gcs
 
 LIMIT = 32 * 1024 * 1024
-"""Bytes of one report: larger things belong in the run's outputs."""
+"""Most bytes of one report: larger files belong in the run's outputs."""
 
 
 def ship(bucket: gcs.Bucket, name: str, folder: str) -> None:
-    """Write the plain files of `folder` to `name`; one that is too large stays on the host."""
-    for file in _files(folder):
+    """Copy the finished files of `folder` to the bucket's folder `name`; files over LIMIT are skipped."""
+    for file in _finished_files(folder):
         path = os.path.join(folder, file)
         size = os.path.getsize(path)
         if size > LIMIT:
-            print("[tpuctl] the report %s has %d bytes: left on the host" % (file, size), file=sys.stderr)
+            print("[tpuctl] the report %s has %d bytes: skipped" % (file, size), file=sys.stderr)
             continue
         with open(path, "rb") as stream:
             data = stream.read()
@@ -27,8 +27,8 @@ def ship(bucket: gcs.Bucket, name: str, folder: str) -> None:
         bucket.put(name + file, data, content_type=kind)
 
 
-def _files(folder: str) -> List[str]:
-    """Names of finished files: no links, which may lead anywhere, and no drafts."""
+def _finished_files(folder: str) -> List[str]:
+    """Return names of plain files: no links, which may point anywhere, and no drafts."""
     with os.scandir(folder) as entries:
-        plain = [one.name for one in entries if one.is_file(follow_symlinks=False)]
-    return sorted(one for one in plain if not one.startswith(".") and not one.endswith(".part"))
+        names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+    return sorted(name for name in names if not name.startswith(".") and not name.endswith(".part"))

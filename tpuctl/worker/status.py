@@ -1,56 +1,50 @@
-"""This worker's status and heartbeat in the bucket, written under generation preconditions."""
+"""Writes this worker's status and heartbeat into the bucket, under generation preconditions."""
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any, Dict, List
+from dataclasses import replace
+from typing import List
 
-from tpuctl.worker import gcs
-from tpuctl.worker.spec import SCHEMA, Spec
-
-HEARTBEAT = 10.0
+from tpuctl.worker import gcs, timing
+from tpuctl.worker.records import PREPARING, STATUS_FILE, Spec, WorkerStatus, encode
 
 
-class Status:
-    """The status object; only ever replaced by the process that created it."""
+class StatusWriter:
+    """Owns one status object: only the process that created it ever replaces it."""
 
     def __init__(self, bucket: gcs.Bucket, spec: Spec) -> None:
         self._bucket = bucket
-        self._name = spec.folder + "status.json"
+        self._name = spec.folder + STATUS_FILE
         self._generation = 0
-        self._unsure: List[bytes] = []
+        self._unconfirmed: List[bytes] = []
         self._written = 0.0
-        self._content: Dict[str, Any] = {
-            "schema": SCHEMA,
-            "worker": spec.worker,
-            "attempt": spec.attempt,
-            "tpu_uid": spec.tpu_uid,
-        }
+        self.last = WorkerStatus(spec.worker, spec.attempt, spec.tpu_uid, PREPARING, heartbeat="")
+        """The newest status, also when its write failed: the next write carries it on."""
 
     def due(self) -> bool:
-        """Tell whether the next heartbeat is due."""
-        return time.monotonic() >= self._written + HEARTBEAT
+        """Return whether the next heartbeat is due."""
+        return time.monotonic() >= self._written + timing.HEARTBEAT
 
-    def write(self, **changes: Any) -> None:
-        """Write the status with `changes`; raises gcs.PreconditionError when somebody else has written it."""
-        self._content.update(changes, heartbeat=now())
-        data = json.dumps(self._content, indent=2).encode() + b"\n"
-        self._unsure.append(data)
+    def write(self, status: WorkerStatus) -> None:
+        """Write a status with the current time; raises gcs.PreconditionError if another process wrote it."""
+        self.last = replace(status, heartbeat=now())
+        data = encode(self.last)
+        self._unconfirmed.append(data)
         try:
             self._generation = self._bucket.put(self._name, data, if_generation=self._generation)
         except gcs.PreconditionError:
             self._generation = self._after_own_write(data)
-        self._unsure.clear()
+        self._unconfirmed.clear()
         self._written = time.monotonic()
 
     def _after_own_write(self, data: bytes) -> int:
-        """A write whose answer was lost fails the next precondition: go on from it when it is one of ours."""
+        """Return the generation to continue from, if the object holds one of our own unconfirmed writes."""
         generation = self._bucket.generation(self._name)
-        found = self._bucket.get(self._name) if generation else b""
-        if found not in self._unsure:
+        stored = self._bucket.get(self._name) if generation else b""
+        if stored not in self._unconfirmed:
             raise gcs.PreconditionError(self._name)
-        return generation if found == data else self._bucket.put(self._name, data, if_generation=generation)
+        return generation if stored == data else self._bucket.put(self._name, data, if_generation=generation)
 
 
 def now() -> str:

@@ -39,7 +39,7 @@ def names(bundle: bundles.Bundle) -> list[str]:
 
 
 def test_the_modules_beside_a_script_come_along_with_all_that_they_import(folder: Path) -> None:
-    assert names(bundles.make(folder / "job.py")) == [
+    assert names(bundles.pack(folder / "job.py")) == [
         "job.py",
         "layers.py",
         "models.py",
@@ -63,11 +63,11 @@ def test_the_modules_beside_a_script_come_along_with_all_that_they_import(folder
 )
 def test_nothing_else_comes_along(folder: Path, text: str) -> None:
     (folder / "job.py").write_text(text)
-    assert names(bundles.make(folder / "job.py")) == ["job.py"]
+    assert names(bundles.pack(folder / "job.py")) == ["job.py"]
 
 
 def test_the_same_files_give_the_same_bundle_and_a_changed_module_another(folder: Path) -> None:
-    first, second = (bundles.make(folder / "job.py") for _ in range(2))
+    first, second = (bundles.pack(folder / "job.py") for _ in range(2))
     assert (first.data, first.sha256) == (second.data, second.sha256)
     (folder / "shapes.py").write_text("SIZE = 3\n")
-    assert bundles.make(folder / "job.py").sha256 != first.sha256
+    assert bundles.pack(folder / "job.py").sha256 != first.sha256

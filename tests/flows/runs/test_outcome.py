@@ -1,4 +1,4 @@
-"""How a run ended, from the workers' words and the machine's state."""
+"""How a run ended, from its workers' statuses and its node's state."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tpuctl import clock, runs
-from tpuctl.flows.runs.outcome import HUSH, SETTLING, SILENCE, decide
-from tpuctl.runs import Attempt, Tpu, WorkerStatus
+from tpuctl.flows.runs.outcome import CHECK_NODE_AFTER, LOST_AFTER, NODE_STATE_DELAY, decide
+from tpuctl.runs import Attempt, Tpu
+from tpuctl.worker.records import WorkerStatus
 
 ENDED = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 TPU = Tpu("n1", "7", "p", "europe-west4-a", "v3-8", "base", 1, spot=True)
@@ -24,42 +25,42 @@ RUNNING = WorkerStatus(0, 1, "7", "running", clock.iso(ENDED))
 @pytest.mark.parametrize(
     ("seconds", "state", "outcome"),
     [
-        (HUSH + 1, "PREEMPTED", runs.PREEMPTED),  # which the worker had no time to say
-        (HUSH + 1, "", runs.STOPPED),
-        (HUSH + 1, "READY", None),
-        (SILENCE, "READY", None),
-        (SILENCE + 1, "READY", runs.LOST),
+        (CHECK_NODE_AFTER + 1, "PREEMPTED", runs.PREEMPTED),  # too fast for the worker to write it
+        (CHECK_NODE_AFTER + 1, "", runs.STOPPED),
+        (CHECK_NODE_AFTER + 1, "READY", None),
+        (LOST_AFTER, "READY", None),
+        (LOST_AFTER + 1, "READY", runs.LOST),
     ],
 )
-def test_of_a_worker_that_falls_silent_the_machine_tells_the_end(
+def test_the_node_decides_when_a_worker_sends_no_heartbeats(
     seconds: float, state: str, outcome: str | None
 ) -> None:
     at = ENDED + timedelta(seconds=seconds)
-    for found in ([RUNNING], [None]):
-        decided = decide("r", ATTEMPT, found, at, lambda: state)
-        assert (decided and decided.outcome) == outcome
+    for statuses in ([RUNNING], [None]):
+        verdict = decide("r", ATTEMPT, statuses, at, lambda: state)
+        assert (verdict and verdict.outcome) == outcome
 
 
-def test_of_a_worker_that_was_heard_of_the_machine_is_not_asked() -> None:
-    def asked() -> str:
+def test_the_nodes_state_is_not_read_while_heartbeats_come() -> None:
+    def node_state() -> str:
         raise AssertionError
 
-    assert decide("r", ATTEMPT, [RUNNING], ENDED + timedelta(seconds=HUSH), asked) is None
+    assert decide("r", ATTEMPT, [RUNNING], ENDED + timedelta(seconds=CHECK_NODE_AFTER), node_state) is None
 
 
 @pytest.mark.parametrize(
     ("seconds", "state", "outcome"),
     [
-        (1, "READY", None),  # the worker's word can come before the node shows that it is being taken away
+        (1, "READY", None),  # a worker is stopped before its node shows why
         (1, "PREEMPTED", runs.PREEMPTED),
         (1, "DELETING", runs.STOPPED),
-        (SETTLING + 1, "READY", runs.STOPPED),
-        (SETTLING + 1, "PREEMPTED", runs.PREEMPTED),
+        (NODE_STATE_DELAY + 1, "READY", runs.STOPPED),
+        (NODE_STATE_DELAY + 1, "PREEMPTED", runs.PREEMPTED),
     ],
 )
 def test_a_worker_that_was_told_to_stop_was_preempted_when_its_node_was(
     seconds: float, state: str, outcome: str | None
 ) -> None:
     at = ENDED + timedelta(seconds=seconds)
-    found = decide("r", ATTEMPT, [STOPPED], at, lambda: state)
-    assert (found and found.outcome) == outcome
+    verdict = decide("r", ATTEMPT, [STOPPED], at, lambda: state)
+    assert (verdict and verdict.outcome) == outcome

@@ -1,1 +1,1 @@
-"""submit, logs, runs, pull."""
+"""submit, logs, runs, pull: a command a file."""

@@ -1,4 +1,4 @@
-"""The code of a run as one archive, named by its content."""
+"""The code of a run as one archive, named by the hash of its content."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from tpuctl.flows.runs import imports
 from tpuctl.runs import Git
 
 DIFF_LIMIT = 1024 * 1024
+"""Most characters of a diff in run.json."""
 SKIPPED = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
+"""Folders that --include leaves out."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A tar.gz of the script and what it needs; the same files give the same bytes."""
+    """A tar.gz of the script and the files it needs; the same files give the same bytes."""
 
     data: bytes
     sha256: str
@@ -29,16 +31,16 @@ class Bundle:
     """The script's name in the archive."""
 
 
-def make(script: Path, include: Sequence[Path] = ()) -> Bundle:
-    """Pack a script, the modules beside it that it imports, and what else beside it `include` names.
+def pack(script: Path, include: Sequence[Path] = ()) -> Bundle:
+    """Pack a script, the modules in its folder that it imports, and the files and folders of `include`.
 
     Raises UsageError for a missing file and for one outside the script's folder.
     """
     if not script.is_file():
         raise UsageError(f"There is no file {script}.", hint="Give the path of the training script.")
     root = script.resolve().parent
-    wanted = (*include, *imports.beside(script))
-    files = sorted({script.resolve(), *(file for path in wanted for file in _files(path))})
+    paths = (*include, *imports.local_modules(script))
+    files = sorted({script.resolve(), *(file for path in paths for file in _files(path))})
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
@@ -51,7 +53,7 @@ def make(script: Path, include: Sequence[Path] = ()) -> Bundle:
 
 
 def git_state(folder: Path) -> Git | None:
-    """Return commit and uncommitted changes of the work tree that holds `folder`, or None outside of one."""
+    """Return commit and uncommitted changes of the work tree around `folder`, or None if there is none."""
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
@@ -65,9 +67,9 @@ def _files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path.resolve()
         return
-    for one in sorted(path.resolve().rglob("*")):
-        if one.is_file() and not SKIPPED.intersection(one.parts):
-            yield one
+    for file in sorted(path.resolve().rglob("*")):
+        if file.is_file() and not SKIPPED.intersection(file.parts):
+            yield file
 
 
 def _add(archive: tarfile.TarFile, file: Path, root: Path) -> None:
@@ -85,9 +87,9 @@ def _add(archive: tarfile.TarFile, file: Path, root: Path) -> None:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    return done.stdout
+    return process.stdout

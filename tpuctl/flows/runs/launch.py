@@ -1,50 +1,68 @@
-"""The program for the hosts: packed, put there, started."""
+"""The program for the hosts: packed, copied to a host, started there, stopped."""
 
 from __future__ import annotations
 
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
 from tpuctl import __version__
-from tpuctl.errors import HostError
+from tpuctl.errors import HostError, TpuctlError
 from tpuctl.nodes import Node
+from tpuctl.parallel import fanout, values
+from tpuctl.worker.records import Spec, encode
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
 
 LAUNCH_TIMEOUT = 180.0
+"""Seconds for the program's first answer; it gives up by itself after its own START_TIMEOUT."""
+ENTRY = b"import sys\nfrom tpuctl.worker.main import main\nsys.exit(main(sys.argv[1:]))\n"
+LONG_AGO = (1980, 1, 1, 0, 0, 0)
+"""The oldest time of a zip's member: the same source gives the same bytes."""
 
-Spec = Mapping[str, object]
-"""What the program is told, one worker's part of one attempt; its fields are in tpuctl/worker/spec.py."""
+
+def launch_all(ssh: Ssh, node: Node, host_keys: Mapping[int, str], specs: Sequence[Spec]) -> None:
+    """Start the program on each spec's worker, at once, or on none: a failure stops those that started.
+
+    Raises the first worker's HostError, with a count of those that failed in its hint.
+    """
+    program = worker_program()
+    launches = fanout(lambda spec: launch(ssh, node, host_keys[spec.worker], program, spec), specs)
+    try:
+        values(launches)
+    except TpuctlError:
+        for launched in launches:
+            if launched.value:
+                worker = launched.item.worker
+                stop(ssh, node, worker, host_keys[worker], launched.value)
+        raise
 
 
 def launch(ssh: Ssh, node: Node, host_key: str, program: bytes, spec: Spec) -> int:
-    """Put program and spec on one host, start the program there, detached, and return its pid.
+    """Copy program and spec to the spec's worker, start the program there, detached, and return its pid.
 
-    Raises HostError that names the worker and what it said.
+    Raises HostError that names the worker and the reason.
     """
-    folder = f".tpuctl/runs/{spec['run']}/{spec['attempt']}"
-    worker = int(str(spec["worker"]))
-    with ssh.connect(node, worker, host_key) as session:
-        made = session.run(["mkdir", "-p", "-m", "700", folder])
-        if made.code:
+    folder = f".tpuctl/runs/{spec.run}/{spec.attempt}"
+    with ssh.connect(node, spec.worker, host_key) as session:
+        mkdir = session.run(["mkdir", "-p", "-m", "700", folder])
+        if mkdir.code:
             raise HostError(
-                f"Worker {worker} cannot make {folder}: {made.err.strip()}.", hint="Is its disk full?"
+                f"Worker {spec.worker} cannot make {folder}: {mkdir.err.strip()}.", hint="Is its disk full?"
             )
         session.put(program, f"{folder}/worker.zip")
-        session.put(json.dumps(spec).encode(), f"{folder}/spec.json")
-        done = session.run(
-            ["python3", f"{folder}/worker.zip", "launch", f"{folder}/spec.json"], timeout=LAUNCH_TIMEOUT
-        )
-    return _pid(done.out, done.err, worker)
+        session.put(encode(spec), f"{folder}/spec.json")
+        command = ["python3", f"{folder}/worker.zip", "launch", f"{folder}/spec.json"]
+        launched = session.run(command, timeout=LAUNCH_TIMEOUT)
+    return _read_pid(launched.out, launched.err, spec.worker)
 
 
 def stop(ssh: Ssh, node: Node, worker: int, host_key: str, pid: int) -> None:
-    """Tell a program that `launch` started to end; a worker that cannot be reached cannot be told."""
+    """Stop a program that `launch` started; a worker that cannot be reached is skipped."""
     try:
         with ssh.connect(node, worker, host_key) as session:
             session.run(["kill", "-TERM", str(pid)])
@@ -63,25 +81,24 @@ def worker_program() -> bytes:
     return buffer.getvalue()
 
 
-ENTRY = b"import sys\nfrom tpuctl.worker.main import main\nsys.exit(main(sys.argv[1:]))\n"
-
-
 def _sources() -> list[tuple[str, bytes]]:
     folder = resources.files("tpuctl").joinpath("worker")
-    return sorted((one.name, one.read_bytes()) for one in folder.iterdir() if one.name.endswith(".py"))
+    return sorted((file.name, file.read_bytes()) for file in folder.iterdir() if file.name.endswith(".py"))
 
 
 def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
+    archive.writestr(zipfile.ZipInfo(name, LONG_AGO), data)
 
 
-def _pid(out: str, err: str, worker: int) -> int:
+def _read_pid(out: str, err: str, worker: int) -> int:
+    """Return the pid in the program's answer; raises HostError with its reason or the last line of stderr."""
     try:
         answer = json.loads(out.strip().splitlines()[-1])
         return int(answer["pid"])
     except (IndexError, ValueError):
-        said = err.strip().splitlines() or ["nothing"]
-        text = said[-1]
+        reason = (err.strip().splitlines() or ["no answer"])[-1]
     except KeyError:
-        text = answer["error"]
-    raise HostError(f"Worker {worker} could not start the script: {text}.", hint="Check the host's python3.")
+        reason = answer["error"]
+    raise HostError(
+        f"Worker {worker} could not start the script: {reason}.", hint="Check the host's python3."
+    )

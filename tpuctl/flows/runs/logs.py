@@ -1,24 +1,26 @@
-"""The merged logs of a run's workers, from the bucket: also after the machine is gone."""
+"""The merged logs of a run's workers, read from the bucket: also after the node is gone."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
-from tpuctl.bucket_layout import RunPaths
 from tpuctl.errors import InterruptedByUser, UsageError
-from tpuctl.flows.runs import outcome as verdicts
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.stored_run import StoredAttempt, StoredRun
 from tpuctl.parallel import fanout, values
-from tpuctl.runs import Attempt, Verdict
+from tpuctl.polling import Backoff, Sleep, poll
+from tpuctl.runs import Verdict
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.storage import Bucket, Object
+    from tpuctl.cloud.storage import Object
     from tpuctl.cloud.tpu import TpuApi
 
-INTERVAL = 1.0
+EVERY_SECOND = Backoff(first=1.0, longest=1.0)
 
 
 @dataclass(frozen=True)
@@ -35,71 +37,81 @@ class _Cursor:
 
     worker: int
     chunks: int = 0
-    rest: bytes = b""
-    fresh: list[Object] = field(default_factory=list)
+    partial: bytes = b""
+    """The start of a line whose end has not been shipped yet."""
 
 
 class LogReader:
-    """Reads what is new in the logs of one attempt."""
+    """Reads the new lines of one attempt's logs, of all workers or of one."""
 
-    def __init__(self, bucket: Bucket, run: str, attempt: Attempt, worker: int | None = None) -> None:
-        self._bucket = bucket
-        self._paths = RunPaths(run)
-        self._attempt = attempt.attempt
-        if worker is not None and worker not in attempt.workers:
-            numbers = ", ".join(map(str, attempt.workers))
-            raise UsageError(f"Worker {worker} does not run '{run}'.", hint=f"It runs on: {numbers}.")
-        chosen = attempt.workers if worker is None else (worker,)
-        self._cursors = [_Cursor(one) for one in chosen]
+    def __init__(self, attempt: StoredAttempt, worker: int | None = None) -> None:
+        self._attempt = attempt
+        workers = attempt.record.workers
+        if worker is not None and worker not in workers:
+            numbers = ", ".join(map(str, workers))
+            raise UsageError(
+                f"Worker {worker} does not run '{attempt.run.name}'.", hint=f"It runs on: {numbers}."
+            )
+        self._cursors = [_Cursor(number) for number in workers if worker in (None, number)]
 
     def lines(self) -> Iterator[Line]:
-        """Yield the whole lines that have come since the last call, chunk by chunk as they were written."""
-        values(fanout(self._look, self._cursors))
-        fresh = [(chunk, cursor) for cursor in self._cursors for chunk in cursor.fresh]
-        for chunk, cursor in sorted(fresh, key=lambda one: one[0].generation):
+        """Yield the complete lines since the last call, chunk by chunk in the order they were written."""
+        unread = values(fanout(self._unread, self._cursors))
+        chunks = [
+            (chunk, cursor) for cursor, listed in zip(self._cursors, unread, strict=True) for chunk in listed
+        ]
+        for chunk, cursor in sorted(chunks, key=lambda pair: pair[0].generation):
             cursor.chunks += 1
-            *whole, cursor.rest = (cursor.rest + self._bucket.read(chunk.name)).split(b"\n")
-            for text in whole:
+            data = cursor.partial + self._attempt.run.bucket.read(chunk.name)
+            *complete, cursor.partial = data.split(b"\n")
+            for text in complete:
                 yield Line(cursor.worker, _decode(text))
 
-    def rest(self) -> Iterator[Line]:
-        """Yield last lines that never got their line end."""
-        for cursor in self._cursors:
-            if cursor.rest:
-                yield Line(cursor.worker, _decode(cursor.rest))
-                cursor.rest = b""
+    def all_lines(self) -> Iterator[Line]:
+        """Yield the lines since the last call, with those that have no line end."""
+        yield from self.lines()
+        yield from self.rest()
 
-    def _look(self, cursor: _Cursor) -> None:
-        folder = self._paths.worker(self._attempt, cursor.worker) + "log/"
-        start = self._paths.log(self._attempt, cursor.worker, cursor.chunks + 1)
-        cursor.fresh = self._bucket.objects(folder, start=start)
+    def rest(self) -> Iterator[Line]:
+        """Yield each worker's last line if it has no line end."""
+        for cursor in self._cursors:
+            if cursor.partial:
+                yield Line(cursor.worker, _decode(cursor.partial))
+                cursor.partial = b""
+
+    def _unread(self, cursor: _Cursor) -> list[Object]:
+        return self._attempt.log_chunks(cursor.worker, after=cursor.chunks)
 
 
 def follow(
-    bucket: Bucket,
+    run: StoredRun,
     tpu: TpuApi,
-    run: str,
     reader: LogReader,
     show: Callable[[Line], None],
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Sleep = time.sleep,
 ) -> Verdict:
-    """Show lines as they come until the run has ended, and return its verdict.
+    """Show new lines each second until the run has ended, and return its verdict.
 
-    On Ctrl-C raises InterruptedByUser with the command that comes back: the run goes on.
+    On Ctrl-C raises InterruptedByUser with the command to resume; the run keeps running.
     """
+
+    def show_new_lines() -> Verdict | None:
+        verdict = settle(run, tpu, clock.now()).verdict  # before the lines: none can come after it
+        for line in reader.all_lines() if verdict else reader.lines():
+            show(line)
+        return verdict
+
     try:
-        while True:
-            found = verdicts.settle(bucket, tpu, run, clock.now())  # before the lines: none can come after it
-            for line in reader.lines():
-                show(line)
-            if found:
-                for line in reader.rest():
-                    show(line)
-                return found
-            sleep(INTERVAL)
+        return poll(
+            show_new_lines,
+            awaiting=f"run '{run.name}' to end",
+            timeout=math.inf,
+            backoff=EVERY_SECOND,
+            sleep=sleep,
+        )
     except KeyboardInterrupt as error:
         raise InterruptedByUser(
-            f"Interrupted; run '{run}' goes on.", hint=f"Come back with: tpuctl logs -f {run}"
+            f"Interrupted; run '{run.name}' keeps running.", hint=f"Resume with: tpuctl logs -f {run.name}"
         ) from error
 
 

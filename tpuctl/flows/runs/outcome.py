@@ -1,155 +1,159 @@
-"""How a run ended: decided from what the workers wrote, or from the machine when they fell silent."""
+"""How a run ended: decided from its workers' statuses, or from its node when they stop sending heartbeats."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl import clock, runs
-from tpuctl.bucket_layout import RunPaths
-from tpuctl.errors import (
-    ConflictError,
-    JobFailedError,
-    NotFoundError,
-    PreemptedError,
-    StateError,
-    TpuctlError,
-)
+from tpuctl.errors import JobFailedError, NotFoundError, PreemptedError, StateError, TpuctlError
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import GONE
-from tpuctl.runs import Attempt, Tpu, Verdict, WorkerStatus
+from tpuctl.runs import Attempt, Tpu, Verdict
+from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, WorkerStatus
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.storage import Bucket
     from tpuctl.cloud.tpu import TpuApi
 
-HUSH = 30.0
-"""Seconds without a heartbeat (they come every 10) after which the machine is asked if it is still there."""
+Statuses = Sequence[WorkerStatus | None]
+"""One per worker that runs the script; None for a worker that has written none yet."""
 
-SILENCE = 120.0
-"""Seconds without a heartbeat after which a worker is lost though its machine is there."""
+CHECK_NODE_AFTER = 30.0
+"""Seconds without a heartbeat (one comes every 10) after which the node's state is read."""
 
-SETTLING = 30.0
-"""Seconds after a worker was told to stop until a node that is READY still was not preempted or deleted."""
+LOST_AFTER = 120.0
+"""Seconds without a heartbeat after which a worker is lost though its node is still there."""
 
+NODE_STATE_DELAY = 30.0
+"""Seconds within which a node shows that it is being preempted or deleted, after its workers were stopped."""
 
-def latest_run(bucket: Bucket) -> str:
-    """Return the run that was submitted last; raises NotFoundError when there is none."""
-    found = every_run(bucket)
-    if not found:
-        raise NotFoundError("There is no run yet.", hint="Submit one: tpuctl submit jobs/digits.py")
-    return found[-1]
-
-
-def every_run(bucket: Bucket) -> list[str]:
-    """Return all runs, oldest first."""
-    records = bucket.objects("runs/", glob="runs/*/run.json")
-    return [one.name.split("/")[1] for one in sorted(records, key=lambda one: one.generation)]
+STARTING = "starting"
+"""State of a worker that has written no status yet."""
+STATES = (STARTING, PREPARING, RUNNING, FINISHED)
 
 
-def last_attempt(bucket: Bucket, run: str) -> Attempt:
-    """Return the newest attempt of a run; raises NotFoundError when there is no such run."""
-    paths = RunPaths(run)
-    numbers = [int(one) for one in bucket.folders(f"{paths.folder}attempts/") if one.isdigit()]
-    if not numbers:
-        raise NotFoundError(f"There is no run '{run}'.", hint="'tpuctl runs' lists them.", run=run)
-    name = paths.attempt(max(numbers))
-    return runs.decode(bucket.read(name), Attempt, name)
+@dataclass(frozen=True)
+class RunState:
+    """A run's verdict, or, while it has none, what its workers wrote last."""
+
+    verdict: Verdict | None
+    statuses: Statuses = ()
+
+    @property
+    def label(self) -> str:
+        """The verdict's outcome, else the state of the slowest worker."""
+        if self.verdict:
+            return self.verdict.outcome
+        states = [status.state if status else STARTING for status in self.statuses]
+        return min(states, key=STATES.index)
 
 
-def statuses(bucket: Bucket, run: str, attempt: Attempt) -> list[WorkerStatus | None]:
-    """Return what each worker of an attempt wrote last; None for one that has not written yet."""
-    found = []
-    for worker in attempt.workers:
-        name = RunPaths(run).status(attempt.attempt, worker)
-        data = bucket.find(name)
-        found.append(runs.decode(data, WorkerStatus, name) if data else None)
-    return found
+def settle(run: StoredRun, tpu: TpuApi, at: datetime) -> RunState:
+    """Return the run's state, after writing its verdict when it can be decided now.
 
-
-def verdict(bucket: Bucket, run: str) -> Verdict | None:
-    """Return the verdict that stands in the bucket, or None."""
-    name = RunPaths(run).verdict
-    data = bucket.find(name)
-    return runs.decode(data, Verdict, name) if data else None
-
-
-def settle(bucket: Bucket, tpu: TpuApi, run: str, at: datetime) -> Verdict | None:
-    """Return the run's verdict, writing it when it can be decided now; None while the run goes on.
-
-    Whoever looks first decides; of two at once one is written and both return it.
+    The first reader decides; of two at once one verdict is written and both return it.
+    Raises NotFoundError for a run without an attempt.
     """
-    standing = verdict(bucket, run)
-    if standing:
-        return standing
-    attempt = last_attempt(bucket, run)
-    decided = decide(run, attempt, statuses(bucket, run, attempt), at, lambda: _machine(tpu, attempt.tpu))
-    return write(bucket, decided) if decided else None
-
-
-def write(bucket: Bucket, decided: Verdict) -> Verdict:
-    """Write a verdict unless one stands, and return the one that stands then."""
-    try:
-        bucket.create(RunPaths(decided.run).verdict, runs.encode(decided))
-    except ConflictError:
-        return verdict(bucket, decided.run) or decided
-    return decided
+    verdict = run.verdict()
+    if verdict:
+        return RunState(verdict)
+    attempt = run.last_attempt()
+    statuses = attempt.statuses()
+    decided = decide(run.name, attempt.record, statuses, at, lambda: _node_state(tpu, attempt.record.tpu))
+    return RunState(run.end(decided) if decided else None, statuses)
 
 
 def decide(
-    run: str,
-    attempt: Attempt,
-    found: Sequence[WorkerStatus | None],
-    at: datetime,
-    machine: Callable[[], str],
+    run: str, attempt: Attempt, statuses: Statuses, at: datetime, node_state: Callable[[], str]
 ) -> Verdict | None:
-    """Return the verdict that the workers' words and the machine's state amount to; None for not yet.
+    """Return the verdict that statuses and the node's state allow; None while it cannot be decided.
 
-    `machine` asks for the state of the attempt's node: "" when it is not there any more.
+    `node_state` reads the state of the attempt's node: "" when the node does not exist any more.
     """
-
-    def ended(outcome: str, evidence: str, exit_code: int | None = None) -> Verdict:
-        return Verdict(run, outcome, attempt.attempt, clock.iso(at), evidence, exit_code)
-
-    told_to_stop = [one for one in found if one and one.done and one.stopped]
-    over = all(one and one.done for one in found)
-    bad = [one for one in found if one and one.done and one.exit_code != 0 and not one.stopped]
-    if bad and not told_to_stop:
-        # The others would wait for it for ever, and bill.
-        more = "" if over else "; the other workers may go on until 'tpuctl down'"
-        return ended(runs.FAILED, _blame(bad[0]) + more, bad[0].exit_code)
-    if over and not told_to_stop:
-        return ended(runs.SUCCEEDED, "every worker's script ended with exit code 0")
-    silence = _silence(attempt, found, at)
-    if not told_to_stop and silence <= HUSH:
+    ending = _ending_by_workers(statuses) or _ending_by_node(attempt, statuses, at, node_state)
+    if ending is None:
         return None
-    state = machine()
-    if state in GONE:
-        return ended(runs.PREEMPTED, f"the node is {state}")
-    if state in ("", "DELETING"):
-        return ended(runs.STOPPED, "the node was deleted")
-    if told_to_stop and over and _settled(told_to_stop[0], at):
-        return ended(runs.STOPPED, f"worker {told_to_stop[0].worker} was ended by {told_to_stop[0].stopped}")
-    if told_to_stop or silence <= SILENCE:
-        return None
-    return ended(runs.LOST, f"no heartbeat for {SILENCE:.0f} s while the node was {state}")
+    return Verdict(run, ending.outcome, attempt.attempt, clock.iso(at), ending.evidence, ending.exit_code)
 
 
-def error_of(found: Verdict) -> TpuctlError | None:
-    """Return the error that a verdict means for a command that waited for it; None for success."""
-    hint = f"See it all with 'tpuctl pull {found.run}'."
-    if found.outcome == runs.SUCCEEDED:
+def error_of(verdict: Verdict) -> TpuctlError | None:
+    """Return the error that a verdict means for a command that waited for the run; None for success."""
+    hint = f"Fetch its logs and records with 'tpuctl pull {verdict.run}'."
+    if verdict.outcome == runs.SUCCEEDED:
         return None
-    if found.outcome == runs.PREEMPTED:
-        return PreemptedError(f"Run '{found.run}' was preempted: {found.evidence}.", hint=hint)
-    if found.outcome == runs.FAILED:
+    if verdict.outcome == runs.PREEMPTED:
+        return PreemptedError(f"Run '{verdict.run}' was preempted: {verdict.evidence}.", hint=hint)
+    if verdict.outcome == runs.FAILED:
         return JobFailedError(
-            f"Run '{found.run}' failed: {found.evidence}.", hint=hint, job_exit_code=found.exit_code
+            f"Run '{verdict.run}' failed: {verdict.evidence}.", hint=hint, job_exit_code=verdict.exit_code
         )
-    return StateError(f"Run '{found.run}' was {found.outcome}: {found.evidence}.", hint=hint)
+    return StateError(f"Run '{verdict.run}' was {verdict.outcome}: {verdict.evidence}.", hint=hint)
 
 
-def _machine(tpu: TpuApi, machine: Tpu) -> str:
+class _Ending(NamedTuple):
+    outcome: str
+    evidence: str
+    exit_code: int | None = None
+
+
+def _ending_by_workers(statuses: Statuses) -> _Ending | None:
+    """Return how the scripts ended, unless a worker was stopped: then its node decides."""
+    if _stopped(statuses):
+        return None
+    failed = [status for status in _finished(statuses) if status.exit_code != 0]
+    if failed:
+        # The other workers would wait for it for ever, and bill.
+        others = "" if _all_finished(statuses) else "; the other workers may keep running until 'tpuctl down'"
+        return _Ending(runs.FAILED, _failure(failed[0]) + others, failed[0].exit_code)
+    if _all_finished(statuses):
+        return _Ending(runs.SUCCEEDED, "every worker's script ended with exit code 0")
+    return None
+
+
+def _ending_by_node(
+    attempt: Attempt, statuses: Statuses, at: datetime, node_state: Callable[[], str]
+) -> _Ending | None:
+    """Return what the node's state says of workers that were stopped or that send no heartbeats."""
+    stopped = _stopped(statuses)
+    silence = _silence(attempt, statuses, at)
+    if not stopped and silence <= CHECK_NODE_AFTER:
+        return None
+    state = node_state()
+    if state in GONE:
+        return _Ending(runs.PREEMPTED, f"the node is {state}")
+    if state in ("", "DELETING"):
+        return _Ending(runs.STOPPED, "the node was deleted")
+    if stopped:
+        decided = _all_finished(statuses) and _node_state_is_current(stopped[0], at)
+        evidence = f"worker {stopped[0].worker} was ended by {stopped[0].stopped}"
+        return _Ending(runs.STOPPED, evidence) if decided else None
+    if silence <= LOST_AFTER:
+        return None
+    return _Ending(runs.LOST, f"no heartbeat for {LOST_AFTER:.0f} s while the node was {state}")
+
+
+def _finished(statuses: Statuses) -> list[WorkerStatus]:
+    return [status for status in statuses if status and status.is_finished]
+
+
+def _stopped(statuses: Statuses) -> list[WorkerStatus]:
+    return [status for status in _finished(statuses) if status.stopped]
+
+
+def _all_finished(statuses: Statuses) -> bool:
+    return len(_finished(statuses)) == len(statuses)
+
+
+def _silence(attempt: Attempt, statuses: Statuses, at: datetime) -> float:
+    """Return the seconds since the oldest heartbeat of the workers that have not finished; 0 without any."""
+    unfinished = [status for status in statuses if not (status and status.is_finished)]
+    heartbeats = [status.heartbeat if status else attempt.created for status in unfinished]
+    return max(((at - clock.parse(heartbeat)).total_seconds() for heartbeat in heartbeats), default=0.0)
+
+
+def _node_state(tpu: TpuApi, machine: Tpu) -> str:
     try:
         node = tpu.node(machine.zone, machine.name)
     except NotFoundError:
@@ -157,18 +161,14 @@ def _machine(tpu: TpuApi, machine: Tpu) -> str:
     return node.state if node.uid == machine.uid else ""
 
 
-def _settled(status: WorkerStatus, at: datetime) -> bool:
-    """Tell whether the node would show by now that it was being taken away: the worker's word comes first."""
-    return not status.finished or (at - clock.parse(status.finished)).total_seconds() > SETTLING
+def _node_state_is_current(status: WorkerStatus, at: datetime) -> bool:
+    """Return whether the node would show by now that it is going away: a worker is stopped before that."""
+    if not status.finished:
+        return True
+    return (at - clock.parse(status.finished)).total_seconds() > NODE_STATE_DELAY
 
 
-def _silence(attempt: Attempt, found: Sequence[WorkerStatus | None], at: datetime) -> float:
-    """Return for how many seconds a worker that has not finished has said nothing, of several the longest."""
-    last = [one.heartbeat if one else attempt.created for one in found if not (one and one.done)]
-    return max(((at - clock.parse(one)).total_seconds() for one in last), default=0.0)
-
-
-def _blame(status: WorkerStatus) -> str:
+def _failure(status: WorkerStatus) -> str:
     if status.error:
         return f"worker {status.worker}: {status.error}"
     if status.signal:

@@ -1,4 +1,4 @@
-"""Runs in the bucket, and how each stands."""
+"""One line about each run in the bucket."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tpuctl import runs
-from tpuctl.bucket_layout import RunPaths
 from tpuctl.errors import NotFoundError
-from tpuctl.flows.runs import outcome as verdicts
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.stored_run import StoredRun, stored_runs
 from tpuctl.parallel import fanout, values
-from tpuctl.runs import Run
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
     from tpuctl.cloud.tpu import TpuApi
+
+WIDTH = 8
+"""Runs read at once."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -26,35 +27,27 @@ class Summary(msgspec.Struct, frozen=True):
     created: str
     accelerator: str
     dataset: str
+    """NAME/VERSION, empty without a dataset."""
     state: str
-    """The verdict's outcome, or preparing, running or finished while there is none."""
+    """The verdict's outcome; while there is none, starting, preparing, running or finished."""
     submitter: str
 
 
 def summaries(bucket: Bucket, tpu: TpuApi, at: datetime) -> list[Summary]:
-    """Return every run, oldest first, deciding those that can be decided now."""
-    return values(fanout(lambda run: _summary(bucket, tpu, run, at), verdicts.every_run(bucket), width=8))
+    """Return every run, oldest first; runs that have ended by now get their verdict."""
+    return values(fanout(lambda run: _summary(run, tpu, at), stored_runs(bucket), width=WIDTH))
 
 
-def _summary(bucket: Bucket, tpu: TpuApi, run: str, at: datetime) -> Summary:
-    name = RunPaths(run).record
-    record = runs.decode(bucket.read(name), Run, name)
-    data = f"{record.dataset.name}/{record.dataset.version}" if record.dataset else ""
-    state = _state(bucket, tpu, run, at)
-    return Summary(run, record.created, record.accelerator, data, state, record.submitter)
+def _summary(run: StoredRun, tpu: TpuApi, at: datetime) -> Summary:
+    record = run.record
+    dataset = f"{record.dataset.name}/{record.dataset.version}" if record.dataset else ""
+    return Summary(
+        run.name, record.created, record.accelerator, dataset, _state(run, tpu, at), record.submitter
+    )
 
 
-def _state(bucket: Bucket, tpu: TpuApi, run: str, at: datetime) -> str:
+def _state(run: StoredRun, tpu: TpuApi, at: datetime) -> str:
     try:
-        decided = verdicts.settle(bucket, tpu, run, at)
-        if decided:
-            return decided.outcome
-        found = verdicts.statuses(bucket, run, verdicts.last_attempt(bucket, run))
+        return settle(run, tpu, at).label
     except NotFoundError:
         return "not started"
-    states = [one.state if one else "starting" for one in found]
-    return min(states, key=ORDER.index)
-
-
-ORDER = ("starting", "preparing", "running", "finished")
-"""A run is as far as its slowest worker."""

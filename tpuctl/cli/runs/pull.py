@@ -1,0 +1,64 @@
+"""tpuctl pull."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.progress import show_steps
+from tpuctl.cli.session import Session, with_session
+from tpuctl.flows.runs import pull as flow
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.stored_run import find_run
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--to", "folder", type=click.Path(path_type=Path), help="Folder; by default the run's name.")
+@with_session
+def pull(session: Session, run: str | None, folder: Path | None) -> None:
+    """Fetch a run's committed checkpoints, logs and records, each verified by its checksum.
+
+    \b
+    Example:
+      tpuctl pull --to ./result
+    """
+    stored = find_run(session.cloud.bucket, run)
+    with show_steps() as report:
+        ended = settle(stored, session.cloud.tpu, session.now).verdict is not None
+        result = flow.pull(stored, folder or Path(stored.name), report)
+    if session.as_json:
+        _show_json(stored.name, result, ended=ended)
+    else:
+        _show(stored.name, result, ended=ended)
+
+
+def _show_json(run: str, result: flow.PullResult, *, ended: bool) -> None:
+    output.json({
+        "run": run,
+        "folder": str(result.folder),
+        "files": result.files,
+        "bytes": result.size,
+        "kept": result.unchanged,
+        "uncommitted": list(result.uncommitted),
+        "ended": ended,
+    })  # fmt: skip
+
+
+def _show(run: str, result: flow.PullResult, *, ended: bool) -> None:
+    unchanged = f", {result.unchanged} of them unchanged" if result.unchanged else ""
+    content: dict[str, object] = {
+        "run": run,
+        "files": f"{result.files} ({output.format_bytes(result.size)}), verified{unchanged}",
+        "where": result.folder,
+    }
+    if result.uncommitted:
+        content["skipped"] = f"{len(result.uncommitted)} files of unfinished checkpoints"
+    output.facts(content)
+    if ended:
+        output.hint("tpuctl down")
+        return
+    output.note(f"Run '{run}' is still running: these are its files so far.")
+    output.hint(f"tpuctl logs -f {run}")

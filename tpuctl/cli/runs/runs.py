@@ -1,0 +1,30 @@
+"""tpuctl runs."""
+
+from __future__ import annotations
+
+import click
+
+from tpuctl import clock
+from tpuctl.cli import output
+from tpuctl.cli.session import Session, with_session
+from tpuctl.flows.runs.summaries import summaries
+
+
+@click.command()
+@with_session
+def runs(session: Session) -> None:
+    """List runs, the newest last, and how they ended.
+
+    \b
+    Example:
+      tpuctl runs
+    """
+    listed = summaries(session.cloud.bucket, session.cloud.tpu, session.now)
+    if session.as_json:
+        output.json({"runs": listed})
+        return
+    rows = [
+        (run.run, run.accelerator, run.state, run.dataset, clock.age(run.created, session.now))
+        for run in listed
+    ]
+    output.table(("RUN", "TYPE", "STATE", "DATASET", "AGE"), rows)

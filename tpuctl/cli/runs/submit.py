@@ -1,0 +1,70 @@
+"""tpuctl submit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.flows.runs import submit as flow
+from tpuctl.flows.runs.plan import SubmitPlan, SubmitRequest, parse_environment, plan_submit
+
+
+@click.command()
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--name", help="Name of the run; by default SCRIPT-DATE-TIME.")
+@click.option("--tpu", help="Node to run on; by default your only READY one of the type.")
+@click.option("--accelerator", help="Type to run on; overrides the script's header.")
+@click.option("--dataset", help="NAME or NAME/VERSION; overrides the script's header.")
+@click.option(
+    "--include",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="More files or folders beside the script; the modules it imports are included anyway.",
+)
+@click.option(
+    "--env", "environment", multiple=True, metavar="KEY=VALUE", help="Set in the script's environment."
+)
+@dry_run_option
+@with_session
+def submit(
+    session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
+    accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
+    dry_run: bool,
+) -> None:  # fmt: skip
+    """Ship a training script to a TPU and start it there, detached.
+
+    The modules in its folder that it imports go with it. Arguments after -- go to the script.
+
+    \b
+    Example:
+      tpuctl submit jobs/digits.py -- --epochs 30
+    """
+    variables = parse_environment(environment)
+    request = SubmitRequest(script, arguments, include, name, tpu, accelerator, dataset, variables)
+    cloud = session.cloud
+    plan = plan_submit(cloud.data_bucket, cloud.tpu, cloud.ssh.user, request, session.now)
+    if dry_run:
+        output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
+        return
+    flow.submit(cloud.bucket, cloud.tpu, cloud.ssh, plan)
+    _show(session, plan)
+
+
+def _show(session: Session, plan: SubmitPlan) -> None:
+    run, attempt = plan.run, plan.attempt
+    content = {
+        "run": run.run,
+        "on": f"{attempt.tpu.name} ({attempt.tpu.accelerator}, {attempt.tpu.zone})",
+        "workers": ", ".join(map(str, attempt.workers)),
+        "dataset": f"{run.dataset.name}/{run.dataset.version}" if run.dataset else "none",
+        "code": run.bundle_sha256[:12],
+    }
+    if session.as_json:
+        output.json(content)
+        return
+    output.facts(content)
+    output.hint("tpuctl logs -f")

@@ -1,0 +1,53 @@
+"""Which of a run's checkpoints are committed: TensorFlow's state files name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket, Object
+
+STATE_FILE = "checkpoint"
+"""TensorFlow writes it last: a checkpoint that it does not name is unfinished or superseded."""
+SHARD = re.compile(r"(?P<checkpoint>.+)\.(index|data-\d{5}-of-\d{5})")
+PATH = re.compile(r'^(?:all_)?model_checkpoint_paths?: "(?P<path>[^"]+)"', re.MULTILINE)
+"""A checkpoint that a state file names."""
+
+
+def split_committed(bucket: Bucket, objects: Iterable[Object]) -> tuple[list[Object], list[str]]:
+    """Return the objects of a run without those of uncommitted checkpoints, and the names of the latter.
+
+    State files come last, so that a copy made in this order never names a checkpoint that it lacks.
+    """
+    files = [listed for listed in objects if not listed.name.endswith("/")]
+    state_files = [file for file in files if _is_state_file(file)]
+    committed = {None, *(name for state_file in state_files for name in _checkpoints(bucket, state_file))}
+    complete, uncommitted = [], []
+    for file in files:
+        if _checkpoint_of(file) not in committed:
+            uncommitted.append(file.name)
+        elif not _is_state_file(file):
+            complete.append(file)
+    return complete + state_files, uncommitted
+
+
+def _is_state_file(file: Object) -> bool:
+    return file.name.rpartition("/")[2] == STATE_FILE
+
+
+def _checkpoint_of(file: Object) -> str | None:
+    """Return the name of the checkpoint that a file is a shard of, or None for any other file."""
+    shard = SHARD.fullmatch(file.name)
+    return shard["checkpoint"] if shard and "/checkpoints/" in file.name else None
+
+
+def _checkpoints(bucket: Bucket, state_file: Object) -> Iterator[str]:
+    """Yield the checkpoints that a state file names, as names in the bucket; its paths are relative or gs://."""
+    folder = state_file.name.rpartition("/")[0]
+    for path in PATH.findall(bucket.read(state_file.name).decode("utf-8", "replace")):
+        if path.startswith("gs://"):
+            yield path.removeprefix(f"gs://{bucket.name}/")
+        else:
+            yield f"{folder}/{path}"

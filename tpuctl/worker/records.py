@@ -1,0 +1,101 @@
+"""What the laptop and the program on the host share: spec, status, and names inside a worker's folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Mapping, Optional, Sequence, Union
+
+SCHEMA = 1
+
+PREPARING, RUNNING, FINISHED = "preparing", "running", "finished"
+"""States of a worker, in the order in which it passes through them."""
+
+STATUS_FILE = "status.json"
+LOG_FOLDER = "log/"
+REPORTS_FOLDER = "reports/"
+"""Names inside a worker's folder in the bucket."""
+
+
+def log_file(chunk: int) -> str:
+    """Return the name of the chunk-th piece of a log inside the worker's folder, counted from 1."""
+    return "%s%06d.log" % (LOG_FOLDER, chunk)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """spec.json, on the host only: one worker's part of one attempt of a run; may hold secrets."""
+
+    bucket: str
+    run: str
+    attempt: int
+    worker: int
+    workers: int
+    """Hosts of the slice, also those that do not run the script."""
+    tpu_uid: str
+    framework: str
+    script: str
+    """Path of the script inside the bundle."""
+    arguments: Sequence[str]
+    dependencies: Sequence[str]
+    """Requirements as in PEP 508."""
+    bundle: str
+    """Object that holds the code."""
+    bundle_sha256: str
+    folder: str
+    """This worker's folder in the bucket, with a trailing slash."""
+    environment: Mapping[str, str]
+    """Variables that the script gets on top of the host's own."""
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """status.json in the bucket: written by the program on the host, under generation preconditions."""
+
+    worker: int
+    attempt: int
+    tpu_uid: str
+    state: str
+    """PREPARING, RUNNING or FINISHED."""
+    heartbeat: str
+    """When the status was written; all times are ISO-8601, UTC."""
+    started: str = ""
+    finished: str = ""
+    pid: int = 0
+    """The script's process on the host; 0 before it runs."""
+    exit_code: Optional[int] = None
+    signal: str = ""
+    """The signal that ended the script."""
+    error: str = ""
+    """Why the script did not start or was not watched to its end; empty for a failure of its own."""
+    stopped: str = ""
+    """The signal that stopped the supervisor: the host was preempted, deleted or shut down."""
+    log_chunks: int = 0
+    schema: int = SCHEMA
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the script has ended and its log is complete."""
+        return self.state == FINISHED
+
+
+def encode(record: Union[Spec, WorkerStatus]) -> bytes:
+    """Return a record as indented JSON, for people who look into the bucket."""
+    return json.dumps(asdict(record), indent=2).encode() + b"\n"
+
+
+def load_spec(path: str) -> Spec:
+    """Return the spec in a file; raises ValueError for another schema or a missing field.
+
+    Fields that this version does not know are skipped.
+    """
+    with open(path, encoding="utf-8") as stream:
+        content = json.load(stream)
+    if content.get("schema") != SCHEMA:
+        raise ValueError("%s is not of schema %d" % (path, SCHEMA))
+    known = {field.name: content[field.name] for field in fields(Spec) if field.name in content}
+    try:
+        return Spec(**known)
+    except TypeError as error:
+        raise ValueError("%s is not complete: %s" % (path, error)) from None

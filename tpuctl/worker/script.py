@@ -1,0 +1,60 @@
+"""The script as a process group: started, stopped by SIGTERM, killed if it ignores that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Dict, Optional, Sequence
+
+from tpuctl.worker import timing
+
+STOP_CODES = tuple(code for number in (signal.SIGTERM, signal.SIGKILL) for code in (-number, 128 + number))
+"""Return codes of a script that was stopped from outside, or that reports so itself."""
+
+
+class Script:
+    """One running script; its output goes to the end of the file `log`."""
+
+    def __init__(self, command: Sequence[str], folder: str, environment: Dict[str, str], log: str) -> None:
+        with open(log, "ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", *command],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._stop_sent = 0.0
+
+    @property
+    def pid(self) -> int:
+        """The process's id on this host."""
+        return self._process.pid
+
+    @property
+    def return_code(self) -> Optional[int]:
+        """What the last `poll` returned: safe to read in a signal handler."""
+        return self._process.returncode
+
+    def poll(self) -> Optional[int]:
+        """Return the return code, negative for a signal, or None while the script runs."""
+        return self._process.poll()
+
+    def stop(self) -> None:
+        """Send SIGTERM to the script and its children; called again after the grace, send SIGKILL."""
+        if not self._stop_sent:
+            self._stop_sent = time.monotonic()
+            self._signal(signal.SIGTERM)
+        elif time.monotonic() > self._stop_sent + timing.STOP_GRACE:
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            pass

@@ -1,0 +1,40 @@
+"""Every pause and time limit of the worker, in seconds, and the only code of it that sleeps."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Iterator, Sequence
+
+POLL_INTERVAL = 0.25
+"""Between two looks at the script, and between two tries of the last writes."""
+HEARTBEAT = 10.0
+"""Between two writes of the status."""
+LOG_INTERVALS = ((60.0, 1.0), (600.0, 5.0), (float("inf"), 15.0))
+"""(age of the job, pause): ship this often up to that age. Each chunk costs money; a young job is watched."""
+REQUEST_PAUSES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Before each try of one request to Cloud Storage."""
+STOP_GRACE = 15.0
+"""Between SIGTERM and SIGKILL for the script: a preempted VM has about 30 in all."""
+SIGNAL_DELAY = 1.0
+"""Within which a host that shuts down signals all of its processes."""
+LAST_WRITE_TIMEOUT = 3600.0
+"""For which the last log chunk and status are tried again while the bucket cannot be reached."""
+START_TIMEOUT = 120.0
+"""For which `launch` waits until the first status is in the bucket."""
+
+
+def tries(pauses: Sequence[float]) -> Iterator[int]:
+    """Yield the number of each try, from 1, after its pause."""
+    for number, pause in enumerate(pauses, start=1):
+        time.sleep(pause)
+        yield number
+
+
+def wait_until(condition: Callable[[], bool], timeout: float, interval: float = POLL_INTERVAL) -> bool:
+    """Return whether `condition` came true within `timeout` seconds, looking each `interval`."""
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() >= end:
+            return False
+        time.sleep(interval)
+    return True
