@@ -1,4 +1,4 @@
-"""PEP 723 headers: the specification's own examples, and what can be wrong in one."""
+"""PEP 723 headers: the specification's own examples, and errors in headers."""
 
 from __future__ import annotations
 
@@ -55,6 +55,15 @@ def test_a_byte_order_mark_makes_no_difference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "dependency",
+    ["numpy", "NumPy[extra] >= 1.26, < 3 ; python_version > '3.9'", "own @ https://example.com/own.whl"],
+)
+def test_every_requirement_of_pep_508_is_read(dependency: str) -> None:
+    text = header(f'# dependencies = ["{dependency}"]')
+    assert parse(text, "job.py").dependencies == (dependency,)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
@@ -66,7 +75,7 @@ def test_a_byte_order_mark_makes_no_difference(tmp_path: Path) -> None:
     ],
     ids=["empty", "none", "unclosed", "another type", "code inside", "indented"],
 )
-def test_a_script_without_a_header_says_nothing_of_itself(text: str) -> None:
+def test_a_script_without_a_header_has_the_defaults(text: str) -> None:
     assert parse(text, "job.py") == Header()
     assert parse(text, "job.py").tpuctl.framework == "tensorflow"
 
@@ -78,8 +87,8 @@ def test_a_block_of_another_type_is_left_alone() -> None:
 
 def test_a_line_of_slashes_inside_the_block_does_not_end_it() -> None:
     """The last line of the comment that could close it does."""
-    text = '# /// script\n# dependencies = ["""\n# ///\n# """]\n# ///\n'
-    assert parse(text, "job.py").dependencies == ("///\n",)
+    text = '# /// script\n# dependencies = ["rich"]\n# [tool.other]\n# text = """\n# ///\n# """\n# ///\n'
+    assert parse(text, "job.py").dependencies == ("rich",)
 
 
 def test_two_blocks_are_refused() -> None:
@@ -94,24 +103,28 @@ def test_two_blocks_are_refused() -> None:
         (['# dependencies = "numpy"'], "dependencies"),
         (["# dependencies = [1]"], "dependencies"),
         (["# requires-python = 3.11"], "requires-python"),
+        (['# requires-python = "3.x"'], "requires-python is '3.x'"),
+        (['# dependencies = ["numpy", "tensorflow 2"]'], "'tensorflow 2' is not a requirement"),
+        (['# dependencies = ["./wheels/mine.whl"]'], "'./wheels/mine.whl' is not a requirement"),
+        (['# dependencies = ["--pre"]'], "'--pre' is not a requirement"),
         (["# [tool.tpuctl]", '# acelerator = "v3-8"'], "acelerator"),
         (["# [tool.tpuctl]", "# accelerator = 8"], "accelerator"),
         (["# [tool.tpuctl]", '# framework = "mxnet"'], "framework 'mxnet'"),
         (["# [tool]", "# tpuctl = 1"], "tpuctl"),
     ],
 )
-def test_what_is_wrong_in_a_header_is_named(lines: list[str], words: str) -> None:
+def test_an_error_in_a_header_is_named(lines: list[str], words: str) -> None:
     with pytest.raises(UsageError, match=r"job\.py") as refused:
         parse(header(*lines), "job.py")
     assert words in refused.value.message
 
 
-def test_tables_of_other_tools_are_not_ours_to_judge() -> None:
+def test_tables_of_other_tools_are_not_checked() -> None:
     text = header("# [tool.ruff]", "# line-length = 100", "# [tool.tpuctl]", '# dataset = "d"')
     assert parse(text, "job.py").tpuctl == ToolTable(dataset="d")
 
 
-def test_the_jobs_that_come_along_have_headers_that_can_be_read() -> None:
+def test_the_headers_of_our_own_jobs_are_valid() -> None:
     scripts = sorted((ROOT / "jobs").glob("*.py"))
     assert scripts
     for script in scripts:

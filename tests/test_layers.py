@@ -131,6 +131,7 @@ HOMES = {
     "trustme": {"sim"},
     "pytest": {"testing"},
     "PIL": {"data"},
+    "packaging": {"facts"},
     "google_crc32c": {"facts", "data", "sim"},
     "msgspec": {"facts", "data", "cloud", "flows", "cli", "sim"},
     "tensorflow": {"guest"},
