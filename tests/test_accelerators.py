@@ -12,7 +12,6 @@ from tpuctl.accelerators import (
     accelerator,
     catalogue,
     region,
-    tensorflow_runtimes,
     zones,
 )
 from tpuctl.errors import UsageError
@@ -116,34 +115,3 @@ def test_zones_are_sorted_and_have_a_region() -> None:
 def test_a_slice_is_offered_in_the_zones_of_slices() -> None:
     assert "us-central1-b" in accelerator("v2-8").zones
     assert "us-central1-b" not in accelerator("v2-32").zones
-
-
-RUNTIMES = [
-    "tpu-ubuntu2204-base",
-    "tpu-vm-tf-2.9.3",
-    "tpu-vm-tf-2.18.0",
-    "tpu-vm-tf-2.18.0-pjrt",
-    "tpu-vm-tf-2.18.0-pod",
-    "tpu-vm-tf-2.17.1",
-    "tpu-vm-tf-2.17.1-pod-pjrt",
-    "tpu-vm-tf-nightly",
-    "v2-alpha-tpuv6e",
-]
-
-
-def test_tensorflow_images_of_one_host_come_newest_first_by_number() -> None:
-    assert tensorflow_runtimes(RUNTIMES, hosts=1) == [
-        "tpu-vm-tf-2.18.0-pjrt",
-        "tpu-vm-tf-2.18.0",
-        "tpu-vm-tf-2.17.1",
-        "tpu-vm-tf-2.9.3",
-        "tpu-vm-tf-nightly",
-    ]
-
-
-def test_a_slice_gets_only_images_for_slices() -> None:
-    assert tensorflow_runtimes(RUNTIMES, hosts=4) == ["tpu-vm-tf-2.18.0-pod", "tpu-vm-tf-2.17.1-pod-pjrt"]
-
-
-def test_no_image_is_no_error() -> None:
-    assert tensorflow_runtimes(["v2-alpha-tpuv6e"], hosts=1) == []

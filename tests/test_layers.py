@@ -50,7 +50,7 @@ ROOMS_OF = {
         "output": {"order", "schema", "tfrecord", "tokens"},
         "public": {"order"},
     },
-    "cloud": {"simulator": set()},
+    "cloud": {"simulator": set(), "tpu": set()},
     "flows": {
         "hosts": set(),
         "nodes": {"hosts"},
@@ -91,7 +91,7 @@ BESIDE_ROOMS = {
     # floor with rooms: the modules that are in none of them
     "data": {"plan", "source", "options", "bad_records"},
     "cloud": {
-        "downloads", "endpoints", "error_mapping", "google_clients", "ssh", "storage", "streams", "tpu",
+        "downloads", "endpoints", "error_mapping", "google_clients", "provider", "ssh", "storage", "streams",
     },
     "flows": {"progress"},
     "flows/datasets": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -40,7 +40,7 @@ class Accelerator:
 
 
 @cache
-def catalogue() -> dict[str, Accelerator]:
+def catalogue() -> Mapping[str, Accelerator]:
     """Return every known accelerator type by name, smallest first within a generation."""
     text = Path(__file__).with_name("accelerators.json").read_text()
     return {
@@ -63,13 +63,13 @@ def catalogue() -> dict[str, Accelerator]:
 
 def accelerator(name: str) -> Accelerator:
     """Return the accelerator type called `name`; raises UsageError with the nearest names."""
-    known = catalogue()
-    if name.lower() in known:
-        return known[name.lower()]
-    close = _nearest_types(name, known)
+    types = catalogue()
+    if name.lower() in types:
+        return types[name.lower()]
+    close = _nearest_types(name, types)
     raise UsageError(
         f"There is no accelerator type '{name}'.",
-        hint=f"The nearest are {', '.join(close)}." if close else f"Try {', '.join(_examples(known))}.",
+        hint=f"The nearest are {', '.join(close)}." if close else f"Try {', '.join(_examples(types))}.",
         accelerator=name,
         nearest=close,
     )
@@ -77,7 +77,7 @@ def accelerator(name: str) -> Accelerator:
 
 def zones() -> list[str]:
     """Return every zone in the catalogue, sorted."""
-    return sorted({zone for one in catalogue().values() for zone in one.zones})
+    return sorted({zone for accelerator in catalogue().values() for zone in accelerator.zones})
 
 
 def region(zone: str) -> str:
@@ -85,29 +85,20 @@ def region(zone: str) -> str:
     return zone.rpartition("-")[0]
 
 
-def tensorflow_runtimes(versions: Iterable[str], hosts: int) -> list[str]:
-    """Return the TensorFlow images among `versions` that fit a slice of `hosts` hosts, newest first.
-
-    Images of one host and of several differ (`...-pod`). Names: Cloud TPU documentation, runtime versions.
-    """
-    fitting = [name for name in versions if name.startswith("tpu-vm-tf-") and ("-pod" in name) == (hosts > 1)]
-    return sorted(fitting, key=_version_key, reverse=True)
-
-
-def _version_key(name: str) -> tuple[tuple[int, ...], bool]:
-    number = name.removeprefix("tpu-vm-tf-").split("-")[0]
-    return tuple(int(part) for part in number.split(".") if part.isdigit()), "pjrt" in name
-
-
-def _nearest_types(name: str, known: dict[str, Accelerator]) -> list[str]:
+def _nearest_types(name: str, types: Mapping[str, Accelerator]) -> list[str]:
     """Types of the same generation with the nearest size, else the nearest spelling."""
     prefix, _, size = name.rpartition("-")
-    family = [one for one in known if one.rpartition("-")[0] == prefix]
+    family = {other: _size(other) for other in types if other.rpartition("-")[0] == prefix}
     if family and size.isdigit():
-        return sorted(family, key=lambda one: abs(int(one.rpartition("-")[2]) - int(size)))[:3]
-    return nearest(name, known)
+        return sorted(family, key=lambda other: abs(family[other] - int(size)))[:3]
+    return nearest(name, types)
 
 
-def _examples(known: dict[str, Accelerator]) -> list[str]:
-    first_of_generation = {one.generation: one.type for one in reversed(known.values())}
-    return sorted(first_of_generation.values())
+def _size(name: str) -> int:
+    return int(name.rpartition("-")[2])
+
+
+def _examples(types: Mapping[str, Accelerator]) -> list[str]:
+    """The smallest type of each generation."""
+    smallest = {accelerator.generation: name for name, accelerator in reversed(list(types.items()))}
+    return sorted(smallest.values())

@@ -1,30 +1,62 @@
-"""A TPU node as tpuctl knows it, whatever API it came from."""
+"""A TPU node as tpuctl knows it, whichever provider it came from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+
+CLOUD_TPU = "cloud-tpu"
+"""The provider of nodes made through the Cloud TPU API; records in the bucket name it."""
 
 LABEL = "managed-by"
 LABEL_VALUE = "tpuctl"
 OWNER_LABEL = "tpuctl-user"
 
-GONE = frozenset({"PREEMPTED", "TERMINATED"})
-"""States of a node that is listed but will never run again."""
-COMING = frozenset({"CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING"})
-"""States that lead to READY without anybody's help."""
+
+class NodeState(StrEnum):
+    """What a node is doing; each provider maps its own states to these."""
+
+    CREATING = "CREATING"
+    STARTING = "STARTING"
+    READY = "READY"
+    REPAIRING = "REPAIRING"
+    STOPPING = "STOPPING"
+    STOPPED = "STOPPED"
+    """Can be started again."""
+    PREEMPTED = "PREEMPTED"
+    """Taken back by the provider: still listed, never runs again."""
+    DELETING = "DELETING"
+    GONE = "GONE"
+    """Does not exist any more."""
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def becomes_ready(self) -> bool:
+        """Whether the node will be READY without anybody's help."""
+        return self in (NodeState.CREATING, NodeState.STARTING, NodeState.REPAIRING)
+
+
+@dataclass(frozen=True)
+class NodeId:
+    """Which node: enough to find it from any machine, as records in the bucket carry it."""
+
+    provider: str
+    project: str
+    zone: str
+    name: str
+    uid: str = ""
+    """Never used again, unlike the name; empty where the node may not exist yet."""
 
 
 @dataclass(frozen=True)
 class Node:
     """One TPU slice: one or more hosts with chips."""
 
-    name: str
-    project: str
-    zone: str
-    uid: str
-    """Never used again, unlike the name."""
-    state: str
+    id: NodeId
+    state: NodeState
+    provider_state: str
+    """The provider's own name of the state, to be shown."""
     accelerator: str
     runtime: str
     created: str
@@ -37,30 +69,55 @@ class Node:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def name(self) -> str:
+        return self.id.name
+
+    @property
+    def zone(self) -> str:
+        return self.id.zone
+
+    @property
     def managed(self) -> bool:
-        """Made by tpuctl, so `tpuctl down` may delete it."""
+        """Created by tpuctl, so `tpuctl down` may delete it."""
         return self.labels.get(LABEL) == LABEL_VALUE
 
     @property
     def owner(self) -> str:
-        """The SSH user of whoever made it."""
+        """The SSH user of the person who created the node."""
         return self.labels.get(OWNER_LABEL, "")
 
 
 @dataclass(frozen=True)
-class NodeRequest:
-    """What to create."""
+class NodeList:
+    """The nodes of one zone or of all zones."""
 
-    name: str
-    project: str
-    zone: str
+    nodes: tuple[Node, ...]
+    unreachable: tuple[str, ...] = ()
+    """Zones that did not answer: their nodes are missing from the list."""
+
+
+@dataclass(frozen=True)
+class SshKey:
+    """The public half of a key, and the user who logs in with it."""
+
+    user: str
+    public_key: str
+    """`TYPE BASE64`, without a comment."""
+
+
+@dataclass(frozen=True)
+class NodeRequest:
+    """The node to create."""
+
+    id: NodeId
     accelerator: str
     runtime: str
     spot: bool
     network: str
     service_account: str | None
     labels: Mapping[str, str]
-    metadata: Mapping[str, str]
+    ssh_key: SshKey
+    """The first key that may log in."""
     subnetwork: str | None = None
     external_ips: bool = True
 

@@ -17,7 +17,7 @@ WIDTH = 32
 
 @dataclass(frozen=True)
 class Result(Generic[Item, Out]):
-    """What came of one item: a value or an error."""
+    """The outcome of one item: a value or an error."""
 
     item: Item
     value: Out | None = None
@@ -30,7 +30,7 @@ def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDT
     Only TpuctlErrors become results: anything else is a bug and is raised.
     """
 
-    def one(item: Item) -> Result[Item, Out]:
+    def outcome(item: Item) -> Result[Item, Out]:
         try:
             return Result(item, value=work(item))
         except TpuctlError as error:
@@ -38,22 +38,22 @@ def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDT
 
     listed = list(items)
     if width == 1 or len(listed) <= 1:
-        return [one(item) for item in listed]
+        return [outcome(item) for item in listed]
     pool = ThreadPoolExecutor(min(width, len(listed)), thread_name_prefix="fanout")
     try:
-        return list(pool.map(one, listed))
+        return list(pool.map(outcome, listed))
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C, what hangs holds nobody up
+        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C, do not wait for work that hangs
 
 
 def values(results: Iterable[Result[Item, Out]]) -> list[Out]:
     """Return every value; raises the first error, with a count in its hint when others failed too."""
     listed = list(results)
-    errors = [one.error for one in listed if one.error]
+    errors = [result.error for result in listed if result.error]
     if errors:
         first = errors[0]
         if len(errors) > 1 and "failed" not in first.facts:
             first.facts.update(failed=len(errors), of=len(listed))
             first.hint = f"{len(errors)} of {len(listed)} failed. {first.hint}".strip()
         raise first
-    return [one.value for one in listed]  # type: ignore[misc]  # without an error there is a value
+    return [result.value for result in listed]  # type: ignore[misc]  # without an error there is a value

@@ -7,24 +7,24 @@ from collections.abc import Iterator
 import pytest
 
 from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.provider import Provider
 from tpuctl.cloud.ssh import Session
-from tpuctl.cloud.tpu import TpuApi
 from tpuctl.nodes import Node
 
 
 @pytest.fixture
-def tpu(cloud: Cloud) -> TpuApi:
-    return cloud.tpu
+def provider(cloud: Cloud) -> Provider:
+    return cloud.provider
 
 
 @pytest.fixture
-def ready(node: str, tpu: TpuApi) -> Node:
+def ready(node: str, provider: Provider) -> Node:
     """A READY v3-8 that has our key."""
-    return tpu.node("europe-west4-a", node)
+    return provider.get_node(provider.node_id("europe-west4-a", node))
 
 
 @pytest.fixture
 def session(cloud: Cloud, ready: Node) -> Iterator[Session]:
     """An open connection to its worker."""
-    with cloud.ssh.connect(ready, 0, cloud.tpu.host_keys(ready)[0]) as opened:
+    with cloud.ssh.connect(ready, 0, cloud.provider.host_keys(ready.id)[0]) as opened:
         yield opened

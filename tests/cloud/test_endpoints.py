@@ -67,12 +67,12 @@ def test_a_list_of_datasets_needs_no_api_and_no_ssh(simulator) -> None:
 
 def test_clients_are_built_once_and_closed(simulator) -> None:
     cloud = connect(load({}))
-    assert cloud.tpu is cloud.tpu
+    assert cloud.provider is cloud.provider
     assert cloud.bucket is cloud.bucket
     assert cloud.ssh is cloud.ssh
     cloud.close()
     with pytest.raises(ValueError, match="closed channel"):
-        cloud.tpu.nodes()
+        cloud.provider.list_nodes()
 
 
 def test_the_simulator_that_runs_is_the_one_that_is_used(simulator) -> None:
@@ -102,7 +102,7 @@ class TestGoogle:
         assert google.endpoints == Endpoints("gcp")
         assert google._dial("10.0.0.1") == ("10.0.0.1", 22)
 
-    @pytest.mark.parametrize("client", ["tpu", "bucket"])
+    @pytest.mark.parametrize("client", ["provider", "bucket"])
     def test_without_credentials_it_says_how_to_log_in(self, google: Cloud, client: str) -> None:
         with pytest.raises(ConfigError, match="no Google Cloud credentials") as refused:
             getattr(google, client)

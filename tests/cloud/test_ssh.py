@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import Session, Ssh, make_key, read_public_key
 from tpuctl.errors import ConfigError, HostError
-from tpuctl.nodes import Node
+from tpuctl.nodes import Node, SshKey
 
 OTHER_KEY = Ed25519PrivateKey.generate().public_key().public_bytes(
     serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
@@ -26,19 +26,19 @@ OTHER_KEY = Ed25519PrivateKey.generate().public_key().public_bytes(
 
 @pytest.fixture
 def host_key(cloud: Cloud, ready: Node) -> str:
-    return cloud.tpu.host_keys(ready)[0]
+    return cloud.provider.host_keys(ready.id)[0]
 
 
 class TestKey:
     def test_it_is_made_for_its_owner_alone_and_used_again(self, tmp_path: Path) -> None:
         ssh = Ssh("ada", tmp_path / "deep/er/key", lambda address: (address, 22))
-        first = ssh.public_key()
+        first = ssh.login_key().public_key
         assert first.startswith("ssh-ed25519 AAAA")
         assert stat.S_IMODE(ssh.key.stat().st_mode) == 0o600
         assert stat.S_IMODE(ssh.key.parent.stat().st_mode) == 0o700
         assert ssh.key.with_name("key.pub").read_text() == f"{first} tpuctl\n"
         before = ssh.key.read_bytes()
-        assert ssh.public_key() == first
+        assert ssh.login_key() == SshKey("ada", first)
         assert ssh.key.read_bytes() == before
         assert sorted(one.name for one in ssh.key.parent.iterdir()) == ["key", "key.pub"]
 
@@ -67,7 +67,7 @@ class TestKey:
         path = tmp_path / "key"
         path.write_bytes(data)
         with pytest.raises(ConfigError, match=f"{path} cannot be used"):
-            Ssh("ada", path, lambda address: (address, 22)).public_key()
+            Ssh("ada", path, lambda address: (address, 22)).login_key()
 
     def test_one_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()

@@ -229,5 +229,5 @@ def test_a_proxy_of_the_users_is_not_asked_for_loopback(simulator, monkeypatch: 
     cloud: Cloud = connect(load({}))
     cloud.bucket.create("x", b"1")
     assert cloud.bucket.read("x") == b"1"
-    assert cloud.tpu.nodes().nodes == ()
+    assert cloud.provider.list_nodes().nodes == ()
     cloud.close()

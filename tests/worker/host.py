@@ -149,8 +149,8 @@ def ssh_environment() -> dict[str, str]:
     """Return the environment of a command over SSH on worker 0 of the only node."""
     cloud = connect(load({}))
     try:
-        node = cloud.tpu.nodes().nodes[0]
-        with cloud.ssh.connect(node, 0, cloud.tpu.host_keys(node)[0]) as session:
+        node = cloud.provider.list_nodes().nodes[0]
+        with cloud.ssh.connect(node, 0, cloud.provider.host_keys(node.id)[0]) as session:
             pairs = session.run(["env", "-0"]).out.split("\0")
     finally:
         cloud.close()

@@ -384,8 +384,8 @@ def test_over_ssh_as_the_launcher_calls_it(host: Host) -> None:
 
     host.prepare("import os\nprint(os.environ['SSH_CONNECTION'] != '')")
     cloud = connect(load({}))
-    node = cloud.tpu.nodes().nodes[0]
-    with cloud.ssh.connect(node, 0, cloud.tpu.host_keys(node)[0]) as session:
+    node = cloud.provider.list_nodes().nodes[0]
+    with cloud.ssh.connect(node, 0, cloud.provider.host_keys(node.id)[0]) as session:
         place = str(host.folder.relative_to(host.environment["HOME"]))
         process = session.run(["python3", f"{place}/worker.zip", "launch", f"{place}/spec.json"])
     cloud.close()

@@ -13,9 +13,9 @@ from tpuctl import __version__
 from tpuctl.errors import EXIT_CODES, TpuctlError
 
 COMMANDS = {
-    "up": ("tpuctl.cli.nodes.commands", "Create (or find) a TPU, ready for SSH on every host."),
-    "ls": ("tpuctl.cli.nodes.commands", "List TPUs, in every zone."),
-    "down": ("tpuctl.cli.nodes.commands", "Delete TPUs: everything that bills."),
+    "up": ("tpuctl.cli.nodes.up", "Create (or find) a TPU, ready for SSH on every host."),
+    "ls": ("tpuctl.cli.nodes.ls", "List TPUs, in every zone."),
+    "down": ("tpuctl.cli.nodes.down", "Delete TPUs: everything that bills."),
     "data": ("tpuctl.cli.datasets.commands", "Datasets: TFRecord shards in the bucket."),
     "submit": ("tpuctl.cli.runs.submit", "Ship a training script to a TPU and start it."),
     "logs": ("tpuctl.cli.runs.logs", "Show a run's logs, also after the TPU is gone."),

@@ -19,9 +19,9 @@ from tpuctl.errors import HostError
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
+    from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket
-    from tpuctl.cloud.tpu import TpuApi
 
 SSH_PORT = 22
 
@@ -55,17 +55,17 @@ class Cloud:
             close()
 
     @cached_property
-    def tpu(self) -> TpuApi:
-        """The Cloud TPU API; raises ConfigError without a project or credentials."""
-        from tpuctl.cloud.tpu import TpuApi  # noqa: PLC0415
-
+    def provider(self) -> Provider:
+        """Where nodes come from: the Cloud TPU API. Raises ConfigError without a project or credentials."""
         project = self.config.require("project")
         if self.endpoints.tpu:
             client = google_clients.local_tpu_client(self.endpoints.tpu)
         else:
             client = google_clients.tpu_client(self.credentials)
         self._closers.append(client.transport.close)
-        return TpuApi(client, project)
+        from tpuctl.cloud.tpu.client import CloudTpu  # noqa: PLC0415  after Google's client, see there
+
+        return CloudTpu(client, project)
 
     @cached_property
     def bucket(self) -> Bucket:

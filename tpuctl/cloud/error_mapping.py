@@ -1,11 +1,12 @@
-"""Foreign errors of Google's clients become ours, by table: status code and reason first, text last."""
+"""Errors of Google's clients become tpuctl's, by table: status code and reason first, text last."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
 
 import requests.exceptions
 from google.api_core import exceptions as google
@@ -16,32 +17,94 @@ from tpuctl.errors import (
     ConflictError,
     DeadlineError,
     NotFoundError,
-    PreemptedError,
-    QuotaError,
-    StateError,
-    StockoutError,
     TpuctlError,
     UsageError,
 )
 
+CONSOLE_PAGE = re.compile(r"https://console\.\S+")
 LOGIN = "Run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS."
 
 
+@dataclass(frozen=True)
+class Service:
+    """A service of Google, as hints name it, and the codes that mean something of their own there."""
+
+    api: str
+    role: str
+    """The role that may do all that tpuctl does."""
+    by_code: Mapping[int, Explain] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a service answered instead of a result."""
+
+    service: Service
+    subject: str
+    """Names the resource in messages."""
+    code: int
+    """Of gRPC (`google.rpc.Code`)."""
+    message: str
+    reason: str = ""
+    details: tuple[object, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The resource, and the service's own words."""
+        return f"{self.subject}: {self.message}"
+
+
+Explain = Callable[[Failure], TpuctlError]
+
+GOOGLE_CLOUD = Service(
+    "tpu.googleapis.com storage.googleapis.com",
+    "roles/tpu.admin and, for a bucket, roles/storage.objectAdmin",
+)
+
+
 @contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Turn errors of Google's clients inside the block into tpuctl's; `what` names the resource."""
+def translated(subject: str, service: Service = GOOGLE_CLOUD) -> Iterator[None]:
+    """Turn errors of Google's clients inside the block into tpuctl's; `subject` names the resource."""
     try:
         yield
     except google.GoogleAPICallError as error:
-        raise from_status(what, _code(error), _text(error), _reason(error), error.details) from error
+        raise explain(_failure(service, subject, error)) from error
     except google.RetryError as error:
-        raise DeadlineError(f"No answer about {what} in time.", hint="Try again in a minute.") from error
+        raise _no_answer(subject) from error
     except auth.DefaultCredentialsError as error:
         raise ConfigError(_no_credentials(), hint=LOGIN) from error
     except auth.RefreshError as error:
         raise ConfigError(f"The Google Cloud credentials were refused: {error}.", hint=LOGIN) from error
     except (auth.TransportError, requests.exceptions.RequestException) as error:
-        raise unreachable(what) from error
+        raise _unreachable(subject) from error
+
+
+def explain(failure: Failure) -> TpuctlError:
+    """Return tpuctl's error for a failure, by the service's own row of its code or by that of BY_CODE."""
+    row = failure.service.by_code.get(failure.code) or BY_CODE.get(failure.code)
+    if row is None:
+        return DeadlineError(failure.sentence, hint="This is the service's own failure: try again.")
+    return row(failure)
+
+
+def permission_denied(failure: Failure) -> ConfigError:
+    """Return the error for a disabled API or a missing permission."""
+    if failure.reason == "SERVICE_DISABLED" or "has not been used in project" in failure.message:
+        return ConfigError(
+            f"An API that {failure.subject} needs is not enabled in the project.",
+            hint=f"Enable it{_how_to_enable(failure)}",
+            reason=failure.reason,
+        )
+    return ConfigError(
+        f"No permission for {failure.sentence}",
+        hint=f"Ask an owner of the project for the role {failure.service.role}.",
+        reason=failure.reason,
+    )
+
+
+def _how_to_enable(failure: Failure) -> str:
+    page = CONSOLE_PAGE.search(failure.message)
+    return f" at {page[0]}" if page else f": gcloud services enable {failure.service.api}"
 
 
 def _no_credentials() -> str:
@@ -51,98 +114,38 @@ def _no_credentials() -> str:
     return "There are no Google Cloud credentials on this machine."
 
 
-def unreachable(what: str) -> DeadlineError:
-    """Return the error for a service that does not answer at all."""
+def _no_answer(subject: str) -> DeadlineError:
+    return DeadlineError(f"No answer about {subject} in time.", hint="Try again in a minute.")
+
+
+def _unreachable(subject: str) -> DeadlineError:
     return DeadlineError(
-        f"The service that knows about {what} cannot be reached.", hint="Check the network, then try again."
+        f"The service that knows about {subject} cannot be reached.",
+        hint="Check the network, then try again.",
     )
 
 
-def from_status(what: str, code: int, message: str, reason: str = "", details: Any = ()) -> TpuctlError:
-    """Return our error for a gRPC status code (`google.rpc.Code`) with its reason and details."""
-    message = message.strip()
-    if code == 7:
-        return _denied(what, message, reason)
-    if code == 8:
-        return _exhausted(what, message, details)
-    make = BY_CODE.get(code)
-    if make:
-        return make(what, message)
-    return DeadlineError(f"{what}: {message}", hint="This is the service's own failure: try again.")
-
-
-def _denied(what: str, message: str, reason: str) -> ConfigError:
-    if reason == "SERVICE_DISABLED" or "has not been used in project" in message:
-        return ConfigError(
-            f"An API that {what} needs is not enabled in the project.", hint=_enable(message), reason=reason
-        )
-    if reason == "LOCATION_POLICY_VIOLATED" or "denied on 'locations/" in message:
-        return ConfigError(
-            f"{what}: {message}",
-            hint="The zone does not exist, or this project may not use it; see which it may: "
-            "gcloud compute tpus locations list",
-            reason=reason,
-        )
-    return ConfigError(
-        f"No permission for {what}: {message}",
-        hint="Ask for the role roles/tpu.admin or, for a bucket, roles/storage.objectAdmin.",
-        reason=reason,
-    )
-
-
-def _enable(message: str) -> str:
-    if "https://" in message:
-        url = "https://" + message.split("https://", 1)[1].split()[0]
-        return f"Enable it at {url}"
-    return "Enable it: gcloud services enable tpu.googleapis.com storage.googleapis.com"
-
-
-def _exhausted(what: str, message: str, details: Any) -> TpuctlError:
-    """Quota before stockout: both are RESOURCE_EXHAUSTED."""
-    if _has_quota_failure(details) or "quota" in message.lower():
-        never = "Limit: 0" in message
-        hint = (
-            "This quota was never granted: ask for it at https://console.cloud.google.com/iam-admin/quotas."
-            if never
-            else "Delete what you do not need ('tpuctl ls'), or ask for more quota."
-        )
-        return QuotaError(f"{what}: {message}", hint=hint, granted=not never)
-    return StockoutError(f"{what}: {message}", hint="Try another zone, or --spot, or later.")
-
-
-def _has_quota_failure(details: Any) -> bool:
-    return any("QuotaFailure" in (type(one).__name__ + getattr(one, "type_url", "")) for one in details)
-
-
-def _precondition(what: str, message: str) -> TpuctlError:
-    if "PREEMPTED" in message:
-        return PreemptedError(f"{what} was preempted: {message}", hint="Delete it and create it again.")
-    if "reserved capacity" in message:
-        return StockoutError(f"{what}: {message}", hint="Try without the reservation, or later.")
-    return StateError(f"{what}: {message}", hint="'tpuctl ls' shows its state.")
-
-
-def _invalid(what: str, message: str) -> TpuctlError:
-    if "PREEMPTED" in message:
-        return _precondition(what, message)
-    if "not supported while in state" in message:
-        return StateError(f"{what}: {message}", hint="'tpuctl ls' shows its state.")
-    return UsageError(f"{what}: {message}", hint="The service refused the request as it was typed.")
-
-
-BY_CODE: Mapping[int, Callable[[str, str], TpuctlError]] = {
-    3: _invalid,
-    4: lambda what, message: DeadlineError(f"No answer about {what} in time.", hint="Try again in a minute."),
-    5: lambda what, message: NotFoundError(f"{what} does not exist.", hint="'tpuctl ls' lists what does."),
-    6: lambda what, message: ConflictError(f"{what} exists already.", hint="Choose another name."),
-    9: _precondition,
-    10: lambda what, message: ConflictError(f"{what} was changed by somebody else.", hint="Try again."),
-    14: lambda what, message: unreachable(what),
-    16: lambda what, message: ConfigError(f"The credentials were refused for {what}.", hint=LOGIN),
+BY_CODE: Mapping[int, Explain] = {
+    3: lambda failure: UsageError(failure.sentence, hint="The service refused the request as it was typed."),
+    4: lambda failure: _no_answer(failure.subject),
+    5: lambda failure: NotFoundError(f"{failure.subject} does not exist.", hint="Check its name."),
+    6: lambda failure: ConflictError(f"{failure.subject} exists already.", hint="Choose another name."),
+    7: permission_denied,
+    10: lambda failure: ConflictError(f"{failure.subject} was changed by somebody else.", hint="Try again."),
+    14: lambda failure: _unreachable(failure.subject),
+    16: lambda failure: ConfigError(f"The credentials were refused for {failure.subject}.", hint=LOGIN),
 }
+"""For every service; its own rows come first."""
 
 HTTP_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 6, 412: 10, 503: 14, 504: 4}
-"""HTTP status -> gRPC code, for Cloud Storage; its 429 asks for patience and is no stockout: not here."""
+"""HTTP status -> gRPC code, for Cloud Storage. Its 429 is rate limiting and no stockout: not here."""
+
+
+def _failure(service: Service, subject: str, error: google.GoogleAPICallError) -> Failure:
+    """The HTTP form of an error puts method and URL in front of the service's own words."""
+    message = str(error.message).rsplit("prettyPrint=false: ", 1)[-1].strip()
+    details = tuple(error.details or ())
+    return Failure(service, subject, _code(error), message, str(error.reason or ""), details)
 
 
 def _code(error: google.GoogleAPICallError) -> int:
@@ -150,12 +153,3 @@ def _code(error: google.GoogleAPICallError) -> int:
     if grpc_code is not None:
         return int(grpc_code.value[0])
     return HTTP_CODES.get(int(error.code or 500), 13)
-
-
-def _text(error: google.GoogleAPICallError) -> str:
-    """The service's own words: the HTTP form puts method and URL in front."""
-    return str(error.message).rsplit("prettyPrint=false: ", 1)[-1]
-
-
-def _reason(error: google.GoogleAPICallError) -> str:
-    return str(error.reason or "")

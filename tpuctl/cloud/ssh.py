@@ -21,7 +21,7 @@ from invoke.exceptions import CommandTimedOut
 
 from tpuctl.errors import ConfigError, HostError
 from tpuctl.files import PRIVATE, create_file
-from tpuctl.nodes import Node
+from tpuctl.nodes import Node, SshKey
 
 CONNECT_TIMEOUT = 20.0
 
@@ -91,11 +91,11 @@ class Ssh:
         self.key = key
         self._dial = dial
 
-    def public_key(self) -> str:
-        """Return `TYPE BASE64` of the key, made when there is none; raises ConfigError when unusable."""
+    def login_key(self) -> SshKey:
+        """Return the key that hosts have to accept; one is created when missing. Raises ConfigError."""
         if not self.key.exists():
             make_key(self.key)
-        return read_public_key(self.key)
+        return SshKey(self.user, read_public_key(self.key))
 
     @contextmanager
     def connect(self, node: Node, worker: int, host_key: str) -> Iterator[Session]:

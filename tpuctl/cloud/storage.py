@@ -13,12 +13,13 @@ from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl.bucket_layout import gs
-from tpuctl.cloud.error_mapping import translated
+from tpuctl.cloud.error_mapping import Service, translated
 from tpuctl.cloud.streams import ChunkStream, ObjectStream
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
 from tpuctl.files import part_file
 from tpuctl.objects import Content
 
+SERVICE = Service("storage.googleapis.com", "roles/storage.objectAdmin")
 UPLOAD_PART = 8 * 1024 * 1024
 """Bytes held in memory per object that is being uploaded; a multiple of 256 KiB, as the service asks."""
 
@@ -190,7 +191,7 @@ class Bucket:
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:
         try:
-            with translated(gs(self.name, name)):
+            with translated(gs(self.name, name), SERVICE):
                 yield
         except NotFoundError as error:
             if _names_bucket(str(error.__cause__)):

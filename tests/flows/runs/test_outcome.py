@@ -8,6 +8,7 @@ import pytest
 
 from tpuctl import clock, runs
 from tpuctl.flows.runs.outcome import CHECK_NODE_AFTER, LOST_AFTER, NODE_STATE_DELAY, decide
+from tpuctl.nodes import NodeState
 from tpuctl.runs import Attempt, Tpu
 from tpuctl.worker.records import WorkerStatus
 
@@ -25,15 +26,15 @@ RUNNING = WorkerStatus(0, 1, "7", "running", clock.iso(ENDED))
 @pytest.mark.parametrize(
     ("seconds", "state", "outcome"),
     [
-        (CHECK_NODE_AFTER + 1, "PREEMPTED", runs.PREEMPTED),  # too fast for the worker to write it
-        (CHECK_NODE_AFTER + 1, "", runs.STOPPED),
-        (CHECK_NODE_AFTER + 1, "READY", None),
-        (LOST_AFTER, "READY", None),
-        (LOST_AFTER + 1, "READY", runs.LOST),
+        (CHECK_NODE_AFTER + 1, NodeState.PREEMPTED, runs.PREEMPTED),  # too fast for the worker to write it
+        (CHECK_NODE_AFTER + 1, NodeState.GONE, runs.STOPPED),
+        (CHECK_NODE_AFTER + 1, NodeState.READY, None),
+        (LOST_AFTER, NodeState.READY, None),
+        (LOST_AFTER + 1, NodeState.READY, runs.LOST),
     ],
 )
 def test_the_node_decides_when_a_worker_sends_no_heartbeats(
-    seconds: float, state: str, outcome: str | None
+    seconds: float, state: NodeState, outcome: str | None
 ) -> None:
     at = ENDED + timedelta(seconds=seconds)
     for statuses in ([RUNNING], [None]):
@@ -42,7 +43,7 @@ def test_the_node_decides_when_a_worker_sends_no_heartbeats(
 
 
 def test_the_nodes_state_is_not_read_while_heartbeats_come() -> None:
-    def node_state() -> str:
+    def node_state() -> NodeState:
         raise AssertionError
 
     assert decide("r", ATTEMPT, [RUNNING], ENDED + timedelta(seconds=CHECK_NODE_AFTER), node_state) is None
@@ -51,15 +52,15 @@ def test_the_nodes_state_is_not_read_while_heartbeats_come() -> None:
 @pytest.mark.parametrize(
     ("seconds", "state", "outcome"),
     [
-        (1, "READY", None),  # a worker is stopped before its node shows why
-        (1, "PREEMPTED", runs.PREEMPTED),
-        (1, "DELETING", runs.STOPPED),
-        (NODE_STATE_DELAY + 1, "READY", runs.STOPPED),
-        (NODE_STATE_DELAY + 1, "PREEMPTED", runs.PREEMPTED),
+        (1, NodeState.READY, None),  # a worker is stopped before its node shows why
+        (1, NodeState.PREEMPTED, runs.PREEMPTED),
+        (1, NodeState.DELETING, runs.STOPPED),
+        (NODE_STATE_DELAY + 1, NodeState.READY, runs.STOPPED),
+        (NODE_STATE_DELAY + 1, NodeState.PREEMPTED, runs.PREEMPTED),
     ],
 )
 def test_a_worker_that_was_told_to_stop_was_preempted_when_its_node_was(
-    seconds: float, state: str, outcome: str | None
+    seconds: float, state: NodeState, outcome: str | None
 ) -> None:
     at = ENDED + timedelta(seconds=seconds)
     verdict = decide("r", ATTEMPT, [STOPPED], at, lambda: state)

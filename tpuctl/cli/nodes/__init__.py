@@ -1,1 +1,1 @@
-"""up, ls, down."""
+"""The commands up, ls and down."""

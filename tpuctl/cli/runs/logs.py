@@ -32,7 +32,7 @@ def logs(session: Session, run: str | None, follow: bool, worker: int | None) ->
     reader = LogReader(attempt, worker)
     show = _printer(session, many=len(attempt.record.workers) > 1 and worker is None)
     if follow:
-        _end(follow_run(stored, session.cloud.tpu, reader, show))
+        _end(follow_run(stored, session.cloud.provider, reader, show))
         return
     for line in reader.all_lines():
         show(line)

@@ -27,7 +27,7 @@ def pull(session: Session, run: str | None, folder: Path | None) -> None:
     """
     stored = find_run(session.cloud.bucket, run)
     with show_steps() as report:
-        ended = settle(stored, session.cloud.tpu, session.now).verdict is not None
+        ended = settle(stored, session.cloud.provider, session.now).verdict is not None
         result = flow.pull(stored, folder or Path(stored.name), report)
     if session.as_json:
         _show_json(stored.name, result, ended=ended)

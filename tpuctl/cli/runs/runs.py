@@ -19,7 +19,7 @@ def runs(session: Session) -> None:
     Example:
       tpuctl runs
     """
-    listed = summaries(session.cloud.bucket, session.cloud.tpu, session.now)
+    listed = summaries(session.cloud.bucket, session.cloud.provider, session.now)
     if session.as_json:
         output.json({"runs": listed})
         return

@@ -46,11 +46,11 @@ def submit(
     variables = parse_environment(environment)
     request = SubmitRequest(script, arguments, include, name, tpu, accelerator, dataset, variables)
     cloud = session.cloud
-    plan = plan_submit(cloud.data_bucket, cloud.tpu, cloud.ssh.user, request, session.now)
+    plan = plan_submit(cloud.data_bucket, cloud.provider, cloud.ssh.user, request, session.now)
     if dry_run:
         output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
         return
-    flow.submit(cloud.bucket, cloud.tpu, cloud.ssh, plan)
+    flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
     _show(session, plan)
 
 

@@ -1,1 +1,1 @@
-"""The hosts of a node: reached over SSH."""
+"""The hosts of a node: reach them over SSH."""

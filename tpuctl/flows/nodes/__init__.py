@@ -1,1 +1,1 @@
-"""TPUs: found, created, deleted."""
+"""TPU nodes: find, create, delete."""

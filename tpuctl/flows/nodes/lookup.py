@@ -1,117 +1,80 @@
-"""Finding and deleting nodes."""
+"""Finding the node that a command means."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from tpuctl.errors import DeadlineError, NotFoundError, PreemptedError, StateError, nearest
-from tpuctl.flows.progress import Tell
-from tpuctl.nodes import GONE, Node
-from tpuctl.parallel import fanout, values
-from tpuctl.polling import poll
-
-if TYPE_CHECKING:
-    from tpuctl.cloud.tpu import Operation, TpuApi
-
-DELETE_TIMEOUT = 900.0
+from tpuctl.cloud.provider import Provider
+from tpuctl.errors import NotFoundError, PreemptedError, StateError, nearest
+from tpuctl.nodes import Node, NodeId, NodeState
 
 
-def plan_down(tpu: TpuApi, names: Sequence[str], owner: str) -> list[Node]:
-    """Return the nodes to delete: those named, or all that tpuctl made for `owner`, in every zone.
+def find_node(provider: Provider, node: NodeId) -> Node | None:
+    """Return a node, or None when the provider says that it does not exist."""
+    try:
+        return provider.get_node(node)
+    except NotFoundError:
+        return None
 
-    Raises NotFoundError for a name that is nowhere, DeadlineError when a zone did not answer.
-    """
-    listing = tpu.nodes()
-    if names:
-        by_name = {node.name: node for node in listing.nodes}
-        missing = [name for name in names if name not in by_name]
-        if missing and not listing.unreachable:
-            raise NotFoundError(
-                f"There is no node '{missing[0]}'.",
-                hint=_did_you_mean(missing[0], list(by_name)),
-                nodes=missing,
-            )
-        chosen = [by_name[name] for name in names if name in by_name]
-    else:
-        chosen = [node for node in listing.nodes if node.managed and node.owner == owner]
-    if listing.unreachable and (not names or missing):
-        raise DeadlineError(
-            f"No answer from {', '.join(listing.unreachable)}: something there may go on billing.",
-            hint="Try again in a minute.",
+
+def node_state(provider: Provider, node: NodeId) -> NodeState:
+    """Return what a node is doing; GONE when it does not exist, or its name is another node's now."""
+    existing = find_node(provider, node)
+    return existing.state if existing else NodeState.GONE
+
+
+def require_ready(node: Node) -> Node:
+    """Return a node that is READY; raises PreemptedError or StateError for any other."""
+    if node.state is NodeState.PREEMPTED:
+        raise PreemptedError(
+            f"Node '{node.name}' is {node.provider_state}.",
+            hint=f"Delete it ('tpuctl down {node.name}') and create it again.",
         )
-    return chosen
-
-
-def down(tpu: TpuApi, nodes: Sequence[Node], tell: Tell) -> None:
-    """Delete nodes, all at once, and return when the API says that each is gone."""
-
-    def one(node: Node) -> None:
-        try:
-            operation = tpu.delete(node)
-        except (NotFoundError, StateError):
-            operation = None  # somebody deletes it already: the wait below decides
-        poll(
-            lambda: _gone(tpu, node, operation),
-            awaiting=f"node '{node.name}' to be deleted",
-            timeout=DELETE_TIMEOUT,
-            hint="Run 'tpuctl down' again.",
+    if node.state is not NodeState.READY:
+        raise StateError(
+            f"Node '{node.name}' is {node.provider_state}.", hint="'tpuctl ls' shows when it is READY."
         )
-        tell(f"deleted {node.name}")
-
-    values(fanout(one, nodes))
+    return node
 
 
-def find_ready(tpu: TpuApi, name: str | None, accelerator: str | None, owner: str) -> Node:
+def find_ready(provider: Provider, name: str | None, accelerator: str | None, owner: str) -> Node:
     """Return the node to use: the one named, else the user's only READY one of the type."""
-    nodes = tpu.nodes().nodes
+    nodes = provider.list_nodes().nodes
     if name:
-        named = [node for node in nodes if node.name == name]
-        if not named:
-            hint = _did_you_mean(name, [node.name for node in nodes])
-            raise NotFoundError(f"There is no node '{name}'.", hint=hint, node=name)
-        return require_ready(named[0])
-    fitting = [
-        node for node in nodes
-        if node.managed and node.owner == owner and accelerator in (None, node.accelerator)
-    ]  # fmt: skip
-    ready = [node for node in fitting if node.state == "READY"]
+        return require_ready(_named(nodes, name))
+    candidates = [node for node in owned_by(nodes, owner) if accelerator in (None, node.accelerator)]
+    ready = [node for node in candidates if node.state is NodeState.READY]
     if len(ready) > 1:
         names = ", ".join(node.name for node in ready)
         raise StateError(f"Several nodes fit: {names}.", hint="Choose one with --tpu NAME.")
     if ready:
         return ready[0]
-    if fitting:
-        return require_ready(fitting[0])
+    if candidates:
+        return require_ready(candidates[0])
     raise StateError(
         f"There is no {accelerator or 'TPU'} to run on.",
         hint=f"Create one: tpuctl up {accelerator or 'v3-8'}",
     )
 
 
-def require_ready(node: Node) -> Node:
-    if node.state in GONE:
-        raise PreemptedError(
-            f"Node '{node.name}' is {node.state}.",
-            hint=f"Delete it ('tpuctl down {node.name}') and create it again.",
-        )
-    if node.state != "READY":
-        raise StateError(f"Node '{node.name}' is {node.state}.", hint="'tpuctl ls' shows when it is READY.")
-    return node
+def owned_by(nodes: Sequence[Node], owner: str) -> list[Node]:
+    """Return the nodes that tpuctl created for a user."""
+    return [node for node in nodes if node.managed and node.owner == owner]
 
 
-def _gone(tpu: TpuApi, node: Node, operation: Operation | None) -> bool | None:
-    if operation and not tpu.finished(operation):
-        return None
-    try:
-        found = tpu.node(node.zone, node.name)
-    except NotFoundError:
-        return True
-    return True if found.uid != node.uid else None
-
-
-def _did_you_mean(name: str, known: Sequence[str]) -> str:
-    close = nearest(name, known)
+def no_such_node(names: Sequence[str], nodes: Sequence[Node]) -> NotFoundError:
+    """Return the error for names that no node has; suggests the nearest name."""
+    existing = [node.name for node in nodes]
+    close = nearest(names[0], existing)
     if close:
-        return f"Did you mean {close[0]}?"
-    return f"There are: {', '.join(known)}." if known else "There are none."
+        hint = f"Did you mean {close[0]}?"
+    else:
+        hint = f"Existing nodes: {', '.join(existing)}." if existing else "There are no nodes."
+    return NotFoundError(f"There is no node '{names[0]}'.", hint=hint, nodes=list(names))
+
+
+def _named(nodes: Sequence[Node], name: str) -> Node:
+    for node in nodes:
+        if node.name == name:
+            return node
+    raise no_such_node([name], nodes)

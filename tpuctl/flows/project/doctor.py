@@ -100,13 +100,13 @@ def _project(config: Config, connected: Callable[[], Cloud]) -> str:
 
 
 def _api(config: Config, connected: Callable[[], Cloud]) -> str:
-    count = len(connected().tpu.nodes().nodes)
+    count = len(connected().provider.list_nodes().nodes)
     return f"the Cloud TPU API answers: {count} node{'' if count == 1 else 's'}"
 
 
 def _zone(config: Config, connected: Callable[[], Cloud]) -> str:
     zone = config.require("zone")
-    offered = connected().tpu.accelerator_types(zone)
+    offered = connected().provider.list_accelerator_types(zone)
     if not offered:
         raise ConfigError(
             f"{zone} offers no TPUs.", hint=f"Zones with TPUs: {', '.join(accelerators.zones())}."
@@ -168,7 +168,7 @@ def _ssh_key(config: Config, connected: Callable[[], Cloud]) -> str:
     path = Path(config.require("ssh_key")).expanduser()
     if not path.exists():
         return f"{path} will be made by the first 'tpuctl up'"
-    connected().ssh.public_key()
+    connected().ssh.login_key()
     return str(path)
 
 

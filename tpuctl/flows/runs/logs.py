@@ -17,8 +17,8 @@ from tpuctl.polling import Backoff, Sleep, poll
 from tpuctl.runs import Verdict
 
 if TYPE_CHECKING:
+    from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Object
-    from tpuctl.cloud.tpu import TpuApi
 
 EVERY_SECOND = Backoff(first=1.0, longest=1.0)
 
@@ -85,7 +85,7 @@ class LogReader:
 
 def follow(
     run: StoredRun,
-    tpu: TpuApi,
+    provider: Provider,
     reader: LogReader,
     show: Callable[[Line], None],
     sleep: Sleep = time.sleep,
@@ -96,7 +96,7 @@ def follow(
     """
 
     def show_new_lines() -> Verdict | None:
-        verdict = settle(run, tpu, clock.now()).verdict  # before the lines: none can come after it
+        verdict = settle(run, provider, clock.now()).verdict  # before the lines: none can come after it
         for line in reader.all_lines() if verdict else reader.lines():
             show(line)
         return verdict

@@ -8,14 +8,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl import clock, runs
-from tpuctl.errors import JobFailedError, NotFoundError, PreemptedError, StateError, TpuctlError
+from tpuctl.errors import JobFailedError, PreemptedError, StateError, TpuctlError
+from tpuctl.flows.nodes import lookup
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.nodes import GONE
+from tpuctl.nodes import CLOUD_TPU, NodeId, NodeState
 from tpuctl.runs import Attempt, Tpu, Verdict
 from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, WorkerStatus
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.tpu import TpuApi
+    from tpuctl.cloud.provider import Provider
 
 Statuses = Sequence[WorkerStatus | None]
 """One per worker that runs the script; None for a worker that has written none yet."""
@@ -50,7 +51,7 @@ class RunState:
         return min(states, key=STATES.index)
 
 
-def settle(run: StoredRun, tpu: TpuApi, at: datetime) -> RunState:
+def settle(run: StoredRun, provider: Provider, at: datetime) -> RunState:
     """Return the run's state, after writing its verdict when it can be decided now.
 
     The first reader decides; of two at once one verdict is written and both return it.
@@ -61,16 +62,18 @@ def settle(run: StoredRun, tpu: TpuApi, at: datetime) -> RunState:
         return RunState(verdict)
     attempt = run.last_attempt()
     statuses = attempt.statuses()
-    decided = decide(run.name, attempt.record, statuses, at, lambda: _node_state(tpu, attempt.record.tpu))
+    decided = decide(
+        run.name, attempt.record, statuses, at, lambda: _node_state(provider, attempt.record.tpu)
+    )
     return RunState(run.end(decided) if decided else None, statuses)
 
 
 def decide(
-    run: str, attempt: Attempt, statuses: Statuses, at: datetime, node_state: Callable[[], str]
+    run: str, attempt: Attempt, statuses: Statuses, at: datetime, node_state: Callable[[], NodeState]
 ) -> Verdict | None:
     """Return the verdict that statuses and the node's state allow; None while it cannot be decided.
 
-    `node_state` reads the state of the attempt's node: "" when the node does not exist any more.
+    `node_state` reads the state of the attempt's node.
     """
     ending = _ending_by_workers(statuses) or _ending_by_node(attempt, statuses, at, node_state)
     if ending is None:
@@ -113,7 +116,7 @@ def _ending_by_workers(statuses: Statuses) -> _Ending | None:
 
 
 def _ending_by_node(
-    attempt: Attempt, statuses: Statuses, at: datetime, node_state: Callable[[], str]
+    attempt: Attempt, statuses: Statuses, at: datetime, node_state: Callable[[], NodeState]
 ) -> _Ending | None:
     """Return what the node's state says of workers that were stopped or that send no heartbeats."""
     stopped = _stopped(statuses)
@@ -121,9 +124,9 @@ def _ending_by_node(
     if not stopped and silence <= CHECK_NODE_AFTER:
         return None
     state = node_state()
-    if state in GONE:
+    if state is NodeState.PREEMPTED:
         return _Ending(runs.PREEMPTED, f"the node is {state}")
-    if state in ("", "DELETING"):
+    if state in (NodeState.GONE, NodeState.DELETING):
         return _Ending(runs.STOPPED, "the node was deleted")
     if stopped:
         decided = _all_finished(statuses) and _node_state_is_current(stopped[0], at)
@@ -153,12 +156,9 @@ def _silence(attempt: Attempt, statuses: Statuses, at: datetime) -> float:
     return max(((at - clock.parse(heartbeat)).total_seconds() for heartbeat in heartbeats), default=0.0)
 
 
-def _node_state(tpu: TpuApi, machine: Tpu) -> str:
-    try:
-        node = tpu.node(machine.zone, machine.name)
-    except NotFoundError:
-        return ""
-    return node.state if node.uid == machine.uid else ""
+def _node_state(provider: Provider, machine: Tpu) -> NodeState:
+    node = NodeId(CLOUD_TPU, machine.project, machine.zone, machine.name, machine.uid)
+    return lookup.node_state(provider, node)
 
 
 def _node_state_is_current(status: WorkerStatus, at: datetime) -> bool:

@@ -23,8 +23,8 @@ from tpuctl.nodes import Node
 from tpuctl.runs import Attempt, DatasetRef, Run, Tpu, check_name
 
 if TYPE_CHECKING:
+    from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
-    from tpuctl.cloud.tpu import TpuApi
 
 SECRET = re.compile(r"(?i)(key|token|secret|password|credential)")
 """Names of variables whose values are kept out of the bucket."""
@@ -57,7 +57,7 @@ class SubmitPlan:
 
 
 def plan_submit(
-    data_bucket: Bucket, tpu: TpuApi, owner: str, request: SubmitRequest, at: datetime
+    data_bucket: Bucket, provider: Provider, owner: str, request: SubmitRequest, at: datetime
 ) -> SubmitPlan:
     """Read the script and its header, find its dataset and its node; sends reads only.
 
@@ -72,7 +72,7 @@ def plan_submit(
     name = check_name(request.name) if request.name else _default_name(request.script, at)
     dataset_name = request.dataset or header.tpuctl.dataset
     dataset = resolve(data_bucket, dataset_name) if dataset_name else None
-    node = find_ready(tpu, request.tpu, accelerator, owner)
+    node = find_ready(provider, request.tpu, accelerator, owner)
     record = _run(name, request, code, header, node, dataset, at)
     variables = _environment(data_bucket.name, header.tpuctl.framework, node, dataset)
     attempt = _first_attempt(node, header.tpuctl.framework, at)
@@ -130,8 +130,8 @@ def _first_attempt(node: Node, framework: str, at: datetime) -> Attempt:
     workers = (0,) if framework == "tensorflow" else tuple(range(hosts))
     machine = Tpu(
         name=node.name,
-        uid=node.uid,
-        project=node.project,
+        uid=node.id.uid,
+        project=node.id.project,
         zone=node.zone,
         accelerator=node.accelerator,
         runtime=node.runtime,

@@ -16,18 +16,18 @@ from tpuctl.runs import Verdict
 from tpuctl.worker.records import Spec
 
 if TYPE_CHECKING:
+    from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket
-    from tpuctl.cloud.tpu import TpuApi
 
 
-def submit(bucket: Bucket, tpu: TpuApi, ssh: Ssh, plan: SubmitPlan) -> None:
+def submit(bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan) -> None:
     """Write the run and its attempt, and start the script on every worker that runs it.
 
     Raises ConflictError when the name is taken. Any failure after that gives the run the verdict "failed",
     so that nobody waits for it, and stops the workers that had started.
     """
-    host_keys = tpu.host_keys(plan.node)
+    host_keys = provider.host_keys(plan.node.id)
     stored = _is_stored(bucket, plan.code)
     specs = [_spec(bucket.name, plan, worker) for worker in plan.attempt.workers]
     if not stored:

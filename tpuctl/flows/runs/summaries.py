@@ -13,8 +13,8 @@ from tpuctl.flows.runs.stored_run import StoredRun, stored_runs
 from tpuctl.parallel import fanout, values
 
 if TYPE_CHECKING:
+    from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
-    from tpuctl.cloud.tpu import TpuApi
 
 WIDTH = 8
 """Runs read at once."""
@@ -33,21 +33,21 @@ class Summary(msgspec.Struct, frozen=True):
     submitter: str
 
 
-def summaries(bucket: Bucket, tpu: TpuApi, at: datetime) -> list[Summary]:
+def summaries(bucket: Bucket, provider: Provider, at: datetime) -> list[Summary]:
     """Return every run, oldest first; runs that have ended by now get their verdict."""
-    return values(fanout(lambda run: _summary(run, tpu, at), stored_runs(bucket), width=WIDTH))
+    return values(fanout(lambda run: _summary(run, provider, at), stored_runs(bucket), width=WIDTH))
 
 
-def _summary(run: StoredRun, tpu: TpuApi, at: datetime) -> Summary:
+def _summary(run: StoredRun, provider: Provider, at: datetime) -> Summary:
     record = run.record
     dataset = f"{record.dataset.name}/{record.dataset.version}" if record.dataset else ""
     return Summary(
-        run.name, record.created, record.accelerator, dataset, _state(run, tpu, at), record.submitter
+        run.name, record.created, record.accelerator, dataset, _state(run, provider, at), record.submitter
     )
 
 
-def _state(run: StoredRun, tpu: TpuApi, at: datetime) -> str:
+def _state(run: StoredRun, provider: Provider, at: datetime) -> str:
     try:
-        return settle(run, tpu, at).label
+        return settle(run, provider, at).label
     except NotFoundError:
         return "not started"

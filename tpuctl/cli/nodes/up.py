@@ -1,0 +1,92 @@
+"""The command up."""
+
+from __future__ import annotations
+
+import click
+
+from tpuctl import accelerators
+from tpuctl.cli import output
+from tpuctl.cli.nodes.table import show_nodes
+from tpuctl.cli.progress import show_steps
+from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
+from tpuctl.errors import ConfigError
+from tpuctl.flows.nodes import up as flow
+from tpuctl.flows.nodes.planning import UpOptions, UpPlan, default_name, plan_up
+from tpuctl.job_header import FRAMEWORKS
+
+
+@click.command()
+@click.argument("accelerator")
+@click.option("--name", help="Name of the node; by default USER-ACCELERATOR.")
+@click.option("--runtime", help="Runtime version; by default the newest for the framework.")
+@click.option(
+    "--framework", type=click.Choice(FRAMEWORKS), default="tensorflow", show_default=True,
+    help="Decides on the runtime version.",
+)  # fmt: skip
+@click.option("--spot", is_flag=True, help="Cheaper; Google may take it back at any time.")
+@yes_option
+@dry_run_option
+@with_session
+def up(
+    session: Session, accelerator: str, name: str | None, runtime: str | None, framework: str,
+    spot: bool, yes: bool, dry_run: bool,
+) -> None:  # fmt: skip
+    """Create (or find) a TPU, ready for SSH on every host.
+
+    \b
+    Example:
+      tpuctl up v3-8 --spot
+    """
+    options = _options(session, accelerator, name, runtime, framework, spot)
+    provider, ssh = session.cloud.provider, session.cloud.ssh
+    plan = plan_up(provider, ssh.login_key(), options)
+    if dry_run:
+        output.requests(flow.requests(provider, plan), as_json=session.as_json)
+        return
+    if plan.existing is None:
+        _show_plan(plan, session.cloud.endpoints.price)
+        confirm(f"Create {plan.request.id.name}?", yes=yes)
+    with show_steps() as report:
+        node = flow.up(provider, ssh, plan, report)
+    show_nodes(session, [node])
+    output.hint("tpuctl submit SCRIPT, or first: tpuctl data upload NAME FOLDER")
+
+
+def _options(
+    session: Session, type_name: str, name: str | None, runtime: str | None, framework: str, spot: bool
+) -> UpOptions:
+    accelerator = accelerators.accelerator(type_name)
+    zone = session.config.get("zone")
+    if zone is None:
+        zones = ", ".join(accelerator.zones)
+        raise ConfigError(
+            "No zone is configured.",
+            hint=f"{accelerator.type} has been seen in {zones}: pass --zone, or run 'tpuctl init'.",
+        )
+    return UpOptions(
+        accelerator=accelerator.type,
+        name=name or default_name(session.user, accelerator.type),
+        zone=zone,
+        runtime=runtime,
+        framework=framework,
+        spot=spot,
+        network=session.config.require("network"),
+        service_account=session.config.get("service_account"),
+        subnetwork=session.config.get("subnetwork"),
+        external_ips=session.config.agreed("external_ips"),
+    )
+
+
+def _show_plan(plan: UpPlan, price: str) -> None:
+    request = plan.request
+    size = f"{plan.hosts} host{'s' if plan.hosts > 1 else ''}, {plan.chips} chips"
+    content = {
+        "create": request.id.name,
+        "type": f"{request.accelerator} ({size})",
+        "zone": request.id.zone,
+        "runtime": request.runtime,
+        "spot": "yes" if request.spot else "no",
+        "price per hour": price,
+        "time to live": "until 'tpuctl down'",
+    }
+    output.facts(content, err=True)

@@ -1,0 +1,86 @@
+"""What the flows ask of a provider of nodes; each provider is a room beside this module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tpuctl.accelerators import Accelerator
+from tpuctl.nodes import HttpRequest, Node, NodeId, NodeList, NodeRequest, SshKey
+from tpuctl.polling import BACKOFF, Backoff, poll
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A change that the provider has accepted and carries out by itself."""
+
+    subject: str
+    """The resource, as messages name it: `Node 'n1' in us-east1-d`."""
+    is_done: Callable[[], bool]
+    """Raises the operation's error when it has failed."""
+
+    def wait(self, change: str, timeout: float, *, hint: str = "", backoff: Backoff = BACKOFF) -> None:
+        """Return when the operation is done; `change` completes "Waited 30 s for Node 'n1' ...".
+
+        Raises the operation's error, and DeadlineError with `hint` after `timeout` seconds.
+        """
+        poll(
+            lambda: self.is_done() or None,
+            awaiting=f"{self.subject} {change}",
+            timeout=timeout,
+            hint=hint,
+            backoff=backoff,
+        )
+
+
+class Provider(Protocol):
+    """The nodes of one project; every method raises tpuctl's errors.
+
+    Requests that change nothing are retried while the service is unavailable, a create never is.
+    """
+
+    def node_id(self, zone: str, name: str) -> NodeId:
+        """Return the identity of a node of this project, without a uid; sends nothing."""
+
+    def list_nodes(self, zone: str | None = None) -> NodeList:
+        """Return the nodes of a zone, or of every zone."""
+
+    def get_node(self, node: NodeId) -> Node:
+        """Return a node; raises NotFoundError only when the provider says that it does not exist.
+
+        A node with another uid than the one given is another node.
+        """
+
+    def create_node(self, request: NodeRequest) -> Operation:
+        """Start to create a node; after a lost answer look for the node before another create."""
+
+    def delete_node(self, node: NodeId) -> Operation:
+        """Start to delete a node."""
+
+    def has_ssh_key(self, node: Node, key: SshKey) -> bool:
+        """Tell whether a node accepts a key; sends nothing."""
+
+    def add_ssh_key(self, node: Node, key: SshKey) -> Operation:
+        """Start to let a key log in, besides those that a node accepts already."""
+
+    def host_keys(self, node: NodeId) -> Mapping[int, str]:
+        """Return the public ed25519 host key (base64) of each worker that has published one."""
+
+    def list_accelerator_types(self, zone: str) -> list[str]:
+        """Return the accelerator types that a zone offers."""
+
+    def list_runtimes(self, zone: str) -> list[str]:
+        """Return the runtimes (system images) that a zone offers."""
+
+    def default_runtime(self, accelerator: Accelerator, framework: str, offered: list[str]) -> str:
+        """Return the runtime for a framework, the newest one of those that a zone offers; sends nothing."""
+
+    def create_request(self, request: NodeRequest) -> HttpRequest:
+        """Return the request that `create_node` sends."""
+
+    def delete_request(self, node: NodeId) -> HttpRequest:
+        """Return the request that `delete_node` sends."""
+
+    def ssh_key_request(self, node: Node, key: SshKey) -> HttpRequest:
+        """Return the request that `add_ssh_key` sends."""

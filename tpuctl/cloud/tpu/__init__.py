@@ -1,0 +1,1 @@
+"""The Cloud TPU API as a provider of nodes."""
