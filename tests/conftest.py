@@ -14,7 +14,7 @@ from tests.running_simulator import Done, RunningSimulator
 from tpuctl.cli.main import run
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import Bucket
-from tpuctl.config.settings import load
+from tpuctl.config import load
 
 pytest_plugins = ("tests.contract.recorder", "tests.ordering.file_order", "tests.tensorflow_python")
 

@@ -220,7 +220,7 @@ def test_pull_takes_only_committed_checkpoints_and_fetches_nothing_twice(tpuctl:
 def put(name: str, data: bytes) -> None:
     """Write an object with the real client."""
     from tpuctl.cloud.endpoints import connect
-    from tpuctl.config.settings import load
+    from tpuctl.config import load
 
     cloud = connect(load({}))
     cloud.bucket.upload(name, [data], "application/octet-stream")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.paths import ROOT
 from tpuctl.cloud.endpoints import Cloud, Endpoints, connect, simulator_folder
-from tpuctl.config.settings import load
+from tpuctl.config import load
 from tpuctl.errors import ConfigError
 
 SLOW = (

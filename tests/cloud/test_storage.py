@@ -12,7 +12,7 @@ from google.cloud import storage
 
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import UPLOAD_PART, Bucket, BucketMissingError
-from tpuctl.config.settings import load
+from tpuctl.config import load
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, TpuctlError
 from tpuctl.objects import Content
 from tpuctl.sim.faults import grpc_fault

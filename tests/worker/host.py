@@ -16,7 +16,7 @@ from tpuctl import runs
 from tpuctl.bucket_layout import RunPaths, bundle
 from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
-from tpuctl.config.settings import load
+from tpuctl.config import load
 from tpuctl.flows.runs.launch import worker_program
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker.records import Spec, WorkerStatus, encode

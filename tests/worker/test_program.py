@@ -380,7 +380,7 @@ class TestBucketTrouble:
 
 def test_over_ssh_as_the_launcher_calls_it(host: Host) -> None:
     from tpuctl.cloud.endpoints import connect
-    from tpuctl.config.settings import load
+    from tpuctl.config import load
 
     host.prepare("import os\nprint(os.environ['SSH_CONNECTION'] != '')")
     cloud = connect(load({}))

@@ -21,9 +21,9 @@ COMMANDS = {
     "logs": ("tpuctl.cli.runs.logs", "Show a run's logs, also after the TPU is gone."),
     "runs": ("tpuctl.cli.runs.runs", "List runs and how they ended."),
     "pull": ("tpuctl.cli.runs.pull", "Fetch a run's checkpoints, logs and records, verified."),
-    "init": ("tpuctl.cli.project.commands", "Write tpuctl.toml for a Google Cloud project."),
-    "config": ("tpuctl.cli.project.commands", "Show each setting and where it comes from."),
-    "doctor": ("tpuctl.cli.project.commands", "Check that everything is in place, and say what is not."),
+    "init": ("tpuctl.cli.project.init", "Write tpuctl.toml for a Google Cloud project."),
+    "config": ("tpuctl.cli.project.config", "Show each setting and where it comes from."),
+    "doctor": ("tpuctl.cli.project.doctor", "Check packages, settings, credentials and access."),
     "sim": ("tpuctl.cli.simulator.commands", "Start, stop and look at the simulator."),
 }
 """Name -> where it is, and the line for the help, so that the help imports none of them."""
@@ -74,7 +74,7 @@ def cli(ctx: click.Context) -> None:
       tpuctl down
     """
     if ctx.invoked_subcommand is None:
-        from tpuctl.cli.project.commands import welcome  # noqa: PLC0415  not needed for any command
+        from tpuctl.cli.project.welcome import welcome  # noqa: PLC0415  not needed for any command
 
         welcome()
 
@@ -145,7 +145,7 @@ def _show_bug(error: Exception) -> int:
     import traceback  # noqa: PLC0415
     from datetime import datetime  # noqa: PLC0415
 
-    from tpuctl.config.settings import state_folder  # noqa: PLC0415
+    from tpuctl.config.files import state_folder  # noqa: PLC0415
 
     text = "".join(traceback.format_exception(error))
     print(f"Error: a bug in tpuctl: {type(error).__name__}: {error}", file=sys.stderr)

@@ -13,7 +13,7 @@ import click
 
 from tpuctl import clock
 from tpuctl.cloud import endpoints
-from tpuctl.config.settings import Config, load
+from tpuctl.config import Config, load
 from tpuctl.errors import DeclinedError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -42,7 +42,7 @@ class Session:
             print("[sim] simulated TPUs and storage on this machine: nothing bills", file=sys.stderr)
         self._announced = True
 
-    def typed(self, name: str) -> str | None:
+    def from_flag(self, name: str) -> str | None:
         """Return a setting's value if it was given as an option of this very command."""
         found = self.config.values[name]
         return found.value if found.origin == f"--{name}" else None

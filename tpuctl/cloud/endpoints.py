@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud import google_clients
-from tpuctl.config.settings import Config, state_folder
+from tpuctl.config import Config
+from tpuctl.config.files import state_folder
 from tpuctl.errors import HostError
 
 if TYPE_CHECKING:

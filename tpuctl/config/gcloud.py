@@ -1,4 +1,4 @@
-"""What gcloud's own configuration says about project and zone."""
+"""Project and zone in gcloud's own configuration."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class TestOptions:
     def test_a_zone_without_tpus_is_written_with_a_word_of_warning(self, tpuctl) -> None:
         done = tpuctl("init", *FLAGS, "--zone", "europe-north2-a")
         assert done.code == 0
-        assert "No TPU has been seen in europe-north2-a" in done.err
+        assert "No TPUs are known in europe-north2-a" in done.err
 
 
 class TestFromTerraform:

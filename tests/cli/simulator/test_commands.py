@@ -13,7 +13,7 @@ import pytest
 
 from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator.locks import is_locked
-from tpuctl.config.settings import load
+from tpuctl.config import load
 from tpuctl.polling import Backoff, poll
 from tpuctl.sim.hosts.programs.processes import snapshot, world_mark
 

@@ -12,7 +12,7 @@ import pytest
 from tests.data.source_trees import produce, write_image
 from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
-from tpuctl.config.settings import load
+from tpuctl.config import load
 from tpuctl.data.bad_records import BadRecordsError
 from tpuctl.data.output.manifest import FILE, decode_manifest
 from tpuctl.data.plan import DatasetPlan, plan

@@ -18,7 +18,7 @@ def ls(session: Session) -> None:
     Example:
       tpuctl ls --json
     """
-    listing = session.cloud.provider.list_nodes(session.typed("zone"))
+    listing = session.cloud.provider.list_nodes(session.from_flag("zone"))
     show_nodes(session, listing.nodes, listing.unreachable)
     if not listing.nodes:
         output.hint("tpuctl up v3-8")

@@ -73,7 +73,7 @@ def _options(
         network=session.config.require("network"),
         service_account=session.config.get("service_account"),
         subnetwork=session.config.get("subnetwork"),
-        external_ips=session.config.agreed("external_ips"),
+        external_ips=session.config.require_bool("external_ips"),
     )
 
 

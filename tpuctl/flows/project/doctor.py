@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl import accelerators
 from tpuctl.bucket_layout import gs
-from tpuctl.config.settings import Config
+from tpuctl.config import Config
 from tpuctl.errors import ConfigError, TpuctlError
 from tpuctl.flows.project import terraform
 
@@ -142,7 +142,7 @@ def _network(config: Config, connected: Callable[[], Cloud]) -> str:
     where = config.require("network")
     if config.get("subnetwork"):
         where += f", subnetwork {config.get('subnetwork')}"
-    if config.agreed("external_ips"):
+    if config.require_bool("external_ips"):
         return where
     raise Unwise(
         f"{where}; hosts without external addresses are reached by SSH from inside the network alone",

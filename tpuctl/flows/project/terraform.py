@@ -8,8 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tpuctl import accelerators
-from tpuctl.config import terraform_output
-from tpuctl.config.settings import Config
+from tpuctl.config import Config, terraform_output
 from tpuctl.errors import ConfigError, DeadlineError, UsageError
 
 TIMEOUT = 120.0

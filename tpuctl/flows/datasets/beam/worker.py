@@ -17,7 +17,7 @@ import msgspec
 from tpuctl import errors
 from tpuctl.bucket_layout import dataset
 from tpuctl.cloud.endpoints import Cloud, Endpoints
-from tpuctl.config.settings import Config
+from tpuctl.config import Config
 from tpuctl.data.bad_records import BadRecord, BadRecordsError
 from tpuctl.data.output.shards import Shard
 from tpuctl.data.plan import DatasetPlan, plan

@@ -1,10 +1,10 @@
-"""The forms of names: what Google's documentation gives as examples is taken, common slips are not."""
+"""The formats of values: the examples of Google's documentation are accepted, common mistakes are not."""
 
 from __future__ import annotations
 
 import pytest
 
-from tpuctl.config.resource_names import FORMS, checked
+from tpuctl.config.formats import FORMATS, normalize
 from tpuctl.config.settings import SETTINGS
 from tpuctl.errors import UsageError
 
@@ -38,17 +38,17 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("setting", "typed", "kept"), RIGHT)
-def test_a_right_name_is_kept(setting: str, typed: str, kept: str) -> None:
-    assert checked(setting, typed) == kept
+@pytest.mark.parametrize(("setting", "typed", "value"), RIGHT)
+def test_a_right_name_is_kept(setting: str, typed: str, value: str) -> None:
+    assert normalize(setting, typed) == value
 
 
 @pytest.mark.parametrize(("setting", "typed"), WRONG)
 def test_a_wrong_name_is_refused_with_what_it_should_be(setting: str, typed: str) -> None:
     with pytest.raises(UsageError, match=f"cannot be the {setting.replace('_', ' ')}") as refused:
-        checked(setting, typed)
-    assert refused.value.hint == f"It is {FORMS[setting].text}."
+        normalize(setting, typed)
+    assert refused.value.hint == f"It is {FORMATS[setting].description}."
 
 
 def test_every_form_is_that_of_a_setting() -> None:
-    assert set(FORMS) <= set(SETTINGS)
+    assert set(FORMATS) <= set(SETTINGS)

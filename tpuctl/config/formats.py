@@ -1,4 +1,4 @@
-"""What the names of Google Cloud's things look like, so that a slip is found before Google is asked."""
+"""The formats of setting values, so that a typing mistake is found before a request is sent."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ COMPUTE = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 
 
 @dataclass(frozen=True)
-class Form:
-    """The form of one kind of name."""
+class Format:
+    """The format of one kind of value."""
 
     pattern: str
-    text: str
+    description: str
 
 
-BUCKET = Form(
+BUCKET = Format(
     r"(?!goog)(?!.*google)(?!\d+\.\d+\.\d+\.\d+$)(?=.{3,222}$)[a-z0-9][-_a-z0-9]{1,61}[a-z0-9](\.[-_a-z0-9]{1,63})*",
     "3 to 63 lower-case letters, digits, dashes and underscores, without the word google",
 )
-FORMS = {
-    # setting: the form of its value; from the documentation of projects, zones, buckets, VPC and IAM
-    "project": Form(
+FORMATS = {
+    # setting: the format of its value, from the documentation of projects, zones, buckets, VPC and IAM
+    "project": Format(
         PROJECT, "the project's id: 6 to 30 lower-case letters, digits and dashes; not its name or number"
     ),
-    "zone": Form(r"[a-z]+(-[a-z]+)+\d+-[a-z]", "a zone, such as europe-west4-a"),
+    "zone": Format(r"[a-z]+(-[a-z]+)+\d+-[a-z]", "a zone, such as europe-west4-a"),
     "bucket": BUCKET,
     "data_bucket": BUCKET,
-    "network": Form(
+    "network": Format(
         rf"{COMPUTE}|projects/{PROJECT}/global/networks/{COMPUTE}",
         "a network's name, or projects/PROJECT/global/networks/NAME",
     ),
-    "subnetwork": Form(
+    "subnetwork": Format(
         rf"{COMPUTE}|projects/{PROJECT}/regions/[a-z0-9-]+/subnetworks/{COMPUTE}",
         "a subnetwork's name, or projects/PROJECT/regions/REGION/subnetworks/NAME",
     ),
-    "service_account": Form(
+    "service_account": Format(
         r"[^@\s:/]+@[^@\s:/]+\.[a-z]+", "an e-mail address, such as NAME@PROJECT.iam.gserviceaccount.com"
     ),
-    "external_ips": Form("yes|no", "yes or no"),
+    "external_ips": Format("yes|no", "yes or no"),
 }
 
 
-def checked(setting: str, value: str) -> str:
-    """Return a setting's value as it is kept, a bucket without `gs://`; raises UsageError for a wrong one."""
+def normalize(setting: str, value: str) -> str:
+    """Return a setting's value as files hold it, a bucket without `gs://`; raises UsageError if malformed."""
     value = value.strip()
-    if FORMS[setting] is BUCKET:
+    if FORMATS[setting] is BUCKET:
         value = value.removeprefix("gs://").rstrip("/")
-    if not re.fullmatch(FORMS[setting].pattern, value):
+    if not re.fullmatch(FORMATS[setting].pattern, value):
         raise UsageError(
             f"'{value}' cannot be the {setting.replace('_', ' ')}.",
-            hint=f"It is {FORMS[setting].text}.",
+            hint=f"It is {FORMATS[setting].description}.",
             setting=setting,
         )
     return value

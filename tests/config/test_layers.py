@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.paths import ROOT
-from tpuctl.config.settings import SETTINGS, Config, load, read_file, state_folder, user_file
+from tpuctl.config import Config, load
+from tpuctl.config.files import read_file, state_folder, user_file
+from tpuctl.config.settings import SETTINGS
 from tpuctl.errors import ConfigError
 
 Load = Callable[..., Config]
@@ -279,7 +281,7 @@ class TestDefaults:
     def test_nothing_is_read_at_import(self, home, tmp_path) -> None:
         """Broken files and values do no harm until a command asks."""
         (tmp_path / "work/tpuctl.toml").write_text("broken")
-        code = "import tpuctl.config.settings, tpuctl.cli.main; print('imported')"
+        code = "import tpuctl.config, tpuctl.cli.main; print('imported')"
         done = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,

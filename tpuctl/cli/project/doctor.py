@@ -1,0 +1,49 @@
+"""doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.session import Session, with_session
+from tpuctl.errors import ConfigError
+from tpuctl.flows.project import doctor as flow
+
+MARKS = {flow.OK: "ok", flow.WARNING: "warning", flow.FAILED: "FAILED", flow.SKIPPED: "skipped"}
+
+
+@click.command()
+@with_session
+def doctor(session: Session) -> None:
+    """Check packages, credentials, project, API, zone, buckets, network and SSH key, in this order.
+
+    After 'tpuctl init --from-terraform', also compare the settings with Terraform's outputs.
+
+    \b
+    Example:
+      tpuctl doctor
+    """
+    session.announce()
+    findings = []
+    for finding in flow.examine(session.config, lambda: session.cloud):
+        findings.append(finding)
+        if not session.as_json:
+            _show(finding)
+    if session.as_json:
+        output.json({"checks": findings})
+    _raise_failures([finding for finding in findings if finding.state == flow.FAILED])
+    output.hint("tpuctl up v3-8")
+
+
+def _show(finding: flow.Finding) -> None:
+    print(f"{MARKS[finding.state]:<8} {finding.check:<12} {finding.text}")
+    if finding.fix:
+        print(f"{'':<21} fix: {finding.fix}")
+
+
+def _raise_failures(failed: Sequence[flow.Finding]) -> None:
+    if failed:
+        count = f"{len(failed)} check{'s' if len(failed) > 1 else ''} failed"
+        raise ConfigError(f"{count}: {', '.join(finding.check for finding in failed)}.", hint=failed[0].fix)

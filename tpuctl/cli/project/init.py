@@ -1,0 +1,106 @@
+"""init: writes tpuctl.toml from options, Terraform's outputs, or answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+import msgspec
+
+from tpuctl import accelerators
+from tpuctl.cli import output
+from tpuctl.config.files import FILE_NAME
+from tpuctl.config.formats import normalize
+from tpuctl.config.gcloud import gcloud_settings
+from tpuctl.errors import ConfigError, ConflictError, UsageError
+from tpuctl.files import replace_file
+from tpuctl.flows.project import terraform
+
+QUESTIONS = {
+    "project": "Google Cloud project",
+    "zone": "Zone of the TPUs",
+    "bucket": "Bucket for datasets and runs",
+}
+"""The settings without which nothing runs on Google Cloud, and the question for each."""
+
+
+@click.command()
+@click.option("--project", help="Google Cloud project id.")
+@click.option("--zone", help="Zone of the TPUs, such as europe-west4-a.")
+@click.option("--bucket", help="Bucket for datasets and runs, in the zone's region.")
+@click.option("--data-bucket", help="Bucket for datasets, when it is another one.")
+@click.option("--network", help="VPC network of the TPU VMs.")
+@click.option("--subnetwork", help="Subnetwork of the TPU VMs.")
+@click.option("--external-ips", help="Whether TPU VMs have external addresses: yes or no.")
+@click.option("--service-account", help="Service account of the TPU VMs.")
+@click.option(
+    "--from-terraform",
+    "source",
+    type=click.Path(path_type=Path),
+    help="Folder where terraform/ was applied, or a file (-: stdin) of 'terraform output -json'.",
+)
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def init(source: Path | None, force: bool, **options: str | None) -> None:
+    """Write tpuctl.toml for a Google Cloud project: from options, Terraform's outputs, or your answers.
+
+    \b
+    Example:
+      tpuctl init --project my-project --zone europe-west4-a --bucket my-bucket
+      tpuctl init --from-terraform terraform/examples/minimal
+    """
+    path = Path(FILE_NAME)
+    if path.exists() and not force:
+        raise ConflictError(f"{path.resolve()} exists already.", hint="Edit it, or replace it with --force.")
+    typed = {name: normalize(name, value) for name, value in options.items() if value is not None}
+    values = _read_terraform(source) | typed if source else _ask_missing(typed)
+    _write(path, values)
+    output.note(f"Wrote {path.resolve()}; commands below this folder use project {values['project']} now.")
+    if values["zone"] not in accelerators.zones():
+        output.note(f"No TPUs are known in {values['zone']}: run 'tpuctl doctor' to ask the API.")
+    output.hint("tpuctl doctor")
+
+
+def _read_terraform(source: Path) -> dict[str, str]:
+    """The settings of Terraform's outputs, and unless they come from a pipe, their source for 'doctor'."""
+    values = terraform.read(Path("/dev/stdin") if str(source) == "-" else source)
+    is_lasting = source.is_dir() or (source.is_file() and source.parent != Path("/dev"))
+    return {**values, "terraform": str(source)} if is_lasting else values
+
+
+def _ask_missing(values: Mapping[str, str]) -> dict[str, str]:
+    """Ask on stderr for required settings without a value, again after an explanation if malformed."""
+    defaults, _ = gcloud_settings(os.environ)
+    answers = dict(values)
+    for name, question in QUESTIONS.items():
+        if name not in answers:
+            default = f"{answers['project']}-tpuctl" if name == "bucket" else defaults.get(name)
+            answers[name] = click.prompt(question, default=default, value_proc=_parser(name), err=True)
+    return answers
+
+
+def _parser(name: str) -> Callable[[str], str]:
+    def parse(answer: str) -> str:
+        try:
+            return normalize(name, answer)
+        except UsageError as error:
+            raise click.UsageError(f"{error.message} {error.hint}") from error
+
+    return parse
+
+
+def _write(path: Path, values: Mapping[str, str]) -> None:
+    lines = [f"{name} = {_quoted(value)}\n" for name, value in values.items()]
+    content = "".join(["# tpuctl: see 'tpuctl config show'\n", *lines])
+    try:
+        replace_file(path.resolve(), [content.encode()], fsync=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}.", hint="Go to another folder."
+        ) from error
+
+
+def _quoted(value: str) -> str:
+    """A TOML basic string; JSON's quoting is a subset of it."""
+    return msgspec.json.encode(value).decode()

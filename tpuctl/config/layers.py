@@ -1,0 +1,133 @@
+"""The configuration of a command: layers of settings, read once; each value has its origin."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tpuctl.config.defaults import default_value
+from tpuctl.config.files import find_file, read_file, user_file
+from tpuctl.config.gcloud import gcloud_settings
+from tpuctl.config.settings import SETTINGS, TARGETS, Setting, Value
+from tpuctl.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every setting's value; read once, at the start of a command."""
+
+    values: Mapping[str, Value]
+
+    def get(self, name: str) -> str | None:
+        """Return the value of a setting, or None when nothing sets it."""
+        return self.values[name].value
+
+    def require(self, name: str) -> str:
+        """Return the value of a setting; raises ConfigError that says how to set it."""
+        value = self.get(name)
+        if value is None:
+            setting = SETTINGS[name]
+            raise ConfigError(
+                f"No {name} is configured ({setting.help}).",
+                hint=f"Run 'tpuctl init', or pass {setting.flag}, or set {setting.variable}.",
+                setting=name,
+            )
+        return value
+
+    def require_bool(self, name: str) -> bool:
+        """Return whether a setting is yes; raises ConfigError when it is neither yes nor no."""
+        value = self.require(name)
+        if value not in ("yes", "no"):
+            raise ConfigError(f"{name} is '{value}' ({self.values[name].origin}).", hint="It is yes or no.")
+        return value == "yes"
+
+    @property
+    def target(self) -> str:
+        """`gcp` or `sim`."""
+        return self.require("target")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One source of values: what it sets, and how to name the origin of one of them."""
+
+    values: Mapping[str, str]
+    origin: Callable[[str], str]
+    personal: bool = False
+    """Typed or exported for this command, so it also holds on the simulator."""
+
+
+def load(
+    flags: Mapping[str, str | None], environ: Mapping[str, str] = os.environ, folder: Path | None = None
+) -> Config:
+    """Read all layers: flags, TPUCTL_*, tpuctl.toml (found upward), user file, gcloud, defaults.
+
+    Raises ConfigError for a file that cannot be read, with its path.
+    """
+    layers = [_with_data_bucket(layer) for layer in _layers(flags, environ, folder or _working_folder())]
+    target = _first(layers, "target") or _default_target(layers)
+    if target.value not in TARGETS:
+        raise ConfigError(
+            f"The target '{target.value}' ({target.origin}) is not one of {' and '.join(TARGETS)}.",
+            hint="Use gcp for a real project, sim for the simulator.",
+        )
+    others = (setting for setting in SETTINGS.values() if setting.name != "target")
+    values = {setting.name: _value(setting, layers, target, environ) for setting in others}
+    return Config({"target": target, **values})
+
+
+def _value(setting: Setting, layers: list[Layer], target: Value, environ: Mapping[str, str]) -> Value:
+    sim = target.value == "sim"
+    usable = [layer for layer in layers if layer.personal or not (sim and setting.real_only)]
+    return _first(usable, setting.name) or default_value(setting, sim=sim, environ=environ)
+
+
+def _layers(flags: Mapping[str, str | None], environ: Mapping[str, str], folder: Path) -> list[Layer]:
+    """All layers, the strongest first."""
+    typed = {name: value for name, value in flags.items() if value}
+    exported = {
+        name: environ[setting.variable] for name, setting in SETTINGS.items() if environ.get(setting.variable)
+    }
+    gcloud, origins = gcloud_settings(environ)
+    return [
+        Layer(typed, lambda name: SETTINGS[name].flag, personal=True),
+        Layer(exported, lambda name: SETTINGS[name].variable, personal=True),
+        *(_file_layer(path) for path in (find_file(folder), user_file(environ)) if path and path.is_file()),
+        Layer(gcloud, origins.__getitem__),
+    ]
+
+
+def _file_layer(path: Path) -> Layer:
+    values = {name: value for name, value in read_file(path).items() if value}
+    return Layer(values, lambda _name: str(path))
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigError("The working folder does not exist any more.", hint="Go to another one.") from error
+
+
+def _with_data_bucket(layer: Layer) -> Layer:
+    """A layer that names a bucket, and none for datasets, means it for both, whatever weaker layers say."""
+    if "bucket" not in layer.values or "data_bucket" in layer.values:
+        return layer
+    values = {**layer.values, "data_bucket": layer.values["bucket"]}
+    return replace(layer, values=values, origin=lambda name: layer.origin(name.removeprefix("data_")))
+
+
+def _first(layers: list[Layer], name: str) -> Value | None:
+    for layer in layers:
+        if name in layer.values:
+            return Value(layer.values[name], layer.origin(name))
+    return None
+
+
+def _default_target(layers: list[Layer]) -> Value:
+    project = _first(layers, "project")
+    if project:
+        return Value("gcp", f"default: a project is configured ({project.origin})")
+    return Value("sim", "default: no project is configured")
