@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.running_simulator import Done, RunningSimulator
+from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cli.main import run
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import Bucket
@@ -55,15 +55,15 @@ def simulator(home: Path, tmp_path: Path) -> Iterator[RunningSimulator]:
 
 
 @pytest.fixture
-def tpuctl(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+def tpuctl(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
     """The command line as a function; anything that is not an error of ours is raised, not shown."""
 
-    def call(*arguments: str) -> Done:
+    def call(*arguments: str) -> CommandResult:
         capsys.readouterr()
         code = run(list(arguments))
         captured = capsys.readouterr()
         assert "a bug in tpuctl" not in captured.err, captured.err
-        return Done(code, captured.out, captured.err)
+        return CommandResult(code, captured.out, captured.err)
 
     return call
 
@@ -83,7 +83,7 @@ def bucket(cloud: Cloud) -> Bucket:
 
 
 @pytest.fixture
-def node(simulator: RunningSimulator, tpuctl: Callable[..., Done]) -> str:
+def node(simulator: RunningSimulator, tpuctl: Callable[..., CommandResult]) -> str:
     """The name of a READY v3-8."""
     assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
     return "n1"

@@ -1,4 +1,4 @@
-"""A simulator in this process, and what a command leaves behind."""
+"""A simulator in this process, and the result of a command."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a command left behind."""
+class CommandResult:
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -22,7 +22,7 @@ class Done:
 
     @property
     def json(self) -> Any:
-        """What it printed, decoded."""
+        """The JSON that the command printed on stdout."""
         return msgspec.json.decode(self.out)
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.running_simulator import Done, RunningSimulator
+from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.polling import Backoff, poll
 
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# accelerator = "v3-8"\n# ///\n'
 ZONE = "projects/sim-project/locations/europe-west4-a"
-Tpuctl = Callable[..., Done]
+Tpuctl = Callable[..., CommandResult]
 
 
 def script(body: str, name: str = "job.py") -> str:

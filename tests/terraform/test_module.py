@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.running_simulator import Done
+from tests.running_simulator import CommandResult
 from tests.terraform import checks, module_names
 from tests.terraform.provider_schema import VERSIONS
 from tests.terraform.workbench import EXAMPLES, Workbench
@@ -47,7 +47,7 @@ def test_its_own_tests_pass(workbench: Workbench, name: str) -> None:
 
 
 def test_a_team_applies_it_tells_tpuctl_plans_again_and_destroys_it(
-    workbench: Workbench, tpuctl: Callable[..., Done]
+    workbench: Workbench, tpuctl: Callable[..., CommandResult]
 ) -> None:
     complete = partial(workbench.run, "examples/complete")
     done = complete("apply", "-auto-approve", "-no-color")
@@ -77,7 +77,7 @@ def test_a_team_applies_it_tells_tpuctl_plans_again_and_destroys_it(
 
 
 def test_a_folder_in_which_nothing_was_applied_says_so(
-    workbench: Workbench, tpuctl: Callable[..., Done]
+    workbench: Workbench, tpuctl: Callable[..., CommandResult]
 ) -> None:
     done = tpuctl("init", "--from-terraform", str(workbench.folder / "examples/minimal"))
     assert done.code == 3

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from tests.data.source_trees import write_image
-from tests.running_simulator import Done
+from tests.running_simulator import CommandResult
 from tpuctl.cloud.storage import Bucket
 
 FOLDER = "datasets/pets/1.0.0/"
@@ -34,9 +34,9 @@ def pictures(home: Path) -> Path:
 
 
 @pytest.fixture
-def pets(tpuctl: Any, simulator: Any, pictures: Path) -> Done:
+def pets(tpuctl: Any, simulator: Any, pictures: Path) -> CommandResult:
     """The dataset, uploaded."""
-    done: Done = tpuctl(
+    done: CommandResult = tpuctl(
         "data", "upload", "pets", "pictures", "--split", "train=3/4,test=1/4", "--shards", "2"
     )
     assert done.code == 0, done.err
@@ -86,7 +86,7 @@ class TestPlan:
 
 
 class TestLook:
-    def test_describe_shows_fields_splits_and_source(self, tpuctl: Any, pets: Done) -> None:
+    def test_describe_shows_fields_splits_and_source(self, tpuctl: Any, pets: CommandResult) -> None:
         done = tpuctl("data", "describe", "pets")
         assert "png image, 6 × 8 × 3, uint8" in done.out
         assert "label, 2 classes: cat, dog" in done.out
@@ -94,13 +94,13 @@ class TestLook:
         found = tpuctl("data", "describe", "pets/1.0.0", "--json").json
         assert found["manifest"]["splits"]["test"]["records"] == 4
 
-    def test_a_dataset_that_is_not_there_names_the_nearest(self, tpuctl: Any, pets: Done) -> None:
+    def test_a_dataset_that_is_not_there_names_the_nearest(self, tpuctl: Any, pets: CommandResult) -> None:
         for command in ("describe", "head", "verify", "rm"):
             done = tpuctl("data", command, "pet")
             assert done.code == 4
             assert "Did you mean pets?" in done.err
 
-    def test_head_shows_examples(self, tpuctl: Any, pets: Done) -> None:
+    def test_head_shows_examples(self, tpuctl: Any, pets: CommandResult) -> None:
         lines = tpuctl("data", "head", "pets", "-n", "9").out.splitlines()
         assert lines[0].split() == ["IMAGE", "LABEL"]
         assert len(lines) == 10
@@ -109,7 +109,7 @@ class TestLook:
         assert [one["label"] for one in found].count(0) == 2
         assert "no split 'dev'" in tpuctl("data", "head", "pets", "--split", "dev").err
 
-    def test_head_draws_a_contact_sheet(self, tpuctl: Any, pets: Done) -> None:
+    def test_head_draws_a_contact_sheet(self, tpuctl: Any, pets: CommandResult) -> None:
         done = tpuctl("data", "head", "pets", "-n", "5", "--image", "sheet.png")
         assert "5 images in sheet.png" in done.err
         with Image.open("sheet.png") as sheet:
@@ -119,12 +119,14 @@ class TestLook:
 
 
 class TestVerify:
-    def test_a_whole_dataset_passes(self, tpuctl: Any, pets: Done) -> None:
+    def test_a_whole_dataset_passes(self, tpuctl: Any, pets: CommandResult) -> None:
         assert "16 records in 4 shards" in tpuctl("data", "verify", "pets").out
         assert "every record was read" in tpuctl("data", "verify", "pets", "--deep").out
         assert tpuctl("data", "verify", "pets", "--deep", "--json").json["ok"]
 
-    def test_what_is_missing_or_other_is_named(self, tpuctl: Any, pets: Done, bucket: Bucket) -> None:
+    def test_what_is_missing_or_other_is_named(
+        self, tpuctl: Any, pets: CommandResult, bucket: Bucket
+    ) -> None:
         first, second = (f"pets-train.tfrecord-0000{one}-of-00002" for one in (0, 1))
         for name in (first, second):
             found = bucket.stat(f"{FOLDER}{name}")
@@ -135,7 +137,9 @@ class TestVerify:
         assert done.code == 4
         assert f"{first} is missing. {second} has bytes 5, and its manifest says" in done.err
 
-    def test_a_damaged_record_is_found_by_reading_all(self, tpuctl: Any, pets: Done, simulator: Any) -> None:
+    def test_a_damaged_record_is_found_by_reading_all(
+        self, tpuctl: Any, pets: CommandResult, simulator: Any
+    ) -> None:
         simulator.faults.add(
             "gcs-corrupt", method="storage.objects.get", object="*-test.*00001-of-00002", at=30
         )
@@ -146,7 +150,7 @@ class TestVerify:
 
 
 class TestRemove:
-    def test_it_asks_first_and_removes_all(self, tpuctl: Any, pets: Done) -> None:
+    def test_it_asks_first_and_removes_all(self, tpuctl: Any, pets: CommandResult) -> None:
         done = tpuctl("data", "rm", "pets")
         assert done.code == 10
         assert "16 records" in done.err
@@ -156,7 +160,7 @@ class TestRemove:
         assert tpuctl("data", "rm", "pets", "--yes").out == f"Removed pets 1.0.0: {len(planned)} objects.\n"
         assert tpuctl("data", "ls", "--json").json["datasets"] == []
 
-    def test_of_several_versions_one_has_to_be_named(self, tpuctl: Any, pets: Done) -> None:
+    def test_of_several_versions_one_has_to_be_named(self, tpuctl: Any, pets: CommandResult) -> None:
         assert tpuctl("data", "upload", "pets", "pictures", "--version", "1.0.1").code == 0
         done = tpuctl("data", "rm", "pets", "--yes")
         assert done.code == 2

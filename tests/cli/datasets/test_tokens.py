@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.running_simulator import Done
+from tests.running_simulator import CommandResult
 
 ROWS = """text,stars,label
 great film,5,good
@@ -26,8 +26,8 @@ def reviews(home: Path) -> str:
 
 
 @pytest.fixture
-def uploaded(tpuctl: Any, simulator: Any, reviews: str) -> Done:
-    done: Done = tpuctl("data", "upload", "reviews", reviews, *OPTIONS)
+def uploaded(tpuctl: Any, simulator: Any, reviews: str) -> CommandResult:
+    done: CommandResult = tpuctl("data", "upload", "reviews", reviews, *OPTIONS)
     assert done.code == 0, done.err
     return done
 
@@ -42,7 +42,9 @@ def test_a_plan_says_what_the_ids_are_made_of(tpuctl: Any, reviews: str) -> None
     assert found["tokens"] == {"kind": "words", "length": 4, "wanted": 6, "text": "text", "entries": 6}
 
 
-def test_the_dataset_is_described_and_its_ids_are_shown_as_words(tpuctl: Any, uploaded: Done) -> None:
+def test_the_dataset_is_described_and_its_ids_are_shown_as_words(
+    tpuctl: Any, uploaded: CommandResult
+) -> None:
     done = tpuctl("data", "describe", "reviews")
     assert "tokens     4 ids a record, words of 'text'; vocabulary: 6 made from train" in done.out
     assert "tokens  int64, 4" in done.out
@@ -61,7 +63,7 @@ def test_the_dataset_is_described_and_its_ids_are_shown_as_words(tpuctl: Any, up
 
 
 def test_run_again_it_is_there_and_with_another_vocabulary_it_is_another(
-    tpuctl: Any, uploaded: Done, reviews: str
+    tpuctl: Any, uploaded: CommandResult, reviews: str
 ) -> None:
     assert "was there already" in tpuctl("data", "upload", "reviews", reviews, *OPTIONS).out
     Path("vocab.txt").write_text("[PAD]\n[UNK]\nfilm\n")

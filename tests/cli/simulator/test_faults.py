@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.running_simulator import Done, RunningSimulator
+from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.faults import KINDS
 from tpuctl.polling import Backoff, poll
 
-Tpuctl = Callable[..., Done]
+Tpuctl = Callable[..., CommandResult]
 ZONE = "projects/sim-project/locations/europe-west4-a"
 JOB = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# accelerator = "v3-8"\n# ///\n'
 

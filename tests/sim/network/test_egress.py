@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running_simulator import Done, RunningSimulator
+from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.live_host import User
 from tpuctl.errors import UsageError
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
@@ -119,7 +119,7 @@ def test_the_setting_is_one_of_two() -> None:
 
 
 def test_a_simulator_that_runs_keeps_its_setting(
-    tpuctl: Callable[..., Done], simulator: RunningSimulator
+    tpuctl: Callable[..., CommandResult], simulator: RunningSimulator
 ) -> None:
     assert tpuctl("sim", "start", "--egress", "pass", "--json").json["egress"] == "pass"
     refused = tpuctl("sim", "start", "--egress", "refuse")

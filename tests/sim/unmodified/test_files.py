@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.running_simulator import Done, RunningSimulator
+from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.live_host import User
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -76,7 +76,7 @@ def test_over_ssh(simulator: RunningSimulator, tmp_path: Path) -> None:
     assert seen == EXPECTED
 
 
-def test_as_a_job(tpuctl: Callable[..., Done], node: str) -> None:
+def test_as_a_job(tpuctl: Callable[..., CommandResult], node: str) -> None:
     name = "storage_client_files.py"
     assert tpuctl("submit", str(PROGRAMS / name)).code == 0
     followed = tpuctl("logs", "-f")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from google.cloud import tpu_v2
 
-from tests.running_simulator import Done, RunningSimulator
+from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.live_host import POLLING, User, tpu_client, wait_until
 
 ZONE = "projects/sim-project/locations/us-central2-b"
@@ -139,7 +139,7 @@ def test_slices_compute_side_by_side_also_right_after_a_kill(simulator: RunningS
 
 
 def test_a_submitted_job_runs_on_every_worker(
-    tpuctl: Callable[..., Done], simulator: RunningSimulator
+    tpuctl: Callable[..., CommandResult], simulator: RunningSimulator
 ) -> None:
     Path("job.py").write_text(JOB)
     assert tpuctl("up", "v5litepod-16", "--yes").code == 0

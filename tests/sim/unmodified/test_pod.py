@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running_simulator import Done, RunningSimulator
+from tests.running_simulator import CommandResult, RunningSimulator
 from tests.sim.live_host import User
 
 JOB = """# /// script
@@ -47,7 +47,7 @@ print(json.dumps({"workers": Resolver().cluster_spec().as_dict()["worker"], "ref
 
 
 def test_worker_0_has_the_replicas_of_every_host(
-    tpuctl: Callable[..., Done], simulator: RunningSimulator
+    tpuctl: Callable[..., CommandResult], simulator: RunningSimulator
 ) -> None:
     Path("job.py").write_text(JOB)
     assert tpuctl("up", "v3-32", "--name", "pod", "--yes").code == 0
