@@ -101,7 +101,7 @@ BESIDE_ROOMS = {
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
         "host_environment", "json_values", "orphan_cleanup", "records", "run_progress", "settings",
-        "simulator", "token_server",
+        "simulator", "token_server", "tpu_servers",
     },
     "sim/hosts": {"disk", "host", "faults", "isolation", "network", "os_inventory", "pool"},
     "sim/world": {

@@ -95,9 +95,9 @@ SECRETS = """
 async def main(folder):
     simulator = Simulator(folder)
     await simulator.start()
-    workstation = simulator._workstation._identity
-    token = workstation.access_token()
-    workstation.token("a", "b", None)
+    identity = simulator._clients._identity
+    token = identity.access_token()
+    identity.token("a", "b", None)
     await simulator.close()
     pem = [path.read_text() for path in sorted(folder.rglob("*.pem")) if "bundle" not in path.name]
     print(token, *pem, sep="\\0", end="")

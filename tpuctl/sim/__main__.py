@@ -18,21 +18,19 @@ from tpuctl.sim.simulator import Simulator
 def main() -> None:
     """Parse the arguments and serve."""
     parser = argparse.ArgumentParser(prog="python -m tpuctl.sim", description=__doc__)
-    parser.add_argument("--folder", type=Path, required=True, help="where its state is kept")
+    parser.add_argument("--folder", type=Path, required=True, help="folder that keeps its state")
     parser.add_argument("--speed", choices=sorted(DELAYS), default="instant", help="how long things take")
     parser.add_argument(
         "--idle", type=float, default=3600, help="seconds without use until it ends; 0: never"
     )
-    parser.add_argument(
-        "--key-delay", type=float, help="seconds until a host accepts an SSH key it was given"
-    )
+    parser.add_argument("--key-delay", type=float, help="seconds until a host accepts a new SSH key")
     parser.add_argument(
         "--egress",
         choices=EGRESS,
         default=PASS,
-        help="what becomes of traffic from hosts to places that are not simulated, such as a package index",
+        help="pass or refuse traffic from hosts to addresses that are not simulated, such as a package index",
     )
-    parser.add_argument("--scenario", type=Path, help="a TOML file with faults to be in force from the start")
+    parser.add_argument("--scenario", type=Path, help="a TOML file with the faults to start with")
     arguments = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -51,17 +49,17 @@ async def serve(
     egress: str = PASS,
 ) -> None:
     """Run a simulator until SIGTERM or SIGINT, or until it was idle for `idle` seconds (0: for ever)."""
-    asked = load_scenario(scenario) if scenario else None
-    os.umask(0o077)  # whatever it writes is for its user alone
+    faults = load_scenario(scenario) if scenario else None
+    os.umask(0o077)  # its files are for its user alone
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     simulator = Simulator(folder, speed=speed, key_delay=key_delay, egress=egress)
-    os.dup(simulator.lock)  # so that whoever waits for the lock waits for the end of the process
+    os.dup(simulator.lock)  # keeps the folder locked until the process has ended
     try:
-        if asked:
-            simulator.faults.load(asked)
+        if faults:
+            simulator.faults.load(faults)
         await simulator.start()
         while not stop.is_set() and not (idle and simulator.idle_for() > idle):
             try:

@@ -1,4 +1,4 @@
-"""The machine outside of the slices: by what its shell is told, Google's clients there meet the simulator."""
+"""The environment of a shell outside the slices: by it, unmodified Google clients use the simulator."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tpuctl.sim.accounts import service_account
-from tpuctl.sim.host_environment import network
+from tpuctl.sim.host_environment import proxy_variables
 from tpuctl.sim.hosts.metadata.identity import Identity, Signer
 from tpuctl.sim.hosts.metadata.server import MetadataServer
-from tpuctl.sim.hosts.metadata.tree import workstation_tree
+from tpuctl.sim.hosts.metadata.tree import client_machine_tree
 from tpuctl.sim.state.private_file import write_private
 from tpuctl.sim.token_server import TokenServer
 
@@ -26,11 +26,11 @@ state_dir = {folder}/gsutil
 default_project_id = {project}
 software_update_check_period = 0
 """
-"""gsutil's configuration: it takes neither proxy nor certificates from the environment."""
+"""gsutil's configuration, as gsutil reads neither proxy nor certificates from the environment."""
 
 
-class Workstation:
-    """Its metadata server, its service account, and the environment of its shell; `folder` keeps them."""
+class ClientEnvironment:
+    """The variables, and the metadata and token servers that they name; `folder` keeps their files."""
 
     def __init__(self, folder: Path, project: str) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -38,7 +38,7 @@ class Workstation:
         self._project = project
         identity = Identity(folder / "access_token", Signer(folder / "identity.pem"))
         self._identity = identity
-        self._metadata = MetadataServer(workstation_tree(project), identity, None)
+        self._metadata = MetadataServer(client_machine_tree(project), identity, None)
         self._tokens = TokenServer(folder / "credentials.json", service_account(project), project, identity)
         self._metadata_address = ""
 
@@ -57,13 +57,13 @@ class Workstation:
         await self._tokens.close()
 
     def environment(self, proxy: str, storage: str, ca_file: Path) -> dict[str, str]:
-        """Return what makes unmodified clients anywhere on this machine meet the simulator, and only it.
+        """Return the variables with which unmodified clients on this machine use the simulator alone.
 
-        Their own files of credentials and configuration are put out of sight.
+        Clients do not see their own files of credentials and configuration.
         """
         write_private(self._folder / "boto", self._boto(proxy, ca_file).encode())
         return {
-            **network(proxy, ca_file),
+            **proxy_variables(proxy, ca_file),
             **self._google_clients(storage),
             **self._gcloud(ca_file),
             "BOTO_CONFIG": str(self._folder / "boto"),

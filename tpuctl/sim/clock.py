@@ -1,4 +1,4 @@
-"""The simulator's time: the machine's own, which can be moved forward; or one that stands still."""
+"""The simulator's clock: the machine's own, which can be advanced, or one that stands still."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpuctl.errors import UsageError
 
 
 class Clock:
-    """Seconds since 1970. Any thread may read and advance it; a `still` one moves by `advance` alone."""
+    """Seconds since 1970. Any thread may read and advance it; only `advance` moves a `still` clock."""
 
     def __init__(self, *, still: bool = False) -> None:
         self._still_at = time.time() if still else None
@@ -23,7 +23,7 @@ class Clock:
         return (time.time() if self._still_at is None else self._still_at) + self._ahead
 
     def advance(self, seconds: float) -> None:
-        """Move the time forward, and wake all whose moment has come; raises UsageError for going back."""
+        """Move the time forward and wake the sleepers whose time has come; raises UsageError if negative."""
         if seconds < 0:
             raise UsageError(
                 f"The clock cannot go back by {-seconds:g} s.", hint="Start another simulator instead."
@@ -40,14 +40,14 @@ class Clock:
         with self._lock:
             self._sleepers.add(sleeper)
         try:
-            while (left := until - self.now()) > 0:
-                await self._wait(sleeper[1], left)
+            while (remaining := until - self.now()) > 0:
+                await self._wait(sleeper[1], remaining)
         finally:
             with self._lock:
                 self._sleepers.discard(sleeper)
 
     async def _wait(self, moved: asyncio.Event, seconds: float) -> None:
-        """Wait until the clock is moved, or goes by itself for so long."""
+        """Wait until the clock is advanced, or `seconds` of the machine's time have passed."""
         moved.clear()
         try:
             await asyncio.wait_for(moved.wait(), seconds if self._still_at is None else None)

@@ -1,4 +1,4 @@
-"""The control door of a running simulator: faults in and out, for whoever holds the token in its folder."""
+"""The control API of a running simulator: lists, adds and removes faults; needs the token in its folder."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ FAULTS = "/v1/faults"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True):
-    """What is sent to add faults: one, or a scenario's under its name."""
+class AddFaults(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request that adds faults: one, or those of a scenario under its name."""
 
     faults: list[Request]
     scenario: str | None = None
 
 
-class Control:
-    """The door of one simulator; `publish` tells its users where it is."""
+class ControlApi:
+    """The API of one simulator; `publish` writes its address for clients."""
 
     def __init__(self, faults: FaultRegistry) -> None:
         self._faults = faults
@@ -47,14 +47,14 @@ class Control:
         return application
 
     def publish(self, folder: Path, url: str) -> None:
-        """Write where the door is, and its token, readable by this user alone."""
+        """Write the API's address and token, readable by this user alone."""
         content = json.dumps({"url": url, "token": self._token})
         write_private(SimulatorFolder(folder).control, content.encode())
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
             return web.json_response({"message": "The token is wrong."}, status=401)
         try:
             return await handler(request)
@@ -63,29 +63,29 @@ class Control:
             return web.json_response({"message": error.message, "hint": error.hint}, status=status)
 
     async def _list(self, _: web.Request) -> web.Response:
-        return self._shown([fault.id for fault in self._faults.all()])
+        return self._response([fault.id for fault in self._faults.all()])
 
-    async def _add(self, asked: web.Request) -> web.Response:
+    async def _add(self, request: web.Request) -> web.Response:
         try:
-            sent = msgspec.json.decode(await asked.read(), type=Asked)
+            body = msgspec.json.decode(await request.read(), type=AddFaults)
         except msgspec.DecodeError as error:
-            raise UsageError(f"What was sent is no list of faults: {error}.") from error
-        checked = [checked_request(one.kind, one.options) for one in sent.faults]
-        if sent.scenario is not None:
-            added = self._faults.load(Scenario(sent.scenario, tuple(checked)))
+            raise UsageError(f"The request is no list of faults: {error}.") from error
+        requests = [checked_request(fault.kind, fault.options) for fault in body.faults]
+        if body.scenario is not None:
+            added = self._faults.load(Scenario(body.scenario, tuple(requests)))
         else:
-            added = [self._faults.add(one, origin="command") for one in checked]
-        return self._shown([fault.id for fault in added])
+            added = [self._faults.add(checked, origin="command") for checked in requests]
+        return self._response([fault.id for fault in added])
 
-    async def _remove(self, asked: web.Request) -> web.Response:
-        self._faults.remove(asked.match_info["id"])
+    async def _remove(self, request: web.Request) -> web.Response:
+        self._faults.remove(request.match_info["id"])
         return web.json_response({})
 
     async def _clear(self, _: web.Request) -> web.Response:
         self._faults.clear()
         return web.json_response({})
 
-    def _shown(self, identifiers: list[str]) -> web.Response:
+    def _response(self, identifiers: list[str]) -> web.Response:
         now = self._faults.clock()
         faults = [fault.as_json(now) for fault in self._faults.all() if fault.id in identifiers]
         return web.json_response({"faults": faults})

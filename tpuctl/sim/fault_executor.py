@@ -1,4 +1,8 @@
-"""Carries out the faults that nobody calls for: preemptions, maintenance, and what is wrong with hosts."""
+"""Carries out the faults that no request meets: preemptions, maintenance, and faults of hosts.
+
+`_fire_on_nodes` is where a preemption begins: `World.preempt` announces it, then ends the node's hosts, and
+`HostPool.stop` kills their processes.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 
-from tpuctl.sim.events import Events
-from tpuctl.sim.faults import Fault, FaultRegistry
+from tpuctl.sim.faults import Fault
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.hosts.faults import EFFECTS
 from tpuctl.sim.hosts.pool import HostId, HostPool
 from tpuctl.sim.records import Host
-from tpuctl.sim.run_progress import Sightings
+from tpuctl.sim.run_progress import RunProgress
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.world import Node, Problem, World, names
 from tpuctl.sim.world.change_notifier import Wakes
@@ -23,41 +26,35 @@ logger = logging.getLogger(__name__)
 NODE_KINDS = ("preemption", "maintenance-notice", "maintenance")
 HOST_KINDS = tuple(EFFECTS)
 
-Struck = tuple[str, int]
-"""Id of a fault, id of a node."""
-Hit = tuple[str, HostId]
-"""Id or kind of a fault, a host."""
 
-
-class Director:
-    """Looks at the world whenever it or the faults change, or the time of one comes."""
+class FaultExecutor:
+    """Looks at the world when it, the faults or a run's progress change, or a fault's time comes."""
 
     def __init__(
         self,
-        faults: FaultRegistry,
         world: World,
-        pool: HostPool,
+        hosts: HostPool,
         store: Store,
-        events: Events,
         profile: Profile,
-        cut_offline: Callable[[], Awaitable[None]],
+        cut_isolated: Callable[[], Awaitable[None]],
     ) -> None:
-        self._faults = faults
         self._world = world
-        self._pool = pool
+        self._hosts = hosts
         self._store = store
-        self._events = events
         self._profile = profile
-        self._cut_offline = cut_offline
+        self._cut_isolated = cut_isolated
+        self._faults = world.faults
         self._changed = False
         self._wakes = Wakes(profile)
-        self._sightings = Sightings(store, self._wake)
+        self._progress = RunProgress(store, self._wake)
         self._ready_since: dict[int, float] = {}
-        self._struck: set[Struck] = set()
-        self._considered: set[Hit] = set()
-        self._hit: dict[Hit, Host] = {}
+        self._tried_nodes: set[tuple[str, int]] = set()
+        """Id of a fault and of a node that it has matched: it fires on each once at most."""
+        self._tried_hosts: set[tuple[str, HostId]] = set()
+        self._broken: dict[tuple[str, HostId], Host] = {}
+        """Kind of a fault that holds, and the host."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._acts: dict[str, Callable[[Fault, Node], Awaitable[None]]] = {
+        self._actions: dict[str, Callable[[Fault, Node], Awaitable[None]]] = {
             "preemption": self._preempt,
             "maintenance-notice": self._announce,
             "maintenance": self._maintain,
@@ -65,30 +62,30 @@ class Director:
 
     def start(self) -> None:
         """Begin to look."""
-        self._store.objects.watchers.append(self._sightings.see)
-        self._start(self._listen())
-        self._start(self._direct())
+        self._store.objects.watchers.append(self._progress.look_at)
+        self._start(self._follow_world())
+        self._start(self._run())
 
     async def close(self) -> None:
-        """Look no more, and leave everything as it is."""
+        """Stop; what faults have done stays."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _listen(self) -> None:
-        """Never misses a change of the world: there is no other await between two sleeps."""
+    async def _follow_world(self) -> None:
+        """Wake at each change of the world; none is missed, as there is no other await between two sleeps."""
         while True:
             self._wake()
             await self._world.wakes.sleep(None)
 
-    async def _direct(self) -> None:
+    async def _run(self) -> None:
         while True:
             self._changed = False
             try:
-                self._sightings.watch(self._faults.in_force(*NODE_KINDS, *HOST_KINDS))
-                self._note_ready()
-                self._strike_nodes()
-                await self._trouble_hosts()
+                self._progress.follow(self._faults.in_force(*NODE_KINDS, *HOST_KINDS))
+                self._note_nodes()
+                self._fire_on_nodes()
+                await self._break_hosts()
             except Exception:
                 logger.exception("a fault could not be carried out")
             if not self._changed:  # while it was busy
@@ -98,13 +95,13 @@ class Director:
         self._changed = True
         self._wakes.call()
 
-    def _note_ready(self) -> None:
-        ready = {node.uid for node in self._ready_nodes()}
+    def _note_nodes(self) -> None:
+        """Note since when nodes are READY, and forget those that are gone."""
         now = self._profile.clock()
-        self._ready_since = {uid: self._ready_since.get(uid, now) for uid in ready}
-        there = {node.uid for node in self._world.nodes()}
-        self._struck = {one for one in self._struck if one[1] in there}
-        self._considered = {one for one in self._considered if int(one[1][0]) in there}
+        self._ready_since = {node.uid: self._ready_since.get(node.uid, now) for node in self._ready_nodes()}
+        uids = {node.uid for node in self._world.nodes()}
+        self._tried_nodes = {(fault, uid) for fault, uid in self._tried_nodes if uid in uids}
+        self._tried_hosts = {(fault, host) for fault, host in self._tried_hosts if int(host[0]) in uids}
 
     def _ready_nodes(self) -> Iterator[Node]:
         return (node for node in self._world.nodes() if node.state == "READY")
@@ -119,52 +116,54 @@ class Director:
         now = self._profile.clock()
         return min((moment for moment in moments if moment and moment > now), default=None)
 
-    def _ripe(self, fault: Fault) -> Iterator[Node]:
-        """The nodes that the fault is about and whose time has come, the oldest first."""
+    def _matching_nodes(self, fault: Fault) -> Iterator[Node]:
+        """The nodes that a fault matches and whose age and run meet its conditions, the oldest first."""
         now = self._profile.clock()
-        for node in sorted(self._ready_nodes(), key=lambda one: (one.create_time, one.name)):
-            fits = fault.matches(_facts(node), ignoring="worker")
-            if not fits or now < self._ready_since[node.uid] + fault["age"]:
+        for node in sorted(self._ready_nodes(), key=lambda node: (node.create_time, node.name)):
+            matches = fault.matches(_facts(node), ignoring="worker")
+            if not matches or now < self._ready_since[node.uid] + fault["age"]:
                 continue
-            if fault["run"] is None or str(node.uid) in self._sightings.nodes(fault):
+            if fault["run"] is None or str(node.uid) in self._progress.nodes_that_reached(fault):
                 yield node
 
-    def _strike_nodes(self) -> None:
+    def _fire_on_nodes(self) -> None:
         for fault in self._faults.in_force(*NODE_KINDS):
-            for node in self._ripe(fault):
+            for node in self._matching_nodes(fault):
                 busy = fault.kind != "preemption" and self._world.operations.running_on(node.name)
-                if busy or (fault.id, node.uid) in self._struck:
+                if busy or (fault.id, node.uid) in self._tried_nodes:
                     continue
-                self._struck.add((fault.id, node.uid))
+                self._tried_nodes.add((fault.id, node.uid))
                 if self._faults.fire_on(fault, node.name):
-                    self._start(self._acts[fault.kind](fault, node))
+                    self._start(self._actions[fault.kind](fault, node))
 
-    async def _trouble_hosts(self) -> None:
+    async def _break_hosts(self) -> None:
+        """Have each host show exactly the faults in force on it, and note those that have ended."""
+        faults = self._faults.in_force(*HOST_KINDS)
+        for fault in faults:
+            self._fire_on_hosts(fault)
+        before, self._broken = self._broken, {}
+        kinds: defaultdict[HostId, set[str]] = defaultdict(set)
         for fault in self._faults.in_force(*HOST_KINDS):
-            self._hit_hosts(fault)
-        before, self._hit = self._hit, {}
-        troubles: defaultdict[HostId, set[str]] = defaultdict(set)
-        for fault in self._faults.in_force(*HOST_KINDS):
-            for host in self._hosts():
+            for host in self._ready_hosts():
                 if _key(host) in fault.targets:
-                    self._hit[fault.kind, _id(host)] = host
-                    troubles[_id(host)].add(fault.kind)
-        await self._pool.settle({identity: frozenset(kinds) for identity, kinds in troubles.items()})
-        await self._cut_offline()
-        for hit, host in before.items():
-            if hit not in self._hit:
-                self._events.note("notice", f"{hit[0]} is over", _resource(host), service="hosts")
+                    self._broken[fault.kind, _id(host)] = host
+                    kinds[_id(host)].add(fault.kind)
+        await self._hosts.set_faults({host: frozenset(names) for host, names in kinds.items()})
+        await self._cut_isolated()
+        for (kind, identity), host in before.items():
+            if (kind, identity) not in self._broken:
+                self._world.events.note("notice", f"{kind} is over", _resource(host), service="hosts")
 
-    def _hit_hosts(self, fault: Fault) -> None:
-        for node in self._ripe(fault):
+    def _fire_on_hosts(self, fault: Fault) -> None:
+        for node in self._matching_nodes(fault):
             for host in node.hosts():
-                seen = (fault.id, _id(host)) in self._considered or _key(host) in fault.targets
-                if seen or not fault.matches({**_facts(node), "worker": str(host.worker)}):
+                tried = (fault.id, _id(host)) in self._tried_hosts or _key(host) in fault.targets
+                if tried or not fault.matches({**_facts(node), "worker": str(host.worker)}):
                     continue
-                self._considered.add((fault.id, _id(host)))
+                self._tried_hosts.add((fault.id, _id(host)))
                 self._faults.fire_on(fault, _resource(host), service="hosts", target=_key(host))
 
-    def _hosts(self) -> Iterator[Host]:
+    def _ready_hosts(self) -> Iterator[Host]:
         return (host for node in self._ready_nodes() for host in node.hosts())
 
     async def _preempt(self, fault: Fault, node: Node) -> None:
@@ -180,16 +179,16 @@ class Director:
         self._world.fleet.perform_maintenance(node.name)
 
     def _start(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(_done(work))
+        task = asyncio.ensure_future(_unless_too_late(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _done(work: Awaitable[None]) -> None:
+async def _unless_too_late(work: Awaitable[None]) -> None:
     try:
         await work
-    except Problem as refusal:  # the node has gone meanwhile, or is on its way out
-        logger.info("a fault came too late: %s", refusal)
+    except Problem as problem:  # the node is gone meanwhile, or is being deleted
+        logger.info("a fault came too late: %s", problem)
 
 
 def _facts(node: Node) -> dict[str, str]:
@@ -201,6 +200,7 @@ def _id(host: Host) -> HostId:
 
 
 def _key(host: Host) -> str:
+    """A host as `Fault.targets` names it."""
     return f"{host.node_uid}/{host.worker}"
 
 

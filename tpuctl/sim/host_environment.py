@@ -1,9 +1,12 @@
-"""What programs on a simulated host find in their environment, to meet the simulator as they are."""
+"""The environment of programs on a simulated host: by it, unmodified clients use the simulator's services.
+
+What a login adds (USER, SHELL, PATH ...) is in `hosts/programs/login.py` and `hosts/host.py`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl.sim import guest
@@ -11,60 +14,76 @@ from tpuctl.sim.records import Host
 from tpuctl.sim.settings import PASS, REFUSE
 
 NO_PROXY = "127.0.0.0/8,127.0.0.1,localhost,metadata.google.internal,169.254.169.254"
-PASSED_ON = ("PIP_CERT", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
-"""Variables of the simulator's own that hosts share: where this machine's pip finds packages."""
+INHERITED = ("PIP_CERT", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
+"""Variables of the simulator's own process that hosts share: where this machine's pip finds packages."""
 
 TORCH = {"PJRT_DEVICE": "CPU"}
-"""What tells torch_xla which device to use: a TPU that it asks for by itself is not there."""
+"""The device that torch_xla uses; without it, torch_xla looks for a TPU."""
 
-TRUSTED = (
+CA_VARIABLES = (
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"),
     *("HTTPLIB2_CA_CERTS", "TENSORSTORE_CA_BUNDLE"),
 )
-"""Where OpenSSL, requests, curl, gRPC, httplib2 and tensorstore are told which certificates to trust."""
+"""Where OpenSSL, requests, curl, gRPC, httplib2 and tensorstore read which certificates to trust."""
 
 
-def surroundings(
-    proxy: str, storage: str, ca_file: Path, egress: str = PASS
-) -> Callable[[Host], Mapping[str, str]]:
-    """Return what the hosts' environments add to that of a login: proxy, certificates, Cloud Storage, TPU."""
-    around = {
-        **network(proxy, ca_file),
-        # for clients that ignore proxies, such as gcsfs; google-cloud-storage then takes its project from the
-        # environment instead of the metadata server
-        "STORAGE_EMULATOR_HOST": storage,
-        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # else gcsfs asks a gRPC service for a minute
-    }
-    shared = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    cores = os.environ.get("TPUCTL_SIM_CORES")
-    checks = os.environ.get("TPUCTL_SIM_CHECKS", "")
+@dataclass(frozen=True)
+class HostEnvironment:
+    """The variables that the simulator sets on hosts: proxy, certificates, Cloud Storage, TPU."""
 
-    def of_host(host: Host) -> Mapping[str, str]:
-        tpu = guest.environment(
-            host.accelerator_type, node=host.node_id, cores=int(cores) if cores else None, checks=checks
-        )
-        plain = _plain_network(proxy, host.address) if egress == REFUSE else {}
-        own = {"TPUCTL_SIM_ADDRESS": host.address, "GOOGLE_CLOUD_PROJECT": host.project, **TORCH}
-        return {**shared, **around, **plain, **tpu, **own}
+    proxy: str
+    """URL"""
+    storage: str
+    """URL"""
+    ca_file: Path
+    egress: str = PASS
 
-    return of_host
+    def of(self, host: Host) -> dict[str, str]:
+        """Return the variables of one host."""
+        return {
+            **{name: os.environ[name] for name in INHERITED if name in os.environ},
+            **proxy_variables(self.proxy, self.ca_file),
+            # for clients that ignore proxies, such as gcsfs; google-cloud-storage then takes its project from
+            # the environment instead of the metadata server
+            "STORAGE_EMULATOR_HOST": self.storage,
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # else gcsfs asks a gRPC service for a minute
+            **(self._http_proxy(host.address) if self.egress == REFUSE else {}),
+            **_tpu(host),
+            "TPUCTL_SIM_ADDRESS": host.address,
+            "GOOGLE_CLOUD_PROJECT": host.project,
+            **TORCH,
+        }
+
+    def _http_proxy(self, address: str) -> dict[str, str]:
+        """Send http through the proxy, too, which refuses it.
+
+        NO_PROXY gets the host's address, where its metadata server is: urllib knows no ranges.
+        """
+        no_proxy = f"{NO_PROXY},{address}"
+        return {
+            "http_proxy": self.proxy,
+            "HTTP_PROXY": self.proxy,
+            "no_proxy": no_proxy,
+            "NO_PROXY": no_proxy,
+        }
 
 
-def network(proxy: str, ca_file: Path) -> dict[str, str]:
-    """Return what leads programs to the proxy, and lets them trust it."""
+def proxy_variables(proxy: str, ca_file: Path) -> dict[str, str]:
+    """Return the variables that send https through the proxy, and have programs trust its certificates."""
     return {
         "https_proxy": proxy,
         "HTTPS_PROXY": proxy,
         "no_proxy": NO_PROXY,
         "NO_PROXY": NO_PROXY,
-        **{name: str(ca_file) for name in TRUSTED},
+        **{name: str(ca_file) for name in CA_VARIABLES},
     }
 
 
-def _plain_network(proxy: str, address: str) -> dict[str, str]:
-    """Return what leads http to the proxy, too, to be refused there.
-
-    The host's own address is spelt out: its metadata server speaks http, and urllib knows no address ranges.
-    """
-    kept = f"{NO_PROXY},{address}"
-    return {"http_proxy": proxy, "HTTP_PROXY": proxy, "no_proxy": kept, "NO_PROXY": kept}
+def _tpu(host: Host) -> dict[str, str]:
+    cores = os.environ.get("TPUCTL_SIM_CORES")
+    return guest.environment(
+        host.accelerator_type,
+        node=host.node_id,
+        cores=int(cores) if cores else None,
+        checks=os.environ.get("TPUCTL_SIM_CHECKS", ""),
+    )

@@ -1,4 +1,4 @@
-"""What kind of cloud is simulated: how long its transitions take, by which clock, what hosts may reach."""
+"""The settings of a simulated cloud: how long transitions take, by which clock, and what hosts may reach."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from tpuctl.errors import UsageError
 
 DELAYS: dict[str, Mapping[str, float]] = {
-    # a queued resource that finds no room would ask again without a pause
+    # a queued resource that finds no capacity would try again without a pause
     "instant": {"retry": 0.05},
-    # Seconds, of the order that users see for a small slice; made for rehearsal, not measured.
+    # Seconds, of the order that users see for a small slice; chosen for rehearsals, not measured.
     "real": {
         "create": 65,
         "delete": 20,
@@ -33,7 +33,7 @@ DELAYS: dict[str, Mapping[str, float]] = {
 PASS = "pass"
 REFUSE = "refuse"
 EGRESS = (PASS, REFUSE)
-"""What becomes of traffic from the hosts to places that are not simulated."""
+"""The treatment of traffic from hosts to addresses that are not simulated."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Profile:
     """Seconds from the request to the end of each transition, times `scale`.
 
     The key is the operation's verb, or `failure` for an operation that is to fail; for a queued resource
-    `accept`, `queue` (until it is served or waits), `retry` (while it waits), `suspend` and `dequeue`.
+    `accept`, `queue` (until it is provisioned or waits), `retry` (while it waits), `suspend` and `dequeue`.
 
-    With `egress` "pass" programs on hosts reach other places, a package index say, as this machine does.
-    With "refuse" the hosts' proxy answers 403 with the reason, as behind a firewall: slices without external
-    addresses often have none but Google's own services. It holds for programs that honour `https_proxy` and
-    `http_proxy`; what goes around them is not kept back. Google's services are never passed through.
+    With `egress` "pass" programs on hosts reach other addresses, such as a package index, as this machine
+    does. With "refuse" the hosts' proxy answers 403 with the reason, as behind a firewall: slices without
+    external addresses often reach Google's own services alone. It holds for programs that honour
+    `https_proxy` and `http_proxy`; other traffic is not blocked. Google's real services are never reached.
     """
 
     delays: Mapping[str, float]
@@ -60,7 +60,7 @@ class Profile:
         return self.delays.get(transition, 0) * self.scale
 
     async def pause(self, transition: str, since: float) -> None:
-        """Wait until `transition` has taken its time, counted from the moment `since`."""
+        """Wait until `transition`, which began at the time `since`, has taken its seconds."""
         remaining = since + self.seconds(transition) - self.clock()
         if remaining > 0:
             await self.sleep(remaining)

@@ -64,7 +64,7 @@ def test_what_is_sent_is_checked_again(simulator: RunningSimulator) -> None:
         headers={"Authorization": f"Bearer {door['token']}"},
         timeout=10,
     )
-    assert (answer.status_code, answer.json()["message"][:13]) == (400, "What was sent")
+    assert (answer.status_code, answer.json()["message"][:13]) == (400, "The request i")
 
 
 def test_a_scenario_takes_the_place_of_the_one_before(simulator: RunningSimulator) -> None:

@@ -15,7 +15,7 @@ LOOK_AGAIN = 0.05
 """Seconds between two looks at whether the host is back."""
 
 
-class Offline:
+class NetworkIsolation:
     """Holds up what comes from such hosts; `marks` are those of them that have no network now."""
 
     def __init__(self, marks: Callable[[], set[str]]) -> None:

@@ -121,11 +121,11 @@ class HostPool:
         for machine in self._up(hosts):
             machine.announce(notices)
 
-    async def settle(self, troubles: Mapping[HostId, frozenset[str]]) -> None:
+    async def set_faults(self, faults: Mapping[HostId, frozenset[str]]) -> None:
         """Have exactly these kinds of faults be in force on each host that is up, by node id and worker."""
         for identity, machine in list(self._machines.items()):
             endpoint = machine.ssh_endpoint
-            await machine.troubles.settle(troubles.get(identity, frozenset()))
+            await machine.troubles.settle(faults.get(identity, frozenset()))
             if machine.ssh_endpoint != endpoint:
                 self._write_dial()
 
@@ -137,7 +137,7 @@ class HostPool:
         """Return what the host has written, up or not; nothing for a host that never was."""
         return HostDisk(self._folder, host).guest.items()
 
-    async def sweep(self, live: Iterable[Host]) -> None:
+    async def end_orphans(self, live: Iterable[Host]) -> None:
         """End what a killed simulator left running on hosts that are not among `live`."""
         marks = {host_mark(self._folder, host) for host in live}
         ours = self._is_ours

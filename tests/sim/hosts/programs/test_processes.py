@@ -146,7 +146,7 @@ def test_what_a_killed_simulator_left_on_deleted_hosts_is_swept(site: Site) -> N
     deleted, live = site.up(hosts_of()), site.up(hosts_of())
     lost, kept = start_daemon(site, deleted[0]), start_daemon(site, live[0])
     after_the_crash = site.new_pool()
-    site.loop.run(after_the_crash.sweep(live))
+    site.loop.run(after_the_crash.end_orphans(live))
     assert not runs(lost)
     assert runs(kept)
 
@@ -175,7 +175,7 @@ def test_a_sweep_leaves_the_hosts_of_another_simulator_alone(
 ) -> None:
     pid = start_daemon(site, site.up(hosts_of())[0])
     elsewhere = Site(site.loop, tmp_path / "elsewhere", site.key, None)
-    site.loop.run(elsewhere.pool.sweep([]))
+    site.loop.run(elsewhere.pool.end_orphans([]))
     assert runs(pid)
 
 

@@ -38,7 +38,7 @@ def metadata_tree(instance: Instance) -> dict[str, Any]:
     return {"instance": _instance(instance), **_project(instance.host.project, instance.project_metadata)}
 
 
-def workstation_tree(project: str) -> dict[str, Any]:
+def client_machine_tree(project: str) -> dict[str, Any]:
     """Return the tree of a machine outside the slices: what Google's clients need to find credentials."""
     return {
         "instance": {"attributes": {}, "service-accounts": _accounts(project), "tags": []},

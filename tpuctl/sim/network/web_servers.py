@@ -1,0 +1,55 @@
+"""The simulator's HTTP servers: each on a port of loopback that stays the same over restarts, where free."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from aiohttp import web
+
+from tpuctl.sim.network.ports import LOOPBACK, Ports, bound
+
+BACKLOG = 1024
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class WebServers:
+    """Serves applications by name; awaits `on_request(name, request)` before each request is handled."""
+
+    def __init__(self, ports: Ports, on_request: Callable[[str, web.Request], Awaitable[None]]) -> None:
+        self._ports = ports
+        self._on_request = on_request
+        self._runners: dict[str, web.AppRunner] = {}
+
+    async def start(self, name: str, runner: web.AppRunner) -> str:
+        """Serve the application of a new runner; returns its URL."""
+
+        @web.middleware
+        async def watch(request: web.Request, handler: Handler) -> web.StreamResponse:
+            await self._on_request(name, request)
+            return await handler(request)
+
+        runner.app.middlewares.append(watch)
+        self._runners[name] = runner
+        await runner.setup()
+        listener = self._ports.listen(name, partial(bound, LOOPBACK))
+        await web.SockSite(runner, listener, backlog=BACKLOG).start()
+        return f"http://{LOOPBACK}:{self._ports.port(name)}"
+
+    def protocol(self, name: str) -> Callable[[], asyncio.Protocol]:
+        """Return what makes the HTTP protocol for a connection to one of the servers."""
+        server = self._runners[name].server
+        assert server is not None, "it has been started"
+        return server
+
+    def connections(self) -> list[asyncio.BaseTransport | None]:
+        """Return the connections that are open."""
+        servers = [runner.server for runner in self._runners.values() if runner.server]
+        return [connection.transport for server in servers for connection in server.connections]
+
+    async def close(self) -> None:
+        """Stop all of them."""
+        for runner in self._runners.values():
+            await runner.cleanup()
