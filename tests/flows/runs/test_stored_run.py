@@ -1,0 +1,100 @@
+"""A run as the bucket holds it: what is immutable is read once, what is create-only is written once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.flows.runs.records import ATTEMPT, CREATED, write_run, write_status
+from tests.running_simulator import RunningSimulator
+from tpuctl import runs
+from tpuctl.cloud.storage import Bucket
+from tpuctl.errors import ConflictError, NotFoundError
+from tpuctl.flows.runs.stored_run import StoredRun, find_run, stored_runs
+from tpuctl.runs import Attempt, Verdict
+from tpuctl.worker.records import FINISHED, RUNNING
+
+
+def reads(simulator: RunningSimulator, name: str) -> int:
+    """How often an object was downloaded."""
+    requests = simulator.events.find(kind="request", service="storage", resource=f"*/{name}")
+    return len([request for request in requests if request.what.endswith("objects.get")])
+
+
+def verdict(outcome: str) -> Verdict:
+    return Verdict("r1", outcome, 1, CREATED, "because")
+
+
+def test_immutable_records_are_read_once(bucket: Bucket, simulator: RunningSimulator) -> None:
+    run = write_run(bucket)
+    for _ in range(3):
+        assert run.record.run == "r1"
+        assert run.last_attempt().record == ATTEMPT
+    assert (reads(simulator, "run.json"), reads(simulator, "attempt.json")) == (1, 1)
+
+
+def test_a_verdict_is_looked_for_until_there_is_one(bucket: Bucket, simulator: RunningSimulator) -> None:
+    run = write_run(bucket)
+    assert run.verdict() is None
+    StoredRun(bucket, "r1").end(verdict(runs.FAILED))
+    before = reads(simulator, "verdict.json")
+    assert run.verdict() == run.verdict() == verdict(runs.FAILED)
+    assert reads(simulator, "verdict.json") == before + 1
+
+
+def test_of_two_verdicts_the_first_stands_and_both_machines_return_it(bucket: Bucket) -> None:
+    first, second = write_run(bucket), StoredRun(bucket, "r1")
+    assert first.end(verdict(runs.PREEMPTED)).outcome == runs.PREEMPTED
+    assert second.end(verdict(runs.LOST)).outcome == runs.PREEMPTED
+
+
+def test_statuses_are_in_the_order_of_the_workers(bucket: Bucket) -> None:
+    attempt = write_run(bucket).last_attempt()
+    write_status(attempt, 2, RUNNING)
+    write_status(attempt, 0, FINISHED)
+    assert [status and status.state for status in attempt.statuses()] == [FINISHED, None, RUNNING, None]
+
+
+def test_the_status_of_a_finished_worker_is_read_once(bucket: Bucket, simulator: RunningSimulator) -> None:
+    attempt = write_run(bucket).last_attempt()
+    for worker, state in enumerate((FINISHED, RUNNING)):
+        write_status(attempt, worker, state)
+    for _ in range(3):
+        attempt.statuses()
+    assert reads(simulator, "workers/0/status.json") == 1
+    assert reads(simulator, "workers/1/status.json") == 3
+
+
+def test_attempts_are_ordered_by_number(bucket: Bucket) -> None:
+    run = write_run(bucket)
+    for number in (10, 2):
+        run.create_attempt(Attempt(number, CREATED, ATTEMPT.tpu, (0,)))
+    assert run.attempt_numbers() == [1, 2, 10]
+    assert run.last_attempt().record.attempt == 10
+
+
+def test_an_attempt_has_one_author(bucket: Bucket) -> None:
+    run = write_run(bucket)
+    with pytest.raises(ConflictError):
+        run.create_attempt(Attempt(1, CREATED, ATTEMPT.tpu, (0,)))
+
+
+def test_a_name_is_taken_once(bucket: Bucket) -> None:
+    run = write_run(bucket)
+    other = msgspec.structs.replace(run.record, submitter="bob@laptop")
+    with pytest.raises(ConflictError, match="There is a run 'r1' already"):
+        StoredRun(bucket, "r1").create(other)
+
+
+def test_a_run_that_does_not_exist_is_named(bucket: Bucket) -> None:
+    with pytest.raises(NotFoundError, match="There is no run 'r9'"):
+        find_run(bucket, "r9").last_attempt()
+
+
+def test_without_a_name_the_newest_run_is_found(bucket: Bucket) -> None:
+    with pytest.raises(NotFoundError, match="There is no run yet"):
+        find_run(bucket, None)
+    for name in ("b", "a"):
+        write_run(bucket, name)
+    assert [run.name for run in stored_runs(bucket)] == ["b", "a"]
+    assert find_run(bucket, None).name == "a"

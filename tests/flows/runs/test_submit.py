@@ -1,0 +1,79 @@
+"""A submission that fails in the middle: the run has a verdict, and nothing of it keeps running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import Done, RunningSimulator
+from tpuctl import clock, runs
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.errors import ConfigError, HostError, TpuctlError
+from tpuctl.flows.runs.plan import SubmitRequest, plan_submit
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submit import submit
+from tpuctl.polling import Backoff, poll
+from tpuctl.sim.faults import grpc_fault
+from tpuctl.worker.records import WorkerStatus
+
+HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
+
+
+@pytest.fixture
+def request_of_four(tpuctl: Callable[..., Done], simulator: RunningSimulator) -> SubmitRequest:
+    """A script for every host of a READY v3-32."""
+    assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "jax", "--yes").code == 0
+    script = Path("job.py")
+    script.write_text(HEADER + "import time\ntime.sleep(600)\n")
+    return SubmitRequest(script, name="r1")
+
+
+def submit_all(cloud: Cloud, request: SubmitRequest) -> None:
+    plan = plan_submit(cloud.data_bucket, cloud.tpu, cloud.ssh.user, request, clock.now())
+    submit(cloud.bucket, cloud.tpu, cloud.ssh, plan)
+
+
+def assert_failed(cloud: Cloud, error: TpuctlError) -> None:
+    verdict = StoredRun(cloud.bucket, "r1").verdict()
+    assert verdict
+    assert verdict.outcome == runs.FAILED
+    assert verdict.evidence == f"it could not be started: {error.message}"
+
+
+def test_an_attempt_that_cannot_be_written_ends_the_run(
+    cloud: Cloud, simulator: RunningSimulator, request_of_four: SubmitRequest
+) -> None:
+    simulator.faults.add(grpc_fault("storage.objects.create", 7, "denied", resource="*/attempt.json"))
+    with pytest.raises(ConfigError) as failed:
+        submit_all(cloud, request_of_four)
+    assert_failed(cloud, failed.value)
+
+
+def test_a_worker_that_cannot_start_ends_the_run_and_stops_the_others(
+    cloud: Cloud, simulator: RunningSimulator, request_of_four: SubmitRequest
+) -> None:
+    home = next(Path(simulator.folder, "hosts").glob("*/w1/home"))
+    (home / ".tpuctl").write_text("in the way")
+    with pytest.raises(HostError, match="Worker 1 cannot make") as failed:
+        submit_all(cloud, request_of_four)
+    assert_failed(cloud, failed.value)
+    attempt = StoredRun(cloud.bucket, "r1").last_attempt()
+
+    def stopped() -> list[WorkerStatus] | None:
+        statuses = [status for status in attempt.statuses() if status and status.is_finished]
+        return statuses if len(statuses) == 3 else None
+
+    statuses = poll(stopped, awaiting="three workers to stop", timeout=60, backoff=Backoff(0.05))
+    assert [status.worker for status in statuses] == [0, 2, 3]
+    assert {status.stopped for status in statuses} == {"SIGTERM"}
+
+
+def test_nothing_is_written_before_everything_is_read(
+    cloud: Cloud, simulator: RunningSimulator, request_of_four: SubmitRequest
+) -> None:
+    simulator.faults.add(grpc_fault("GetGuestAttributes", 7, "denied"))
+    with pytest.raises(ConfigError):
+        submit_all(cloud, request_of_four)
+    assert cloud.bucket.objects("") == []
