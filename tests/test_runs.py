@@ -1,4 +1,4 @@
-"""The records of a run: there and back, and what is said of bytes that are none."""
+"""The records of a run: encoded, decoded, and refused when they are damaged."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from tpuctl import runs
 from tpuctl.errors import StateError, UsageError
+from tpuctl.nodes import NodeId
 from tpuctl.worker.records import WorkerStatus
 
 TPU = runs.Tpu("n1", "77", "p", "z", "v3-8", "tpu-vm-tf-2.18.0", 1, spot=False)
@@ -50,12 +51,25 @@ def test_garbage_is_named(data: bytes) -> None:
 
 def test_a_record_of_another_schema_is_refused_even_when_it_looks_alike() -> None:
     data = runs.encode(RECORDS[-1]).replace(b'"schema": 1', b'"schema": 2')
-    with pytest.raises(StateError, match="of another schema") as refused:
+    with pytest.raises(StateError, match="it has another schema") as refused:
         runs.decode(data, runs.Verdict, "verdict.json")
     assert "another version of tpuctl" in refused.value.hint
 
 
-def test_a_field_that_a_later_version_added_does_no_harm() -> None:
+def test_a_missing_field_is_named() -> None:
+    data = runs.encode(RECORDS[-1]).replace(b'"outcome"', b'"result"')
+    with pytest.raises(StateError, match="missing required field `outcome`"):
+        runs.decode(data, runs.Verdict, "verdict.json")
+
+
+def test_an_attempt_names_its_node_also_without_a_provider() -> None:
+    """Records from before there was the field are of the Cloud TPU API."""
+    data = runs.encode(RECORDS[2]).replace(b'"provider"', b'"colour"')
+    attempt = runs.decode(data, runs.Attempt, "attempt.json")
+    assert attempt.tpu.id == NodeId("cloud-tpu", "p", "z", "n1", "77")
+
+
+def test_a_field_that_a_later_version_added_is_skipped() -> None:
     data = runs.encode(RECORDS[-1]).replace(b'"schema": 1', b'"schema": 1, "colour": "red"')
     assert runs.decode(data, runs.Verdict, "verdict.json") == RECORDS[-1]
 

@@ -1,4 +1,8 @@
-"""The records of a run, as they stand in the bucket: what was asked, each attempt, how it ended."""
+"""The records of a run in the bucket: the request, each attempt, the verdict.
+
+A field added later has a default, and readers skip fields that they do not know; `schema` changes only when
+older readers would be wrong.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from tpuctl.errors import StateError, UsageError
+from tpuctl.nodes import CLOUD_TPU, Node, NodeId
 
 SCHEMA = 1
 
@@ -25,7 +30,7 @@ class DatasetRef(msgspec.Struct, frozen=True):
 
 
 class Git(msgspec.Struct, frozen=True):
-    """Where the code stood."""
+    """The commit that the script's folder was at."""
 
     commit: str
     diff: str
@@ -33,7 +38,7 @@ class Git(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """run.json: what was asked; immutable."""
+    """run.json: the request; immutable."""
 
     run: str
     created: str
@@ -46,14 +51,14 @@ class Run(msgspec.Struct, frozen=True):
     accelerator: str
     dependencies: tuple[str, ...]
     environment: dict[str, str]
-    """What --env added, values of secrets replaced."""
+    """Variables of --env, the values of secrets replaced."""
     dataset: DatasetRef | None = None
     git: Git | None = None
     schema: int = SCHEMA
 
 
 class Tpu(msgspec.Struct, frozen=True):
-    """The machine of an attempt; says nothing about which API it came from."""
+    """The node of an attempt, as every provider can describe it."""
 
     name: str
     uid: str
@@ -63,6 +68,27 @@ class Tpu(msgspec.Struct, frozen=True):
     runtime: str
     hosts: int
     spot: bool
+    provider: str = CLOUD_TPU
+
+    @classmethod
+    def of(cls, node: Node) -> Tpu:
+        """Return the record of a node."""
+        return cls(
+            name=node.id.name,
+            uid=node.id.uid,
+            project=node.id.project,
+            zone=node.id.zone,
+            accelerator=node.accelerator,
+            runtime=node.runtime,
+            hosts=len(node.addresses),
+            spot=node.spot,
+            provider=node.id.provider,
+        )
+
+    @property
+    def id(self) -> NodeId:
+        """Which node it is."""
+        return NodeId(self.provider, self.project, self.zone, self.name, self.uid)
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -77,7 +103,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """verdict.json: how the run ended, and the evidence."""
+    """verdict.json: how the run ended, and the evidence; create-only."""
 
     run: str
     outcome: str
@@ -105,10 +131,13 @@ def encode(record: object) -> bytes:
 
 
 def decode(data: bytes, kind: type[Record], name: str) -> Record:
-    """Return the record in `data`; raises StateError naming the object when it is not one of this schema."""
+    """Return the record in `data`, without fields that this version does not know.
+
+    Raises StateError that names the object for another schema, a missing field or a wrong type.
+    """
     try:
         if msgspec.json.decode(data, type=_Versioned).schema != SCHEMA:
-            raise msgspec.ValidationError("it is of another schema")
+            raise msgspec.ValidationError("it has another schema")
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
         raise StateError(
@@ -118,7 +147,7 @@ def decode(data: bytes, kind: type[Record], name: str) -> Record:
 
 
 def check_name(name: str) -> str:
-    """Return a run's name when it can be one; raises UsageError otherwise."""
+    """Return a run's name; raises UsageError when it is not valid."""
     if not NAME.fullmatch(name):
         raise UsageError(
             f"'{name}' cannot name a run.", hint="Use lower-case letters, digits and dashes, 63 at most."

@@ -31,8 +31,8 @@ def request_of_four(tpuctl: Callable[..., Done], simulator: RunningSimulator) ->
 
 
 def submit_all(cloud: Cloud, request: SubmitRequest) -> None:
-    plan = plan_submit(cloud.data_bucket, cloud.tpu, cloud.ssh.user, request, clock.now())
-    submit(cloud.bucket, cloud.tpu, cloud.ssh, plan)
+    plan = plan_submit(cloud.data_bucket, cloud.provider, cloud.ssh.user, request, clock.now())
+    submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
 
 
 def assert_failed(cloud: Cloud, error: TpuctlError) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl import clock, runs
 from tpuctl.errors import JobFailedError, PreemptedError, StateError, TpuctlError
-from tpuctl.flows.nodes import lookup
+from tpuctl.flows.nodes.lookup import node_state
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.nodes import CLOUD_TPU, NodeId, NodeState
-from tpuctl.runs import Attempt, Tpu, Verdict
+from tpuctl.nodes import NodeState
+from tpuctl.runs import Attempt, Verdict
 from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, WorkerStatus
 
 if TYPE_CHECKING:
@@ -62,20 +62,19 @@ def settle(run: StoredRun, provider: Provider, at: datetime) -> RunState:
         return RunState(verdict)
     attempt = run.last_attempt()
     statuses = attempt.statuses()
-    decided = decide(
-        run.name, attempt.record, statuses, at, lambda: _node_state(provider, attempt.record.tpu)
-    )
+    node = attempt.record.tpu.id
+    decided = decide(run.name, attempt.record, statuses, at, lambda: node_state(provider, node))
     return RunState(run.end(decided) if decided else None, statuses)
 
 
 def decide(
-    run: str, attempt: Attempt, statuses: Statuses, at: datetime, node_state: Callable[[], NodeState]
+    run: str, attempt: Attempt, statuses: Statuses, at: datetime, read_node: Callable[[], NodeState]
 ) -> Verdict | None:
     """Return the verdict that statuses and the node's state allow; None while it cannot be decided.
 
-    `node_state` reads the state of the attempt's node.
+    `read_node` reads the state of the attempt's node.
     """
-    ending = _ending_by_workers(statuses) or _ending_by_node(attempt, statuses, at, node_state)
+    ending = _ending_by_workers(statuses) or _ending_by_node(attempt, statuses, at, read_node)
     if ending is None:
         return None
     return Verdict(run, ending.outcome, attempt.attempt, clock.iso(at), ending.evidence, ending.exit_code)
@@ -116,14 +115,14 @@ def _ending_by_workers(statuses: Statuses) -> _Ending | None:
 
 
 def _ending_by_node(
-    attempt: Attempt, statuses: Statuses, at: datetime, node_state: Callable[[], NodeState]
+    attempt: Attempt, statuses: Statuses, at: datetime, read_node: Callable[[], NodeState]
 ) -> _Ending | None:
     """Return what the node's state says of workers that were stopped or that send no heartbeats."""
     stopped = _stopped(statuses)
     silence = _silence(attempt, statuses, at)
     if not stopped and silence <= CHECK_NODE_AFTER:
         return None
-    state = node_state()
+    state = read_node()
     if state is NodeState.PREEMPTED:
         return _Ending(runs.PREEMPTED, f"the node is {state}")
     if state in (NodeState.GONE, NodeState.DELETING):
@@ -154,11 +153,6 @@ def _silence(attempt: Attempt, statuses: Statuses, at: datetime) -> float:
     unfinished = [status for status in statuses if not (status and status.is_finished)]
     heartbeats = [status.heartbeat if status else attempt.created for status in unfinished]
     return max(((at - clock.parse(heartbeat)).total_seconds() for heartbeat in heartbeats), default=0.0)
-
-
-def _node_state(provider: Provider, machine: Tpu) -> NodeState:
-    node = NodeId(CLOUD_TPU, machine.project, machine.zone, machine.name, machine.uid)
-    return lookup.node_state(provider, node)
 
 
 def _node_state_is_current(status: WorkerStatus, at: datetime) -> bool:

@@ -125,19 +125,9 @@ def _run(
 
 
 def _first_attempt(node: Node, framework: str, at: datetime) -> Attempt:
-    hosts = len(node.addresses)
+    machine = Tpu.of(node)
     # A TensorFlow slice is driven from worker 0; JAX and PyTorch wait for the same program on every host.
-    workers = (0,) if framework == "tensorflow" else tuple(range(hosts))
-    machine = Tpu(
-        name=node.name,
-        uid=node.id.uid,
-        project=node.id.project,
-        zone=node.zone,
-        accelerator=node.accelerator,
-        runtime=node.runtime,
-        hosts=hosts,
-        spot=node.spot,
-    )
+    workers = (0,) if framework == "tensorflow" else tuple(range(machine.hosts))
     return Attempt(attempt=1, created=clock.iso(at), tpu=machine, workers=workers)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import StateError, UsageError
+from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.checkpoints import split_committed
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.objects import Content
@@ -35,7 +35,7 @@ class PullResult:
     """Objects of unfinished checkpoints: not fetched."""
 
 
-def pull(run: StoredRun, folder: Path, report: Callable[[str], None]) -> PullResult:
+def pull(run: StoredRun, folder: Path, report: Report) -> PullResult:
     """Fetch a run into `folder`, without unfinished checkpoints; files that are unchanged are skipped.
 
     Raises NotFoundError for an unknown run, UsageError for a folder that holds something else or cannot be
