@@ -103,11 +103,11 @@ class TestScript:
         script = "import json, os\nprint(json.dumps(dict(os.environ)))"
         host.start(script, environment={"RATE": "0.1", "TPUCTL_DATA_DIR": "gs://d"})
         assert host.finished().exit_code == 0
-        found = json.loads(host.log())
-        assert found["TPU_NAME"] == "local"
-        assert (found["RATE"], found["TPUCTL_DATA_DIR"]) == ("0.1", "gs://d")
-        assert found["AIP_MODEL_DIR"] == "gs://sim-project-tpuctl/runs/r1/outputs"
-        assert found["HOME"] == host.environment["HOME"]
+        variables = json.loads(host.log())
+        assert variables["TPU_NAME"] == "local"
+        assert (variables["RATE"], variables["TPUCTL_DATA_DIR"]) == ("0.1", "gs://d")
+        assert variables["AIP_MODEL_DIR"] == "gs://sim-project-tpuctl/runs/r1/outputs"
+        assert variables["HOME"] == host.environment["HOME"]
 
     def test_it_is_not_started_twice(self, host: Host) -> None:
         host.start("print('once')")

@@ -94,8 +94,8 @@ def load_spec(path: str) -> Spec:
         content = json.load(stream)
     if content.get("schema") != SCHEMA:
         raise ValueError("%s is not of schema %d" % (path, SCHEMA))
-    known = {field.name: content[field.name] for field in fields(Spec) if field.name in content}
+    values = {field.name: content[field.name] for field in fields(Spec) if field.name in content}
     try:
-        return Spec(**known)
+        return Spec(**values)
     except TypeError as error:
         raise ValueError("%s is not complete: %s" % (path, error)) from None

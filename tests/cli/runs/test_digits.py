@@ -1,4 +1,4 @@
-"""The demo as a test: TensorFlow trains on a simulated v3-8, and the model is judged by another program."""
+"""The demo as a test: TensorFlow trains on a simulated v3-8, another program measures the accuracy."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Completed
 
 
 def test_every_step_succeeds(demo) -> None:
-    done, _ = demo
-    assert done.returncode == 0, done.stdout + done.stderr
+    process, _ = demo
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_each_command_is_shown_as_typed(demo) -> None:
-    done, _ = demo
-    verbs = re.findall(r"^\$ tpuctl (\w+)", done.stdout, re.MULTILINE)
+    process, _ = demo
+    verbs = re.findall(r"^\$ tpuctl (\w+)", process.stdout, re.MULTILINE)
     assert verbs == ["up", "data", "submit", "logs", "pull", "down", "sim"]
 
 
 def test_the_pulled_checkpoint_reads_19_of_20_digits_that_training_never_saw(demo) -> None:
-    done, _ = demo
-    found = re.search(r"test accuracy (0\.\d+|1\.0+) \((\d+) of 360 images\)", done.stdout)
-    assert found, done.stdout
-    assert float(found[1]) >= 0.95
+    process, _ = demo
+    accuracy = re.search(r"test accuracy (0\.\d+|1\.0+) \((\d+) of 360 images\)", process.stdout)
+    assert accuracy, process.stdout
+    assert float(accuracy[1]) >= 0.95
 
 
 def test_the_held_out_fifth_took_no_part_in_the_training(demo) -> None:
-    done, place = demo
+    process, place = demo
     trained, held_out = (
         {path.read_bytes() for path in place.glob(f"digits/{split}/*/*.png")} for split in ("train", "test")
     )
     assert (len(trained), len(held_out)) == (1437, 360)
     assert not trained & held_out
-    assert "8 TPU replicas, float32\n1437 images in 1 files" in done.stdout
+    assert "8 TPU replicas, float32\n1437 images in 1 files" in process.stdout
 
 
 def test_the_job_wrote_events_and_checkpoints(demo) -> None:

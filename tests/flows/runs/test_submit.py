@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running_simulator import Done, RunningSimulator
+from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import clock, runs
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.errors import ConfigError, HostError, TpuctlError
@@ -22,7 +22,7 @@ HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax
 
 
 @pytest.fixture
-def request_of_four(tpuctl: Callable[..., Done], simulator: RunningSimulator) -> SubmitRequest:
+def request_of_four(tpuctl: Callable[..., CommandResult], simulator: RunningSimulator) -> SubmitRequest:
     """A script for every host of a READY v3-32."""
     assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "jax", "--yes").code == 0
     script = Path("job.py")
