@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); echo $$((n < 4 ? n : 4)))
 
-.PHONY: help demo test test-slow test-terraform test-tensorflow test-beam contract check bench clean
+.PHONY: help demo test test-slow test-terraform test-tensorflow test-beam mutate contract check bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
@@ -25,6 +25,9 @@ test-tensorflow: .venv/ready  ## test the emulated TPU with every TensorFlow fro
 
 test-beam: .beam/ready  ## test datasets made by an Apache Beam pipeline, which needs other versions of packages
 	.beam/bin/python -m pytest tests/flows/datasets/beam/test_upload.py
+
+mutate: .venv/ready  ## make one-line mistakes in the code that differs from BASE (main), and see whether a test fails
+	$(BIN)/python -m tests.mutation --base $(or $(BASE),main) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 contract: .venv/ready  ## run the tests, and write which method works with which client into docs/simulator.md
 	TPUCTL_CONTRACT_WRITE=1 $(BIN)/python -m pytest -m "slow or not slow" --ignore=tests/soak

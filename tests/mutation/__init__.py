@@ -1,0 +1,1 @@
+"""Mutation testing of a change: which one-line mistakes do the tests let pass?"""

@@ -1,0 +1,39 @@
+"""Which tests can see a module, nearest first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.paths import ROOT
+
+ABOVE = {
+    # floor or room: the tests besides its own that go through it, in the order in which they are run
+    "cli": ("cli",),
+    "flows/datasets": ("cli/datasets", "cli/test_bad_input.py"),
+    "flows/runs": ("cli",),
+    "flows/nodes": ("cli",),
+    "flows": ("cli",),
+    "cloud": ("flows", "cli"),
+    "data": ("flows/datasets", "cli/datasets"),
+    "worker": ("cli/test_story.py", "cli/runs"),
+    "config": ("cli",),
+    "faults": ("sim/faults", "cli/simulator"),
+    "sim/gcs": ("sim/faults", "cloud", "flows", "worker"),
+    "sim/world": ("sim/tpu", "sim/faults", "cloud", "cli/test_story.py"),
+    "sim/tpu": ("sim/faults", "cloud"),
+    "sim/hosts": ("sim/compute", "sim/faults", "sim/tpu/nodes", "worker", "cloud", "cli/test_story.py"),
+    "sim/guest": (),
+    "sim": ("sim", "cloud", "testing", "cli/simulator", "cli/test_story.py"),
+    "testing": ("testing",),
+    "": ("cloud", "flows", "cli", "config", "data"),
+}
+
+
+def reaching(file: str) -> list[Path]:
+    """Return the tests of `tpuctl/ROOM/MODULE.py`: its own file, its room, its floor, then those above."""
+    module = Path(file).relative_to("tpuctl")
+    own = [ROOT / "tests" / module.parent / f"test_{module.stem.strip('_')}.py"]
+    rooms = [ROOT / "tests" / room for room in [*map(str, module.parents)][:-1]]
+    place = next(place for place in ABOVE if f"{module.as_posix()}/".startswith(place))
+    above = [ROOT / "tests" / name for name in ABOVE[place]]
+    return [path for path in dict.fromkeys([*own, *rooms, *above]) if path.exists()]
