@@ -1,4 +1,4 @@
-"""The catalogue: facts of types that people use, and laws that hold for all of them."""
+"""The catalogue: facts of types that people use, and rules that hold for all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuctl.accelerators import (
 )
 from tpuctl.errors import UsageError
 
-ALL = [pytest.param(one, id=name) for name, one in catalogue().items()]
+ALL = [pytest.param(tpu_type, id=name) for name, tpu_type in catalogue().items()]
 
 
 @pytest.mark.parametrize(
@@ -36,41 +36,44 @@ ALL = [pytest.param(one, id=name) for name, one in catalogue().items()]
         ("v6e-16", 4, 16, 16, 4),
     ],
 )
-def test_hosts_chips_and_cores_are_as_documented(name, hosts, chips, cores, chips_per_host) -> None:
-    one = accelerator(name)
-    assert (one.hosts, one.chips, one.cores, one.chips_per_host) == (hosts, chips, cores, chips_per_host)
+def test_hosts_chips_and_cores_are_as_documented(
+    name: str, hosts: int, chips: int, cores: int, chips_per_host: int
+) -> None:
+    tpu_type = accelerator(name)
+    assert (tpu_type.hosts, tpu_type.chips, tpu_type.cores) == (hosts, chips, cores)
+    assert tpu_type.chips_per_host == chips_per_host
 
 
-@pytest.mark.parametrize("one", ALL)
+@pytest.mark.parametrize("tpu_type", ALL)
 class TestEveryType:
-    def test_its_chips_are_the_product_of_its_topology(self, one: Accelerator) -> None:
-        assert math.prod(map(int, one.topology.split("x"))) == one.chips
+    def test_its_chips_are_the_product_of_its_topology(self, tpu_type: Accelerator) -> None:
+        assert math.prod(map(int, tpu_type.topology.split("x"))) == tpu_type.chips
 
-    def test_its_hosts_have_equally_many_chips(self, one: Accelerator) -> None:
-        assert one.chips % one.hosts == 0
-        assert one.chips_per_host in (1, 4, 8)
+    def test_its_hosts_have_equally_many_chips(self, tpu_type: Accelerator) -> None:
+        assert tpu_type.chips % tpu_type.hosts == 0
+        assert tpu_type.chips_per_host in (1, 4, 8)
 
-    def test_several_hosts_have_four_chips_each(self, one: Accelerator) -> None:
-        assert one.hosts == 1 or one.chips_per_host == 4
+    def test_several_hosts_have_four_chips_each(self, tpu_type: Accelerator) -> None:
+        assert tpu_type.hosts == 1 or tpu_type.chips_per_host == 4
 
-    def test_its_number_counts_cores_or_chips(self, one: Accelerator) -> None:
-        prefix, _, number = one.type.rpartition("-")
-        counted = one.chips if prefix in ("v5litepod", "v6e") else one.cores
-        assert int(number) == counted
+    def test_its_number_counts_cores_or_chips(self, tpu_type: Accelerator) -> None:
+        prefix, _, number = tpu_type.type.rpartition("-")
+        size = tpu_type.chips if prefix in ("v5litepod", "v6e") else tpu_type.cores
+        assert int(number) == size
 
-    def test_it_has_a_zone_and_a_runtime(self, one: Accelerator) -> None:
-        assert one.zones
-        assert set(one.zones) <= set(zones())
-        assert one.base_runtime in RUNTIME_BASES
+    def test_it_has_a_zone_and_a_runtime(self, tpu_type: Accelerator) -> None:
+        assert tpu_type.zones
+        assert set(tpu_type.zones) <= set(zones())
+        assert tpu_type.base_runtime in RUNTIME_BASES
 
-    def test_it_is_found_by_its_name(self, one: Accelerator) -> None:
-        assert accelerator(one.type) is one
+    def test_it_is_found_by_its_name(self, tpu_type: Accelerator) -> None:
+        assert accelerator(tpu_type.type) is tpu_type
 
 
 def test_types_of_a_generation_are_sorted_by_size() -> None:
     by_generation: dict[str, list[int]] = {}
-    for one in catalogue().values():
-        by_generation.setdefault(one.generation, []).append(one.chips)
+    for tpu_type in catalogue().values():
+        by_generation.setdefault(tpu_type.generation, []).append(tpu_type.chips)
     assert len(by_generation) == 6
     assert all(sizes == sorted(set(sizes)) for sizes in by_generation.values())
 
@@ -80,19 +83,19 @@ def test_types_of_a_generation_are_sorted_by_size() -> None:
     [("v3-9", "v3-8"), ("v3-30", "v3-32"), ("v3-100000", "v3-2048"), ("v5litepod-17", "v5litepod-16"),
      ("v3_8", "v3-8"), ("v5lite-16", "v5litepod-16")],
 )  # fmt: skip
-def test_an_unknown_type_names_the_nearest(typed: str, first: str) -> None:
+def test_an_untype__names_the_nearest(typed: str, first: str) -> None:
     with pytest.raises(UsageError, match=f"no accelerator type '{typed}'") as refused:
         accelerator(typed)
     assert refused.value.facts["nearest"][0] == first
     assert refused.value.hint.startswith(f"The nearest are {first}")
 
 
-def test_capitals_are_understood() -> None:
+def test_capital_letters_are_accepted() -> None:
     assert accelerator("V3-8").type == "v3-8"
 
 
 @pytest.mark.parametrize("typed", ["", "A100", "-", "--"])
-def test_a_word_that_is_near_nothing_names_one_of_each_generation(typed: str) -> None:
+def test_a_type_that_is_near_no_other_gets_an_example_of_each_generation(typed: str) -> None:
     with pytest.raises(UsageError) as refused:
         accelerator(typed)
     examples = refused.value.hint.removeprefix("Try ").rstrip(".").split(", ")

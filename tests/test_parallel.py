@@ -1,8 +1,9 @@
-"""The same work on many: order, width, one result for each, and errors that are all counted."""
+"""The same work on many items: order, width, one result for each, and all errors counted."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -10,7 +11,7 @@ from tpuctl.errors import HostError
 from tpuctl.parallel import Result, fanout, values
 
 
-def fail_on(*bad: int):
+def fail_on(*bad: int) -> Callable[[int], int]:
     def work(item: int) -> int:
         if item in bad:
             raise HostError(f"Worker {item} is gone.", hint="Look.")
@@ -19,7 +20,7 @@ def fail_on(*bad: int):
     return work
 
 
-def test_results_come_in_the_order_of_the_items_whoever_is_first() -> None:
+def test_results_come_in_the_order_of_the_items_whichever_ends_first() -> None:
     later = threading.Event()
 
     def work(item: int) -> int:
@@ -32,16 +33,16 @@ def test_results_come_in_the_order_of_the_items_whoever_is_first() -> None:
     assert values(fanout(work, range(4))) == [0, 1, 2, 3]
 
 
-def test_each_item_has_one_result_whatever_becomes_of_the_others() -> None:
+def test_each_item_has_one_result_also_when_others_fail() -> None:
     results = fanout(fail_on(1, 3), [1, 2, 3])
-    assert [one.item for one in results] == [1, 2, 3]
-    assert [one.value for one in results] == [None, 20, None]
-    assert [str(one.error) for one in results] == ["Worker 1 is gone.", "None", "Worker 3 is gone."]
+    assert [result.item for result in results] == [1, 2, 3]
+    assert [result.value for result in results] == [None, 20, None]
+    assert [str(result.error) for result in results] == ["Worker 1 is gone.", "None", "Worker 3 is gone."]
 
 
 def test_a_width_of_one_is_a_plain_loop_in_this_thread() -> None:
-    here = threading.current_thread()
-    assert values(fanout(lambda _: threading.current_thread(), range(3), width=1)) == [here] * 3
+    this_thread = threading.current_thread()
+    assert values(fanout(lambda _: threading.current_thread(), range(3), width=1)) == [this_thread] * 3
 
 
 def test_a_single_item_needs_no_thread() -> None:
@@ -58,7 +59,7 @@ def test_as_many_as_the_width_run_at_once_and_no_more() -> None:
     assert len(set(values(fanout(work, range(300), width=3)))) == 3
 
 
-def test_nothing_to_do_is_no_result() -> None:
+def test_no_items_have_no_results() -> None:
     assert fanout(fail_on(), []) == []
     assert values([]) == []
 

@@ -8,7 +8,7 @@ import pytest
 
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.provider import Provider
-from tpuctl.cloud.ssh import Session
+from tpuctl.cloud.ssh import SshSession
 from tpuctl.nodes import Node
 
 
@@ -24,7 +24,7 @@ def ready(node: str, provider: Provider) -> Node:
 
 
 @pytest.fixture
-def session(cloud: Cloud, ready: Node) -> Iterator[Session]:
+def session(cloud: Cloud, ready: Node) -> Iterator[SshSession]:
     """An open connection to its worker."""
     with cloud.ssh.connect(ready, 0, cloud.provider.host_keys(ready.id)[0]) as opened:
         yield opened

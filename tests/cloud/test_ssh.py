@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.cloud.ssh import Session, Ssh, make_key, read_public_key
+from tpuctl.cloud.ssh import Ssh, SshSession, make_key, read_public_key
 from tpuctl.errors import ConfigError, HostError
 from tpuctl.nodes import Node, SshKey
 
@@ -30,7 +30,7 @@ def host_key(cloud: Cloud, ready: Node) -> str:
 
 
 class TestKey:
-    def test_it_is_made_for_its_owner_alone_and_used_again(self, tmp_path: Path) -> None:
+    def test_it_is_created_for_its_owner_alone_and_used_again(self, tmp_path: Path) -> None:
         ssh = Ssh("ada", tmp_path / "deep/er/key", lambda address: (address, 22))
         first = ssh.login_key().public_key
         assert first.startswith("ssh-ed25519 AAAA")
@@ -40,22 +40,22 @@ class TestKey:
         before = ssh.key.read_bytes()
         assert ssh.login_key() == SshKey("ada", first)
         assert ssh.key.read_bytes() == before
-        assert sorted(one.name for one in ssh.key.parent.iterdir()) == ["key", "key.pub"]
+        assert sorted(file.name for file in ssh.key.parent.iterdir()) == ["key", "key.pub"]
 
-    def test_of_two_commands_at_once_the_first_ones_key_stands(self, tmp_path: Path) -> None:
-        """As when the second looked for it just before the first had made it."""
+    def test_of_two_commands_at_once_the_first_ones_key_is_kept(self, tmp_path: Path) -> None:
+        """As when the second looked for it just before the first had created it."""
         make_key(tmp_path / "key")
         first = read_public_key(tmp_path / "key")
         make_key(tmp_path / "key")
         assert read_public_key(tmp_path / "key") == first
         assert (tmp_path / "key.pub").read_text() == f"{first} tpuctl\n"
 
-    def test_a_key_of_another_type_is_as_good(self, tmp_path: Path) -> None:
+    def test_a_key_of_another_type_is_accepted(self, tmp_path: Path) -> None:
         path = tmp_path / "rsa"
         path.write_bytes(private_bytes(rsa.generate_private_key(65537, 2048)))
         assert read_public_key(path).startswith("ssh-rsa AAAA")
 
-    def test_one_with_a_passphrase_is_refused_and_says_so(self, tmp_path: Path) -> None:
+    def test_a_key_with_a_passphrase_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "locked"
         path.write_bytes(private_bytes(Ed25519PrivateKey.generate(), b"hunter2"))
         with pytest.raises(ConfigError, match=f"The SSH key {path} cannot be used: .*password") as refused:
@@ -63,13 +63,13 @@ class TestKey:
         assert "without a passphrase" in refused.value.hint
 
     @pytest.mark.parametrize("data", [b"", b"garbage", b"ssh-ed25519 AAAA ada\n", b"\xff" * 100])
-    def test_what_is_no_key_is_refused(self, tmp_path: Path, data: bytes) -> None:
+    def test_a_file_that_is_not_a_key_is_refused(self, tmp_path: Path, data: bytes) -> None:
         path = tmp_path / "key"
         path.write_bytes(data)
         with pytest.raises(ConfigError, match=f"{path} cannot be used"):
             Ssh("ada", path, lambda address: (address, 22)).login_key()
 
-    def test_one_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
+    def test_a_key_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(ConfigError, match=r"file/key cannot be written: \w") as refused:
             make_key(tmp_path / "file/key")
@@ -109,34 +109,34 @@ class TestCommands:
             "#",
         ],
     )
-    def test_an_argument_arrives_as_it_is(self, session: Session, word: str) -> None:
+    def test_an_argument_arrives_as_it_is(self, session: SshSession, word: str) -> None:
         program = "import sys; sys.stdout.write(repr(sys.argv[1:]))"
-        done = session.run(["python3", "-c", program, word, "last"])
-        assert done.out == repr([word, "last"])
-        assert session.run(["ls", "evil"]).code != 0
+        result = session.run(["python3", "-c", program, word, "last"])
+        assert result.stdout == repr([word, "last"])
+        assert session.run(["ls", "evil"]).exit_code != 0
 
-    def test_a_failing_command_is_an_output(self, session: Session) -> None:
-        done = session.run(["sh", "-c", "echo out; echo err >&2; exit 7"])
-        assert (done.code, done.out, done.err) == (7, "out\n", "err\n")
+    def test_a_failing_command_has_a_result(self, session: SshSession) -> None:
+        result = session.run(["sh", "-c", "echo out; echo err >&2; exit 7"])
+        assert (result.exit_code, result.stdout, result.stderr) == (7, "out\n", "err\n")
 
-    def test_a_program_that_is_not_there_is_an_output(self, session: Session) -> None:
-        assert session.run(["no-such-program"]).code == 127
+    def test_a_missing_program_is_a_failing_command(self, session: SshSession) -> None:
+        assert session.run(["no-such-program"]).exit_code == 127
 
-    def test_bytes_that_are_no_text_do_no_harm(self, session: Session) -> None:
-        assert session.run(["printf", r"\377x"]).out.endswith("x")
+    def test_output_that_is_not_text_is_decoded_nevertheless(self, session: SshSession) -> None:
+        assert session.run(["printf", r"\377x"]).stdout.endswith("x")
 
-    def test_a_command_that_takes_too_long_is_a_lost_host(self, session: Session) -> None:
+    def test_a_command_that_takes_too_long_is_a_lost_host(self, session: SshSession) -> None:
         with pytest.raises(HostError, match=r"worker 0 of 'n1': a command did not end in time"):
             session.run(["sleep", "60"], timeout=0.2)
 
-    def test_it_is_one_also_when_the_answer_to_its_end_is_slow(
-        self, session: Session, monkeypatch: pytest.MonkeyPatch
+    def test_a_timeout_is_reported_also_when_the_command_is_slow_to_end(
+        self, session: SshSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        seen = threading.Event()
+        given_up = threading.Event()
 
         def kill(remote: fabric.runners.Remote) -> None:
             remote.channel.close()
-            seen.wait(10)  # the timer of the library is busy until the command has been given up
+            given_up.wait(10)  # the timer of the library is busy until the command has been given up
             raise EOFError  # as where the connection has ended by then
 
         monkeypatch.setattr(fabric.runners.Remote, "kill", kill)
@@ -144,9 +144,9 @@ class TestCommands:
             with pytest.raises(HostError, match=r"worker 0 of 'n1': a command did not end in time"):
                 session.run(["sleep", "60"], timeout=0.2)
         finally:
-            seen.set()
+            given_up.set()
 
-    def test_a_connection_that_goes_away_is_a_lost_host(self, session: Session, simulator) -> None:
+    def test_a_lost_connection_is_a_lost_host(self, session: SshSession, simulator) -> None:
         name = "projects/sim-project/locations/europe-west4-a/nodes/n1"
         timer = threading.Timer(0.2, lambda: simulator.call(simulator.world.preempt(name)))
         timer.start()
@@ -156,13 +156,13 @@ class TestCommands:
         finally:
             timer.join()
 
-    def test_a_file_arrives_as_it_is(self, session: Session) -> None:
+    def test_a_file_arrives_as_it_is(self, session: SshSession) -> None:
         session.put(b"\x00\xff\r\n" * 100_000, "data.bin")
-        assert session.run(["wc", "-c", "data.bin"]).out.split()[0] == "400000"
+        assert session.run(["wc", "-c", "data.bin"]).stdout.split()[0] == "400000"
         session.put(b"", "data.bin")
-        assert session.run(["wc", "-c", "data.bin"]).out.split()[0] == "0"
+        assert session.run(["wc", "-c", "data.bin"]).stdout.split()[0] == "0"
 
-    def test_a_folder_that_is_not_there_is_an_error_of_the_host(self, session: Session) -> None:
+    def test_a_missing_folder_is_an_error_of_the_host(self, session: SshSession) -> None:
         with pytest.raises(HostError, match=r"worker 0 of 'n1': .*No such file"):
             session.put(b"", "nowhere/data.bin")
 
@@ -184,10 +184,10 @@ class TestConnecting:
         ["", "AAAA", "not base64!", "ü", OTHER_KEY[:-8]],
         ids=["empty", "short", "not base64", "not ASCII", "cut off"],
     )
-    def test_a_host_key_that_is_none_is_refused(self, cloud: Cloud, ready: Node, key: str) -> None:
+    def test_a_host_key_that_is_not_valid_is_refused(self, cloud: Cloud, ready: Node, key: str) -> None:
         assert "host key" in self.refused(cloud.ssh, ready, key).message
 
-    def test_a_key_that_the_node_does_not_have_is_refused(
+    def test_a_key_that_the_node_does_not_accept_is_refused(
         self, cloud: Cloud, ready: Node, host_key: str, tmp_path: Path
     ) -> None:
         make_key(tmp_path / "other")
@@ -209,32 +209,32 @@ class TestConnecting:
         ssh = Ssh(cloud.ssh.user, tmp_path / "locked", cloud._dial)
         assert "the SSH key has a passphrase" in self.refused(ssh, ready, host_key).message
 
-    def test_nobody_who_listens_is_a_refused_connection(
+    def test_a_port_without_a_server_is_a_refused_connection(
         self, cloud: Cloud, ready: Node, host_key: str
     ) -> None:
-        with socket.socket() as taken:  # by nobody else, and does not listen
-            taken.bind(("127.0.0.1", 0))
-            ssh = Ssh("ada", cloud.ssh.key, lambda _: taken.getsockname())
+        with socket.socket() as silent:  # has a port, and does not listen on it
+            silent.bind(("127.0.0.1", 0))
+            ssh = Ssh("ada", cloud.ssh.key, lambda _: silent.getsockname())
             assert "it refused the connection" in self.refused(ssh, ready, host_key).message
 
-    def test_one_who_hangs_up_is_a_lost_host(self, cloud: Cloud, ready: Node, host_key: str) -> None:
+    def test_a_server_that_hangs_up_is_a_lost_host(self, cloud: Cloud, ready: Node, host_key: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             thread = threading.Thread(target=lambda: server.accept()[0].close())
             thread.start()
             self.refused(Ssh("ada", cloud.ssh.key, lambda _: server.getsockname()), ready, host_key)
             thread.join()
 
-    def test_an_address_that_no_host_has_is_told(self, cloud: Cloud, ready: Node, host_key: str) -> None:
+    def test_an_address_without_a_host_is_named(self, cloud: Cloud, ready: Node, host_key: str) -> None:
         node = replace(ready, addresses=("192.0.2.1",))
         with pytest.raises(HostError, match=r"No host answers at 192\.0\.2\.1"), \
                 cloud.ssh.connect(node, 0, host_key):  # fmt: skip
             pass
 
-    def test_nothing_of_the_users_ssh_configuration_counts(
+    def test_the_users_ssh_configuration_is_not_read(
         self, cloud: Cloud, ready: Node, host_key: str, home: Path
     ) -> None:
         (home / ".ssh").mkdir(exist_ok=True)
         (home / ".ssh/config").write_text("Host *\n  User mallory\n  Port 9\n  ProxyCommand false\n")
         with cloud.ssh.connect(ready, 0, host_key) as session:
-            assert session.run(["id"]).code == 0
+            assert session.run(["id"]).exit_code == 0
         assert not (home / ".ssh/known_hosts").exists()

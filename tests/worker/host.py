@@ -151,7 +151,7 @@ def ssh_environment() -> dict[str, str]:
     try:
         node = cloud.provider.list_nodes().nodes[0]
         with cloud.ssh.connect(node, 0, cloud.provider.host_keys(node.id)[0]) as session:
-            pairs = session.run(["env", "-0"]).out.split("\0")
+            pairs = session.run(["env", "-0"]).stdout.split("\0")
     finally:
         cloud.close()
     return dict(pair.split("=", 1) for pair in pairs if pair)

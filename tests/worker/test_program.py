@@ -389,7 +389,7 @@ def test_over_ssh_as_the_launcher_calls_it(host: Host) -> None:
         place = str(host.folder.relative_to(host.environment["HOME"]))
         process = session.run(["python3", f"{place}/worker.zip", "launch", f"{place}/spec.json"])
     cloud.close()
-    assert process.code == 0, process.out + process.err
+    assert process.exit_code == 0, process.stdout + process.stderr
     assert host.finished().exit_code == 0, "it outlives the connection"
     assert host.log() == b"True\n"
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import fabric
 import paramiko
@@ -24,53 +23,61 @@ from tpuctl.files import PRIVATE, create_file
 from tpuctl.nodes import Node, SshKey
 
 CONNECT_TIMEOUT = 20.0
+COMMAND_TIMEOUT = 120.0
+SSH_PORT = 22
 
 
 @dataclass(frozen=True)
-class Output:
-    """What a command left behind."""
+class CommandResult:
+    """Exit code and output of a command on a host."""
 
-    code: int
-    out: str
-    err: str
+    exit_code: int
+    stdout: str
+    stderr: str
 
 
 class _Remote(fabric.runners.Remote):  # type: ignore[misc]  # fabric has no annotations
-    """A command that knows of the end of its time, also while the thread of its timer still ends it."""
+    """A command that knows that it timed out as soon as the library begins to end it.
 
-    _late = False
+    The library knows once its timer's thread has ended, which may be too late for the caller.
+    """
+
+    _timed_out = False
 
     def kill(self) -> None:
         """End the command."""
-        self._late = True
+        self._timed_out = True
         with suppress(EOFError, OSError, paramiko.SSHException):  # the connection may have ended meanwhile
             super().kill()
 
     @property
     def timed_out(self) -> bool:
-        """Whether the command was ended because its time was up."""
-        return self._late
+        """Whether the command was ended because it took longer than its timeout."""
+        return self._timed_out
 
 
-class Session:
+class SshSession:
     """An open connection to one worker."""
 
-    def __init__(self, connection: fabric.Connection, where: str) -> None:
+    def __init__(self, connection: fabric.Connection, worker: str) -> None:
         self._connection = connection
-        self._where = where
+        self._worker = worker
 
-    def run(self, argv: Sequence[str], timeout: float = 120.0) -> Output:
-        """Run a command, quoted once, here; a failing command is an Output, a lost host a HostError."""
-        with _translated(self._where):
+    def run(self, argv: Sequence[str], timeout: float = COMMAND_TIMEOUT) -> CommandResult:
+        """Run a command and return its result, also that of a failing command; quotes the arguments.
+
+        Raises HostError when the connection is lost, or after `timeout` seconds.
+        """
+        with _translated(self._worker):
             result = self._connection.run(
                 shlex.join(argv), hide=True, warn=True, in_stream=False, timeout=timeout
             )
             if result.exited < 0 and self._is_lost():
                 raise EOFError("the connection was lost")
-        return Output(result.exited, result.stdout, result.stderr)
+        return CommandResult(result.exited, result.stdout, result.stderr)
 
     def _is_lost(self) -> bool:
-        """Whether the connection has ended; it closes its commands first, and says so a moment later."""
+        """Whether the connection has ended: its commands end first, itself a moment later."""
         transport = self._connection.transport
         if transport is not None:
             transport.join(0.5)
@@ -78,15 +85,17 @@ class Session:
 
     def put(self, data: bytes, path: str) -> None:
         """Write a file on the host; `path` is relative to the home folder."""
-        with _translated(self._where):
+        with _translated(self._worker):
             self._connection.put(io.BytesIO(data), path)
 
 
 class Ssh:
-    """Opens connections with one user and one key; `dial` says where an address really answers."""
+    """Opens connections with one user and one key; `dial` returns host and port for a node's address."""
 
     def __init__(self, user: str, key: Path, dial: Callable[[str], tuple[str, int]]) -> None:
-        logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else it prints what we explain
+        logging.getLogger("paramiko").addHandler(
+            logging.NullHandler()
+        )  # else it prints errors that are explained here
         self.user = user
         self.key = key
         self._dial = dial
@@ -98,14 +107,17 @@ class Ssh:
         return SshKey(self.user, read_public_key(self.key))
 
     @contextmanager
-    def connect(self, node: Node, worker: int, host_key: str) -> Iterator[Session]:
-        """Open a connection to one worker whose ed25519 host key has to be `host_key` (base64)."""
-        where = f"worker {worker} of '{node.name}'"
-        with _translated(where):
+    def connect(self, node: Node, worker: int, host_key: str) -> Iterator[SshSession]:
+        """Open a connection to one worker whose ed25519 host key has to be `host_key` (base64).
+
+        Raises HostError, with the fact `host_key` when the worker has another host key.
+        """
+        name = f"worker {worker} of '{node.name}'"
+        with _translated(name):
             host, port = self._dial(node.addresses[worker])
             connection = self._open(host, port, host_key)
         try:
-            yield Session(connection, where)
+            yield SshSession(connection, name)
         finally:
             connection.close()
 
@@ -114,22 +126,9 @@ class Ssh:
         sock = socket.create_connection((host, port), timeout=CONNECT_TIMEOUT)
         # Small packets at once: paramiko leaves Nagle on, which with delayed ACKs costs 40 ms a request.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        arguments = {
-            "key_filename": str(self.key),
-            "allow_agent": False,
-            "look_for_keys": False,
-            "sock": sock,
-        }
-        connection = fabric.Connection(
-            host,
-            user=self.user,
-            port=port,
-            connect_timeout=int(CONNECT_TIMEOUT),
-            connect_kwargs=arguments,
-            config=fabric.Config(overrides={"load_ssh_configs": False, "runners": {"remote": _Remote}}),
-        )
-        name = host if port == 22 else f"[{host}]:{port}"
-        connection.client.get_host_keys().add(name, "ssh-ed25519", key)
+        connection = self._connection(host, port, sock)
+        known_name = host if port == SSH_PORT else f"[{host}]:{port}"
+        connection.client.get_host_keys().add(known_name, "ssh-ed25519", key)
         connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
         try:
             connection.open()
@@ -138,9 +137,27 @@ class Ssh:
             raise
         return connection
 
+    def _connection(self, host: str, port: int, sock: socket.socket) -> fabric.Connection:
+        return fabric.Connection(
+            host,
+            user=self.user,
+            port=port,
+            connect_timeout=int(CONNECT_TIMEOUT),
+            connect_kwargs={
+                "key_filename": str(self.key),
+                "allow_agent": False,
+                "look_for_keys": False,
+                "sock": sock,
+            },
+            config=fabric.Config(overrides={"load_ssh_configs": False, "runners": {"remote": _Remote}}),
+        )
+
 
 def make_key(path: Path) -> None:
-    """Make an ed25519 key pair without a passphrase, the private half readable by its owner alone."""
+    """Create an ed25519 key pair without a passphrase, the private half readable by its owner alone.
+
+    Keeps a key that exists. Raises ConfigError when the files cannot be written.
+    """
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -175,18 +192,18 @@ def _host_key(published: str) -> paramiko.PKey:
     try:
         return paramiko.Ed25519Key(data=base64.b64decode(published, validate=True))
     except (ValueError, IndexError, paramiko.SSHException) as error:
-        raise paramiko.SSHException("its published host key is garbage") from error
+        raise paramiko.SSHException("its published host key is not valid") from error
 
 
 @contextmanager
-def _translated(where: str) -> Iterator[None]:
-    """Turn errors of the SSH libraries inside the block into a HostError; `where` names the worker."""
+def _translated(worker: str) -> Iterator[None]:
+    """Turn errors of the SSH libraries inside the block into a HostError; `worker` names it."""
     try:
         yield
     except FAILURES as error:
         text, hint = _explain(error)
         facts = {"host_key": "wrong"} if isinstance(error, paramiko.BadHostKeyException) else {}
-        raise HostError(f"{where}: {text}.", hint=hint, **facts) from error
+        raise HostError(f"{worker}: {text}.", hint=hint, **facts) from error
 
 
 FAILURES = (paramiko.SSHException, EOFError, OSError, CommandTimedOut)
@@ -196,19 +213,18 @@ def _explain(error: BaseException) -> tuple[str, str]:
     for kind, text, hint in EXPLANATIONS:
         if isinstance(error, kind):
             return text.format(error=error), hint
-    return str(error) or type(error).__name__, "The host may be down: 'tpuctl ls' shows its state."
+    return str(error) or type(error).__name__, f"The host may be down: {SEE_STATE}"
 
 
-EXPLANATIONS: tuple[tuple[Any, str, str], ...] = (
+INSTALL_KEY = "Run 'tpuctl up' again: it installs the key."
+SEE_STATE = "'tpuctl ls' shows the node's state."
+
+EXPLANATIONS: tuple[tuple[type[BaseException], str, str], ...] = (
     (paramiko.BadHostKeyException, "its host key is not the one it published", "Do not trust this address."),
     (paramiko.PasswordRequiredException, "the SSH key has a passphrase", "Use a key without one."),
-    (
-        paramiko.AuthenticationException,
-        "it refused the SSH key",
-        "Run 'tpuctl up' again: it installs the key.",
-    ),
-    (CommandTimedOut, "a command did not end in time", "The host may hang: 'tpuctl ls' shows its state."),
-    (socket.timeout, "it did not answer in time", "Check that port 22 is open to you, or that it is up."),
-    (ConnectionRefusedError, "it refused the connection", "It may still boot, or be gone: see 'tpuctl ls'."),
+    (paramiko.AuthenticationException, "it refused the SSH key", INSTALL_KEY),
+    (CommandTimedOut, "a command did not end in time", f"The host may hang: {SEE_STATE}"),
+    (socket.timeout, "it did not answer in time", "Check that port 22 is open to you, and the host up."),
+    (ConnectionRefusedError, "it refused the connection", f"It may still boot, or be deleted: {SEE_STATE}"),
 )
-"""First match decides: error class, what to say, what to try."""
+"""Error class, message and hint; the first class that matches is used."""

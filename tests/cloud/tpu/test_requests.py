@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -53,9 +53,7 @@ def rest_client(recorder: Recorder) -> tpu_v2.TpuClient:
     return tpu_v2.TpuClient(transport=transport)
 
 
-def json_of(request: PreparedRequest) -> Any:
-    import json
-
+def body_of(request: PreparedRequest) -> object:
     return json.loads(request.body) if request.body else None
 
 
@@ -76,32 +74,32 @@ def test_the_http_form_is_what_the_rest_client_sends(
     message = MESSAGES[case]
     getattr(rest_client, case.split()[0])(message)
     (sent,) = recorder.requests
-    shown = requests.as_http(message)
-    sent_url, shown_url = urlsplit(sent.url), urlsplit(shown.url)
-    assert (shown.method, shown_url[:3]) == (sent.method, sent_url[:3])
+    preview = requests.as_http(message)
+    sent_url, preview_url = urlsplit(sent.url), urlsplit(preview.url)
+    assert (preview.method, preview_url[:3]) == (sent.method, sent_url[:3])
     system = {"$alt"}  # the client's choice of an encoding, not part of the request
-    assert dict(parse_qsl(shown_url.query)) == {
+    assert dict(parse_qsl(preview_url.query)) == {
         name: value for name, value in parse_qsl(sent_url.query) if name not in system
     }
-    assert shown.body == json_of(sent)
+    assert preview.body == body_of(sent)
 
 
 def test_a_create_shows_its_options() -> None:
-    shown = requests.as_http(requests.create(replace(REQUEST, spot=True, service_account="sa@x")))
-    assert shown.method == "POST"
-    assert shown.url == (
+    preview = requests.as_http(requests.create(replace(REQUEST, spot=True, service_account="sa@x")))
+    assert preview.method == "POST"
+    assert preview.url == (
         "https://tpu.googleapis.com/v2/projects/sim-project/locations/europe-west4-a/nodes?nodeId=n1"
     )
-    assert isinstance(shown.body, dict)
-    assert shown.body["acceleratorType"] == "v3-8"
-    assert shown.body["schedulingConfig"] == {"spot": True}
-    assert shown.body["networkConfig"] == {"network": "default", "enableExternalIps": True}
-    assert shown.body["serviceAccount"]["email"] == "sa@x"
+    assert isinstance(preview.body, dict)
+    assert preview.body["acceleratorType"] == "v3-8"
+    assert preview.body["schedulingConfig"] == {"spot": True}
+    assert preview.body["networkConfig"] == {"network": "default", "enableExternalIps": True}
+    assert preview.body["serviceAccount"]["email"] == "sa@x"
 
 
 def test_a_delete_shows_the_node() -> None:
-    shown = requests.as_http(requests.delete(NODE))
-    assert (shown.method, shown.url, shown.body) == (
+    preview = requests.as_http(requests.delete(NODE))
+    assert (preview.method, preview.url, preview.body) == (
         "DELETE",
         "https://tpu.googleapis.com/v2/projects/sim-project/locations/europe-west4-a/nodes/n1",
         None,
@@ -109,7 +107,7 @@ def test_a_delete_shows_the_node() -> None:
 
 
 def test_a_key_is_added_to_the_metadata_that_is_replaced_as_a_whole() -> None:
-    shown = requests.as_http(requests.add_ssh_key(RUNNING, KEY))
-    assert shown.method == "PATCH"
-    assert shown.url.endswith("/nodes/n1?updateMask=metadata")
-    assert shown.body == {"metadata": {"ssh-keys": "bob:ssh-rsa B bob\nada:ssh-ed25519 AAAA ada", "a": "b"}}
+    preview = requests.as_http(requests.add_ssh_key(RUNNING, KEY))
+    assert preview.method == "PATCH"
+    assert preview.url.endswith("/nodes/n1?updateMask=metadata")
+    assert preview.body == {"metadata": {"ssh-keys": "bob:ssh-rsa B bob\nada:ssh-ed25519 AAAA ada", "a": "b"}}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol, TypeVar
 
 from google.api_core import exceptions
 from google.cloud import tpu_v2
@@ -20,6 +20,7 @@ from tpuctl.nodes import CLOUD_TPU, HttpRequest, Node, NodeId, NodeList, NodeReq
 from tpuctl.polling import retry
 
 T = TypeVar("T")
+Page = TypeVar("Page", covariant=True)
 
 TIMEOUT = 60.0
 """Of one request: the client has no default timeout, and no default retry."""
@@ -140,6 +141,14 @@ def _send(subject: str, call: Callable[..., T], request: object) -> T:
         return retry(lambda: call(request, retry=None, timeout=TIMEOUT), on=TRANSIENT, timeout=RETRY_TIMEOUT)
 
 
-def _all_pages(call: Callable[..., Any]) -> Callable[..., list[Any]]:
+class Pager(Protocol[Page]):
+    """A list that Google's client fetches page by page."""
+
+    @property
+    def pages(self) -> Iterator[Page]:
+        """Each page; the next one is requested when it is needed."""
+
+
+def _all_pages(call: Callable[..., Pager[Page]]) -> Callable[..., list[Page]]:
     """Return the call that fetches every page of a list, not the first alone."""
     return lambda request, **options: list(call(request, **options).pages)

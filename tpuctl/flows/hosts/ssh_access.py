@@ -58,7 +58,7 @@ def _await_worker(ssh: Ssh, node: Node, worker: int, host_key: str) -> None:
         nonlocal reason
         try:
             with ssh.connect(node, worker, host_key) as session:
-                return session.run(["true"]).code == 0
+                return session.run(["true"]).exit_code == 0
         except HostError as error:
             if "host_key" in error.facts:
                 raise  # another attempt would only reach the impostor again

@@ -50,15 +50,16 @@ def launch(ssh: Ssh, node: Node, host_key: str, program: bytes, spec: Spec) -> i
     folder = f".tpuctl/runs/{spec.run}/{spec.attempt}"
     with ssh.connect(node, spec.worker, host_key) as session:
         mkdir = session.run(["mkdir", "-p", "-m", "700", folder])
-        if mkdir.code:
+        if mkdir.exit_code:
             raise HostError(
-                f"Worker {spec.worker} cannot make {folder}: {mkdir.err.strip()}.", hint="Is its disk full?"
+                f"Worker {spec.worker} cannot make {folder}: {mkdir.stderr.strip()}.",
+                hint="Is its disk full?",
             )
         session.put(program, f"{folder}/worker.zip")
         session.put(encode(spec), f"{folder}/spec.json")
         command = ["python3", f"{folder}/worker.zip", "launch", f"{folder}/spec.json"]
         launched = session.run(command, timeout=LAUNCH_TIMEOUT)
-    return _read_pid(launched.out, launched.err, spec.worker)
+    return _read_pid(launched.stdout, launched.stderr, spec.worker)
 
 
 def stop(ssh: Ssh, node: Node, worker: int, host_key: str, pid: int) -> None:
