@@ -33,7 +33,7 @@ RECORDS = [
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_a_record_comes_back_as_it_was(record: object) -> None:
+def test_a_record_is_decoded_as_it_was_encoded(record: object) -> None:
     data = runs.encode(record)
     assert runs.decode(data, type(record), "x.json") == record
     assert data.endswith(b"}\n")
@@ -44,7 +44,7 @@ def test_a_record_comes_back_as_it_was(record: object) -> None:
     "data",
     [b"", b"{", b"null", b"[]", b"\xff", b'{"schema": 1}', b'{"schema": "1"}', b"{}", b"\x00" * 10],
 )
-def test_garbage_is_named(data: bytes) -> None:
+def test_damaged_records_are_named(data: bytes) -> None:
     with pytest.raises(StateError, match=r"runs/r1/verdict\.json is not a Verdict record of schema 1"):
         runs.decode(data, runs.Verdict, "runs/r1/verdict.json")
 
@@ -63,7 +63,7 @@ def test_a_missing_field_is_named() -> None:
 
 
 def test_an_attempt_names_its_node_also_without_a_provider() -> None:
-    """Records from before there was the field are of the Cloud TPU API."""
+    """Records written before this field existed are of the Cloud TPU API."""
     data = runs.encode(RECORDS[2]).replace(b'"provider"', b'"colour"')
     attempt = runs.decode(data, runs.Attempt, "attempt.json")
     assert attempt.tpu.id == NodeId("cloud-tpu", "p", "z", "n1", "77")

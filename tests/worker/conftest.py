@@ -30,7 +30,7 @@ def wire(simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.fixture
-def own(wire: FaultyWire) -> gcs.Bucket:
+def worker_bucket(wire: FaultyWire) -> gcs.Bucket:
     """The bucket as the worker sees it."""
     return gcs.Bucket(BUCKET)
 

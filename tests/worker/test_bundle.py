@@ -19,23 +19,27 @@ def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     return info
 
 
-def fetch(own: gcs.Bucket, bucket: Bucket, data: bytes, folder: Path, sha256: str | None = None) -> None:
+def fetch(
+    worker_bucket: gcs.Bucket, bucket: Bucket, data: bytes, folder: Path, sha256: str | None = None
+) -> None:
     bucket.create("bundles/x.tar.gz", data)
-    bundle.fetch(own, "bundles/x.tar.gz", sha256 or hashlib.sha256(data).hexdigest(), str(folder))
+    bundle.fetch(worker_bucket, "bundles/x.tar.gz", sha256 or hashlib.sha256(data).hexdigest(), str(folder))
 
 
-def test_files_are_unpacked_with_their_folders(own: gcs.Bucket, bucket: Bucket, tmp_path: Path) -> None:
+def test_files_are_unpacked_with_their_folders(
+    worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path
+) -> None:
     data = tar(("job.py", b"print()"), (member("deep", tarfile.DIRTYPE), b""), ("deep/er/x.py", b"X = 1"))
-    fetch(own, bucket, data, tmp_path / "code")
+    fetch(worker_bucket, bucket, data, tmp_path / "code")
     assert (tmp_path / "code/job.py").read_bytes() == b"print()"
     assert (tmp_path / "code/deep/er/x.py").read_bytes() == b"X = 1"
 
 
 def test_another_hash_is_refused_before_anything_is_unpacked(
-    own: gcs.Bucket, bucket: Bucket, tmp_path: Path
+    worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path
 ) -> None:
     with pytest.raises(bundle.BundleError, match=r"gs://sim-project-tpuctl/bundles/x\.tar\.gz has the hash"):
-        fetch(own, bucket, tar(("job.py", b"")), tmp_path / "code", "0" * 64)
+        fetch(worker_bucket, bucket, tar(("job.py", b"")), tmp_path / "code", "0" * 64)
     assert not (tmp_path / "code").exists()
 
 
@@ -54,10 +58,10 @@ def test_another_hash_is_refused_before_anything_is_unpacked(
     ],
     ids=lambda info: f"{info.name} type {info.type.decode()}",
 )
-def test_what_is_no_plain_file_inside_is_refused_and_nothing_unpacked(
-    own: gcs.Bucket, bucket: Bucket, tmp_path: Path, evil: tarfile.TarInfo
+def test_a_member_that_is_no_plain_file_inside_is_refused_and_nothing_unpacked(
+    worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path, evil: tarfile.TarInfo
 ) -> None:
     with pytest.raises(bundle.BundleError, match="not a plain file inside it"):
-        fetch(own, bucket, tar(("job.py", b"print()"), (evil, b"")), tmp_path / "code")
+        fetch(worker_bucket, bucket, tar(("job.py", b"print()"), (evil, b"")), tmp_path / "code")
     assert sorted(tmp_path.rglob("*outside*")) == []
     assert not (tmp_path / "code").exists()

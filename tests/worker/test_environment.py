@@ -19,7 +19,7 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OF_THE_HOST", "yes")
 
 
-def test_the_places_of_the_run_have_our_names_and_vertex_ais() -> None:
+def test_the_folders_of_the_run_have_our_names_and_vertex_ais() -> None:
     variables = of_job(replace(SPEC, worker=2, workers=4, attempt=3, run="r7"), "")
     for name, folder in (("MODEL", "outputs"), ("CHECKPOINT", "checkpoints")):
         assert variables[f"TPUCTL_{name}_DIR"] == variables[f"AIP_{name}_DIR"]
@@ -46,7 +46,7 @@ def test_the_tpu_is_local_only_for_tensorflow_on_one_host(framework: str, worker
     assert variables.get("TPU_NAME") == ("local" if local else None)
 
 
-def test_what_the_user_adds_wins() -> None:
+def test_the_users_variables_win() -> None:
     variables = of_job(replace(SPEC, environment={"TPU_NAME": "other", "RATE": "0.1"}), "")
     assert (variables["TPU_NAME"], variables["RATE"]) == ("other", "0.1")
 
@@ -70,7 +70,7 @@ def test_an_installed_distribution_or_a_module_of_the_name_is_present(requiremen
 
 
 @pytest.mark.parametrize("requirement", ["./nowhere", "--no-such-option", "no-such-package-of-tpuctl"])
-def test_what_is_not_present_is_pips_to_judge(requirement: str, tmp_path, monkeypatch) -> None:
+def test_pip_decides_about_any_other_requirement(requirement: str, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(packages.PackageError, match=r"pip could not install .*exit code"):
         packages.ensure([requirement], str(tmp_path / "packages"), str(tmp_path / "log"))

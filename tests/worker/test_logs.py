@@ -22,8 +22,8 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shipper(own: gcs.Bucket, log: Path) -> LogShipper:
-    return LogShipper(own, FOLDER, str(log))
+def shipper(worker_bucket: gcs.Bucket, log: Path) -> LogShipper:
+    return LogShipper(worker_bucket, FOLDER, str(log))
 
 
 def shipped(bucket: Bucket) -> dict[str, bytes]:
@@ -35,7 +35,7 @@ def append(log: Path, data: bytes) -> None:
         stream.write(data)
 
 
-def test_what_is_new_becomes_the_next_chunk(shipper: LogShipper, log: Path, bucket: Bucket) -> None:
+def test_new_output_becomes_the_next_chunk(shipper: LogShipper, log: Path, bucket: Bucket) -> None:
     append(log, b"one\n")
     shipper.ship()
     shipper.ship()
@@ -45,7 +45,7 @@ def test_what_is_new_becomes_the_next_chunk(shipper: LogShipper, log: Path, buck
     assert shipper.chunks == 2
 
 
-def test_nothing_new_is_no_chunk(shipper: LogShipper, bucket: Bucket, wire: FaultyWire) -> None:
+def test_without_new_output_there_is_no_chunk(shipper: LogShipper, bucket: Bucket, wire: FaultyWire) -> None:
     shipper.ship()
     assert shipped(bucket) == {}
     assert wire.requests == []
@@ -66,7 +66,7 @@ def test_a_chunk_holds_four_mebibytes_at_most(shipper: LogShipper, log: Path, bu
     assert b"".join(chunks) == data
 
 
-def test_a_chunk_that_failed_is_the_same_the_next_time(
+def test_a_chunk_that_failed_is_retried_with_the_same_bytes(
     shipper: LogShipper, log: Path, bucket: Bucket, wire: FaultyWire
 ) -> None:
     """It may have arrived, and a reader may have read it: it must not grow."""

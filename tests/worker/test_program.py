@@ -55,7 +55,7 @@ def wheel(folder: Path, name: str) -> None:
 
 
 class TestScript:
-    def test_it_runs_to_its_end_and_the_bucket_tells_how(self, either: Host) -> None:
+    def test_it_runs_to_its_end_and_the_status_says_how(self, either: Host) -> None:
         script = "import os, sys\nprint(sys.argv[1:], os.getcwd())\nprint('no line end', end='')\n"
         pid = either.start(script, arguments=["--rate", "0.1", "a b", "$(id)", ""])
         assert pid > 0
@@ -82,12 +82,14 @@ class TestScript:
         ],
         ids=["exit", "exit with words", "no Python", "SIGSEGV", "SIGKILL", "255"],
     )
-    def test_how_it_ended_is_told(self, host: Host, script: str, code: int, signal_name: str) -> None:
+    def test_the_status_has_exit_code_and_signal(
+        self, host: Host, script: str, code: int, signal_name: str
+    ) -> None:
         host.start(script)
         status = host.finished()
         assert (status.exit_code, status.signal, status.error) == (code, signal_name, "")
 
-    def test_one_that_is_not_in_the_bundle_fails_with_pythons_words(self, host: Host) -> None:
+    def test_a_script_that_is_not_in_the_bundle_fails_with_pythons_error(self, host: Host) -> None:
         host.start("", script="other.py")
         assert host.finished().exit_code == 2
         assert b"other.py" in host.log()
@@ -118,7 +120,7 @@ class TestScript:
         assert json.loads(again.stdout) == {"error": "this attempt was started on this host before"}
         assert host.bucket.objects(STATUS) == before
 
-    def test_children_that_it_leaves_behind_do_not_hold_up_its_end(self, host: Host) -> None:
+    def test_children_that_keep_running_do_not_delay_its_end(self, host: Host) -> None:
         host.start("import subprocess\nsubprocess.Popen(['sleep', '600'])\nprint('bye')")
         assert host.finished().exit_code == 0
 
@@ -136,7 +138,7 @@ class TestPreparation:
         assert "not a plain file inside it" in host.finished().error
         assert not (host.folder / "job.py").exists()
 
-    def test_a_bundle_that_is_gone_ends_the_run_with_an_error(self, host: Host) -> None:
+    def test_a_missing_bundle_ends_the_run_with_an_error(self, host: Host) -> None:
         host.start("print('never')", bundle="bundles/gone.tar.gz")
         assert "FileNotFoundError" in host.finished().error
 
@@ -155,7 +157,7 @@ class TestPreparation:
         assert log[-1] == "hello from the wheel"
         assert (either.folder / "packages/tpuctl_wheel_of_a_test.py").exists()
 
-    def test_a_package_that_cannot_be_had_ends_the_run_with_an_error(self, host: Host) -> None:
+    def test_a_package_that_pip_cannot_find_ends_the_run_with_an_error(self, host: Host) -> None:
         host.environment.update(PIP_NO_INDEX="1")
         host.start("print('never')", dependencies=["no-such-package-of-tpuctl==9"])
         status = host.finished()
@@ -166,18 +168,18 @@ class TestPreparation:
         assert b"No matching distribution found" in host.log()
         assert b"never" not in host.log()
 
-    def test_a_bucket_that_is_not_there_is_told_to_the_launcher(self, host: Host) -> None:
+    def test_launch_reports_a_missing_bucket(self, host: Host) -> None:
         host.prepare("print('never')", bucket="no-such-bucket")
         process = host.launch()
         assert process.returncode == 1
         assert "FileNotFoundError" in json.loads(process.stdout)["error"]
         assert "no-such-bucket" in json.loads(process.stdout)["error"]
 
-    def test_a_spec_of_another_schema_is_told_to_the_launcher(self, host: Host) -> None:
+    def test_launch_reports_a_spec_of_another_schema(self, host: Host) -> None:
         host.prepare("print('never')", schema=2)
         assert "is not of schema 1" in json.loads(host.launch().stdout)["error"]
 
-    def test_an_attempt_of_another_incarnation_is_left_alone(self, host: Host) -> None:
+    def test_the_status_of_another_process_is_left_alone(self, host: Host) -> None:
         host.bucket.create(STATUS, b"theirs")
         host.prepare("print('never')")
         assert "PreconditionError" in json.loads(host.launch().stdout)["error"]
@@ -185,7 +187,7 @@ class TestPreparation:
 
 
 class TestStop:
-    def test_the_script_is_told_and_has_the_last_word(self, either: Host) -> None:
+    def test_a_script_that_handles_the_signal_chooses_its_exit_code(self, either: Host) -> None:
         script = (
             "import signal, sys, time\n"
             "def stop(*_):\n  print('saving', flush=True)\n  sys.exit(5)\n"
@@ -198,14 +200,14 @@ class TestStop:
         assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 5, "")
         assert either.log() == b"step 1\nsaving\n"
 
-    def test_a_script_that_does_not_listen_ends_by_the_signal(self, host: Host) -> None:
+    def test_a_script_without_a_handler_ends_by_the_signal(self, host: Host) -> None:
         pid = host.start(WAIT)
         host.wait_for_output(b"step 1")
         os.kill(pid, signal.SIGTERM)
         status = host.finished()
         assert (status.stopped, status.exit_code, status.signal) == ("SIGTERM", 143, "SIGTERM")
 
-    def test_of_a_host_that_tells_the_script_first_it_hears_a_moment_later(self, host: Host) -> None:
+    def test_a_host_may_signal_the_script_before_the_supervisor(self, host: Host) -> None:
         script = "import os\nprint(os.getpid(), flush=True)\n" + WAIT
         with host.supervise(script, f"{FAST}; timing.SIGNAL_DELAY = 60") as process:
             host.wait_for_output(b"step 1")
@@ -233,7 +235,7 @@ class TestStop:
         assert (status.stopped, status.signal) == ("SIGTERM", "SIGKILL")
         wait_for_end(int(host.log().split()[0]))
 
-    def test_a_stop_while_packages_come_ends_the_run_before_the_script(self, host: Host) -> None:
+    def test_a_stop_during_the_installation_ends_the_run_before_the_script(self, host: Host) -> None:
         """The index takes the connection and never answers."""
         with socket.create_server(("127.0.0.1", 0)) as index:
             host.environment.update(PIP_INDEX_URL=f"http://127.0.0.1:{index.getsockname()[1]}/simple")
@@ -270,7 +272,7 @@ class TestStop:
 class TestBucketTrouble:
     """Heartbeats every 0.2 s, one short pause between tries."""
 
-    def test_a_young_job_is_seen_while_it_runs(self, host: Host) -> None:
+    def test_log_and_heartbeats_arrive_while_the_script_runs(self, host: Host) -> None:
         with host.supervise(WAIT, FAST) as process:
             poll(
                 lambda: host.log() or None, awaiting="the first chunk", timeout=30, backoff=Backoff(0.05, 0.1)
@@ -283,7 +285,7 @@ class TestBucketTrouble:
             process.terminate()
         assert host.status().is_finished
 
-    def test_the_script_goes_on_while_the_bucket_is_away(self, host: Host, simulator) -> None:
+    def test_the_script_keeps_running_while_the_bucket_is_unreachable(self, host: Host, simulator) -> None:
         from tpuctl.sim.faults import grpc_fault
 
         script = (
@@ -306,8 +308,8 @@ class TestBucketTrouble:
         assert host.finished().exit_code == 0
         assert host.log() == b"step 1\nstep 2\n"
 
-    def test_the_word_that_it_runs_may_be_lost_without_losing_the_script(self, host: Host, simulator) -> None:
-        """The first status is the launcher's concern; a bucket that goes away right after it is not."""
+    def test_a_status_that_cannot_be_written_does_not_end_the_script(self, host: Host, simulator) -> None:
+        """`launch` waits for the first status; later ones may fail."""
         from tpuctl.sim.faults import grpc_fault
 
         constants = (
@@ -337,10 +339,8 @@ class TestBucketTrouble:
         assert (status.exit_code, status.error) == (0, "")
         assert host.log() == b"step 1\nstep 2\n"
 
-    def test_a_bucket_that_is_away_when_the_script_ends_hears_of_it_later(
-        self, host: Host, simulator
-    ) -> None:
-        """A success must not become a lost run because the last word came at a bad moment."""
+    def test_the_last_status_is_retried_until_the_bucket_is_reachable(self, host: Host, simulator) -> None:
+        """A success must not become a lost run because the bucket was unreachable for a moment."""
         from tpuctl.sim.faults import grpc_fault
 
         script = "import os, time\nprint('step 1')\nwhile not os.path.exists('../go'):\n  time.sleep(0.02)\n"
@@ -357,7 +357,7 @@ class TestBucketTrouble:
                     lambda: True if host.supervisor_log().count("503") > tries else None,
                     awaiting="trouble", timeout=30, backoff=Backoff(0.02),
                 )  # fmt: skip
-                assert process.poll() is None, "it goes on trying"
+                assert process.poll() is None, "it keeps trying"
                 assert not host.status().is_finished
             except BaseException:
                 process.kill()
@@ -367,7 +367,9 @@ class TestBucketTrouble:
         assert (status.exit_code, status.error) == (0, "")
         assert host.log() == b"step 1\nstep 2\n"
 
-    def test_a_script_whose_status_somebody_else_has_taken_is_stopped(self, host: Host, wait_for_end) -> None:
+    def test_a_script_whose_status_another_process_has_written_is_stopped(
+        self, host: Host, wait_for_end
+    ) -> None:
         """Two attempts must not train into the same checkpoints."""
         with host.supervise("import os\nprint(os.getpid(), flush=True)\n" + WAIT, FAST) as process:
             host.wait_for_output(b"step 1")
@@ -378,7 +380,7 @@ class TestBucketTrouble:
         assert "another process has written" in host.supervisor_log()
 
 
-def test_over_ssh_as_the_launcher_calls_it(host: Host) -> None:
+def test_the_program_is_launched_over_ssh(host: Host) -> None:
     from tpuctl.cloud.endpoints import connect
     from tpuctl.config import load
 

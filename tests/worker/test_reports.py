@@ -33,7 +33,7 @@ def test_a_report_is_in_the_bucket_when_the_run_has_ended(host: Host, end: str) 
     assert names(host.bucket) == ["findings.json"]
 
 
-def test_pull_brings_it_home(host: Host, tmp_path: Path) -> None:
+def test_pull_fetches_it(host: Host, tmp_path: Path) -> None:
     host.start(SCRIPT)
     host.finished()
     pull(StoredRun(host.bucket, "r1"), tmp_path / "home", lambda line: None)
@@ -46,8 +46,8 @@ def test_a_script_without_reports_leaves_none(host: Host) -> None:
     assert names(host.bucket) == []
 
 
-def test_only_finished_plain_files_of_a_bearable_size_are_shipped(
-    own: gcs.Bucket,
+def test_only_finished_plain_files_below_the_limit_are_shipped(
+    worker_bucket: gcs.Bucket,
     bucket: Bucket,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -59,7 +59,7 @@ def test_only_finished_plain_files_of_a_bearable_size_are_shipped(
     (tmp_path / "large").write_text("longer")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("/etc/hostname")
-    reports.ship(own, FOLDER, str(tmp_path))
+    reports.ship(worker_bucket, FOLDER, str(tmp_path))
     assert names(bucket) == ["a.json", "b.txt"]
     assert bucket.read(FOLDER + "a.json") == b"text"
     assert "the report large has 6 bytes" in capsys.readouterr().err

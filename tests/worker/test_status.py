@@ -19,8 +19,8 @@ NAME = "runs/r1/attempts/1/workers/0/status.json"
 
 
 @pytest.fixture
-def writer(own: gcs.Bucket) -> StatusWriter:
-    return StatusWriter(own, SPEC)
+def writer(worker_bucket: gcs.Bucket) -> StatusWriter:
+    return StatusWriter(worker_bucket, SPEC)
 
 
 def update(writer: StatusWriter, **changes: object) -> None:
@@ -42,7 +42,7 @@ def test_the_laptop_reads_the_record_that_the_worker_writes(writer: StatusWriter
     assert status.started, "a field stays as it was written"
 
 
-def test_a_write_whose_answer_was_lost_is_recognised(
+def test_a_write_whose_response_was_lost_is_recognised(
     writer: StatusWriter, wire: FaultyWire, bucket: Bucket
 ) -> None:
     wire.plan = ["lose"]
@@ -54,10 +54,10 @@ def test_a_write_whose_answer_was_lost_is_recognised(
     assert stored(bucket).state == "finished"
 
 
-def test_a_lost_answer_before_an_outage_is_recognised_after_it(
+def test_a_lost_response_before_an_outage_is_recognised_after_it(
     writer: StatusWriter, wire: FaultyWire, bucket: Bucket
 ) -> None:
-    """What stands is then an older write than the one that fails, and still ours."""
+    """The object then holds an older write than the one that fails, and still ours."""
     update(writer, state="preparing")
     wire.plan = ["lose", *[503] * (len(timing.REQUEST_PAUSES) - 1)]
     with pytest.raises(gcs.GcsError):
@@ -68,25 +68,25 @@ def test_a_lost_answer_before_an_outage_is_recognised_after_it(
     assert stored(bucket).log_chunks == 9
 
 
-def test_a_status_of_somebody_else_is_left_alone(writer: StatusWriter, bucket: Bucket) -> None:
+def test_a_status_of_another_process_is_left_alone(writer: StatusWriter, bucket: Bucket) -> None:
     bucket.create(NAME, b'{"somebody": "else"}')
     with pytest.raises(gcs.PreconditionError):
         update(writer, state="preparing")
     assert bucket.read(NAME) == b'{"somebody": "else"}'
 
 
-def test_a_status_that_somebody_has_replaced_is_left_alone(
-    writer: StatusWriter, own: gcs.Bucket, bucket: Bucket
+def test_a_status_that_another_process_has_replaced_is_left_alone(
+    writer: StatusWriter, worker_bucket: gcs.Bucket, bucket: Bucket
 ) -> None:
     update(writer, state="running")
-    own.put(NAME, b"theirs")
+    worker_bucket.put(NAME, b"theirs")
     for _ in range(2):
         with pytest.raises(gcs.PreconditionError):
             update(writer, log_chunks=1)
     assert bucket.read(NAME) == b"theirs"
 
 
-def test_a_status_that_was_deleted_is_not_made_again(writer: StatusWriter, simulator, bucket: Bucket) -> None:
+def test_a_deleted_status_is_not_written_again(writer: StatusWriter, simulator, bucket: Bucket) -> None:
     import requests
 
     update(writer, state="running")

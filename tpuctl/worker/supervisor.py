@@ -20,7 +20,7 @@ STARTED = "started"
 
 
 class _Stopped(Exception):
-    """The host was told to stop before the script had started."""
+    """The host was stopped before the script started."""
 
 
 class Supervisor:
@@ -137,7 +137,7 @@ class Supervisor:
         reports.ship(self._bucket, self._spec.folder + REPORTS_FOLDER, self._reports)
 
     def _retry(self, work: Callable[[], None], deadline: float) -> bool:
-        """Try `work` until it succeeds, the deadline has passed, or the host is told to stop."""
+        """Try `work` until it succeeds, the deadline has passed, or the host is stopped."""
         while not self._try(work):
             if self._stop_signal or time.monotonic() > deadline:
                 return False

@@ -1,4 +1,4 @@
-"""Records of a run that no host has: written into the bucket by tests."""
+"""Records of a run that tests write into the bucket; no host runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes with a script."""
+"""The files that are packed with a script."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def names(bundle: bundles.Bundle) -> list[str]:
         return archive.getnames()
 
 
-def test_the_modules_beside_a_script_come_along_with_all_that_they_import(folder: Path) -> None:
+def test_the_modules_in_a_scripts_folder_are_packed_with_all_that_they_import(folder: Path) -> None:
     assert names(bundles.pack(folder / "job.py")) == [
         "job.py",
         "layers.py",
@@ -61,7 +61,7 @@ def test_the_modules_beside_a_script_come_along_with_all_that_they_import(folder
     ],
     ids=["a folder", "elsewhere", "relative", "not code", "not parsed"],
 )
-def test_nothing_else_comes_along(folder: Path, text: str) -> None:
+def test_nothing_else_is_packed(folder: Path, text: str) -> None:
     (folder / "job.py").write_text(text)
     assert names(bundles.pack(folder / "job.py")) == ["job.py"]
 

@@ -59,7 +59,7 @@ def test_the_nodes_state_is_not_read_while_heartbeats_come() -> None:
         (NODE_STATE_DELAY + 1, NodeState.PREEMPTED, runs.PREEMPTED),
     ],
 )
-def test_a_worker_that_was_told_to_stop_was_preempted_when_its_node_was(
+def test_a_worker_that_was_stopped_was_preempted_if_its_node_was(
     seconds: float, state: NodeState, outcome: str | None
 ) -> None:
     at = ENDED + timedelta(seconds=seconds)
