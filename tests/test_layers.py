@@ -29,7 +29,7 @@ FLOORS = {
 }
 FACTS = {
     "accelerators", "bucket_layout", "clock", "files", "job_header", "nodes", "objects", "parallel",
-    "polling", "runs", "shells", "simulator_folder", "__init__",
+    "polling", "runs", "shells", "sim_extra", "simulator_folder", "__init__",
 }  # fmt: skip
 ROOMS_OF = {
     # floor, or room with rooms of its own: its rooms, each with the rooms beside it that it may import

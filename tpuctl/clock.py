@@ -21,7 +21,7 @@ def parse(text: str) -> datetime:
 
 
 def age(text: str, at: datetime) -> str:
-    """Return how long before `at` a time was, as people say it: `12s`, `5m`, `3h`, `2d`; empty for none."""
+    """Return the age at `at` of a time in its largest unit: `12s`, `5m`, `3h`, `2d`; '' for ''."""
     if not text:
         return ""
     seconds = max(0, int((at - parse(text)).total_seconds()))

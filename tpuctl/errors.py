@@ -42,7 +42,7 @@ class TpuctlError(Exception):
 
 
 class UsageError(TpuctlError):
-    """What was typed cannot be meant: an unknown accelerator, a missing file."""
+    """The command line is wrong: an unknown accelerator, a missing file."""
 
     kind = "usage"
 
@@ -54,17 +54,17 @@ class ConfigError(TpuctlError):
 
 
 class StateError(TpuctlError):
-    """A thing is not there, is there already, or is in the wrong state."""
+    """A resource is missing, exists already, or is in the wrong state."""
 
     kind = "state"
 
 
 class NotFoundError(StateError):
-    """The API answered that the thing does not exist (and nothing less than that answer)."""
+    """The API answered that the resource does not exist; no other failure counts as that."""
 
 
 class ConflictError(StateError):
-    """The thing exists already, or somebody else changed it first."""
+    """The resource exists already, or another client changed it first."""
 
 
 class StockoutError(TpuctlError):
@@ -98,7 +98,7 @@ class DeadlineError(TpuctlError):
 
 
 class DeclinedError(TpuctlError):
-    """The user said no, or could not be asked."""
+    """The user declined, or the command is not interactive."""
 
     kind = "declined"
 
@@ -110,13 +110,13 @@ class JobFailedError(TpuctlError):
 
 
 class InterruptedByUser(TpuctlError):
-    """Ctrl-C: says what goes on without us and how to come back to it."""
+    """Ctrl-C: the message says what keeps running, the hint how to come back to it."""
 
     kind = "interrupted"
 
 
-def nearest(wanted: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """Return the names of `known` that a user who typed `wanted` most likely meant, best first."""
+def nearest(typed: str, names: Iterable[str], most: int = 3) -> list[str]:
+    """Return the names that a user who typed `typed` most likely meant, best first."""
     from difflib import get_close_matches  # noqa: PLC0415  only on the way to an error
 
-    return get_close_matches(wanted, list(known), n=most, cutoff=0.5)
+    return get_close_matches(typed, list(names), n=most, cutoff=0.5)

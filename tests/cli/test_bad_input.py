@@ -325,7 +325,7 @@ class TestWords:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
         )
         assert done.returncode == 10
-        assert "no terminal" in done.stderr
+        assert "not interactive" in done.stderr
         assert not Path("tpuctl.toml").exists()
 
     def test_an_option_of_the_script_gets_a_hint(self, tpuctl) -> None:

@@ -109,7 +109,10 @@ def run(arguments: list[str]) -> int:
         return EXIT_CODES["usage"]
     except (click.Abort, KeyboardInterrupt) as error:
         if isinstance(error, click.Abort) and not sys.stdin.isatty():
-            print("\nError: There is no terminal to ask on.\nHint: Pass the options.", file=sys.stderr)
+            print(
+                "\nError: Input is needed, and the command is not interactive.\nHint: Pass the options.",
+                file=sys.stderr,
+            )
             return EXIT_CODES["declined"]
         print("Interrupted.", file=sys.stderr)
         return EXIT_CODES["interrupted"]

@@ -1,4 +1,4 @@
-"""What every command has: options of its target, its configuration, its clients, its way to show things."""
+"""The session of a command: the options of its target, its configuration and its clients."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Session:
         self._announced = True
 
     def from_flag(self, name: str) -> str | None:
-        """Return a setting's value if it was given as an option of this very command."""
-        found = self.config.values[name]
-        return found.value if found.origin == f"--{name}" else None
+        """Return a setting's value if it is an option of this command, else None."""
+        setting = self.config.values[name]
+        return setting.value if setting.origin == f"--{name}" else None
 
     def close(self) -> None:
         """Close the clients, when any were built."""
@@ -88,12 +88,10 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show the requests
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before what costs or destroys; raises DeclinedError for a no, or without a terminal to ask on."""
+    """Ask before an act that costs or deletes; raises DeclinedError for a no, or without a terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise DeclinedError(
-            "This has to be confirmed, and there is no terminal to ask on.", hint="Pass --yes."
-        )
+        raise DeclinedError("Confirmation is needed, and the command is not interactive.", hint="Pass --yes.")
     if not click.confirm(question, err=True):
         raise DeclinedError("Declined: nothing was done.")

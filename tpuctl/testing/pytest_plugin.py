@@ -1,4 +1,4 @@
-"""Fixtures that pytest finds by itself where tpuctl is installed; nothing is imported or run unless used."""
+"""Fixtures that pytest finds where tpuctl is installed; nothing is imported or run unless used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shared_tpu_simulator() -> Iterator[Simulator]:
 
 @pytest.fixture
 def tpu_simulator_environment(tpu_simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> Simulator:
-    """The fresh simulator, and this process's environment led to it for what the test starts."""
+    """A fresh simulator; this process's environment points clients to it, also those of its subprocesses."""
     for name, value in tpu_simulator.environment.items():
         monkeypatch.setenv(name, value)
     return tpu_simulator

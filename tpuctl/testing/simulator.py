@@ -7,13 +7,12 @@ import tempfile
 import threading
 from collections.abc import Coroutine, Mapping
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from tpuctl.errors import ConfigError, StateError
-from tpuctl.files import PRIVATE, replace_file
+from tpuctl.errors import StateError
 from tpuctl.polling import poll
+from tpuctl.sim_extra import check_installed
 from tpuctl.testing.endpoints import Endpoints
 from tpuctl.testing.world import BACKOFF, WAIT, World
 
@@ -26,26 +25,26 @@ if TYPE_CHECKING:
     from tpuctl.sim.faults import FaultRegistry
     from tpuctl.sim.simulator import Simulator as SimulatedCloud
 
-SERVERS = ("asyncssh", "aiohttp", "trustme", "grpc_status")
-"""What the simulator needs beyond the core: the `sim` extra."""
 CALL_TIMEOUT = 120.0
 AUTHORITY = Path("tls", "authority.pem")
-"""Where a simulator keeps the key of its certificate authority, in its folder."""
+"""The key of its certificate authority, in the folder of a simulator."""
 
 _authority: dict[str, bytes] = {}
-"""That of the first simulator in this process."""
+"""The key of the first simulator in this process, as `key`."""
+
+T = TypeVar("T")
 
 
 class Simulator:
     """`with Simulator() as sim:` is a Google Cloud of your own: Cloud TPU API, Cloud Storage, hosts with SSH.
 
     Its services run in a thread of this process, on free ports of loopback, until the end of the block; then
-    every program on its hosts has ended and nothing is left. Several can run side by side.
+    every program on its hosts has ended and its threads and files are gone. Several can run side by side.
 
-    `folder` keeps the state, for a later one to go on with; without, it is a temporary one. `speed` is
-    `instant`, or `real` for transitions that take as long as Google's. `still` makes its clock stand still
-    until `clock.advance`; else it goes with the machine's and can be advanced. `scenario` is a TOML file of
-    faults, or its text. Raises ConfigError when the `sim` extra is not installed.
+    `folder` keeps the state for a later simulator; by default it is a temporary folder. `speed` is `instant`,
+    or `real` for transitions that take as long as Google's. `still` stops its clock until `clock.advance`;
+    else the clock follows the machine's and can be advanced. `scenario` is a TOML file of faults or its text.
+    Raises ConfigError when the `sim` extra is not installed.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Simulator:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Simulator:
-        _check_installed()
+        check_installed()
         if self._cloud:
             raise StateError("This simulator runs already.", hint="Use one 'with Simulator()' for each.")
         with ExitStack() as stack:
@@ -80,19 +79,19 @@ class Simulator:
 
     @property
     def endpoints(self) -> Endpoints:
-        """Where its services are."""
-        return Endpoints.of(self._running.endpoints)
+        """The addresses of its services."""
+        return Endpoints.from_published(self._running.endpoints)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What leads unmodified clients in another process to it: `subprocess.run(..., env=sim.environ())`.
+        """The variables that point unmodified clients in another process to it: see `environ`.
 
         gcloud, gsutil, gcsfs, google-cloud-*, tensorstore and TensorFlow need nothing else.
         """
         return dict(self._running.endpoints["environment"])
 
     def environ(self, **more: str) -> dict[str, str]:
-        """Return this process's environment with `environment` and `more` laid over it, for `subprocess`."""
+        """Return this process's environment updated by `environment` and `more`, for `subprocess`."""
         return {**os.environ, **self.environment, **more}
 
     @property
@@ -102,7 +101,7 @@ class Simulator:
 
     @property
     def faults(self) -> FaultRegistry:
-        """What is to go wrong: `sim.faults.add("stockout", count=2)`; docs/faults.md has all kinds."""
+        """Its faults: `sim.faults.add("stockout", count=2)`; docs/faults.md has all kinds."""
         return self._running.faults
 
     @property
@@ -110,22 +109,22 @@ class Simulator:
         """Every request, transition and fault so far, in order: `sim.events.find(kind="fault")`."""
         return self._running.events
 
-    def wait_for_event(self, *, timeout: float = WAIT, **wanted: str) -> Event:
+    def wait_for_event(self, *, timeout: float = WAIT, **patterns: str) -> Event:
         """Return the first event whose fields match these shell patterns, once there is one.
 
         `sim.wait_for_event(what="objects.create", resource="*/checkpoint-*")`; raises DeadlineError after
         `timeout` seconds of real time.
         """
 
-        def look() -> Event | None:
-            return next(iter(self.events.find(**wanted)), None)
+        def first_match() -> Event | None:
+            return next(iter(self.events.find(**patterns)), None)
 
-        what = " ".join(f"{name}={pattern}" for name, pattern in wanted.items())
-        return poll(look, awaiting=f"an event with {what}", timeout=timeout, backoff=BACKOFF)
+        fields = " ".join(f"{name}={pattern}" for name, pattern in patterns.items())
+        return poll(first_match, awaiting=f"an event with {fields}", timeout=timeout, backoff=BACKOFF)
 
     @property
     def clock(self) -> Clock:
-        """Its time: `sim.clock.advance(3600)` is an hour later for nodes, queues and faults."""
+        """Its time: `sim.clock.advance(3600)` makes it an hour later for nodes, queues and faults."""
         return self._running.clock
 
     def _start_loop(self, stack: ExitStack) -> None:
@@ -177,34 +176,27 @@ class Simulator:
             raise StateError("The simulator is not running.", hint="Use it inside of its 'with' block.")
         return self._cloud
 
-    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine where the simulator lives and return its result."""
+    def _call(self, work: Coroutine[object, None, T]) -> T:
+        """Run a coroutine on the simulator's event loop and return its result."""
         import asyncio  # noqa: PLC0415
 
         assert self._loop is not None, "only called while it runs"
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT)
 
 
-def _scenario(given: Path | str | None) -> Scenario | None:
+def _scenario(source: Path | str | None) -> Scenario | None:
     from tpuctl.faults import load_scenario, read_scenario  # noqa: PLC0415
 
-    if isinstance(given, Path):
-        return load_scenario(given)
-    return read_scenario(given) if given else None
+    if isinstance(source, Path):
+        return load_scenario(source)
+    return read_scenario(source) if source else None
 
 
 def _share_authority(folder: Path) -> None:
-    """Have simulators of one process be trusted alike: gRPC reads the certificates to trust only once."""
+    """Give all simulators of this process one authority: gRPC reads the trusted certificates only once."""
+    from tpuctl.files import PRIVATE, replace_file  # noqa: PLC0415
+
     path = folder / AUTHORITY
     if "key" in _authority and not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, [_authority["key"]], mode=PRIVATE)
-
-
-def _check_installed() -> None:
-    missing = [name for name in SERVERS if find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"The simulator needs packages that are not installed: {', '.join(missing)}.",
-            hint="Install them: pip install 'tpuctl[sim]'",
-        )

@@ -1,9 +1,9 @@
-"""What is in the simulated cloud, seen and changed from a test's own thread."""
+"""The nodes and queued resources of a simulator, read and changed from a test's own thread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, nearest
 from tpuctl.polling import Backoff, poll
@@ -17,10 +17,16 @@ WAIT = 60.0
 BACKOFF = Backoff(first=0.01, longest=0.2)
 
 
+class CallOnLoop(Protocol):
+    """Runs a coroutine on the simulator's event loop and returns its result."""
+
+    def __call__(self, work: Coroutine[object, None, T]) -> T: ...
+
+
 class World:
     """The nodes and queued resources of all projects and zones; names are full ones or their last parts."""
 
-    def __init__(self, world: SimulatedWorld, call: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, world: SimulatedWorld, call: CallOnLoop) -> None:
         self._world = world
         self._call = call
 
@@ -30,7 +36,7 @@ class World:
 
     def node(self, name: str) -> Node:
         """Return one node as it is now; raises NotFoundError."""
-        return _called(name, self.nodes(), "node")
+        return _get(name, self.nodes(), "node")
 
     def queued_resources(self) -> list[QueuedResource]:
         """Return every queued resource as it is now."""
@@ -38,7 +44,7 @@ class World:
 
     def queued_resource(self, name: str) -> QueuedResource:
         """Return one queued resource as it is now; raises NotFoundError."""
-        return _called(name, self.queued_resources(), "queued resource")
+        return _get(name, self.queued_resources(), "queued resource")
 
     def preempt(self, name: str, *, notice: float = 0.0) -> None:
         """Take a node back as Google does: a notice, and `notice` seconds of the clock later its end.
@@ -56,46 +62,44 @@ class World:
     def wait_for(self, name: str, state: str, *, timeout: float = WAIT) -> Node:
         """Return a node once it is in `state`; raises DeadlineError after `timeout` seconds of real time."""
 
-        def look() -> Node | None:
-            return next((one for one in self.nodes() if _is(one.name, name) and one.state == state), None)
+        def check() -> Node | None:
+            node = _find(name, self.nodes())
+            return node if node and node.state == state else None
 
-        what = f"the node '{name}' to be {state}"
         try:
-            return poll(look, awaiting=what, timeout=timeout, backoff=BACKOFF)
-        except DeadlineError as late:
-            late.hint = f"It is {self._state(name)}."
+            return poll(check, awaiting=f"the node '{name}' to be {state}", timeout=timeout, backoff=BACKOFF)
+        except DeadlineError as error:
+            node = _find(name, self.nodes())
+            error.hint = f"It is {node.state}." if node else "It does not exist."
             raise
 
     def wait_until_gone(self, name: str, *, timeout: float = WAIT) -> None:
         """Return once there is no node of that name; raises DeadlineError."""
 
-        def look() -> bool | None:
-            return None if any(_is(one.name, name) for one in self.nodes()) else True
+        def check() -> bool | None:
+            return True if _find(name, self.nodes()) is None else None
 
-        poll(look, awaiting=f"the end of the node '{name}'", timeout=timeout, backoff=BACKOFF)
-
-    def _state(self, name: str) -> str:
-        return next((one.state for one in self.nodes() if _is(one.name, name)), "not there")
+        poll(check, awaiting=f"the end of the node '{name}'", timeout=timeout, backoff=BACKOFF)
 
     def _on_its_loop(self, function: Callable[[], T]) -> T:
-        async def ask() -> T:
+        async def call() -> T:
             return function()
 
-        found: T = self._call(ask())
-        return found
+        return self._call(call())
 
 
 Record = TypeVar("Record", "Node", "QueuedResource")
 
 
-def _called(name: str, records: list[Record], what: str) -> Record:
-    found = next((one for one in records if _is(one.name, name)), None)
-    if found is None:
-        close = nearest(name, [one.name.rpartition("/")[2] for one in records])
+def _get(name: str, records: list[Record], noun: str) -> Record:
+    record = _find(name, records)
+    if record is None:
+        close = nearest(name, [record.name.rpartition("/")[2] for record in records])
         hint = f"Did you mean {' or '.join(close)}?" if close else f"There are {len(records)}."
-        raise NotFoundError(f"There is no {what} '{name}'.", hint=hint)
-    return found
+        raise NotFoundError(f"There is no {noun} '{name}'.", hint=hint)
+    return record
 
 
-def _is(full: str, name: str) -> bool:
-    return name in (full, full.rpartition("/")[2])
+def _find(name: str, records: list[Record]) -> Record | None:
+    """The record of a full name, or of its last part."""
+    return next((record for record in records if name in (record.name, record.name.rpartition("/")[2])), None)

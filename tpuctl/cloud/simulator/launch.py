@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 
 from tpuctl.cloud.simulator.published import PublishedEndpoints, read_endpoints
-from tpuctl.errors import ConfigError, HostError
+from tpuctl.errors import HostError
 from tpuctl.polling import Backoff, poll
 from tpuctl.simulator_folder import SimulatorFolder, rotated
 
 TIMEOUT = 60.0
-SERVERS = ("asyncssh", "aiohttp", "trustme", "grpc_status")
-"""Packages that the simulator needs beyond the core: the `sim` extra."""
 BACKOFF = Backoff(0.05)
 MAX_LOG_SIZE = 8 << 20
 """Bytes; a log that is larger is rotated at the start."""
-
-
-def check_installed() -> None:
-    """Raise ConfigError naming the packages of the `sim` extra that are missing."""
-    missing = [name for name in SERVERS if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"The simulator needs packages that are not installed: {', '.join(missing)}.",
-            hint="Install them: pip install 'tpuctl[sim]'",
-        )
 
 
 def launch(folder: SimulatorFolder, options: tuple[str, ...]) -> PublishedEndpoints:

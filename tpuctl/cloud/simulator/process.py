@@ -6,11 +6,12 @@ import os
 import signal
 from pathlib import Path
 
-from tpuctl.cloud.simulator.launch import check_installed, launch
+from tpuctl.cloud.simulator.launch import launch
 from tpuctl.cloud.simulator.locks import exclusive, is_locked
 from tpuctl.cloud.simulator.published import PublishedEndpoints, read_endpoints
 from tpuctl.errors import ConfigError
 from tpuctl.polling import Backoff, poll
+from tpuctl.sim_extra import check_installed
 from tpuctl.simulator_folder import SimulatorFolder
 
 STOP_TIMEOUT = 30.0

@@ -1,1 +1,1 @@
-"""The project around it: what doctor checks, and what Terraform made."""
+"""The checks of doctor, and the outputs of Terraform."""

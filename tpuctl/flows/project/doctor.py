@@ -1,4 +1,4 @@
-"""Whether everything is in place, in the order in which things are needed."""
+"""The checks of 'tpuctl doctor', in the order in which a first run needs what they check."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl import accelerators
 from tpuctl.bucket_layout import gs
@@ -17,6 +18,9 @@ from tpuctl.flows.project import terraform
 
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Cloud
+
+Connect = Callable[[], "Cloud"]
+"""Returns the clients, building them at the first call."""
 
 OK, WARNING, FAILED, SKIPPED = "ok", "warning", "failed", "skipped"
 
@@ -33,7 +37,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found."""
+    """The result of one check."""
 
     check: str
     state: str
@@ -41,8 +45,18 @@ class Finding:
     fix: str = ""
 
 
-class Unwise(Exception):
-    """What a check found works, and is not as it should be."""
+class Check(NamedTuple):
+    """One row of the table of checks."""
+
+    name: str
+    needs: tuple[str, ...]
+    """The checks that have to succeed before."""
+    run: Callable[[Config, Connect], str]
+    """Returns the facts found; raises CheckWarning, or TpuctlError with a hint."""
+
+
+class CheckWarning(Exception):
+    """What was checked works, but is slow, costly or limited."""
 
     def __init__(self, text: str, fix: str) -> None:
         super().__init__(text)
@@ -50,61 +64,59 @@ class Unwise(Exception):
         self.fix = fix
 
 
-def examine(config: Config, connect: Callable[[], Cloud]) -> Iterator[Finding]:
+def examine(config: Config, connect: Connect) -> Iterator[Finding]:
     """Run every check in order; one that needs another which failed is skipped."""
     failed = set[str]()
-    cloud: list[Cloud] = []
-
-    def connected() -> Cloud:
-        if not cloud:
-            cloud.append(connect())
-        return cloud[0]
-
-    for name, needs, check in CHECKS:
-        blocked = [one for one in needs if one in failed]
-        if blocked:
-            failed.add(name)
-            yield Finding(name, SKIPPED, f"needs {blocked[0]}")
-            continue
-        try:
-            yield Finding(name, OK, check(config, connected))
-        except Unwise as found:
-            yield Finding(name, WARNING, found.text, found.fix)
-        except TpuctlError as error:
-            failed.add(name)
-            yield Finding(name, FAILED, error.message, error.hint)
+    connected = cache(connect)
+    for check in CHECKS:
+        unmet = [need for need in check.needs if need in failed]
+        finding = (
+            Finding(check.name, SKIPPED, f"needs {unmet[0]}") if unmet else _run(check, config, connected)
+        )
+        if finding.state in (FAILED, SKIPPED):
+            failed.add(check.name)
+        yield finding
 
 
-def _python(config: Config, connected: Callable[[], Cloud]) -> str:
+def _run(check: Check, config: Config, connected: Connect) -> Finding:
+    try:
+        return Finding(check.name, OK, check.run(config, connected))
+    except CheckWarning as warning:
+        return Finding(check.name, WARNING, warning.text, warning.fix)
+    except TpuctlError as error:
+        return Finding(check.name, FAILED, error.message, error.hint)
+
+
+def _python(config: Config, connected: Connect) -> str:
     version = ".".join(map(str, sys.version_info[:3]))
-    missing = [name for name in PACKAGES if not _found(name)]
+    missing = [name for name in PACKAGES if not _is_installed(name)]
     if missing:
         raise ConfigError(f"Packages are missing: {', '.join(missing)}.", hint="Run 'pip install tpuctl'.")
     return f"Python {version}, all packages"
 
 
-def _found(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
         return False
 
 
-def _credentials(config: Config, connected: Callable[[], Cloud]) -> str:
+def _credentials(config: Config, connected: Connect) -> str:
     kind = type(connected().credentials).__name__
     return "none needed" if kind == "AnonymousCredentials" else f"found ({kind})"
 
 
-def _project(config: Config, connected: Callable[[], Cloud]) -> str:
+def _project(config: Config, connected: Connect) -> str:
     return f"{config.require('project')} ({config.values['project'].origin})"
 
 
-def _api(config: Config, connected: Callable[[], Cloud]) -> str:
+def _api(config: Config, connected: Connect) -> str:
     count = len(connected().provider.list_nodes().nodes)
     return f"the Cloud TPU API answers: {count} node{'' if count == 1 else 's'}"
 
 
-def _zone(config: Config, connected: Callable[[], Cloud]) -> str:
+def _zone(config: Config, connected: Connect) -> str:
     zone = config.require("zone")
     offered = connected().provider.list_accelerator_types(zone)
     if not offered:
@@ -114,57 +126,57 @@ def _zone(config: Config, connected: Callable[[], Cloud]) -> str:
     return f"{zone} offers {len(offered)} accelerator types"
 
 
-def _bucket(config: Config, connected: Callable[[], Cloud]) -> str:
+def _bucket(config: Config, connected: Connect) -> str:
     runs, data = connected().bucket, connected().data_bucket
     buckets = [runs] if runs is data else [runs, data]
-    for one in buckets:
-        one.check()
-    return f"{' and '.join(gs(one.name, '') for one in buckets)} can be listed"
+    for bucket in buckets:
+        bucket.check()
+    return f"{' and '.join(gs(bucket.name, '') for bucket in buckets)} can be listed"
 
 
-def _region(config: Config, connected: Callable[[], Cloud]) -> str:
-    """A bucket of another region works, slowly, and each byte that is read is billed."""
+def _region(config: Config, connected: Connect) -> str:
+    """A bucket of another region works, slowly, and each byte read is billed."""
     region = accelerators.region(config.require("zone"))
     for bucket in (connected().bucket, connected().data_bucket):
         try:
             location = bucket.location()
         except ConfigError as error:
-            raise Unwise(f"where gs://{bucket.name} is cannot be read", error.hint) from error
+            raise CheckWarning(f"the location of gs://{bucket.name} cannot be read", error.hint) from error
         if location != region:
-            raise Unwise(
+            raise CheckWarning(
                 f"gs://{bucket.name} is in {location}, the TPUs are in {region}: slow, billed by the byte",
                 f"Use a bucket in {region}, or a zone of {location}.",
             )
     return f"{region}, that of the TPUs"
 
 
-def _network(config: Config, connected: Callable[[], Cloud]) -> str:
-    where = config.require("network")
+def _network(config: Config, connected: Connect) -> str:
+    network = config.require("network")
     if config.get("subnetwork"):
-        where += f", subnetwork {config.get('subnetwork')}"
+        network += f", subnetwork {config.get('subnetwork')}"
     if config.require_bool("external_ips"):
-        return where
-    raise Unwise(
-        f"{where}; hosts without external addresses are reached by SSH from inside the network alone",
+        return network
+    raise CheckWarning(
+        f"{network}; hosts without external addresses are reached by SSH from inside the network alone",
         "Run tpuctl on a machine in the network, or over a VPN to it.",
     )
 
 
-def _terraform(config: Config, connected: Callable[[], Cloud]) -> str:
+def _terraform(config: Config, connected: Connect) -> str:
     source = config.get("terraform")
     if source is None:
         return "not used: nothing to compare with"
-    place = Path(config.values["terraform"].origin).parent / source
-    differs = terraform.differences(config, terraform.read(place))
-    if differs:
+    path = Path(config.values["terraform"].origin).parent / source
+    differences = terraform.differences(config, terraform.read(path))
+    if differences:
         raise ConfigError(
-            f"{'; '.join(differs)}.",
-            hint=f"Run 'tpuctl init --from-terraform {source} --force', or 'terraform apply' what was meant.",
+            f"{'; '.join(differences)}.",
+            hint=f"Run 'tpuctl init --from-terraform {source} --force', or correct it by 'terraform apply'.",
         )
-    return f"as {source} made it"
+    return f"the settings equal the outputs of {source}"
 
 
-def _ssh_key(config: Config, connected: Callable[[], Cloud]) -> str:
+def _ssh_key(config: Config, connected: Connect) -> str:
     path = Path(config.require("ssh_key")).expanduser()
     if not path.exists():
         return f"{path} will be made by the first 'tpuctl up'"
@@ -172,16 +184,15 @@ def _ssh_key(config: Config, connected: Callable[[], Cloud]) -> str:
     return str(path)
 
 
-CHECKS: tuple[tuple[str, tuple[str, ...], Callable[[Config, Callable[[], Cloud]], str]], ...] = (
-    ("python", (), _python),
-    ("credentials", ("python",), _credentials),
-    ("project", (), _project),
-    ("api", ("credentials", "project"), _api),
-    ("zone", ("api",), _zone),
-    ("bucket", ("credentials", "project"), _bucket),
-    ("region", ("bucket", "zone"), _region),
-    ("network", (), _network),
-    ("terraform", (), _terraform),
-    ("ssh key", ("python",), _ssh_key),
+CHECKS = (
+    Check("python", (), _python),
+    Check("credentials", ("python",), _credentials),
+    Check("project", (), _project),
+    Check("api", ("credentials", "project"), _api),
+    Check("zone", ("api",), _zone),
+    Check("bucket", ("credentials", "project"), _bucket),
+    Check("region", ("bucket", "zone"), _region),
+    Check("network", (), _network),
+    Check("terraform", (), _terraform),
+    Check("ssh key", ("python",), _ssh_key),
 )
-"""Name, the checks it needs, what it does: returns what it found or raises what is wrong with a hint."""

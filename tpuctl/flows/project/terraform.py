@@ -1,4 +1,4 @@
-"""The base that Terraform made: its outputs read, and compared with the configuration."""
+"""Terraform's outputs: read, and compared with the configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT = 120.0
 
 
 def read(source: Path) -> dict[str, str]:
-    """Return the settings that Terraform's outputs give: of a folder where it was applied, or of a JSON file.
+    """Return the settings in Terraform's outputs: of a folder where it was applied, or of a JSON file.
 
     Raises UsageError when there is no such folder or file, ConfigError when it does not have the output.
     """
@@ -31,19 +31,19 @@ def read(source: Path) -> dict[str, str]:
         ) from error
 
 
-def differences(config: Config, made: dict[str, str]) -> list[str]:
-    """Return a sentence for each setting that differs from what Terraform made, save a zone of its region."""
+def differences(config: Config, outputs: dict[str, str]) -> list[str]:
+    """Return a sentence for each setting that differs from Terraform's; a zone may differ in its region."""
     return [
         f"{name} is {config.get(name)} ({config.values[name].origin}), Terraform made {value}"
-        for name, value in made.items()
+        for name, value in outputs.items()
         if not _same(name, config.get(name), value)
     ]
 
 
-def _same(name: str, configured: str | None, made: str) -> bool:
+def _same(name: str, configured: str | None, output: str) -> bool:
     if name == "zone" and configured:
-        return accelerators.region(configured) == accelerators.region(made)
-    return configured == made
+        return accelerators.region(configured) == accelerators.region(output)
+    return configured == output
 
 
 def _outputs(folder: Path) -> bytes:
@@ -54,7 +54,7 @@ def _outputs(folder: Path) -> bytes:
             hint="Where it is, run 'terraform output -json > outputs.json', and pass that file instead.",
         )
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [program, "output", "-json", "-no-color"],
             cwd=folder,
             env=os.environ | {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0"},
@@ -65,16 +65,16 @@ def _outputs(folder: Path) -> bytes:
         )
     except subprocess.TimeoutExpired as error:
         raise DeadlineError(
-            f"'terraform output' in {folder} did not answer in {TIMEOUT:.0f} s.", hint="Try it by hand there."
+            f"'terraform output' in {folder} did not answer in {TIMEOUT:.0f} s.", hint="Run it there by hand."
         ) from error
     except OSError as error:
         raise ConfigError(
-            f"{program} cannot be run in {folder}: {error.strerror}.", hint="Check it."
+            f"{program} cannot be run in {folder}: {error.strerror}.", hint="Check its permissions."
         ) from error
-    if done.returncode:
-        said = " ".join(done.stderr.decode(errors="replace").replace("│", " ").split())
+    if process.returncode:
+        message = " ".join(process.stderr.decode(errors="replace").replace("│", " ").split())
         raise ConfigError(
-            f"'terraform output' failed in {folder}: {said}",
+            f"'terraform output' failed in {folder}: {message}",
             hint="Run 'terraform init' there, then try again.",
         )
-    return done.stdout
+    return process.stdout

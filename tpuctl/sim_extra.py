@@ -1,0 +1,19 @@
+"""The packages that the simulator needs beyond the core: those of the `sim` extra."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from tpuctl.errors import ConfigError
+
+PACKAGES = ("asyncssh", "aiohttp", "trustme", "grpc_status")
+
+
+def check_installed() -> None:
+    """Raise ConfigError naming the packages of the `sim` extra that are missing."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"The simulator needs packages that are not installed: {', '.join(missing)}.",
+            hint="Install them: pip install 'tpuctl[sim]'",
+        )
