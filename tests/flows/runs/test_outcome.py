@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tpuctl import clock, runs
-from tpuctl.flows.runs.outcome import CHECK_NODE_AFTER, LOST_AFTER, NODE_STATE_DELAY, decide
+from tpuctl.flows.runs.outcome import CHECK_NODE_AFTER, LOST_AFTER, NODE_STATE_DELAY, RunState, decide
 from tpuctl.nodes import NodeState
 from tpuctl.runs import Attempt, Tpu
 from tpuctl.worker.records import WorkerStatus
@@ -65,3 +65,19 @@ def test_a_worker_that_was_stopped_was_preempted_if_its_node_was(
     at = ENDED + timedelta(seconds=seconds)
     verdict = decide("r", ATTEMPT, [STOPPED], at, lambda: state)
     assert (verdict and verdict.outcome) == outcome
+
+
+@pytest.mark.parametrize(
+    ("states", "label"),
+    [
+        (["running", "preparing", "finished"], "preparing"),
+        (["running", None], "starting"),
+        (["finished", "finished"], "finished"),
+        (["running", "queued"], "queued"),  # of a later version
+    ],
+)
+def test_a_run_without_a_verdict_is_as_far_as_its_slowest_worker(
+    states: list[str | None], label: str
+) -> None:
+    statuses = [WorkerStatus(0, 1, "7", state, clock.iso(ENDED)) if state else None for state in states]
+    assert RunState(None, statuses).label == label

@@ -44,11 +44,11 @@ class RunState:
 
     @property
     def label(self) -> str:
-        """The verdict's outcome, else the state of the slowest worker."""
+        """The verdict's outcome, else the state of the slowest worker; one that is not known here wins."""
         if self.verdict:
             return self.verdict.outcome
         states = [status.state if status else STARTING for status in self.statuses]
-        return min(states, key=STATES.index)
+        return min(states, key=lambda state: STATES.index(state) if state in STATES else 0)
 
 
 def settle(run: StoredRun, provider: Provider, at: datetime) -> RunState:
