@@ -319,6 +319,28 @@ def _targets(path: Path, known: set[str]) -> Iterator[str]:
                 break
 
 
+def test_only_the_clients_endpoints_name_a_provider_of_nodes() -> None:
+    """So that a second provider is a second room of `cloud/`, and a line in `endpoints.py`."""
+    room = PACKAGE / "cloud" / "tpu"
+    importers = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in modules()
+        if room not in path.parents
+        for name in imports(path, types_too=True)
+        if name.startswith("tpuctl.cloud.tpu.")
+    }
+    assert importers == {"cloud/endpoints.py"}
+
+
+def test_resource_names_of_the_cloud_tpu_api_stay_in_its_room() -> None:
+    elsewhere = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in modules()
+        if "/locations/" in path.read_text() and floor(dotted(path)) not in ("sim", "testing")
+    }
+    assert elsewhere <= {"cloud/tpu/names.py", "cloud/tpu/requests.py", "cloud/tpu/error_mapping.py"}
+
+
 def test_the_worker_uses_the_standard_library_alone() -> None:
     import sys
 

@@ -1,0 +1,64 @@
+"""Deleting nodes of any provider."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tpuctl.errors import DeadlineError, NotFoundError, StateError
+from tpuctl.flows.nodes.down import down, plan_down, requests
+from tpuctl.nodes import HttpRequest, NodeId
+
+
+def test_without_names_the_users_own_nodes_are_meant() -> None:
+    provider = MemoryProvider(node("n1"), node("n2", labels={}), node("n3"))
+    assert [planned.name for planned in plan_down(provider, (), "ada")] == ["n1", "n3"]
+    assert plan_down(provider, (), "bob") == []
+
+
+def test_a_named_node_is_meant_whoever_created_it() -> None:
+    provider = MemoryProvider(node("n1"), node("n2", labels={}))
+    assert [planned.name for planned in plan_down(provider, ("n2",), "ada")] == ["n2"]
+
+
+def test_a_missing_name_is_an_error_of_every_name_that_is_missing() -> None:
+    with pytest.raises(NotFoundError, match="There is no node 'n2'") as missing:
+        plan_down(MemoryProvider(node("n1")), ("n1", "n2", "n3"), "ada")
+    assert missing.value.facts["nodes"] == ["n2", "n3"]
+
+
+def test_a_zone_that_does_not_answer_may_have_the_missing_node() -> None:
+    provider = MemoryProvider(node("n1"))
+    provider.unreachable = ("us-east1-d",)
+    assert [planned.name for planned in plan_down(provider, ("n1",), "ada")] == ["n1"]
+    for names in ((), ("n2",)):
+        with pytest.raises(DeadlineError, match="No answer from us-east1-d"):
+            plan_down(provider, names, "ada")
+
+
+def test_a_dry_run_shows_the_providers_requests() -> None:
+    nodes = [node("n1"), node("n2")]
+    assert requests(MemoryProvider(*nodes), nodes) == [
+        HttpRequest("DELETE", "n1"),
+        HttpRequest("DELETE", "n2"),
+    ]
+
+
+def test_every_node_is_deleted_and_reported() -> None:
+    nodes = [node("n1"), node("n2")]
+    provider, reports = MemoryProvider(*nodes), list[str]()
+    down(provider, nodes, reports.append)
+    assert provider.nodes == {}
+    assert sorted(reports) == ["deleted n1", "deleted n2"]
+
+
+@pytest.mark.parametrize("error", [NotFoundError("n1 does not exist."), StateError("n1 is being deleted.")])
+def test_a_node_that_somebody_else_deletes_is_waited_for(error: StateError) -> None:
+    class Overtaken(MemoryProvider):
+        def delete_node(self, node: NodeId) -> object:  # type: ignore[override]
+            self.nodes.clear()
+            raise error
+
+    reports = list[str]()
+    down(Overtaken(node()), [node()], reports.append)
+    assert reports == ["deleted n1"]

@@ -1,0 +1,75 @@
+"""Which node a command means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tpuctl.errors import NotFoundError, PreemptedError, StateError
+from tpuctl.flows.nodes.lookup import find_node, find_ready, node_state, require_ready
+from tpuctl.nodes import NodeState
+
+
+def test_a_node_is_found_by_its_identity() -> None:
+    provider = MemoryProvider(node())
+    assert find_node(provider, node().id) == node()
+    assert node_state(provider, node().id) is NodeState.READY
+
+
+def test_a_node_whose_name_is_another_nodes_is_gone() -> None:
+    former = replace(node().id, uid="former")
+    assert find_node(MemoryProvider(node()), former) is None
+    assert node_state(MemoryProvider(node()), former) is NodeState.GONE
+
+
+@pytest.mark.parametrize("state", [state for state in NodeState if state is not NodeState.READY])
+def test_a_node_that_is_not_ready_is_refused_in_the_providers_own_words(state: NodeState) -> None:
+    error = PreemptedError if state is NodeState.PREEMPTED else StateError
+    with pytest.raises(error, match=rf"^Node 'n1' is its {state}\.$"):
+        require_ready(node(state=state))
+
+
+def test_a_named_node_is_used_whoever_created_it() -> None:
+    foreign = node("n2", labels={})
+    assert find_ready(MemoryProvider(node(), foreign), "n2", None, "ada") == foreign
+
+
+def test_a_name_that_no_node_has_suggests_the_nearest() -> None:
+    with pytest.raises(NotFoundError, match=r"^There is no node 'n2'\.$") as missing:
+        find_ready(MemoryProvider(node()), "n2", None, "ada")
+    assert missing.value.hint == "Did you mean n1?"
+
+
+@pytest.mark.parametrize(
+    ("names", "hint"), [(["cats", "dogs"], "Existing nodes: cats, dogs."), ([], "There are no nodes.")]
+)
+def test_a_name_that_is_near_no_other_lists_the_nodes(names: list[str], hint: str) -> None:
+    with pytest.raises(NotFoundError) as missing:
+        find_ready(MemoryProvider(*map(node, names)), "xyzw", None, "ada")
+    assert missing.value.hint == hint
+
+
+def test_without_a_name_it_is_the_users_only_ready_node_of_the_type() -> None:
+    mine = node("n2", accelerator="v2-8")
+    others = [node("n1"), node("n3", accelerator="v2-8", labels={}),
+              node("n4", NodeState.CREATING, accelerator="v2-8")]  # fmt: skip
+    assert find_ready(MemoryProvider(*others, mine), None, "v2-8", "ada") == mine
+
+
+def test_of_several_ready_nodes_one_has_to_be_named() -> None:
+    with pytest.raises(StateError, match="Several nodes fit: n1, n2") as several:
+        find_ready(MemoryProvider(node("n1"), node("n2")), None, None, "ada")
+    assert "--tpu NAME" in several.value.hint
+
+
+def test_a_node_that_is_not_ready_yet_says_so() -> None:
+    with pytest.raises(StateError, match="Node 'n1' is its CREATING"):
+        find_ready(MemoryProvider(node(state=NodeState.CREATING)), None, None, "ada")
+
+
+def test_without_any_node_the_hint_creates_one() -> None:
+    with pytest.raises(StateError, match="There is no v2-8 to run on") as missing:
+        find_ready(MemoryProvider(), None, "v2-8", "ada")
+    assert missing.value.hint == "Create one: tpuctl up v2-8"

@@ -1,0 +1,177 @@
+"""Creating a node with any provider: what is planned, sent, waited for and said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, MemorySsh, node
+from tpuctl.errors import (
+    ConflictError,
+    DeadlineError,
+    HostError,
+    InterruptedByUser,
+    PreemptedError,
+    StateError,
+    StockoutError,
+    TpuctlError,
+    UsageError,
+)
+from tpuctl.flows.nodes.planning import UpOptions, UpPlan, default_name, plan_up
+from tpuctl.flows.nodes.up import requests, up
+from tpuctl.nodes import HttpRequest, Node, NodeId, NodeRequest, NodeState, SshKey
+
+KEY = SshKey("ada", "ssh-ed25519 AAAA")
+OPTIONS = UpOptions(
+    accelerator="v3-8", name="n1", zone=ZONE, runtime=None, framework="jax", spot=False, network="default",
+    service_account=None,
+)  # fmt: skip
+
+
+def planned(provider: MemoryProvider, **options: object) -> UpPlan:
+    return plan_up(provider, KEY, replace(OPTIONS, **options))  # type: ignore[arg-type]
+
+
+class TestPlan:
+    def test_a_new_node_is_requested_with_owner_and_key(self) -> None:
+        plan = planned(MemoryProvider())
+        assert plan.existing is None
+        assert (plan.hosts, plan.chips) == (1, 4)
+        assert plan.request.id == NodeId("memory", "p", ZONE, "n1")
+        assert plan.request.runtime == "image-2", "the provider's default"
+        assert plan.request.labels == {"managed-by": "tpuctl", "tpuctl-user": "ada"}
+        assert plan.request.ssh_key == KEY
+
+    def test_an_existing_node_is_used(self) -> None:
+        assert planned(MemoryProvider(node())).existing == node()
+
+    @pytest.mark.parametrize("state", [state for state in NodeState if state.becomes_ready])
+    def test_a_node_that_becomes_ready_is_used(self, state: NodeState) -> None:
+        assert planned(MemoryProvider(node(state=state))).existing == node(state=state)
+
+    @pytest.mark.parametrize(
+        ("state", "error"),
+        [
+            (NodeState.PREEMPTED, PreemptedError),
+            (NodeState.STOPPED, StateError),
+            (NodeState.DELETING, StateError),
+        ],
+    )
+    def test_a_node_that_does_not_is_refused(self, state: NodeState, error: type[TpuctlError]) -> None:
+        with pytest.raises(error, match=f"is its {state}"):
+            planned(MemoryProvider(node(state=state)))
+
+    def test_every_difference_of_an_existing_node_is_named(self) -> None:
+        with pytest.raises(
+            StateError, match=r"exists and is a v3-8 and is not spot and has the runtime image-2\."
+        ):
+            planned(MemoryProvider(node()), accelerator="v2-8", spot=True, runtime="image-1")
+
+    @pytest.mark.parametrize("name", ["", "N1", "1n", "n_1", "n-", "n" * 64])
+    def test_a_name_that_no_node_can_have_is_refused(self, name: str) -> None:
+        with pytest.raises(UsageError, match="cannot name a node"):
+            planned(MemoryProvider(), name=name)
+
+    def test_a_type_that_the_zone_lacks_names_zones_that_have_it(self) -> None:
+        with pytest.raises(UsageError, match="v3-8 is not offered in europe-west4-a") as missing:
+            planned(MemoryProvider(), zone="europe-west4-a")
+        assert "It has been seen in " in missing.value.hint
+
+    def test_a_mistyped_zone_suggests_the_nearest(self) -> None:
+        with pytest.raises(UsageError, match="There is no zone 'us-centrall1-b' with TPUs") as missing:
+            planned(MemoryProvider(), zone="us-centrall1-b")
+        assert missing.value.hint == "Did you mean us-central1-b?"
+
+    def test_a_runtime_that_the_zone_lacks_suggests_others(self) -> None:
+        with pytest.raises(UsageError, match="has no runtime version 'image-9'") as missing:
+            planned(MemoryProvider(), runtime="image-9")
+        assert "image-1" in missing.value.hint
+
+    @pytest.mark.parametrize(
+        ("user", "name"), [("ada", "ada-v3-8"), ("Ada.L", "ada-l-v3-8"), ("7", "v3-8"), ("é", "v3-8")]
+    )
+    def test_a_default_name_can_name_a_node(self, user: str, name: str) -> None:
+        assert default_name(user, "v3-8") == name
+
+
+class TestDryRun:
+    def test_a_new_node_is_a_create(self) -> None:
+        provider = MemoryProvider()
+        assert requests(provider, planned(provider)) == [HttpRequest("CREATE", "n1")]
+
+    def test_an_existing_node_without_the_key_gets_the_key(self) -> None:
+        provider = MemoryProvider(node())
+        assert requests(provider, planned(provider)) == [HttpRequest("ADD KEY", "n1", KEY.public_key)]
+
+    def test_an_existing_node_with_the_key_gets_nothing(self) -> None:
+        provider = MemoryProvider(node(metadata={KEY.public_key: ""}))
+        assert requests(provider, planned(provider)) == []
+
+
+class TestUp:
+    def test_a_node_is_created_and_every_host_reached(self) -> None:
+        provider, ssh, reports = MemoryProvider(), MemorySsh(), list[str]()
+        created = run_up(provider, ssh, reports)
+        assert created == provider.nodes["n1"]
+        assert ssh.reached == [("n1", 0, "host key 0")]
+        assert reports == [f"creating n1 (v3-8) in {ZONE}", "waiting for SSH on 1 host"]
+
+    def test_an_existing_node_gets_the_key_and_is_not_created_again(self) -> None:
+        provider, reports = MemoryProvider(node()), list[str]()
+        run_up(provider, MemorySsh(), reports)
+        assert provider.created == []
+        assert provider.has_ssh_key(provider.nodes["n1"], KEY)
+        assert reports == ["n1 exists", "adding your SSH key to n1", "waiting for SSH on 1 host"]
+
+    @pytest.mark.parametrize("error", [DeadlineError("No answer."), ConflictError("It exists.")])
+    def test_a_create_whose_answer_is_lost_is_not_sent_again(self, error: TpuctlError) -> None:
+        provider = MemoryProvider()
+
+        def create_and_fail(request: NodeRequest) -> None:
+            provider.add(request)
+            raise error
+
+        provider.on_create = create_and_fail
+        assert run_up(provider, MemorySsh(), []).name == "n1"
+        assert len(provider.created) == 1
+
+    @pytest.mark.parametrize("error", [DeadlineError("No answer."), ConflictError("It exists.")])
+    def test_a_create_that_did_not_arrive_is_an_error(self, error: TpuctlError) -> None:
+        provider = MemoryProvider()
+        provider.on_create = raiser(error)
+        with pytest.raises(type(error)):
+            run_up(provider, MemorySsh(), [])
+
+    def test_a_stockout_names_zones_of_the_same_continent_first(self) -> None:
+        provider = MemoryProvider()
+        provider.on_create = raiser(StockoutError("No more capacity.", hint="Wait."))
+        with pytest.raises(StockoutError) as stockout:
+            run_up(provider, MemorySsh(), [], accelerator="v2-8")
+        assert stockout.value.hint.startswith("Try the next zone: tpuctl up v2-8 --zone us-central1-")
+        assert stockout.value.facts["zone"] == ZONE
+
+    def test_ctrl_c_says_how_to_resume_and_how_to_delete(self) -> None:
+        provider = MemoryProvider()
+        provider.on_create = raiser(KeyboardInterrupt())
+        with pytest.raises(InterruptedByUser) as interrupted:
+            run_up(provider, MemorySsh(), [])
+        assert interrupted.value.hint == "'tpuctl up v3-8 --name n1' resumes, 'tpuctl down n1' deletes it."
+
+    def test_a_host_with_a_wrong_host_key_is_not_tried_again(self) -> None:
+        with pytest.raises(HostError, match="not the one it published"):
+            run_up(MemoryProvider(), MemorySsh(HostError("not the one it published", host_key="wrong")), [])
+
+
+def run_up(provider: MemoryProvider, ssh: MemorySsh, reports: list[str], **options: object) -> Node:
+    return up(provider, ssh, planned(provider, **options), reports.append)  # type: ignore[arg-type]
+
+
+def raiser(error: BaseException) -> Callable[[NodeRequest], None]:
+    """Return a function of a request that raises."""
+
+    def fail(request: NodeRequest) -> None:
+        raise error
+
+    return fail
