@@ -16,7 +16,7 @@ from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
 
-pytest_plugins = ("tests.contract.recorder", "tests.ordering.file_order", "tests.tensorflow_python")
+pytest_plugins = ("tests.contract.recorder", "tests.ordering.file_order", "tests.forks.tensorflow_python")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so does a script start what runs in the background,
     signal.signal(signal.SIGINT, signal.default_int_handler)  # and what tests start and interrupt inherits it

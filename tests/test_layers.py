@@ -28,8 +28,8 @@ FLOORS = {
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "bucket_layout", "clock", "files", "job_header", "nodes", "objects", "parallel",
-    "polling", "runs", "shells", "sim_extra", "simulator_folder", "__init__",
+    "accelerators", "bucket_layout", "clock", "datasets", "files", "job_header", "nodes", "objects",
+    "parallel", "polling", "runs", "shells", "sim_extra", "simulator_folder", "__init__",
 }  # fmt: skip
 ROOMS_OF = {
     # floor, or room with rooms of its own: its rooms, each with the rooms beside it that it may import
@@ -91,11 +91,13 @@ BESIDE_ROOMS = {
     # floor with rooms: the modules that are in none of them
     "data": {"plan", "source", "options", "bad_records"},
     "cloud": {
-        "downloads", "endpoints", "error_mapping", "google_clients", "provider", "ssh", "storage", "streams",
+        "downloads", "endpoints", "error_mapping", "google_clients", "provider", "recording",
+        "ssh", "storage", "streams",
     },
     "flows": {"progress"},
     "flows/datasets": {
-        "check", "commit", "conversion", "fetch", "local_copy", "lookup", "removal", "staging", "upload",
+        "check", "commit", "conversion", "fetch", "local_copy", "lookup", "planning", "removal", "request",
+        "staging", "upload",
     },
     "cli": {"main", "output", "progress", "session"},
     "sim": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl import runs
+from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import StateError, UsageError
 from tpuctl.nodes import NodeId
 from tpuctl.worker.records import WorkerStatus
@@ -22,7 +23,7 @@ RECORDS = [
         "v3-8",
         ("numpy",),
         {"RATE": "0.1", "ÄÖ": "\n\"'"},
-        runs.DatasetRef("d", "1.0.0", "cd" * 32),
+        PinnedDataset("d", "1.0.0", "cd" * 32),
         runs.Git("0" * 40, ""),
     ),
     runs.Run("r1", "", "", "job.py", (), "", "jax", "v6e-8", (), {}),

@@ -15,11 +15,6 @@ def gs(bucket: str, name: str) -> str:
     return f"gs://{bucket}/{name}"
 
 
-def dataset(name: str, version: str = "") -> str:
-    """Return the folder of a dataset, or of one version of it, with a trailing slash."""
-    return f"{DATASETS}{name}/{version}/" if version else f"{DATASETS}{name}/"
-
-
 def bundle(sha256: str) -> str:
     """Return the object that holds the code with this hash."""
     return f"bundles/{sha256}.tar.gz"

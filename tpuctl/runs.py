@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import StateError, UsageError
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
 
@@ -19,14 +20,6 @@ SCHEMA = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 SUCCEEDED, FAILED, PREEMPTED, LOST, STOPPED = "succeeded", "failed", "preempted", "lost", "stopped"
-
-
-class DatasetRef(msgspec.Struct, frozen=True):
-    """The dataset of a run, pinned by its manifest."""
-
-    name: str
-    version: str
-    manifest_sha256: str
 
 
 class Git(msgspec.Struct, frozen=True):
@@ -52,7 +45,7 @@ class Run(msgspec.Struct, frozen=True):
     dependencies: tuple[str, ...]
     environment: dict[str, str]
     """Variables of --env, the values of secrets replaced."""
-    dataset: DatasetRef | None = None
+    dataset: PinnedDataset | None = None
     git: Git | None = None
     schema: int = SCHEMA
 

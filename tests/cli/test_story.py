@@ -341,7 +341,8 @@ def test_nothing_of_the_users_environment_leaks_to_the_job(tpuctl: Tpuctl, node:
         (("up", "v3-8", "--dry-run"), "POST https://tpu.googleapis.com/v2/projects/sim-project/locations/"),
         (
             ("data", "upload", "pets", "pictures", "--dry-run"),
-            "PUT gs://sim-project-tpuctl/datasets/pets/1.0.0/",
+            "/upload/storage/v1/b/sim-project-tpuctl/o?uploadType=resumable&ifGenerationMatch=0\n"
+            '{\n  "name": "datasets/pets/1.0.0/staging/',
         ),
     ],
     ids=["up", "upload"],

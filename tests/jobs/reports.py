@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests import tensorflow_python
+from tests.forks import tensorflow_python
 from tests.paths import JOBS, ROOT
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.forks.tensorflow_python import python
 from tests.jobs.datasets import shards
 from tests.jobs.reports import report_of
 from tests.paths import JOBS, ROOT
-from tests.tensorflow_python import python
 from tpuctl.sim.guest import environment
 
 LINE = re.compile(r"^epoch +(\d+)  loss ([\d.]+)  accuracy ([\d.]+)", re.MULTILINE)

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.forks.tensorflow_python import PYTHON
 from tests.jobs import figures
 from tests.paths import JOBS
-from tests.tensorflow_python import PYTHON
 
 
 class Figure(NamedTuple):

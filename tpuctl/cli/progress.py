@@ -13,7 +13,7 @@ from tpuctl.cli.output import format_bytes, note
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
-    from tpuctl.flows.datasets.conversion import Done
+    from tpuctl.flows.datasets.conversion import ConversionProgress
 
 INTERVAL = 10.0
 """Seconds between progress lines where there is no terminal."""
@@ -60,7 +60,7 @@ def show_count(noun: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def show_conversion(total: int) -> Iterator[Callable[[Done], None]]:
+def show_conversion(total: int) -> Iterator[Callable[[ConversionProgress], None]]:
     """Yield a function that shows records, megabytes a second, and the time left."""
     if sys.stderr.isatty():
         with _conversion_bar(total) as report_to_bar:
@@ -69,7 +69,7 @@ def show_conversion(total: int) -> Iterator[Callable[[Done], None]]:
     began = time.monotonic()
     due = _Interval(INTERVAL)
 
-    def report(state: Done) -> None:
+    def report(state: ConversionProgress) -> None:
         if due():
             note(_speed(state, time.monotonic() - began))
 
@@ -77,7 +77,7 @@ def show_conversion(total: int) -> Iterator[Callable[[Done], None]]:
 
 
 @contextmanager
-def _conversion_bar(total: int) -> Iterator[Callable[[Done], None]]:
+def _conversion_bar(total: int) -> Iterator[Callable[[ConversionProgress], None]]:
     from rich.progress import TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     began = time.monotonic()
@@ -86,7 +86,7 @@ def _conversion_bar(total: int) -> Iterator[Callable[[Done], None]]:
     with _bar(TextColumn("records"), columns) as bar:
         task = bar.add_task("records", total=total, rate="")
 
-        def report(state: Done) -> None:
+        def report(state: ConversionProgress) -> None:
             if due() or state.records >= state.total:
                 rate = f"{state.bytes / 1e6 / (time.monotonic() - began):.1f} MB/s"
                 bar.update(task, completed=state.records, rate=rate)
@@ -120,7 +120,7 @@ class _Interval:
         return True
 
 
-def _speed(state: Done, seconds: float) -> str:
+def _speed(state: ConversionProgress, seconds: float) -> str:
     remaining = state.total - state.records
     time_left = f", {seconds / state.records * remaining:.0f}s left" if state.records else ""
     rate = format_bytes(state.bytes / seconds)

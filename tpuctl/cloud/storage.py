@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import requests
 from google.api_core.exceptions import NotFound, PreconditionFailed
+from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl.bucket_layout import gs
 from tpuctl.cloud.error_mapping import Service, translated
+from tpuctl.cloud.recording import Recorder
 from tpuctl.cloud.streams import ChunkStream, ObjectStream
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
 from tpuctl.files import part_file
+from tpuctl.nodes import HttpRequest
 from tpuctl.objects import Content
 
 SERVICE = Service("storage.googleapis.com", "roles/storage.objectAdmin")
@@ -56,8 +60,13 @@ class Bucket:
     """One bucket; raises tpuctl's errors."""
 
     def __init__(self, client: storage.Client, name: str) -> None:
+        self._client = client
         self._bucket = client.bucket(name)
         self.name = name
+
+    def dry_run(self) -> DryRunBucket:
+        """Return a bucket of the same name and endpoint that records requests and sends none."""
+        return DryRunBucket(self._client, self.name)
 
     def check(self) -> None:
         """Raise unless the bucket is there and its objects can be listed."""
@@ -201,6 +210,25 @@ class Bucket:
             raise DeadlineError(
                 f"{gs(self.name, name)} arrived damaged.", hint="Try again: nothing of it was kept."
             ) from error
+
+
+class DryRunBucket(Bucket):
+    """A bucket that takes every write, sends nothing and is always empty."""
+
+    def __init__(self, client: storage.Client, name: str) -> None:
+        """Take over the endpoint of `client`."""
+        self._recorder = Recorder()
+        session = requests.Session()
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, self._recorder)
+        options = {"api_endpoint": client.api_endpoint}
+        credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
+        super().__init__(storage.Client(client.project, credentials, session, client_options=options), name)
+
+    @property
+    def requests(self) -> list[HttpRequest]:
+        """The requests that change something, in order; what only the service knows is in CAPITALS."""
+        return list(self._recorder.requests)
 
 
 def _names_bucket(answer: str) -> bool:

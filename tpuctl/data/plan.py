@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -34,11 +33,8 @@ from tpuctl.data.source import Observations, ScanProgress, Source
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tokens.tokenizing import check_tokens, tokenized
 from tpuctl.data.tokens.vocabulary import Vocabulary
+from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
-
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
-_VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
-
 
 Files = dict[str, bytes]
 
@@ -83,6 +79,11 @@ class DatasetPlan:
     splits: tuple[SplitPlan, ...]
     vocabulary: Vocabulary | None = None
     """Where texts became token ids."""
+
+    @property
+    def ref(self) -> DatasetRef:
+        """Name and version."""
+        return DatasetRef(self.name, self.version)
 
     @property
     def records(self) -> int:
@@ -188,8 +189,7 @@ def plan(
     (bytes). With `options.tokens` and no `vocabulary`, one is made: that reads the training split once.
     Raises UsageError that names the option, or what is bad in the source; the caller closes `source` at last.
     """
-    _check_name(name)
-    _check_version(version)
+    DatasetRef(name, version).check()
     _check_shard_size(shard_size)
     _check_hosts(hosts)
     if options.tokens:
@@ -216,26 +216,6 @@ def _count(members: Members, hosts: int, shards: int | None, target: int) -> Sha
     if shards is not None:
         return fixed_count(shards, len(members), hosts=hosts, split=members.name)
     return choose_count(len(members), framed_size(members), hosts=hosts, target=target)
-
-
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        better = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:100]
-        raise UsageError(
-            f"'{name}' cannot be the name of a dataset.",
-            hint="Small letters, digits and _, a letter first, at most 100"
-            + (f": for instance {better}." if better else "."),
-            name=name,
-        )
-
-
-def _check_version(version: str) -> None:
-    if not _VERSION.fullmatch(version):
-        raise UsageError(
-            f"'{version}' cannot be the version of a dataset.",
-            hint="Three numbers without leading zeros, such as 1.0.0.",
-            version=version,
-        )
 
 
 def _check_hosts(hosts: int) -> None:

@@ -10,17 +10,18 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.data.source_trees import write_image
-from tests.running_simulator import CommandResult
+from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.storage import Bucket
 
+Tpuctl = Callable[..., CommandResult]
 FOLDER = "datasets/pets/1.0.0/"
 
 
@@ -33,36 +34,39 @@ def pictures(home: Path) -> Path:
     return Path("pictures")
 
 
+def names_sent(requests: list[dict[str, dict[str, str]]]) -> list[str]:
+    """Return the names of the objects that some requests of a dry run begin to write, in order."""
+    return [request["body"]["name"] for request in requests if request["body"]]
+
+
 @pytest.fixture
-def pets(tpuctl: Any, simulator: Any, pictures: Path) -> CommandResult:
+def pets(tpuctl: Tpuctl, simulator: RunningSimulator, pictures: Path) -> CommandResult:
     """The dataset, uploaded."""
-    done: CommandResult = tpuctl(
-        "data", "upload", "pets", "pictures", "--split", "train=3/4,test=1/4", "--shards", "2"
-    )
-    assert done.code == 0, done.err
-    return done
+    result = tpuctl("data", "upload", "pets", "pictures", "--split", "train=3/4,test=1/4", "--shards", "2")
+    assert result.code == 0, result.err
+    return result
 
 
 @pytest.mark.usefixtures("pictures")
 class TestPlan:
     def test_it_says_what_an_upload_would_make_and_why_and_starts_nothing(
-        self, tpuctl: Any, home: Path
+        self, tpuctl: Tpuctl, home: Path
     ) -> None:
-        done = tpuctl("data", "plan", "pets", "pictures", "--for", "v3-32", "--split", "train=3/4,test=1/4")
-        assert done.code == 0, done.err
-        lines = [line.split(maxsplit=5) for line in done.out.splitlines()[1:]]
+        result = tpuctl("data", "plan", "pets", "pictures", "--for", "v3-32", "--split", "train=3/4,test=1/4")
+        assert result.code == 0, result.err
+        lines = [line.split(maxsplit=5) for line in result.out.splitlines()[1:]]
         assert [(split, records, shards) for split, records, _, _, shards, _ in lines] == [
             ("train", "12", "4"),
             ("test", "4", "4"),
         ]
-        assert "one for each of the 4 hosts" in done.out
-        assert "[sim]" not in done.err
+        assert "one for each of the 4 hosts" in result.out
+        assert "[sim]" not in result.err
         assert not (home.parent / "state").exists()
 
-    def test_it_says_the_same_as_json(self, tpuctl: Any) -> None:
-        found = tpuctl("data", "plan", "pets", "pictures", "--shards", "3", "--json").json
-        assert (found["records"], found["exact"], found["classes"]) == (16, True, ["cat", "dog"])
-        assert found["splits"]["train"]["shards"] == 3
+    def test_it_says_the_same_as_json(self, tpuctl: Tpuctl) -> None:
+        plan = tpuctl("data", "plan", "pets", "pictures", "--shards", "3", "--json").json
+        assert (plan["records"], plan["exact"], plan["classes"]) == (16, True, ["cat", "dog"])
+        assert plan["splits"]["train"]["shards"] == 3
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -77,41 +81,41 @@ class TestPlan:
         ],
     )
     def test_an_option_that_cannot_be_meant_is_explained(
-        self, tpuctl: Any, options: Any, message: str
+        self, tpuctl: Tpuctl, options: tuple[str, ...], message: str
     ) -> None:
-        done = tpuctl("data", "plan", "pets", "pictures", *options)
-        assert done.code == 2
-        assert message in done.err
-        assert "Hint:" in done.err
+        result = tpuctl("data", "plan", "pets", "pictures", *options)
+        assert result.code == 2
+        assert message in result.err
+        assert "Hint:" in result.err
 
 
 class TestLook:
-    def test_describe_shows_fields_splits_and_source(self, tpuctl: Any, pets: CommandResult) -> None:
-        done = tpuctl("data", "describe", "pets")
-        assert "png image, 6 × 8 × 3, uint8" in done.out
-        assert "label, 2 classes: cat, dog" in done.out
-        assert "images, seed 0" in done.out
-        found = tpuctl("data", "describe", "pets/1.0.0", "--json").json
-        assert found["manifest"]["splits"]["test"]["records"] == 4
+    def test_describe_shows_fields_splits_and_source(self, tpuctl: Tpuctl, pets: CommandResult) -> None:
+        result = tpuctl("data", "describe", "pets")
+        assert "png image, 6 × 8 × 3, uint8" in result.out
+        assert "label, 2 classes: cat, dog" in result.out
+        assert "images, seed 0" in result.out
+        manifest = tpuctl("data", "describe", "pets/1.0.0", "--json").json["manifest"]
+        assert manifest["splits"]["test"]["records"] == 4
 
-    def test_a_dataset_that_is_not_there_names_the_nearest(self, tpuctl: Any, pets: CommandResult) -> None:
+    def test_a_dataset_that_is_not_there_names_the_nearest(self, tpuctl: Tpuctl, pets: CommandResult) -> None:
         for command in ("describe", "head", "verify", "rm"):
-            done = tpuctl("data", command, "pet")
-            assert done.code == 4
-            assert "Did you mean pets?" in done.err
+            result = tpuctl("data", command, "pet")
+            assert result.code == 4
+            assert "Did you mean pets?" in result.err
 
-    def test_head_shows_examples(self, tpuctl: Any, pets: CommandResult) -> None:
+    def test_head_shows_examples(self, tpuctl: Tpuctl, pets: CommandResult) -> None:
         lines = tpuctl("data", "head", "pets", "-n", "9").out.splitlines()
         assert lines[0].split() == ["IMAGE", "LABEL"]
         assert len(lines) == 10
         assert all(line.endswith(("0 (cat)", "1 (dog)")) for line in lines[1:])
-        found = tpuctl("data", "head", "pets", "--split", "test", "-n", "400", "--json").json["examples"]
-        assert [one["label"] for one in found].count(0) == 2
+        examples = tpuctl("data", "head", "pets", "--split", "test", "-n", "400", "--json").json["examples"]
+        assert [example["label"] for example in examples].count(0) == 2
         assert "no split 'dev'" in tpuctl("data", "head", "pets", "--split", "dev").err
 
-    def test_head_draws_a_contact_sheet(self, tpuctl: Any, pets: CommandResult) -> None:
-        done = tpuctl("data", "head", "pets", "-n", "5", "--image", "sheet.png")
-        assert "5 images in sheet.png" in done.err
+    def test_head_draws_a_contact_sheet(self, tpuctl: Tpuctl, pets: CommandResult) -> None:
+        result = tpuctl("data", "head", "pets", "-n", "5", "--image", "sheet.png")
+        assert "5 images in sheet.png" in result.err
         with Image.open("sheet.png") as sheet:
             assert (sheet.format, sheet.size) == ("PNG", (3 * 132 + 4, 2 * 148 + 4))
             assert len(sheet.getcolors(1 << 20) or []) > 10
@@ -119,73 +123,80 @@ class TestLook:
 
 
 class TestVerify:
-    def test_a_whole_dataset_passes(self, tpuctl: Any, pets: CommandResult) -> None:
+    def test_a_whole_dataset_passes(self, tpuctl: Tpuctl, pets: CommandResult) -> None:
         assert "16 records in 4 shards" in tpuctl("data", "verify", "pets").out
         assert "every record was read" in tpuctl("data", "verify", "pets", "--deep").out
         assert tpuctl("data", "verify", "pets", "--deep", "--json").json["ok"]
 
     def test_what_is_missing_or_other_is_named(
-        self, tpuctl: Any, pets: CommandResult, bucket: Bucket
+        self, tpuctl: Tpuctl, pets: CommandResult, bucket: Bucket
     ) -> None:
-        first, second = (f"pets-train.tfrecord-0000{one}-of-00002" for one in (0, 1))
+        first, second = (f"pets-train.tfrecord-0000{number}-of-00002" for number in (0, 1))
         for name in (first, second):
-            found = bucket.stat(f"{FOLDER}{name}")
-            assert found
-            bucket.remove(found)
+            shard = bucket.stat(f"{FOLDER}{name}")
+            assert shard
+            bucket.remove(shard)
         bucket.create(f"{FOLDER}{second}", b"other")
-        done = tpuctl("data", "verify", "pets")
-        assert done.code == 4
-        assert f"{first} is missing. {second} has bytes 5, and its manifest says" in done.err
+        result = tpuctl("data", "verify", "pets")
+        assert result.code == 4
+        assert f"{first} is missing. {second} has bytes 5, and its manifest says" in result.err
 
     def test_a_damaged_record_is_found_by_reading_all(
-        self, tpuctl: Any, pets: CommandResult, simulator: Any
+        self, tpuctl: Tpuctl, pets: CommandResult, simulator: RunningSimulator
     ) -> None:
         simulator.faults.add(
             "gcs-corrupt", method="storage.objects.get", object="*-test.*00001-of-00002", at=30
         )
         assert tpuctl("data", "verify", "pets").code == 0
-        done = tpuctl("data", "verify", "pets", "--deep")
-        assert done.code in (4, 9)
-        assert "pets-test.tfrecord-00001-of-00002" in done.err
+        result = tpuctl("data", "verify", "pets", "--deep")
+        assert result.code in (4, 9)
+        assert "pets-test.tfrecord-00001-of-00002" in result.err
 
 
 class TestRemove:
-    def test_it_asks_first_and_removes_all(self, tpuctl: Any, pets: CommandResult) -> None:
-        done = tpuctl("data", "rm", "pets")
-        assert done.code == 10
-        assert "16 records" in done.err
+    def test_it_asks_first_and_removes_all(self, tpuctl: Tpuctl, pets: CommandResult) -> None:
+        result = tpuctl("data", "rm", "pets")
+        assert result.code == 10
+        assert "16 records" in result.err
         assert len(tpuctl("data", "ls", "--json").json["datasets"]) == 1
-        planned = tpuctl("data", "rm", "pets", "--dry-run").out.splitlines()
-        assert planned[0] == f"DELETE gs://sim-project-tpuctl/{FOLDER}manifest.json"
-        assert tpuctl("data", "rm", "pets", "--yes").out == f"Removed pets 1.0.0: {len(planned)} objects.\n"
+        requests = tpuctl("data", "rm", "pets", "--dry-run").out.splitlines()
+        assert re.fullmatch(
+            r"DELETE http://127.*/datasets%2Fpets%2F1\.0\.0%2Fmanifest\.json\?ifGenerationMatch=\d+.*",
+            requests[0],
+        )
+        assert tpuctl("data", "rm", "pets", "--yes").out == f"Removed pets/1.0.0: {len(requests)} objects.\n"
         assert tpuctl("data", "ls", "--json").json["datasets"] == []
 
-    def test_of_several_versions_one_has_to_be_named(self, tpuctl: Any, pets: CommandResult) -> None:
+    def test_of_several_versions_one_has_to_be_named(self, tpuctl: Tpuctl, pets: CommandResult) -> None:
         assert tpuctl("data", "upload", "pets", "pictures", "--version", "1.0.1").code == 0
-        done = tpuctl("data", "rm", "pets", "--yes")
-        assert done.code == 2
-        assert "tpuctl data rm pets/1.0.1" in done.err
+        result = tpuctl("data", "rm", "pets", "--yes")
+        assert result.code == 2
+        assert "tpuctl data rm pets/1.0.1" in result.err
         assert tpuctl("data", "rm", "pets/1.0.1", "--yes", "--json").json["removed"] == "pets/1.0.1"
 
 
 class TestUpload:
-    def test_bad_pictures_are_all_named_or_skipped(self, tpuctl: Any, simulator: Any, pictures: Path) -> None:
+    def test_bad_pictures_are_all_named_or_skipped(
+        self, tpuctl: Tpuctl, simulator: RunningSimulator, pictures: Path
+    ) -> None:
         (pictures / "cat" / "1.png").write_bytes(b"")
         (pictures / "dog" / "2.png").write_bytes(b"hello")
-        done = tpuctl("data", "upload", "pets", "pictures")
-        assert done.code == 2
-        assert "'cat/1.png' is empty; 'dog/2.png' is not a PNG or JPEG image" in done.err
-        assert "--skip-bad" in done.err
-        done = tpuctl("data", "upload", "pets", "pictures", "--skip-bad")
-        assert (done.code, "skipped: 'cat/1.png' is empty" in done.err) == (0, True)
-        found = tpuctl("data", "describe", "pets", "--json").json["manifest"]["source"]
-        assert found["skipped"] == 2
-        assert [one["file"] for one in found["bad"]] == ["cat/1.png", "dog/2.png"]
+        result = tpuctl("data", "upload", "pets", "pictures")
+        assert result.code == 2
+        assert "'cat/1.png' is empty; 'dog/2.png' is not a PNG or JPEG image" in result.err
+        assert "--skip-bad" in result.err
+        result = tpuctl("data", "upload", "pets", "pictures", "--skip-bad")
+        assert (result.code, "skipped: 'cat/1.png' is empty" in result.err) == (0, True)
+        source = tpuctl("data", "describe", "pets", "--json").json["manifest"]["source"]
+        assert source["skipped"] == 2
+        assert [record["file"] for record in source["bad"]] == ["cat/1.png", "dog/2.png"]
 
-    def test_a_copy_is_kept_where_asked_for(self, tpuctl: Any, simulator: Any, pictures: Path) -> None:
-        done = tpuctl("data", "upload", "pets", "pictures", "--shards", "2", "--keep", "copy", "--json")
-        assert done.json["shards_kept"] == 0
-        assert sorted(one.name for one in Path("copy").iterdir()) == [
+    def test_a_copy_is_kept_where_asked_for(
+        self, tpuctl: Tpuctl, simulator: RunningSimulator, pictures: Path
+    ) -> None:
+        result = tpuctl("data", "upload", "pets", "pictures", "--shards", "2", "--keep", "copy", "--json")
+        assert result.json["shards_kept"] == 0
+        assert sorted(file.name for file in Path("copy").iterdir()) == [
             "dataset_info.json", "features.json", "label.labels.txt", "manifest.json",
             "pets-train.tfrecord-00000-of-00002", "pets-train.tfrecord-00001-of-00002",
         ]  # fmt: skip
@@ -194,24 +205,28 @@ class TestUpload:
             in tpuctl("data", "upload", "pots", "pictures", "--keep", "copy/manifest.json/x").err.lower()
         )
 
-    def test_images_are_resized(self, tpuctl: Any, simulator: Any, pictures: Path) -> None:
+    def test_images_are_resized(self, tpuctl: Tpuctl, simulator: RunningSimulator, pictures: Path) -> None:
         assert tpuctl("data", "upload", "pets", "pictures", "--resize", "4x5").code == 0
         assert "png image, 4 × 5 × 3" in tpuctl("data", "describe", "pets").out
 
     def test_progress_is_a_line_an_interval_without_a_terminal(
-        self, tpuctl: Any, simulator: Any, pictures: Path, monkeypatch: pytest.MonkeyPatch
+        self, tpuctl: Tpuctl, simulator: RunningSimulator, pictures: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tpuctl.cli.progress.INTERVAL", 0)
         lines = tpuctl("data", "upload", "pets", "pictures", "--shards", "2").err.splitlines()
-        told = [line for line in lines if re.fullmatch(r"\d+ of 16 records, .*B at .*B/s, \d+s left", line)]
-        assert told[-1].startswith("16 of 16 records")
+        reports = [
+            line for line in lines if re.fullmatch(r"\d+ of 16 records, .*B at .*B/s, \d+s left", line)
+        ]
+        assert reports[-1].startswith("16 of 16 records")
 
     @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
     def test_a_broken_off_upload_is_taken_up_again(
-        self, tpuctl: Any, simulator: Any, bucket: Bucket, pictures: Path, how: signal.Signals
+        self, tpuctl: Tpuctl, simulator: RunningSimulator, bucket: Bucket, pictures: Path, how: signal.Signals
     ) -> None:
         command = ("data", "upload", "pets", "pictures", "--shards", "4")
-        last = tpuctl(*command, "--dry-run").out.splitlines()[3].rpartition("/")[2]
+        requests = tpuctl(*command, "--dry-run", "--json").json["requests"]
+        shards = [name for name in names_sent(requests) if name.endswith(".tfrecord")]
+        last = shards[3].rpartition("/")[2]
         stall = simulator.faults.add("gcs-stall", method="storage.objects.create", object=f"*{last}")
         process = subprocess.Popen(
             [sys.executable, "-m", "tpuctl", *command],
@@ -223,16 +238,16 @@ class TestUpload:
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(how)
-        _, told = process.communicate(timeout=60)
+        _, messages = process.communicate(timeout=60)
         if how == signal.SIGINT:
             assert process.returncode == 130
-            assert "nothing was published" in told
-            assert "Run the same command again" in told
+            assert "nothing was published" in messages
+            assert "Run the same command again" in messages
         simulator.faults.remove(stall.id)
         assert tpuctl("data", "ls", "--json").json["datasets"] == []
         assert tpuctl("data", "rm", "pets", "--dry-run").code == 0
-        done = tpuctl(*command)
-        assert "3 kept from an upload before" in done.out
+        result = tpuctl(*command)
+        assert "3 kept from an earlier upload" in result.out
         assert tpuctl("data", "verify", "pets", "--deep").code == 0
 
 
@@ -241,13 +256,13 @@ class TestUpload:
     [("plan", (), 0), ("upload", (), 0), ("upload", ("--split", "train=0.99999,test=0.00001"), 2)],
 )
 def test_what_was_unpacked_is_given_back_before_the_command_ends(
-    simulator: Any, tpuctl: Any, command: str, options: tuple[str, ...], code: int
+    simulator: RunningSimulator, tpuctl: Tpuctl, command: str, options: tuple[str, ...], code: int
 ) -> None:
     np.savez_compressed("digits.npz", image=np.zeros((40, 8, 8), np.uint8), label=np.arange(40) % 10)
     gc.collect()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        done = tpuctl("data", command, "digits", "digits.npz", *options)
+        result = tpuctl("data", command, "digits", "digits.npz", *options)
         gc.collect()
-    assert done.code == code, done.err
-    assert [str(one.message) for one in told if one.category is ResourceWarning] == []
+    assert result.code == code, result.err
+    assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []

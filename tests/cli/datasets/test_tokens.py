@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.running_simulator import CommandResult
+from tests.running_simulator import CommandResult, RunningSimulator
+
+Tpuctl = Callable[..., CommandResult]
 
 ROWS = """text,stars,label
 great film,5,good
@@ -26,28 +28,28 @@ def reviews(home: Path) -> str:
 
 
 @pytest.fixture
-def uploaded(tpuctl: Any, simulator: Any, reviews: str) -> CommandResult:
-    done: CommandResult = tpuctl("data", "upload", "reviews", reviews, *OPTIONS)
-    assert done.code == 0, done.err
-    return done
+def uploaded(tpuctl: Tpuctl, simulator: RunningSimulator, reviews: str) -> CommandResult:
+    result = tpuctl("data", "upload", "reviews", reviews, *OPTIONS)
+    assert result.code == 0, result.err
+    return result
 
 
-def test_a_plan_says_what_the_ids_are_made_of(tpuctl: Any, reviews: str) -> None:
-    done = tpuctl("data", "plan", "reviews", reviews, *OPTIONS)
-    assert "tokens: 4 ids a record, words of 'text'; vocabulary: 6 made from train" in done.err
-    done = tpuctl("data", "plan", "reviews", reviews, "--tokens", "wordpiece")
-    assert "128 ids a record, word pieces of 'text'; vocabulary: " in done.err
-    assert "made from train, 10,000 asked for" in done.err
-    found = tpuctl("data", "plan", "reviews", reviews, *OPTIONS, "--json").json
-    assert found["tokens"] == {"kind": "words", "length": 4, "wanted": 6, "text": "text", "entries": 6}
+def test_a_plan_says_what_the_ids_are_made_of(tpuctl: Tpuctl, reviews: str) -> None:
+    result = tpuctl("data", "plan", "reviews", reviews, *OPTIONS)
+    assert "tokens: 4 ids a record, words of 'text'; vocabulary: 6 made from train" in result.err
+    result = tpuctl("data", "plan", "reviews", reviews, "--tokens", "wordpiece")
+    assert "128 ids a record, word pieces of 'text'; vocabulary: " in result.err
+    assert "made from train, 10,000 asked for" in result.err
+    plan = tpuctl("data", "plan", "reviews", reviews, *OPTIONS, "--json").json
+    assert plan["tokens"] == {"kind": "words", "length": 4, "wanted": 6, "text": "text", "entries": 6}
 
 
 def test_the_dataset_is_described_and_its_ids_are_shown_as_words(
-    tpuctl: Any, uploaded: CommandResult
+    tpuctl: Tpuctl, uploaded: CommandResult
 ) -> None:
-    done = tpuctl("data", "describe", "reviews")
-    assert "tokens     4 ids a record, words of 'text'; vocabulary: 6 made from train" in done.out
-    assert "tokens  int64, 4" in done.out
+    result = tpuctl("data", "describe", "reviews")
+    assert "tokens     4 ids a record, words of 'text'; vocabulary: 6 made from train" in result.out
+    assert "tokens  int64, 4" in result.out
     lines = tpuctl("data", "head", "reviews").out.splitlines()
     assert lines[0].split() == ["TOKENS", "STARS", "LABEL"]
     assert sorted(" ".join(line.split()) for line in lines[1:]) == [
@@ -56,21 +58,21 @@ def test_the_dataset_is_described_and_its_ids_are_shown_as_words(
         "great , great [UNK] 4 1 (good)",
         "great film 5 1 (good)",
     ]
-    found = tpuctl("data", "head", "reviews", "-n", "1", "--json").json
-    assert len(found["examples"][0]["tokens"]) == 4
-    assert found["texts"][0]
+    head = tpuctl("data", "head", "reviews", "-n", "1", "--json").json
+    assert len(head["examples"][0]["tokens"]) == 4
+    assert head["texts"][0]
     assert tpuctl("data", "verify", "reviews", "--deep").code == 0
 
 
 def test_run_again_it_is_there_and_with_another_vocabulary_it_is_another(
-    tpuctl: Any, uploaded: CommandResult, reviews: str
+    tpuctl: Tpuctl, uploaded: CommandResult, reviews: str
 ) -> None:
     assert "was there already" in tpuctl("data", "upload", "reviews", reviews, *OPTIONS).out
     Path("vocab.txt").write_text("[PAD]\n[UNK]\nfilm\n")
-    given = ("--tokens", "words", "--vocabulary", "vocab.txt", "--length", "4")
-    done = tpuctl("data", "upload", "reviews", reviews, *given)
-    assert (done.code, "exists with other content" in done.err) == (4, True)
-    assert tpuctl("data", "upload", "reviews", reviews, *given, "--version", "1.0.1").code == 0
+    from_file = ("--tokens", "words", "--vocabulary", "vocab.txt", "--length", "4")
+    result = tpuctl("data", "upload", "reviews", reviews, *from_file)
+    assert (result.code, "exists with other content" in result.err) == (4, True)
+    assert tpuctl("data", "upload", "reviews", reviews, *from_file, "--version", "1.0.1").code == 0
     assert "vocabulary: 3 from a file" in tpuctl("data", "describe", "reviews").out
 
 
@@ -89,8 +91,8 @@ def test_run_again_it_is_there_and_with_another_vocabulary_it_is_another(
     ],
 )
 def test_what_cannot_be_meant_is_refused(
-    tpuctl: Any, reviews: str, options: tuple[str, ...], message: str
+    tpuctl: Tpuctl, reviews: str, options: tuple[str, ...], message: str
 ) -> None:
-    done = tpuctl("data", "plan", "reviews", reviews, *options)
-    assert (done.code, message in done.err) == (2, True), done.err
+    result = tpuctl("data", "plan", "reviews", reviews, *options)
+    assert (result.code, message in result.err) == (2, True), result.err
     assert "tensorflow" not in sys.modules

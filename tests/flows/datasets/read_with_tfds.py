@@ -10,16 +10,17 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 
 def main(place: str) -> None:
-    # Where gcsfs brought this along, it is asked over gRPC for a minute whether the bucket is a zonal one.
+    # With this package, which gcsfs installs, gcsfs asks over gRPC for a minute whether the bucket is zonal.
     sys.modules["google.cloud.storage_control_v2"] = None  # type: ignore[assignment]
     import tensorflow_datasets as tfds
 
     builder = tfds.builder_from_directory(place)
     splits = {}
     for split in builder.info.splits:
-        found = list(tfds.as_numpy(builder.as_dataset(split=split)))
+        examples = list(tfds.as_numpy(builder.as_dataset(split=split)))
         splits[split] = sorted(
-            [int(one["label"]), list(one["image"].shape), int(one["image"].sum())] for one in found
+            [int(example["label"]), list(example["image"].shape), int(example["image"].sum())]
+            for example in examples
         )
     report = {
         "name": builder.info.full_name,

@@ -7,34 +7,36 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.plan import plan
 from tpuctl.flows.datasets.upload import upload
 
 
-def test_tfds_reads_what_was_uploaded_from_the_bucket(bucket: Bucket, simulator: Any, pictures: Path) -> None:
+def test_tfds_reads_what_was_uploaded_from_the_bucket(
+    bucket: Bucket, simulator: RunningSimulator, pictures: Path
+) -> None:
     planned = plan(pictures, name="pets", splits="train=3/4,test=1/4", shards=2)
-    uri = upload(bucket, planned, lambda done: None).uri
+    uri = upload(bucket, planned, lambda progress: None).uri
     environment = json.loads((simulator.folder / "endpoints.json").read_text())["environment"]
     script = Path(__file__).with_name("read_with_tfds.py")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, script, uri],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=200,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["name"] == "pets/1.0.0"
-    assert found["shards"] == {"train": [3, 3], "test": [1, 1]}
-    assert (found["classes"], found["supervised"]) == (["cat", "dog"], ["image", "label"])
-    read = sorted(one for examples in found["splits"].values() for one in examples)
+    assert process.returncode == 0, process.stderr[-3000:]
+    report = json.loads(process.stdout.splitlines()[-1])
+    assert report["name"] == "pets/1.0.0"
+    assert report["shards"] == {"train": [3, 3], "test": [1, 1]}
+    assert (report["classes"], report["supervised"]) == (["cat", "dog"], ["image", "label"])
+    read = sorted(example for examples in report["splits"].values() for example in examples)
     assert read == sorted(
         [label, [6, 8, 3], int(np.asarray(Image.open(file)).sum())]
         for label, name in enumerate(("cat", "dog"))

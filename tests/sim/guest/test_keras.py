@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.tensorflow_python import report_of
+from tests.forks.tensorflow_python import report_of
 from tpuctl.sim.guest import environment
 
 PROGRAM = Path(__file__).parent / "programs" / "keras_features.py"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tensorflow_python import report_of
+from tests.forks.tensorflow_python import report_of
 from tpuctl.sim.guest import environment
 
 PROGRAM = Path(__file__).parent / "programs" / "fifty_steps.py"

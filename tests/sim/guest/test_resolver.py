@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.tensorflow_python import report_of
+from tests.forks.tensorflow_python import report_of
 from tpuctl.sim.guest import environment
 from tpuctl.sim.hosts.metadata.identity import Identity, Signer
 from tpuctl.sim.hosts.metadata.server import MetadataServer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.tensorflow_python import report_of
+from tests.forks.tensorflow_python import report_of
 from tpuctl.sim.guest import environment
 
 RUNNER = Path(__file__).parent / "programs" / "run_tutorial.py"

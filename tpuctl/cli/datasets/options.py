@@ -1,23 +1,37 @@
-"""The options that `data plan` and `data upload` share, and the arguments of `plan.plan` they become."""
+"""Arguments and options that data commands share, and the UploadRequest that those of a source become."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
-from collections.abc import Iterable, Mapping
-from functools import reduce
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tpuctl import accelerators
-from tpuctl.cli.datasets.tokens import TOKEN_OPTIONS, tokens
+from tpuctl.cli.datasets.tokens import TOKEN_OPTIONS, token_options
 from tpuctl.cli.session import Command
-from tpuctl.data.options import Options
+from tpuctl.data.options import Options, TokenKind
+from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
+from tpuctl.flows.datasets.request import UploadRequest
 
 AT_LEAST_ONE = click.IntRange(min=1)
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+class _RefType(click.ParamType[DatasetRef]):
+    name = "dataset"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> DatasetRef:
+        return DatasetRef.parse(value)
+
+
+ref_argument = click.argument("ref", metavar="NAME", type=_RefType())
+"""NAME or NAME/VERSION of a dataset in the bucket."""
 
 SOURCE_OPTIONS = (
     click.argument("name"),
@@ -31,7 +45,9 @@ SOURCE_OPTIONS = (
     click.option("--shards", type=AT_LEAST_ONE, help="Shards of each split."),
     click.option("--shard-size", default="100MB", show_default=True, help="Size of a shard, 64MiB to 1GiB."),
     click.option("--seed", default=0, show_default=True, help="Seed of the shuffle."),
-    click.option("--resize", help="Bring images to HEIGHTxWIDTH: JPEG at quality 95, PNG as they are."),
+    click.option(
+        "--resize", help="Resize images to HEIGHTxWIDTH, or to one number for both; JPEG at quality 95."
+    ),
     click.option("--label", default="", help="Column that holds the class."),
     click.option(
         "--type", "types", multiple=True, help="Type of a column: COLUMN=int|float|bool|text|bytes|label."
@@ -43,41 +59,56 @@ SOURCE_OPTIONS = (
 
 
 def source_options(command: Command) -> Command:
-    """Give a command the source, and all that decides on what is made of it, as keyword arguments."""
-    return reduce(lambda made, option: option(made), reversed(SOURCE_OPTIONS), command)
+    """Give a command the source and its options, and pass it the UploadRequest that they make."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **typed: Any) -> Any:
+        request = upload_request(**{name: typed.pop(name) for name in _TYPED})
+        return command(*args, request=request, **typed)
+
+    for option in reversed(SOURCE_OPTIONS):
+        wrapper = option(wrapper)
+    return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
 
 
-def arguments(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What was typed, as arguments of `plan.plan`."""
-    made_of_text, vocabulary = tokens(asked)
-    return {
-        "source": asked["source"],
-        "name": asked["name"],
-        "version": asked["version"],
-        "kind": asked["kind"],
-        "options": Options(_types(asked["types"]), asked["label"], _resize(asked["resize"]), made_of_text),
-        "vocabulary": vocabulary,
-        "splits": asked["split"],
-        "hosts": _hosts(asked["accelerator"], asked["hosts"]),
-        "shards": asked["shards"],
-        "shard_size": _bytes(asked["shard_size"]),
-        "seed": asked["seed"],
-        "skip_bad": asked["skip_bad"],
-    }
+def upload_request(
+    *, name: str, source: Path, version: str, split: str | None, accelerator: str | None, hosts: int | None,
+    shards: int | None, shard_size: str, seed: int, resize: str | None, label: str, types: Iterable[str],
+    tokens: TokenKind | None, vocabulary: str | None, length: int | None, text: str | None,
+    kind: str | None, skip_bad: bool,
+) -> UploadRequest:  # fmt: skip
+    """Return the typed options as a request; raises UsageError for one that cannot be read."""
+    made_of_text, vocabulary_tokens = token_options(tokens, vocabulary, length, text)
+    return UploadRequest(
+        source=str(source),
+        ref=DatasetRef(name, version),
+        kind=kind,
+        options=Options(_types(types), label, _resize(resize), made_of_text),
+        splits=split,
+        hosts=_hosts(accelerator, hosts),
+        shards=shards,
+        shard_size=_bytes(shard_size),
+        seed=seed,
+        skip_bad=skip_bad,
+        vocabulary=vocabulary_tokens,
+    )
+
+
+_TYPED = tuple(inspect.signature(upload_request).parameters)
 
 
 def _hosts(accelerator: str | None, hosts: int | None) -> int:
     if accelerator and hosts:
-        raise UsageError("--for and --hosts both say how many hosts there are.", hint="Give one of them.")
+        raise UsageError("--for and --hosts both set the number of hosts.", hint="Give one of them.")
     return accelerators.accelerator(accelerator).hosts if accelerator else hosts or 1
 
 
-def _types(given: Iterable[str]) -> dict[str, str]:
+def _types(pairs: Iterable[str]) -> dict[str, str]:
     types: dict[str, str] = {}
-    for one in given:
-        name, equals, kind = one.rpartition("=")
+    for pair in pairs:
+        name, equals, kind = pair.rpartition("=")
         if not equals or not name or name in types:
-            raise UsageError(f"Cannot read --type {one}.", hint="Once for each column: --type age=float")
+            raise UsageError(f"Cannot read --type {pair}.", hint="Once for each column: --type age=float")
         types[name] = kind
     return types
 
@@ -85,14 +116,14 @@ def _types(given: Iterable[str]) -> dict[str, str]:
 def _resize(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
-    found = re.fullmatch(r"([1-9]\d{0,4})(?:[x×]([1-9]\d{0,4}))?", text.strip())
-    if not found:
+    match = re.fullmatch(r"([1-9]\d{0,4})(?:[x×]([1-9]\d{0,4}))?", text.strip())
+    if not match:
         raise UsageError(f"Cannot read --resize {text}.", hint="Height and width: --resize 224x224")
-    return int(found[1]), int(found[2] or found[1])
+    return int(match[1]), int(match[2] or match[1])
 
 
 def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", text.strip().lower())
-    if not found:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", text.strip().lower())
+    if not match:
         raise UsageError(f"Cannot read --shard-size {text}.", hint="For instance 256MB, or 256MiB.")
-    return int(float(found[1]) * _UNITS[found[2] or ""])
+    return int(float(match[1]) * _UNITS[match[2] or ""])

@@ -1,25 +1,20 @@
-"""--tokens and what belongs to it: what was typed, and how a dataset's token ids look."""
+"""--tokens and the options that belong to it, and how a dataset's token ids are described."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpuctl.data.options import TokenOptions
+from tpuctl.data.options import TokenKind, TokenOptions
 from tpuctl.errors import UsageError
-
-if TYPE_CHECKING:
-    from tpuctl.data.tokens.vocabulary import Vocabulary
 
 _ENTRIES, _LENGTH = "10000", 128
 TOKEN_OPTIONS = (
     click.option(
         "--tokens",
         type=click.Choice(["words", "wordpiece"]),
-        help="Make ids of the text: of whole words, or of word pieces as BERT does.",
+        help="Make ids of the text: of complete words, or of word pieces as BERT does.",
     ),
     click.option(
         "--vocabulary",
@@ -31,32 +26,37 @@ TOKEN_OPTIONS = (
 )
 
 
-def tokens(asked: Mapping[str, Any]) -> tuple[TokenOptions | None, Vocabulary | None]:
-    """Return what was typed of tokens, and the vocabulary if a file was given; raises UsageError."""
-    kind = asked["tokens"]
+def token_options(
+    kind: TokenKind | None, vocabulary: str | None, length: int | None, text: str | None
+) -> tuple[TokenOptions | None, tuple[str, ...] | None]:
+    """Return the typed token options, and the tokens of a vocabulary file; raises UsageError."""
     if kind is None:
-        for name in ("vocabulary", "length", "text"):
-            if asked[name] is not None:
-                raise UsageError(
-                    f"--{name} goes with --tokens, which says what to make of the text.",
-                    hint="Add --tokens words or --tokens wordpiece.",
-                )
+        _require_none(vocabulary=vocabulary, length=length, text=text)
         return None, None
-    said = _ENTRIES if asked["vocabulary"] is None else asked["vocabulary"]
-    made = TokenOptions(
-        kind, _LENGTH if asked["length"] is None else asked["length"], text=asked["text"] or ""
-    )
-    if said.isascii() and said.isdigit():
-        return TokenOptions(kind, made.length, int(said), made.text), None
+    length = _LENGTH if length is None else length
+    size_or_file = _ENTRIES if vocabulary is None else vocabulary
+    if size_or_file.isascii() and size_or_file.isdigit():
+        return TokenOptions(kind, length, int(size_or_file), text or ""), None
     from tpuctl.data.tokens.vocabulary import read_vocabulary  # noqa: PLC0415  NumPy: not for the other commands
 
-    return made, read_vocabulary(Path(said), kind)
+    tokens = read_vocabulary(Path(size_or_file), kind).tokens
+    return TokenOptions(kind, length, text=text or ""), tokens
 
 
-def described(made: TokenOptions) -> str:
+def describe_tokens(options: TokenOptions) -> str:
     """Return in a line how the text of a dataset became ids."""
-    unit = "words" if made.kind == "words" else "word pieces"
-    origin = "from a file" if made.vocabulary_size is None else "made from train"
-    short = f", {made.vocabulary_size:,} asked for" if made.entries < (made.vocabulary_size or 0) else ""
-    vocabulary = f"{made.entries:,} {origin}{short}"
-    return f"{made.length} ids a record, {unit} of '{made.text}'; vocabulary: {vocabulary}"
+    unit = "words" if options.kind == "words" else "word pieces"
+    size = options.vocabulary_size
+    origin = "from a file" if size is None else "made from train"
+    short = f", {size:,} asked for" if size is not None and options.entries < size else ""
+    vocabulary = f"{options.entries:,} {origin}{short}"
+    return f"{options.length} ids a record, {unit} of '{options.text}'; vocabulary: {vocabulary}"
+
+
+def _require_none(**options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(
+                f"--{name} goes with --tokens, which says what to make of the text.",
+                hint="Add --tokens words or --tokens wordpiece.",
+            )

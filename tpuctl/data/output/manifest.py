@@ -9,6 +9,7 @@ import msgspec
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature
+from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.objects import Content
 
@@ -87,6 +88,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     files: dict[str, FileEntry]
     tpuctl: str
     """Version of the program that wrote it."""
+
+    @property
+    def ref(self) -> DatasetRef:
+        """Name and version."""
+        return DatasetRef(self.name, self.version)
 
     @property
     def records(self) -> int:

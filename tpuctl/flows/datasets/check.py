@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.bucket_layout import dataset
 from tpuctl.data.output.manifest import FileEntry, Manifest, ShardEntry
 from tpuctl.data.output.verify import verify_shard
 from tpuctl.data.tfrecord.example_decoding import Values, decode
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
 
 _WIDTH = 4
-_NAMED = 5
+_MOST_NAMED = 5
 _FIRST_PART = 1 << 18
 """Bytes fetched at a time for a few examples."""
 
@@ -35,30 +34,31 @@ class Example:
     values: dict[str, Values]
 
 
-def verify(bucket: Bucket, manifest: Manifest, *, deep: bool, progress: Callable[[int, int], None]) -> None:
+def verify(bucket: Bucket, manifest: Manifest, *, deep: bool, report: Callable[[int, int], None]) -> None:
     """Compare every object with the manifest; `deep` also reads every record of every shard.
 
-    Raises StateError that names the first few objects that differ, and says how many do.
+    `report` takes the files checked so far and their number. Raises StateError that names the first few
+    objects that differ, and says how many do.
     """
-    folder = dataset(manifest.name, manifest.version)
-    there = {one.name.removeprefix(folder): one for one in bucket.objects(folder)}
-    expected: dict[str, ShardEntry | FileEntry] = {one.file: one for one in manifest.shards}
+    folder = manifest.ref.folder
+    listed = {item.name.removeprefix(folder): item for item in bucket.objects(folder)}
+    expected: dict[str, ShardEntry | FileEntry] = {entry.file: entry for entry in manifest.shards}
     expected |= manifest.files
-    done = 0
+    checked = 0
 
-    def one(file: str) -> None:
-        nonlocal done
+    def check(file: str) -> None:
+        nonlocal checked
         entry = expected[file]
-        _compare(file, entry, there.get(file))
+        _compare(file, entry, listed.get(file))
         if deep and isinstance(entry, ShardEntry):
-            verify_shard(bucket.stream(there[file]), entry)
-        done += 1
-        progress(done, len(expected))
+            verify_shard(bucket.stream(listed[file]), entry)
+        checked += 1
+        report(checked, len(expected))
 
-    progress(0, len(expected))
-    wrong = [result.error for result in fanout(one, expected, width=_WIDTH) if result.error]
-    if wrong:
-        raise _damaged(manifest, wrong)
+    report(0, len(expected))
+    errors = [result.error for result in fanout(check, expected, width=_WIDTH) if result.error]
+    if errors:
+        raise _damaged(manifest, errors)
 
 
 def head(bucket: Bucket, manifest: Manifest, *, split: str, count: int) -> list[Example]:
@@ -69,40 +69,39 @@ def head(bucket: Bucket, manifest: Manifest, *, split: str, count: int) -> list[
             f"The dataset '{manifest.name}' has no split '{name}'.",
             hint=f"One of {', '.join(manifest.splits)}.",
         )
-    found: list[Example] = []
+    examples: list[Example] = []
     for entry in manifest.splits[name].shards:
-        shard = bucket.stat(dataset(manifest.name, manifest.version) + entry.file)
+        shard = bucket.stat(manifest.ref.folder + entry.file)
         if shard is None:
             raise NotFoundError(f"{entry.file} is missing.", hint="See: tpuctl data verify " + manifest.name)
         records = read_records(bucket.stream(shard, _FIRST_PART))
-        found += [Example(name, decode(one)) for one in islice(records, count - len(found))]
-        if len(found) == count:
+        examples += [Example(name, decode(record)) for record in islice(records, count - len(examples))]
+        if len(examples) == count:
             break
-    return found
+    return examples
 
 
-def vocabulary(bucket: Bucket, manifest: Manifest) -> Vocabulary | None:
+def read_vocabulary(bucket: Bucket, manifest: Manifest) -> Vocabulary | None:
     """Return the vocabulary of a dataset whose text became token ids, None for others."""
-    made = manifest.source.options.tokens if manifest.source.options else None
-    if made is None:
+    tokens = manifest.source.options.tokens if manifest.source.options else None
+    if tokens is None:
         return None
-    name = dataset(manifest.name, manifest.version) + VOCABULARY
-    return parse_vocabulary(bucket.read(name), made.kind, Path(VOCABULARY))
+    return parse_vocabulary(bucket.read(manifest.ref.folder + VOCABULARY), tokens.kind, Path(VOCABULARY))
 
 
-def _compare(file: str, entry: ShardEntry | FileEntry, there: Object | None) -> None:
-    if there is None:
+def _compare(file: str, entry: ShardEntry | FileEntry, listed: Object | None) -> None:
+    if listed is None:
         raise StateError(f"{file} is missing.")
-    if difference := there.content.difference(entry.content):
+    if difference := listed.content.difference(entry.content):
         field, actual, expected = difference
         raise StateError(f"{file} has {field} {actual}, and its manifest says {expected}.")
 
 
-def _damaged(manifest: Manifest, wrong: list[TpuctlError]) -> StateError:
-    named = " ".join(one.message for one in wrong[:_NAMED])
-    more = f" And {len(wrong) - _NAMED} more." if len(wrong) > _NAMED else ""
+def _damaged(manifest: Manifest, errors: list[TpuctlError]) -> StateError:
+    named = " ".join(error.message for error in errors[:_MOST_NAMED])
+    more = f" And {len(errors) - _MOST_NAMED} more." if len(errors) > _MOST_NAMED else ""
     return StateError(
-        f"The dataset '{manifest.name}' {manifest.version} is damaged: {named}{more}",
-        hint=f"Upload it again: tpuctl data rm {manifest.name}/{manifest.version}, then tpuctl data upload.",
-        wrong=[one.message for one in wrong],
+        f"The dataset {manifest.ref} is damaged: {named}{more}",
+        hint=f"Upload it again: tpuctl data rm {manifest.ref}, then tpuctl data upload.",
+        wrong=[error.message for error in errors],
     )

@@ -1,4 +1,4 @@
-"""Making a dataset exist: all of it at once, decided by a single write, and finished by whoever comes along.
+"""Making a dataset exist: all of it at once, decided by a single write, and finished by any later upload.
 
 1. All shards are staged. `staging/DIGEST.moves.json` says which becomes which file, and holds the small ones.
 2. `commit.json`, which is the manifest, is created where there is none: this decides between several uploads.
@@ -12,14 +12,14 @@ copy in step 4 names its generation, so an upload that was long asleep cannot br
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tpuctl.bucket_layout import dataset
 from tpuctl.data.output.manifest import FILE, FileEntry, Manifest, ShardEntry, decode_manifest
+from tpuctl.datasets import DatasetRef
 from tpuctl.errors import ConflictError, NotFoundError, StateError, TpuctlError
 from tpuctl.flows.datasets.staging import FOLDER
 from tpuctl.parallel import fanout, values
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 COMMIT = "commit.json"
 _WIDTH = 8
-_TRIES = 3
+_ATTEMPTS = 3
 _TYPES = {".json": "application/json", ".txt": "text/plain"}
 
 
@@ -45,16 +45,16 @@ class Moves(msgspec.Struct, frozen=True):
 class Commit:
     """The commit of one version of a dataset."""
 
-    def __init__(self, bucket: Bucket, name: str, version: str) -> None:
+    def __init__(self, bucket: Bucket, ref: DatasetRef) -> None:
         self._bucket = bucket
-        self._folder = dataset(name, version)
-        self._name = f"{name}/{version}"
+        self._ref = ref
+        self._folder = ref.folder
 
     def decide(self, manifest: bytes, files: Mapping[str, bytes], shards: Mapping[str, str]) -> bytes:
-        """Bring the dataset of `manifest` about unless another is first; return the manifest that stands."""
+        """Publish the dataset of `manifest` unless another is first; return the manifest that stands."""
         moves = Moves(dict(shards), {name: data.decode() for name, data in files.items()})
-        self._bucket.upload(self._moves_name(manifest), [msgspec.json.encode(moves)], "application/json")
-        for _ in range(_TRIES):
+        self._write_moves(_digest(manifest), msgspec.json.encode(moves))
+        for _ in range(_ATTEMPTS):
             try:
                 self._bucket.create(self._folder + COMMIT, manifest)
             except ConflictError:
@@ -65,7 +65,7 @@ class Commit:
         raise StateError("The dataset was removed while it was uploaded.", hint="Run the upload again.")
 
     def complete(self) -> bytes | None:
-        """Finish what was decided, by us or by another; return the manifest that stands, None without one.
+        """Finish what this or another upload decided; return the manifest that stands, None without one.
 
         Raises StateError when what was decided cannot be finished any more.
         """
@@ -74,8 +74,26 @@ class Commit:
         if standing is None and decided is not None:
             standing = self._finish(decided)
         if standing is not None:
-            self._clear(decided)
+            self._clean_up(decided)
         return standing
+
+    def rehearse(self, shards: Mapping[str, Object], files: Iterable[str], notes: Iterable[Object]) -> None:
+        """Send what `decide` sends where no other upload is first, without content, for a dry run.
+
+        `shards` is file name -> staged object, `files` the names of the small files, `notes` those staged.
+        """
+        moves = self._write_moves("MANIFEST_SHA256", b"")
+        self._bucket.create(self._folder + COMMIT, b"")
+        decided = self._bucket.stat(self._folder + COMMIT)
+        for file, staged in shards.items():
+            self._bucket.move(staged, self._folder + file)
+        for file in files:
+            self._create_file(file, "")
+        if decided is not None:
+            self._bucket.copy(decided, self._folder + FILE)
+            self._bucket.remove(decided)
+        for leftover in (moves, *notes):
+            self._bucket.remove(leftover)
 
     def _finish(self, decided: Object) -> bytes | None:
         try:
@@ -88,9 +106,9 @@ class Commit:
 
     def _put_in_place(self, data: bytes) -> None:
         manifest = decode_manifest(data)
-        found = self._bucket.find(self._moves_name(data))
-        moves = msgspec.json.decode(found, type=Moves) if found else Moves({}, {})
-        staged = {one.name: one for one in self._bucket.objects(self._folder + FOLDER)}
+        recorded = self._bucket.find(self._moves_name(_digest(data)))
+        moves = msgspec.json.decode(recorded, type=Moves) if recorded else Moves({}, {})
+        staged = {item.name: item for item in self._bucket.objects(self._folder + FOLDER)}
 
         def place(entry: ShardEntry) -> None:
             self._place_shard(entry, staged.get(moves.shards.get(entry.file, "")))
@@ -101,7 +119,7 @@ class Commit:
 
     def _place_shard(self, entry: ShardEntry, staged: Object | None) -> None:
         name = self._folder + entry.file
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             if staged is not None:
                 try:
                     self._bucket.move(staged, name)
@@ -110,57 +128,66 @@ class Commit:
                     pass  # the name is taken: by this shard already, or by what a removed dataset left
                 except NotFoundError:
                     staged = None  # another upload that finishes the same has moved it
-            there = self._bucket.stat(name)
-            if there is not None and there.content == entry.content:
+            existing = self._bucket.stat(name)
+            if existing is not None and existing.content == entry.content:
                 return
-            if there is None or staged is None:
+            if existing is None or staged is None:
                 break
-            self._bucket.remove(there)
+            self._bucket.remove(existing)
         raise self._lost(entry.file)
 
     def _place_file(self, file: str, entry: FileEntry, text: str | None) -> None:
-        name = self._folder + file
-        for _ in range(_TRIES):
-            there = self._bucket.stat(name)
-            if there is not None and there.content == entry.content:
+        for _ in range(_ATTEMPTS):
+            existing = self._bucket.stat(self._folder + file)
+            if existing is not None and existing.content == entry.content:
                 return
             if text is None:
                 break
-            if there is not None:
-                self._bucket.remove(there)
+            if existing is not None:
+                self._bucket.remove(existing)
             try:
-                self._bucket.create(name, text.encode(), _TYPES["." + file.rpartition(".")[2]])
+                self._create_file(file, text)
                 return
             except ConflictError:
                 continue
         raise self._lost(file)
 
-    def _clear(self, decided: Object | None) -> None:
-        """Remove what is no longer needed; it harms nobody where that is not allowed."""
+    def _create_file(self, file: str, text: str) -> None:
+        self._bucket.create(self._folder + file, text.encode(), _TYPES["." + file.rpartition(".")[2]])
+
+    def _clean_up(self, decided: Object | None) -> None:
+        """Remove what is no longer needed; where that is not allowed, it does no harm."""
         staged = self._bucket.objects(self._folder + FOLDER)
         fanout(self._bucket.remove, [*([decided] if decided else []), *staged], width=_WIDTH)
 
-    def _moves_name(self, manifest: bytes) -> str:
-        return f"{self._folder}{FOLDER}{sha256(manifest).hexdigest()}.moves.json"
+    def _write_moves(self, digest: str, data: bytes) -> Object:
+        return self._bucket.upload(self._moves_name(digest), [data], "application/json")
+
+    def _moves_name(self, digest: str) -> str:
+        return f"{self._folder}{FOLDER}{digest}.moves.json"
 
     def _lost(self, file: str) -> TpuctlError:
         return StateError(
             f"An upload that was not finished has lost {file}.",
-            hint=f"Remove what is left of it: tpuctl data rm {self._name}",
+            hint=f"Remove what is left of it: tpuctl data rm {self._ref}",
             file=file,
         )
 
 
-def same(standing: Manifest, made: Manifest) -> Manifest:
-    """Return the manifest that stands if it is the one made; raises ConflictError."""
-    if standing.digest != made.digest:
-        raise taken(made.name, made.version)
+def require_same(standing: Manifest, converted: Manifest) -> Manifest:
+    """Return the manifest that stands if it is the one just made; raises ConflictError."""
+    if standing.digest != converted.digest:
+        raise version_taken(converted.ref)
     return standing
 
 
-def taken(name: str, version: str) -> ConflictError:
+def version_taken(ref: DatasetRef) -> ConflictError:
     """Return the error for a version that has other content."""
     return ConflictError(
-        f"Version {version} of the dataset '{name}' exists with other content.",
+        f"Version {ref.version} of the dataset '{ref.name}' exists with other content.",
         hint="Give the new one another number with --version.",
     )
+
+
+def _digest(manifest: bytes) -> str:
+    return sha256(manifest).hexdigest()

@@ -1,4 +1,4 @@
-"""Shards made several at once: what is done so far, a stop for all when one fails, and all that is bad."""
+"""Converting shards, several at once: progress, a stop for all when one fails, and all bad records."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from tpuctl.data.output.shards import Shard, ShardResult, ShardStream
 from tpuctl.data.plan import DatasetPlan
 
 WIDTH = 4
-"""Shards under way at once; each holds one part of 8 MiB in memory."""
+"""Shards converted at once; each holds one part of 8 MiB in memory."""
 MOST_BAD = 100
 SEARCH = 10.0
-"""Bad records that are looked for when one was found, and seconds that may take."""
+"""Bad records to look for once there is one, and the seconds that may take."""
 
 
 @dataclass(frozen=True)
-class Done:
-    """How far a conversion has come."""
+class ConversionProgress:
+    """How far a conversion is."""
 
     records: int
     total: int
     bytes: int
-    """Bytes of shards that were made."""
+    """Bytes of shards converted so far."""
 
 
-Progress = Callable[[Done], None]
+Report = Callable[[ConversionProgress], None]
+"""Takes the progress of a conversion, and shows it."""
 
 
 class Conversion:
     """The conversion of all shards of a plan."""
 
-    def __init__(self, plan: DatasetPlan, progress: Progress, *, skip_bad: bool) -> None:
+    def __init__(self, plan: DatasetPlan, report: Report, *, skip_bad: bool) -> None:
         self._plan = plan
-        self._progress = progress
+        self._report = report
         self._skip_bad = skip_bad
         self._stop = Event()
         self._lock = Lock()
@@ -45,13 +46,13 @@ class Conversion:
         self._bytes = 0
 
     def run(self, work: Callable[[Shard], ShardResult], shards: Sequence[Shard]) -> list[ShardResult]:
-        """Call `work` on every shard and return the notes; raises the first error, and BadRecordsError first.
+        """Call `work` on every shard and return the results; raises BadRecordsError, or else the first error.
 
         With one error, no further shard begins, and those under way end at their next piece.
         """
         pool = ThreadPoolExecutor(WIDTH, thread_name_prefix="shard")
         try:
-            futures = [pool.submit(self._one, work, shard) for shard in shards]
+            futures = [pool.submit(self._run_one, work, shard) for shard in shards]
             wait(futures, return_when=FIRST_EXCEPTION)
             self._raise_first(futures)
             return [future.result() for future in futures]
@@ -64,16 +65,16 @@ class Conversion:
         return shard.stream(skip_bad=self._skip_bad, report=self.count)
 
     def count(self, records: int, size: int = 0) -> None:
-        """Tell of progress; raises _Stopped when another shard has failed."""
+        """Report progress; raises _Stopped when another shard has failed."""
         if self._stop.is_set():
             raise _Stopped
         with self._lock:
             self._records += records
             self._bytes += size
-            done = min(self._records, self._plan.records)  # a shard that is made again counts again
-            self._progress(Done(done, self._plan.records, self._bytes))
+            records_so_far = min(self._records, self._plan.records)  # a shard sent again counts again
+            self._report(ConversionProgress(records_so_far, self._plan.records, self._bytes))
 
-    def _one(self, work: Callable[[Shard], ShardResult], shard: Shard) -> ShardResult:
+    def _run_one(self, work: Callable[[Shard], ShardResult], shard: Shard) -> ShardResult:
         if self._stop.is_set():
             raise _Stopped
         try:
@@ -87,22 +88,22 @@ class Conversion:
             return
         wait(futures)
         errors = [error for future in futures if (error := future.exception())]
-        bad = [one for error in errors if isinstance(error, BadRecordsError) for one in error.bad]
+        bad = [record for error in errors if isinstance(error, BadRecordsError) for record in error.bad]
         if bad:
             raise self._all_bad(bad)
         raise next(error for error in errors if not isinstance(error, _Stopped))
 
     def _all_bad(self, bad: Sequence[BadRecord]) -> BadRecordsError:
-        """Look for more, in the order of the source: who has mended one does not want to meet the next."""
-        found = {(one.file, one.line): one for one in bad}
+        """Look for more, in the order of the source, so that a user can fix all of them at once."""
+        by_place = {(record.file, record.line): record for record in bad}
         deadline = time.monotonic() + SEARCH
-        through = True
-        for read, more in self._plan.search():
-            found |= {(one.file, one.line): one for one in more}
-            if len(found) >= MOST_BAD or time.monotonic() > deadline:
-                through = read == self._plan.records
+        complete = True
+        for records_read, more in self._plan.search():
+            by_place |= {(record.file, record.line): record for record in more}
+            if len(by_place) >= MOST_BAD or time.monotonic() > deadline:
+                complete = records_read == self._plan.records
                 break
-        return BadRecordsError([found[key] for key in sorted(found)], at_least=not through)
+        return BadRecordsError([by_place[place] for place in sorted(by_place)], at_least=not complete)
 
 
 class _Stopped(Exception):

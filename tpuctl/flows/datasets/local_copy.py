@@ -1,4 +1,4 @@
-"""A copy of a dataset on the local disk, for whoever asks for one: each shard is written there, then sent."""
+"""A copy of a dataset on the local disk (`--keep`): each shard is written there, then sent from there."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class LocalCopy:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise self._cannot(folder, error) from error
+            raise self._cannot_write(folder, error) from error
 
-    def first(self, stream: ShardStream, file: str) -> Iterator[bytes]:
-        """Write a shard to its file, whole or not at all, and return what yields it from there."""
-        self.copy(stream, file)
+    def first(self, shard: ShardStream, file: str) -> Iterator[bytes]:
+        """Write a shard to its file, complete or not at all, and return an iterator that reads the file."""
+        self.copy(shard, file)
         return self._read(self._folder / file)
 
-    def copy(self, stream: ShardStream, file: str) -> None:
-        """Write a shard to its file, whole or not at all."""
-        self._write(self._folder / file, iter(stream))
+    def copy(self, shard: ShardStream, file: str) -> None:
+        """Write a shard to its file, complete or not at all."""
+        self._write(self._folder / file, iter(shard))
 
     def write(self, file: str, data: bytes) -> None:
         """Write one of the small files."""
@@ -48,11 +48,11 @@ class LocalCopy:
         try:
             replace_file(path, chunks)
         except OSError as error:
-            raise self._cannot(path, error) from error
+            raise self._cannot_write(path, error) from error
 
-    def _cannot(self, path: Path, error: OSError) -> StateError:
+    def _cannot_write(self, path: Path, error: OSError) -> StateError:
         return StateError(
             f"Cannot write '{path}': {error.strerror}.",
-            hint="Free some space, or give another folder, or leave --keep out: nothing has to be here.",
+            hint="Free some space, give another folder, or leave out --keep: the upload needs no copy.",
             file=str(path),
         )

@@ -1,61 +1,63 @@
-"""Datasets in the bucket: listing, finding."""
+"""Finding datasets in the bucket: by reference, or all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tpuctl.bucket_layout import DATASETS, dataset
+from tpuctl.bucket_layout import DATASETS
 from tpuctl.data.output.manifest import FILE, Manifest, decode_manifest
+from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import NotFoundError, nearest
-from tpuctl.runs import DatasetRef
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
 
 
-def find(bucket: Bucket, name: str, version: str) -> Manifest | None:
+def find_manifest(bucket: Bucket, ref: DatasetRef) -> Manifest | None:
     """Return the manifest of one version of a dataset, or None when it does not exist."""
-    data = bucket.find(dataset(name, version) + FILE)
+    data = bucket.find(ref.folder + FILE)
     return decode_manifest(data) if data else None
 
 
-def every(bucket: Bucket) -> Iterator[Manifest]:
-    """Yield the manifests of all datasets, by name and version."""
-    for item in bucket.objects(DATASETS, glob=f"{DATASETS}*/*/{FILE}"):
-        yield decode_manifest(bucket.read(item.name))
-
-
-def resolve(bucket: Bucket, wanted: str) -> DatasetRef:
-    """Return the dataset called `NAME` (its newest version) or `NAME/VERSION`, pinned by its manifest.
+def read_manifest(bucket: Bucket, ref: DatasetRef) -> Manifest:
+    """Return the manifest of a dataset, of its newest version unless `ref` names one.
 
     Raises NotFoundError with the nearest names.
     """
-    manifest = newest(bucket, wanted)
-    return DatasetRef(manifest.name, manifest.version, manifest.digest)
-
-
-def newest(bucket: Bucket, wanted: str) -> Manifest:
-    """Return the manifest of `NAME` (its newest version) or `NAME/VERSION`; raises NotFoundError."""
-    name, _, version = wanted.partition("/")
-    for one in [version] if version else _versions(bucket, name):
-        manifest = find(bucket, name, one)
+    for version in [ref.version] if ref.version else _versions(bucket, ref.name):
+        manifest = find_manifest(bucket, DatasetRef(ref.name, version))
         if manifest:
             return manifest
-    known = bucket.folders(DATASETS)
-    close = nearest(name, known)
-    hint = (
-        f"Did you mean {close[0]}?"
-        if close and close[0] != name
-        else f"Upload it: tpuctl data upload {name} FOLDER"
+    raise not_found(bucket, ref, hint=f"Upload it: tpuctl data upload {ref.name} FOLDER")
+
+
+def list_manifests(bucket: Bucket) -> Iterator[Manifest]:
+    """Yield the manifests of all datasets, by name and version."""
+    for listed in bucket.objects(DATASETS, glob=f"{DATASETS}*/*/{FILE}"):
+        yield decode_manifest(bucket.read(listed.name))
+
+
+def pin(bucket: Bucket, ref: DatasetRef) -> PinnedDataset:
+    """Return the dataset as `read_manifest` finds it, pinned by its manifest's digest."""
+    manifest = read_manifest(bucket, ref)
+    return PinnedDataset(manifest.name, manifest.version, manifest.digest)
+
+
+def not_found(bucket: Bucket, ref: DatasetRef, *, hint: str) -> NotFoundError:
+    """Return the error for a dataset that does not exist; `hint` is for when no other name is close."""
+    close = nearest(ref.name, bucket.folders(DATASETS))
+    return NotFoundError(
+        f"There is no dataset '{ref}' in gs://{bucket.name}.",
+        hint=f"Did you mean {close[0]}?" if close and close[0] != ref.name else hint,
+        dataset=str(ref),
     )
-    raise NotFoundError(f"There is no dataset '{wanted}' in gs://{bucket.name}.", hint=hint, dataset=wanted)
 
 
 def _versions(bucket: Bucket, name: str) -> list[str]:
     """The versions of a dataset, newest first."""
-    numbered = [tuple(map(int, one.split("."))) for one in bucket.folders(dataset(name)) if _is_version(one)]
-    return [".".join(map(str, one)) for one in sorted(numbered, reverse=True)]
+    versions = [text for text in bucket.folders(DatasetRef(name, "").folder) if _is_version(text)]
+    return sorted(versions, key=lambda version: [int(number) for number in version.split(".")], reverse=True)
 
 
 def _is_version(text: str) -> bool:

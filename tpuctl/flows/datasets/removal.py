@@ -1,14 +1,15 @@
-"""Removing a version of a dataset: it stops existing first, its objects go afterwards."""
+"""Removing a version of a dataset: it stops existing first, its objects are deleted afterwards."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpuctl.bucket_layout import DATASETS, dataset, gs
 from tpuctl.data.output.manifest import FILE, Manifest, decode_manifest
-from tpuctl.errors import NotFoundError, UsageError, nearest
+from tpuctl.datasets import DatasetRef
+from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.commit import COMMIT
+from tpuctl.flows.datasets.lookup import not_found
 from tpuctl.nodes import HttpRequest
 from tpuctl.parallel import fanout, values
 
@@ -16,67 +17,64 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
 
 _WIDTH = 8
+_FIRST = (COMMIT, FILE)
+"""Without `commit.json` no upload can bring the dataset back; without a manifest it does not exist."""
 
 
 @dataclass(frozen=True)
 class Removal:
-    """What would be removed."""
+    """What a removal deletes."""
 
-    name: str
-    version: str
+    ref: DatasetRef
     manifest: Manifest | None
-    """None where an upload was never finished, or a removal."""
+    """None for what is left of an upload or a removal that was not finished."""
     objects: tuple[Object, ...]
-    """In the order in which they go."""
+    """In the order in which they are deleted."""
 
     @property
     def bytes(self) -> int:
         """Bytes of all objects."""
-        return sum(one.size for one in self.objects)
-
-    def requests(self, bucket: str) -> list[HttpRequest]:
-        """Return what `remove` would send."""
-        return [HttpRequest("DELETE", gs(bucket, one.name)) for one in self.objects]
+        return sum(listed.size for listed in self.objects)
 
 
-def removal(bucket: Bucket, wanted: str) -> Removal:
-    """Return what is to be removed for `NAME/VERSION`, or `NAME` where it has one version; reads only.
+def plan_removal(bucket: Bucket, ref: DatasetRef) -> Removal:
+    """Return what is to be removed for a reference, which may lack the version of a dataset that has one.
 
-    Raises NotFoundError, and UsageError where there are several versions.
+    Sends reads only. Raises NotFoundError, and UsageError where there are several versions.
     """
-    name, _, version = wanted.partition("/")
-    version = version or _only_version(bucket, name)
-    found = {one.name: one for one in bucket.objects(dataset(name, version))} if version else {}
-    if not found:
-        close = nearest(name, bucket.folders(DATASETS))
-        raise NotFoundError(
-            f"There is no dataset '{wanted}' in gs://{bucket.name}.",
-            hint=f"Did you mean {close[0]}?" if close and close[0] != name else "See: tpuctl data ls",
-            dataset=wanted,
-        )
-    # without `commit.json` nobody can bring it back; without a manifest it does not exist
-    first = [f"{dataset(name, version)}{file}" for file in (COMMIT, FILE)]
-    ordered = [found[one] for one in first if one in found] + [
-        found[one] for one in found if one not in first
-    ]
-    data = bucket.find(first[1])
-    return Removal(name, version, decode_manifest(data) if data else None, tuple(ordered))
+    version = ref.version or _only_version(bucket, ref.name)
+    exact = DatasetRef(ref.name, version)
+    listed = {item.name: item for item in bucket.objects(exact.folder)} if version else {}
+    if not listed:
+        raise not_found(bucket, ref, hint="See: tpuctl data ls")
+    first = [exact.folder + file for file in _FIRST if exact.folder + file in listed]
+    names = [*first, *(name for name in listed if name not in first)]
+    data = bucket.find(exact.folder + FILE)
+    manifest = decode_manifest(data) if data else None
+    return Removal(exact, manifest, tuple(listed[name] for name in names))
 
 
-def remove(bucket: Bucket, planned: Removal) -> None:
+def requests(bucket: Bucket, removal: Removal) -> list[HttpRequest]:
+    """Return what `remove` sends, in the order of `removal.objects`."""
+    rehearsal = bucket.dry_run()
+    remove(rehearsal, removal, width=1)
+    return rehearsal.requests
+
+
+def remove(bucket: Bucket, removal: Removal, *, width: int = _WIDTH) -> None:
     """Delete these generations of these objects; run again after a kill, it deletes the rest."""
-    first = [one for one in planned.objects if one.name.endswith((f"/{COMMIT}", f"/{FILE}"))]
-    for one in first:
-        bucket.remove(one)
-    values(fanout(bucket.remove, [one for one in planned.objects if one not in first], width=_WIDTH))
+    first = [item for item in removal.objects if item.name.removeprefix(removal.ref.folder) in _FIRST]
+    for item in first:
+        bucket.remove(item)
+    values(fanout(bucket.remove, [item for item in removal.objects if item not in first], width=width))
 
 
 def _only_version(bucket: Bucket, name: str) -> str:
-    versions = bucket.folders(dataset(name)) if name else []
+    versions = bucket.folders(DatasetRef(name, "").folder) if name else []
     if len(versions) > 1:
         raise UsageError(
             f"The dataset '{name}' has the versions {', '.join(versions)}.",
-            hint=f"Say which: tpuctl data rm {name}/{versions[-1]}",
+            hint=f"Name one of them: tpuctl data rm {DatasetRef(name, versions[-1])}",
             versions=versions,
         )
     return versions[0] if versions else ""

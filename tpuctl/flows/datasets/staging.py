@@ -1,10 +1,10 @@
-"""Shards on their way: in the bucket under a name that says what they hold, until the dataset is committed.
+"""Staged shards: in the bucket under a name that says what they hold, until the dataset is committed.
 
     datasets/NAME/VERSION/staging/IDENTITY.tfrecord     a shard
-    datasets/NAME/VERSION/staging/IDENTITY.json         its note, written after it: the shard is whole
+    datasets/NAME/VERSION/staging/IDENTITY.json         its note, written after it: the shard is complete
 
-The identity is that of the shard's records, options and layout. So what one upload has left behind can be
-kept by the next one that makes the same shard, and shards of two sources never mix, however many uploads run.
+The identity is that of the shard's records, options and layout. So the next upload can keep the shards of an
+interrupted one if it makes the same, and shards of two sources never mix, however many uploads run.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tpuctl.bucket_layout import dataset
 from tpuctl.data.output.shards import Shard, ShardResult, ShardStream
+from tpuctl.datasets import DatasetRef
 from tpuctl.errors import ConflictError, DeadlineError
 from tpuctl.flows.datasets.local_copy import LocalCopy
 
@@ -23,63 +23,70 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
 
 FOLDER = "staging/"
-_TRIES = 3
+_SHARD_TYPE = "application/x-tfrecord"
+_ATTEMPTS = 3
 
 
 class Staging:
-    """The staged shards of one version of a dataset, as they were when this was made."""
+    """The staged shards of one version of a dataset, as the bucket listed them at the start."""
 
-    def __init__(self, bucket: Bucket, name: str, version: str) -> None:
+    def __init__(self, bucket: Bucket, ref: DatasetRef) -> None:
         self._bucket = bucket
-        self._prefix = dataset(name, version) + FOLDER
-        self._there = {one.name: one for one in bucket.objects(self._prefix)}
+        self._prefix = ref.folder + FOLDER
+        self._listed = {item.name: item for item in bucket.objects(self._prefix)}
 
     def shard_name(self, identity: str) -> str:
         """Return the name of the object that holds a staged shard."""
         return f"{self._prefix}{identity}.tfrecord"
 
-    def kept(self, shard: Shard, *, skip_bad: bool) -> ShardResult | None:
-        """Return the note of this shard if it is there, whole, from an upload before."""
-        if not self._there:
+    def find(self, shard: Shard, *, skip_bad: bool) -> ShardResult | None:
+        """Return the note of this shard if an earlier upload has staged it completely."""
+        if not self._listed:
             return None
-        staged, note = (
-            self._there.get(self.shard_name(shard.identity)),
-            self._there.get(self._note_name(shard)),
-        )
-        if staged is None or note is None:
+        staged = self._listed.get(self.shard_name(shard.identity))
+        listed_note = self._listed.get(self._note_name(shard.identity))
+        if staged is None or listed_note is None:
             return None
-        said = self._bucket.find(note.name)
-        if said is None:  # another upload of the same is through, and has cleared up
+        data = self._bucket.find(listed_note.name)
+        if data is None:  # another upload of the same dataset has finished, and cleaned up
             return None
         try:
-            found = msgspec.json.decode(said, type=ShardResult)
+            note = msgspec.json.decode(data, type=ShardResult)
         except msgspec.DecodeError:
             return None
-        return found if found.entry.content == staged.content and (skip_bad or not found.skipped) else None
+        return note if note.entry.content == staged.content and (skip_bad or not note.skipped) else None
 
-    def put(self, shard: Shard, start: Callable[[], ShardStream], local: LocalCopy | None) -> ShardResult:
-        """Write a shard, then its note; raises DeadlineError when it arrived damaged."""
+    def put(self, shard: Shard, stream: Callable[[], ShardStream], local: LocalCopy | None) -> ShardResult:
+        """Write a shard, then its note; raises DeadlineError when it arrives damaged each time."""
         name = self.shard_name(shard.identity)
-        staged, stream = self._there.get(name), start()
-        for _ in range(_TRIES):
+        staged, chunks = self._listed.get(name), stream()
+        for _ in range(_ATTEMPTS):
             if staged is None:
-                staged = self._add(name, local.first(stream, shard.file) if local else stream)
-            note = stream.drain()
+                staged = self._add(name, local.first(chunks, shard.file) if local else chunks)
+            note = chunks.drain()
             if staged is not None and staged.content == note.entry.content:
-                self._bucket.upload(self._note_name(shard), [msgspec.json.encode(note)], "application/json")
+                self._add_note(shard.identity, msgspec.json.encode(note))
                 return note
             if staged is not None:
-                self._bucket.remove(staged)  # what a kill, or a bad line, has left
-            staged, stream = None, start()
+                self._bucket.remove(staged)  # from an upload that was killed, or damaged on the way
+            staged, chunks = None, stream()
         raise DeadlineError(
-            f"{shard.file} arrived damaged.", hint="Run the same command again: whole shards are kept."
+            f"{shard.file} arrived damaged.", hint="Run the same command again: complete shards are kept."
         )
+
+    def rehearse(self, identity: str) -> tuple[Object, Object]:
+        """Write a shard and its note without content, for a dry run; return both objects."""
+        staged = self._bucket.add(self.shard_name(identity), (), _SHARD_TYPE)
+        return staged, self._add_note(identity, b"")
 
     def _add(self, name: str, chunks: Iterable[bytes]) -> Object | None:
         try:
-            return self._bucket.add(name, chunks, "application/x-tfrecord")
+            return self._bucket.add(name, chunks, _SHARD_TYPE)
         except ConflictError:  # another upload of the same source was faster
             return self._bucket.stat(name)
 
-    def _note_name(self, shard: Shard) -> str:
-        return f"{self._prefix}{shard.identity}.json"
+    def _add_note(self, identity: str, data: bytes) -> Object:
+        return self._bucket.upload(self._note_name(identity), [data], "application/json")
+
+    def _note_name(self, identity: str) -> str:
+        return f"{self._prefix}{identity}.json"

@@ -1,4 +1,4 @@
-"""Uploading a dataset: its shards are staged, kept ones passed over, and all of it is committed at once."""
+"""Uploading a dataset: its shards are staged, those staged before are kept, and all are committed at once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.bucket_layout import dataset, gs
 from tpuctl.data.output.manifest import FILE, Manifest, decode_manifest
 from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.plan import DatasetPlan
-from tpuctl.flows.datasets.commit import COMMIT, Commit, same, taken
-from tpuctl.flows.datasets.conversion import Conversion, Progress
+from tpuctl.flows.datasets.commit import Commit, require_same, version_taken
+from tpuctl.flows.datasets.conversion import Conversion, Report
 from tpuctl.flows.datasets.local_copy import LocalCopy
-from tpuctl.flows.datasets.staging import FOLDER, Staging
+from tpuctl.flows.datasets.staging import Staging
 from tpuctl.nodes import HttpRequest
 
 if TYPE_CHECKING:
@@ -28,44 +27,47 @@ class Uploaded:
     manifest: Manifest
     already_there: bool
     kept: int = 0
-    """Shards that an upload before had left, whole."""
+    """Complete shards that an earlier upload had staged."""
 
 
 def requests(bucket: Bucket, plan: DatasetPlan) -> list[HttpRequest]:
-    """Return what `upload` would send to write, for --dry-run."""
-    folder = dataset(plan.name, plan.version)
-    staged = gs(bucket.name, f"{folder}{FOLDER}")
-    shards = [HttpRequest("PUT", f"{staged}{shard.identity}.tfrecord") for shard in plan.shards()]
-    moves = [HttpRequest("MOVE", gs(bucket.name, folder + shard.file)) for shard in plan.shards()]
-    files = [HttpRequest("PUT", gs(bucket.name, folder + file)) for file in plan.files[len(shards) : -1]]
-    decision = HttpRequest("PUT", gs(bucket.name, folder + COMMIT))
-    return [*shards, decision, *moves, *files, HttpRequest("COPY", gs(bucket.name, folder + FILE))]
+    """Return the requests by which `upload` changes the bucket if nothing of this version is there yet.
+
+    Reads are left out. A PUT stands for one each 8 MiB of its object.
+    """
+    rehearsal = bucket.dry_run()
+    staging, commit = Staging(rehearsal, plan.ref), Commit(rehearsal, plan.ref)
+    shards = list(plan.shards())
+    staged = [staging.rehearse(shard.identity) for shard in shards]
+    moved = {shard.file: data for shard, (data, _) in zip(shards, staged, strict=True)}
+    commit.rehearse(moved, plan.files[len(shards) : -1], [note for _, note in staged])
+    return rehearsal.requests
 
 
 def upload(
-    bucket: Bucket, plan: DatasetPlan, progress: Progress, *, skip_bad: bool = False, keep: Path | None = None
+    bucket: Bucket, plan: DatasetPlan, report: Report, *, skip_bad: bool = False, keep: Path | None = None
 ) -> Uploaded:
-    """Make the shards that are not there and write them; then the dataset exists, all of it or none.
+    """Convert and write the shards that are missing; then the dataset exists, all of it or none.
 
     `keep` is a folder that gets a copy: each shard is written there before it is sent.
     Raises ConflictError when this version is there with other content or becomes so meanwhile,
     BadRecordsError, UsageError when the source changes, DeadlineError when the service does not answer.
     """
     bucket.check()
-    commit = Commit(bucket, plan.name, plan.version)
-    conversion = Conversion(plan, progress, skip_bad=skip_bad)
+    commit = Commit(bucket, plan.ref)
+    conversion = Conversion(plan, report, skip_bad=skip_bad)
     standing = commit.complete()
     if standing is not None:
         return _compare(bucket, plan, conversion, decode_manifest(standing))
-    staging = Staging(bucket, plan.name, plan.version)
+    staging = Staging(bucket, plan.ref)
     local = LocalCopy(keep) if keep else None
-    kept: list[str] = []
+    staged_before: list[str] = []
 
-    def work(shard: Shard) -> ShardResult:
-        note = staging.kept(shard, skip_bad=skip_bad)
+    def stage(shard: Shard) -> ShardResult:
+        note = staging.find(shard, skip_bad=skip_bad)
         if note is None:
             return staging.put(shard, lambda: conversion.stream(shard), local)
-        kept.append(shard.file)
+        staged_before.append(shard.file)
         if local:
             local.copy(conversion.stream(shard), shard.file)
         else:
@@ -73,35 +75,28 @@ def upload(
         return note
 
     shards = list(plan.shards())
-    notes = conversion.run(work, shards)
-    *others, (_, manifest) = plan.finish(notes).items()
+    *small_files, (_, manifest) = plan.finish(conversion.run(stage, shards)).items()
     if local:
-        for file, data in (*others, (FILE, manifest)):
+        for file, data in (*small_files, (FILE, manifest)):
             local.write(file, data)
     names = {shard.file: staging.shard_name(shard.identity) for shard in shards}
-    stands = decode_manifest(commit.decide(manifest, dict(others), names))
-    return Uploaded(
-        _uri(bucket, plan), same(stands, decode_manifest(manifest)), already_there=False, kept=len(kept)
-    )
+    published = decode_manifest(commit.decide(manifest, dict(small_files), names))
+    result = require_same(published, decode_manifest(manifest))
+    return Uploaded(plan.ref.uri(bucket.name), result, already_there=False, kept=len(staged_before))
 
 
 def _compare(bucket: Bucket, plan: DatasetPlan, conversion: Conversion, standing: Manifest) -> Uploaded:
-    """Make every shard without sending it, up to the first that is not the one there."""
-    there = {entry.file: entry for entry in standing.shards}
+    """Convert every shard without sending it, up to the first that differs from the one in the bucket."""
+    entries = {entry.file: entry for entry in standing.shards}
     shards = list(plan.shards())
-    if {shard.file for shard in shards} != there.keys():
-        raise taken(plan.name, plan.version)
+    if {shard.file for shard in shards} != entries.keys():
+        raise version_taken(plan.ref)
 
-    def work(shard: Shard) -> ShardResult:
+    def compare(shard: Shard) -> ShardResult:
         note = conversion.stream(shard).drain()
-        if note.entry != there[shard.file]:
-            raise taken(plan.name, plan.version)
+        if note.entry != entries[shard.file]:
+            raise version_taken(plan.ref)
         return note
 
-    notes = conversion.run(work, shards)
-    made = decode_manifest(plan.finish(notes)[FILE])
-    return Uploaded(_uri(bucket, plan), same(standing, made), already_there=True)
-
-
-def _uri(bucket: Bucket, plan: DatasetPlan) -> str:
-    return gs(bucket.name, dataset(plan.name, plan.version))
+    converted = decode_manifest(plan.finish(conversion.run(compare, shards))[FILE])
+    return Uploaded(plan.ref.uri(bucket.name), require_same(standing, converted), already_there=True)

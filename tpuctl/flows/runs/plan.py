@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl import accelerators, clock, job_header
-from tpuctl.bucket_layout import dataset as dataset_folder
-from tpuctl.bucket_layout import gs
+from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
-from tpuctl.flows.datasets.lookup import resolve
+from tpuctl.flows.datasets.lookup import pin
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.runs import bundles
 from tpuctl.job_header import Header
 from tpuctl.nodes import Node
-from tpuctl.runs import Attempt, DatasetRef, Run, Tpu, check_name
+from tpuctl.runs import Attempt, Run, Tpu, check_name
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -71,7 +70,7 @@ def plan_submit(
         accelerators.accelerator(accelerator)  # raises UsageError
     name = check_name(request.name) if request.name else _default_name(request.script, at)
     dataset_name = request.dataset or header.tpuctl.dataset
-    dataset = resolve(data_bucket, dataset_name) if dataset_name else None
+    dataset = pin(data_bucket, DatasetRef.parse(dataset_name)) if dataset_name else None
     node = find_ready(provider, request.tpu, accelerator, owner)
     record = _run(name, request, code, header, node, dataset, at)
     variables = _environment(data_bucket.name, header.tpuctl.framework, node, dataset)
@@ -104,7 +103,7 @@ def _default_name(script: Path, at: datetime) -> str:
 
 def _run(
     name: str, request: SubmitRequest, code: bundles.Bundle, header: Header, node: Node,
-    dataset: DatasetRef | None, at: datetime,
+    dataset: PinnedDataset | None, at: datetime,
 ) -> Run:  # fmt: skip
     return Run(
         run=name,
@@ -131,7 +130,9 @@ def _first_attempt(node: Node, framework: str, at: datetime) -> Attempt:
     return Attempt(attempt=1, created=clock.iso(at), tpu=machine, workers=workers)
 
 
-def _environment(data_bucket: str, framework: str, node: Node, dataset: DatasetRef | None) -> dict[str, str]:
+def _environment(
+    data_bucket: str, framework: str, node: Node, dataset: PinnedDataset | None
+) -> dict[str, str]:
     """Return the variables that tpuctl sets for every worker of the run."""
     variables = {"TPUCTL_ACCELERATOR": node.accelerator}
     if framework == "tensorflow" and len(node.addresses) > 1:
@@ -139,6 +140,5 @@ def _environment(data_bucket: str, framework: str, node: Node, dataset: DatasetR
         # that takes them: Cloud TPU documentation, running TensorFlow on TPU pod slices.
         variables.update(TPU_NAME=node.name, TPU_LOAD_LIBRARY="0")
     if dataset:
-        folder = dataset_folder(dataset.name, dataset.version)
-        variables["TPUCTL_DATA_DIR"] = gs(data_bucket, folder).rstrip("/")
+        variables["TPUCTL_DATA_DIR"] = dataset.uri(data_bucket).rstrip("/")
     return variables

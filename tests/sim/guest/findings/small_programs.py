@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.tensorflow_python import python
+from tests.forks.tensorflow_python import python
 from tpuctl.sim.guest import environment
 
 FOLDER = Path(__file__).parent / "programs"

@@ -1,4 +1,4 @@
-"""The Apache Beam pipeline that makes shards: one element each. The only file that imports Beam."""
+"""The Apache Beam pipeline that stages shards, one element each. The only file that imports Beam."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import argparse
 from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import Thread
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
-from apache_beam.runners.runner import PipelineState, create_runner
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState, create_runner
 
 from tpuctl.errors import HostError, UsageError, nearest
 from tpuctl.flows.datasets.beam.worker import Task, Worker
 
 _IN_PROCESS = "FnApiRunner"
-"""Beam's DirectRunner without its first try: that downloads another program, and runs the pipeline in it."""
+"""Beam's DirectRunner without its first attempt, which downloads another program to run the pipeline in."""
 _ASK_THEIR_SERVER = {"portable", "flink", "spark", "prism", "samza", "kafkastreams"}
 """Runners with options that only their job server knows."""
 
 
 class Options:
-    """The options of Beam that a user gave."""
+    """The options of Beam that a user typed after `--`."""
 
-    def __init__(self, given: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str]) -> None:
         """Raise UsageError for an option or a runner that Beam does not know, and for a wrong value."""
-        name: str = _parsed(given).runner or "DirectRunner"
+        name: str = _parsed(arguments).runner or "DirectRunner"
         self.in_google_cloud = _short(name) == "dataflow"
         """Whether the workers are there, and not on this machine or around it."""
         self._runner = _runner(name)
-        self._pipeline = PipelineOptions(list(given))
+        self._pipeline = PipelineOptions(list(arguments))
 
-    def pipeline(self) -> Any:
+    def pipeline(self) -> beam.Pipeline:
         """Return an empty pipeline; raises UsageError when its runner lacks an option, HostError."""
         try:
             return beam.Pipeline(runner=self._runner, options=self._pipeline)
@@ -44,24 +44,24 @@ class Options:
 
 
 def run(options: Options, task: Task, shards: Sequence[tuple[int, str]]) -> None:
-    """Have all shards (number in the plan, identity) made.
+    """Have all shards (number in the plan, identity) staged.
 
     Raises UsageError for missing options, HostError when the pipeline fails. Ctrl-C cancels it.
     """
     pipeline = options.pipeline()
-    pipeline | beam.Create(shards) | beam.Reshuffle() | "Make shards" >> beam.ParDo(_Make(task))
+    pipeline | beam.Create(shards) | beam.Reshuffle() | "Stage shards" >> beam.ParDo(_Stage(task))
     state = _state(pipeline)
     if state not in (None, PipelineState.DONE):
         raise _failed(f"it ended as {state}")
 
 
-def _state(pipeline: Any) -> Any:
+def _state(pipeline: beam.Pipeline) -> str | None:
     """Run a pipeline, and return the state it ends in.
 
     In a thread: in this one a runner would take Ctrl-C for a failure of the work it interrupts.
     """
-    running: list[Any] = []
-    ended: Future[Any] = Future()
+    running: list[PipelineResult] = []
+    ended: Future[str | None] = Future()
 
     def work() -> None:
         try:
@@ -81,8 +81,8 @@ def _state(pipeline: Any) -> Any:
         raise _failed(_last_line(error)) from error
 
 
-class _Make(beam.DoFn):  # type: ignore[misc]  # Beam is not always there when types are checked
-    """Makes shards with one Worker for all that this copy of it is given."""
+class _Stage(beam.DoFn):  # type: ignore[misc]  # Beam is not always there when types are checked
+    """Stages shards with one Worker for all elements that this copy of it gets."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -91,7 +91,7 @@ class _Make(beam.DoFn):  # type: ignore[misc]  # Beam is not always there when t
         self._worker = Worker(self._task)
 
     def process(self, element: tuple[int, str]) -> None:
-        self._worker.make(*element)
+        self._worker.stage(*element)
 
     def teardown(self) -> None:
         self._worker.close()
@@ -101,35 +101,35 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise _wrong(message, "It is an option of Beam, after --.")
 
-    def add_value_provider_argument(self, *names: str, **settings: Any) -> None:
-        """Templates alone fill such an option in later; what is given now is like any other."""
-        self.add_argument(*names, **settings)
+    def add_value_provider_argument(self, *names: str, **settings: object) -> None:
+        """Templates alone set such an option later; a value given now is like any other."""
+        self.add_argument(*names, **settings)  # type: ignore[arg-type]  # the settings are of argparse
 
 
-def _parsed(given: Sequence[str]) -> argparse.Namespace:
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
-    for one in PipelineOptions.__subclasses__():
-        one._add_argparse_args(parser)
-    known, unknown = parser.parse_known_args(list(given))
-    if unknown and _short(known.runner or "") not in _ASK_THEIR_SERVER:
+    for options in PipelineOptions.__subclasses__():
+        options._add_argparse_args(parser)
+    parsed, unknown = parser.parse_known_args(list(arguments))
+    if unknown and _short(parsed.runner or "") not in _ASK_THEIR_SERVER:
         flags = [flag for action in parser._actions for flag in action.option_strings]
         close = nearest(unknown[0].partition("=")[0], flags)
         raise _wrong(
             f"there is no option {unknown[0]}",
             f"Did you mean {' or '.join(close)}?" if close else "After -- are options of Beam alone.",
         )
-    return known
+    return parsed
 
 
-def _runner(name: str) -> Any:
+def _runner(name: str) -> PipelineRunner:
     try:
         return create_runner(_IN_PROCESS if _short(name) == "direct" else name)
     except ValueError as error:
-        known = StandardOptions.KNOWN_RUNNER_NAMES
-        raise _wrong(f"there is no runner {name}", f"One of {', '.join(known)}.") from error
+        names = ", ".join(StandardOptions.KNOWN_RUNNER_NAMES)
+        raise _wrong(f"there is no runner {name}", f"One of {names}.") from error
     except (ImportError, AttributeError) as error:
         raise _wrong(
-            f"the runner {name} cannot be had: {error}",
+            f"the runner {name} cannot be imported: {error}",
             "Those of Google Cloud need apache-beam[gcp]: pip install 'tpuctl[beam]'",
         ) from error
 
@@ -145,7 +145,7 @@ def _wrong(why: str, hint: str) -> UsageError:
 def _failed(why: str) -> HostError:
     return HostError(
         f"The Beam pipeline failed: {why.rstrip('.')}.",
-        hint="Nothing was published. Its log says more; run the same command again: whole shards are kept.",
+        hint="Nothing was published. See its log, and run the same command again: complete shards are kept.",
     )
 
 

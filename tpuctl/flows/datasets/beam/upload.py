@@ -1,25 +1,27 @@
 """Uploading a dataset with Apache Beam, where one machine is not enough: workers stage, this machine commits.
 
-Each shard is one element. What workers stage is what `dataset_upload` would have staged: that then finds all
-shards there, and commits them. Workers write down why a shard could not be made; see `dataset_worker`.
+Each shard is one element. Workers stage what `flows/datasets/upload.py` would have staged: that then finds
+all shards complete, and commits them. Workers write down why a shard could not be converted; see `worker.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tpuctl.data.bad_records import BadRecordsError
 from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.plan import DatasetPlan
 from tpuctl.errors import ConfigError, TpuctlError, UsageError
-from tpuctl.flows.datasets import upload as dataset_upload
+from tpuctl.flows.datasets import upload as local_upload
 from tpuctl.flows.datasets.beam.worker import Failures, Task
 from tpuctl.flows.datasets.commit import Commit
-from tpuctl.flows.datasets.conversion import Conversion, Done, Progress
+from tpuctl.flows.datasets.conversion import Conversion, ConversionProgress, Report
+from tpuctl.flows.datasets.request import UploadRequest
 from tpuctl.flows.datasets.staging import Staging
 from tpuctl.flows.datasets.upload import Uploaded
 from tpuctl.parallel import fanout, values
@@ -27,13 +29,14 @@ from tpuctl.parallel import fanout, values
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Cloud
     from tpuctl.cloud.storage import Bucket
+    from tpuctl.flows.datasets.beam.pipeline import Options
 
 _WIDTH = 8
 _LOOK_EVERY = 2.0
 """Seconds between two looks at what the workers have staged."""
 
 
-def check(source: str, options: Sequence[str], target: str) -> None:
+def check(source: str, beam_options: Sequence[str], target: str) -> None:
     """Raise before anything is listed: ConfigError without Beam, UsageError for what it cannot take."""
     if source.startswith("gs:/"):
         raise UsageError(
@@ -41,7 +44,7 @@ def check(source: str, options: Sequence[str], target: str) -> None:
             hint="Give a folder or file that every worker finds at the same path: "
             "on a network file system, or in the workers' image.",
         )
-    if _pipeline().Options(options).in_google_cloud and target == "sim":
+    if _pipeline().Options(beam_options).in_google_cloud and target == "sim":
         raise UsageError(
             "Workers in Google Cloud do not reach the simulator.",
             hint="Rehearse with the runner that Beam has in this process: leave --runner out after --.",
@@ -49,85 +52,86 @@ def check(source: str, options: Sequence[str], target: str) -> None:
 
 
 def upload(
-    cloud: Cloud, plan: DatasetPlan, asked: Mapping[str, Any], options: Sequence[str], progress: Progress
+    cloud: Cloud, plan: DatasetPlan, request: UploadRequest, beam_options: Sequence[str], report: Report
 ) -> Uploaded:
-    """Upload as `dataset_upload.upload` does, with the shards made by a Beam pipeline.
+    """Upload as `flows/datasets/upload.py` does, with the shards converted by a Beam pipeline.
 
-    `asked` are the arguments the plan was made with, `options` those of Beam. Raises what the other raises,
-    ConfigError without Beam, UsageError for wrong options, HostError when the pipeline fails.
+    `plan` was made of `request`. Raises the errors of the other, ConfigError without Beam, UsageError for
+    wrong options, HostError when the pipeline fails.
     """
-    made = _pipeline().Options(options)
+    options = _pipeline().Options(beam_options)
     bucket = cloud.data_bucket
     bucket.check()
-    kept, told = 0, progress
-    if Commit(bucket, plan.name, plan.version).complete() is None:
-        kept = _stage(bucket, plan, Task.of(plan, asked, cloud), made, progress)
-        told = _only_the_end(progress)
-    done = dataset_upload.upload(bucket, plan, told, skip_bad=asked["skip_bad"])
-    return replace(done, kept=kept)
+    staged_before, report_commit = 0, report
+    if Commit(bucket, plan.ref).complete() is None:
+        staged_before = _stage(bucket, plan, Task.of(plan, request, cloud), options, report)
+        report_commit = _only_the_end(report)
+    uploaded = local_upload.upload(bucket, plan, report_commit, skip_bad=request.skip_bad)
+    return replace(uploaded, kept=staged_before)
 
 
-def _stage(bucket: Bucket, plan: DatasetPlan, task: Task, options: Any, progress: Progress) -> int:
-    """Have the shards staged that are not; return how many were."""
+def _stage(bucket: Bucket, plan: DatasetPlan, task: Task, options: Options, report: Report) -> int:
+    """Have the missing shards staged; return how many were staged before."""
     shards = list(plan.shards())
-    staging = Staging(bucket, plan.name, plan.version)
-    found = values(
-        fanout(lambda one: staging.kept(one, skip_bad=task.asked["skip_bad"]), shards, width=_WIDTH)
-    )
-    missing = [(number, shards[number].identity) for number, note in enumerate(found) if note is None]
+    staging, skip_bad = Staging(bucket, plan.ref), task.request.skip_bad
+    results = values(fanout(lambda shard: staging.find(shard, skip_bad=skip_bad), shards, width=_WIDTH))
+    missing = [(number, shards[number].identity) for number, result in enumerate(results) if result is None]
     if missing:
         failures = Failures(bucket, task)
         try:
-            with _watching(_Staged(bucket, task.staging, shards, plan.records), progress):
+            with _watching(_Staged(bucket, task.staging, shards, plan.records), report):
                 _pipeline().run(options, task, missing)
         except TpuctlError:
-            _raise(failures, plan, task)  # says more than the end of the pipeline
+            _raise_first(failures, plan, task)  # says more than the end of the pipeline
             raise
-        _raise(failures, plan, task)
+        _raise_first(failures, plan, task)
     return len(shards) - len(missing)
 
 
-def _raise(failures: Failures, plan: DatasetPlan, task: Task) -> None:
-    """Raise what went wrong on the workers: all that is bad at once, or the first of the others."""
-    found = failures.all()
-    bad = [one for one in found if isinstance(one, BadRecordsError)]
+def _raise_first(failures: Failures, plan: DatasetPlan, task: Task) -> None:
+    """Raise what went wrong on the workers: all bad records at once, or the first of the other errors."""
+    errors = failures.take_all()
+    bad = [record for error in errors if isinstance(error, BadRecordsError) for record in error.bad]
     if bad:
 
-        def work(shard: Shard) -> ShardResult:
-            raise BadRecordsError([one for error in bad for one in error.bad])
+        def fail(shard: Shard) -> ShardResult:
+            raise BadRecordsError(bad)
 
-        Conversion(plan, lambda done: None, skip_bad=task.asked["skip_bad"]).run(work, [next(plan.shards())])
-    if found:
-        raise found[0]
+        skip_bad = task.request.skip_bad
+        Conversion(plan, lambda progress: None, skip_bad=skip_bad).run(fail, [next(plan.shards())])
+    if errors:
+        raise errors[0]
 
 
 @dataclass(frozen=True)
 class _Staged:
-    """What is staged so far, as the bucket lists it."""
+    """The shards staged so far, as the bucket lists them."""
 
     bucket: Bucket
     folder: str
     shards: Sequence[Shard]
     total: int
 
-    def look(self) -> Done:
-        there = {one.name.removeprefix(self.folder): one.size for one in self.bucket.objects(self.folder)}
-        whole = [one for one in self.shards if f"{one.identity}.json" in there]
-        size = sum(there.get(f"{one.identity}.tfrecord", 0) for one in whole)
-        return Done(sum(one.records for one in whole), self.total, size)
+    def progress(self) -> ConversionProgress:
+        sizes = {
+            listed.name.removeprefix(self.folder): listed.size for listed in self.bucket.objects(self.folder)
+        }
+        complete = [shard for shard in self.shards if f"{shard.identity}.json" in sizes]
+        size = sum(sizes.get(f"{shard.identity}.tfrecord", 0) for shard in complete)
+        return ConversionProgress(sum(shard.records for shard in complete), self.total, size)
 
 
 @contextmanager
-def _watching(staged: _Staged, progress: Progress) -> Iterator[None]:
-    """Tell of progress while the block runs; no runner does."""
+def _watching(staged: _Staged, report: Report) -> Iterator[None]:
+    """Report progress while the block runs; no runner does."""
     end = Event()
 
     def watch() -> None:
         while not end.wait(_LOOK_EVERY):
             try:
-                progress(staged.look())
+                report(staged.progress())
             except TpuctlError:
-                pass  # the next look may work: it is not what the upload depends on
+                pass  # the next look may work: the upload does not depend on it
 
     thread = Thread(target=watch, name="watch", daemon=True)
     thread.start()
@@ -138,12 +142,12 @@ def _watching(staged: _Staged, progress: Progress) -> Iterator[None]:
         thread.join()
 
 
-def _only_the_end(progress: Progress) -> Progress:
-    """What is committed has been counted while it was made."""
-    return lambda done: progress(done) if done.records == done.total else None
+def _only_the_end(report: Report) -> Report:
+    """Report nothing but the end: the records were counted while they were staged."""
+    return lambda progress: report(progress) if progress.records == progress.total else None
 
 
-def _pipeline() -> Any:
+def _pipeline() -> ModuleType:
     try:
         from tpuctl.flows.datasets.beam import pipeline  # noqa: PLC0415  imports Beam
     except ImportError as error:

@@ -1,36 +1,37 @@
-"""One of several machines that make a dataset's shards: it opens the source and the bucket by itself.
+"""One of several machines that convert a dataset's shards: it opens the source and the bucket itself.
 
-datasets/NAME/VERSION/staging/RUN/IDENTITY.json     why a shard could not be made: for who started it
+datasets/NAME/VERSION/staging/RUN/IDENTITY.json     why a shard could not be converted, for the machine that
+                                                    started the pipeline
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
 
 from tpuctl import errors
-from tpuctl.bucket_layout import dataset
 from tpuctl.cloud.endpoints import Cloud, Endpoints
 from tpuctl.config import Config
 from tpuctl.data.bad_records import BadRecord, BadRecordsError
 from tpuctl.data.output.shards import Shard
-from tpuctl.data.plan import DatasetPlan, plan
+from tpuctl.data.plan import DatasetPlan
 from tpuctl.errors import TpuctlError, UsageError
 from tpuctl.flows.datasets.conversion import Conversion
+from tpuctl.flows.datasets.planning import make_plan
+from tpuctl.flows.datasets.request import UploadRequest
 from tpuctl.flows.datasets.staging import FOLDER, Staging
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
 
 _KINDS: dict[str, type[TpuctlError]] = {
-    one.kind: one
-    for one in (
+    error.kind: error
+    for error in (
         errors.UsageError,
         errors.ConfigError,
         errors.StateError,
@@ -43,24 +44,26 @@ _KINDS: dict[str, type[TpuctlError]] = {
 
 @dataclass(frozen=True)
 class Task:
-    """All that a worker is told; it is pickled."""
+    """All that a worker is given; it is pickled."""
 
     config: Config
     endpoints: Endpoints
-    asked: Mapping[str, Any]
-    """Arguments of `plan.plan`: each worker makes the plan again."""
-    listed: str
-    """What the source is to be; see `_listed`."""
+    request: UploadRequest
+    """Each worker makes the plan of it again."""
+    digest: str
+    """What the worker's plan has to have in common with ours; see `_digest`."""
     staging: str
-    """Folder of what is staged."""
+    """Folder of the staged shards."""
     run: str
     """Unique name of this run."""
 
     @classmethod
-    def of(cls, made: DatasetPlan, asked: Mapping[str, Any], cloud: Cloud) -> Task:
-        """Return the task of making the shards of a plan, which was made with the arguments `asked`."""
-        staging = dataset(made.name, made.version) + FOLDER
-        return cls(cloud.config, cloud.endpoints, asked, _listed(made), staging, uuid4().hex)
+    def of(cls, plan: DatasetPlan, request: UploadRequest, cloud: Cloud) -> Task:
+        """Return the task of converting the shards of a plan, which was made of `request`."""
+        tokens = plan.vocabulary.tokens if plan.vocabulary else None
+        staging = plan.ref.folder + FOLDER
+        fixed = request.fixed(tokens)
+        return cls(cloud.config, cloud.endpoints, fixed, _digest(plan), staging, uuid4().hex)
 
 
 @dataclass(frozen=True)
@@ -83,51 +86,52 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     bad: tuple[BadRecord, ...] = ()
 
     def error(self) -> TpuctlError:
-        """Return it as it was; it names the worker unless it is about records."""
+        """Return the error again; the message names the worker unless it is about records."""
         if self.bad:
             return BadRecordsError(self.bad)
-        made = _KINDS.get(self.kind, errors.StateError)
-        return made(f"On the worker {self.host}: {self.message}", hint=self.hint, host=self.host)
+        kind = _KINDS.get(self.kind, errors.StateError)
+        return kind(f"On the worker {self.host}: {self.message}", hint=self.hint, host=self.host)
 
 
 class Failures:
-    """What went wrong on the workers of one run, in the bucket: no runner hands errors back as they were."""
+    """The errors of the workers of one run, kept in the bucket: no runner returns errors as they were."""
 
     def __init__(self, bucket: Bucket, task: Task) -> None:
         self._bucket = bucket
         self._prefix = f"{task.staging}{task.run}/"
 
     def add(self, identity: str, error: TpuctlError) -> None:
-        """Tell of one."""
+        """Write down why the shard with this identity could not be converted."""
         bad = tuple(error.bad) if isinstance(error, BadRecordsError) else ()
-        told = Failure(error.kind, error.message, error.hint, socket.gethostname(), bad)
-        self._bucket.upload(f"{self._prefix}{identity}.json", [msgspec.json.encode(told)], "application/json")
+        failure = Failure(error.kind, error.message, error.hint, socket.gethostname(), bad)
+        data = msgspec.json.encode(failure)
+        self._bucket.upload(f"{self._prefix}{identity}.json", [data], "application/json")
 
     def any(self) -> bool:
-        """Tell whether there is one."""
+        """Return whether there is one."""
         return bool(self._bucket.objects(self._prefix, most=1))
 
-    def all(self) -> list[TpuctlError]:
-        """Return all of them, and remove them."""
-        found = []
-        for one in self._bucket.objects(self._prefix):
-            found.append(msgspec.json.decode(self._bucket.read(one.name), type=Failure).error())
-            self._bucket.remove(one)
-        return found
+    def take_all(self) -> list[TpuctlError]:
+        """Return all of them, and remove them from the bucket."""
+        failures = []
+        for listed in self._bucket.objects(self._prefix):
+            failures.append(msgspec.json.decode(self._bucket.read(listed.name), type=Failure).error())
+            self._bucket.remove(listed)
+        return failures
 
 
 class Worker:
-    """Makes and stages shards, one after another; opened where it works, and closed there."""
+    """Converts and stages shards, one after another; opened and closed on the machine where it works."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._cloud = Cloud(task.config, task.endpoints)
         self._failures = Failures(self._cloud.data_bucket, task)
 
-    def make(self, index: int, identity: str) -> None:
+    def stage(self, index: int, identity: str) -> None:
         """Stage the shard with this number in the plan, unless another has failed; a failure is written down.
 
-        Only what is no TpuctlError is raised, and an error that cannot be written down.
+        Raises only what is no TpuctlError, and an error that cannot be written down.
         """
         if self._failures.any():
             return
@@ -143,24 +147,31 @@ class Worker:
         self._cloud.close()
 
     def _stage(self, index: int, identity: str) -> None:
-        skip_bad: bool = self._task.asked["skip_bad"]
-        one = self._shards[index]
+        skip_bad = self._task.request.skip_bad
+        planned = self._shards[index]
         shard = Assigned(
-            one.file, one.split, one.source, one.members, one.start, one.stop, one.plan, identity
+            planned.file,
+            planned.split,
+            planned.source,
+            planned.members,
+            planned.start,
+            planned.stop,
+            planned.plan,
+            identity,
         )
-        if self._staging.kept(shard, skip_bad=skip_bad) is None:
-            conversion = Conversion(self._plan, lambda done: None, skip_bad=skip_bad)
+        if self._staging.find(shard, skip_bad=skip_bad) is None:
+            conversion = Conversion(self._plan, lambda progress: None, skip_bad=skip_bad)
             self._staging.put(shard, lambda: conversion.stream(shard), None)
 
     @cached_property
     def _plan(self) -> DatasetPlan:
-        made = plan(**self._task.asked)
-        if _listed(made) != self._task.listed:
+        plan = make_plan(self._task.request)
+        if _digest(plan) != self._task.digest:
             raise UsageError(
-                f"'{self._task.asked['source']}' is not the source that was listed at the start.",
+                f"'{self._task.request.source}' is not the source that was listed at the start.",
                 hint="Every worker reads it from this path: have the same files there, and the same tpuctl.",
             )
-        return made
+        return plan
 
     @cached_property
     def _shards(self) -> list[Shard]:
@@ -168,9 +179,9 @@ class Worker:
 
     @cached_property
     def _staging(self) -> Staging:
-        return Staging(self._cloud.data_bucket, self._plan.name, self._plan.version)
+        return Staging(self._cloud.data_bucket, self._plan.ref)
 
 
-def _listed(made: DatasetPlan) -> str:
+def _digest(plan: DatasetPlan) -> str:
     """What two plans have in common that make the same shards."""
-    return " ".join((made.identity, made.source.fingerprint, *(shard.file for shard in made.shards())))
+    return " ".join((plan.identity, plan.source.fingerprint, *(shard.file for shard in plan.shards())))

@@ -18,8 +18,8 @@ from typing import IO, Any
 
 import pytest
 
+from tests.forks.tensorflow_server import LENGTH, send
 from tests.paths import ROOT
-from tests.tensorflow_server import LENGTH, send
 
 PYTHON = os.environ.get("TPUCTL_TEST_TENSORFLOW") or sys.executable
 """This Python, or one with another TensorFlow."""
@@ -45,7 +45,7 @@ def _start_server() -> Any:
         listener.listen(64)
         with open(os.path.join(folder.name, LOG), "w") as log:
             server = subprocess.Popen(
-                [PYTHON, "-m", "tests.tensorflow_server", str(listener.fileno())],
+                [PYTHON, "-m", "tests.forks.tensorflow_server", str(listener.fileno())],
                 cwd=ROOT,
                 pass_fds=[listener.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,131 @@
+"""data head: the first examples of a dataset, as text, as JSON, as a sheet of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.datasets.options import ref_argument
+from tpuctl.cli.session import Session, with_session
+from tpuctl.data.options import TOKENS
+from tpuctl.data.output.manifest import Manifest
+from tpuctl.data.schema.features import Image, Label
+from tpuctl.datasets import DatasetRef
+from tpuctl.errors import UsageError
+from tpuctl.flows.datasets.lookup import read_manifest
+
+if TYPE_CHECKING:
+    from tpuctl.data.tokens.vocabulary import Vocabulary
+    from tpuctl.flows.datasets.check import Example
+
+Value = bytes | int | float
+
+_MOST_VALUES = 8
+_MOST_CHARACTERS = 60
+
+
+@click.command()
+@ref_argument
+@click.option("--split", default="", help="Split to read; by default the first.")
+@click.option("-n", "--count", type=click.IntRange(1, 400), default=5, show_default=True, help="Examples.")
+@click.option("--image", type=click.Path(path_type=Path), help="Write the images to this PNG, side by side.")
+@with_session
+def head(session: Session, ref: DatasetRef, split: str, count: int, image: Path | None) -> None:
+    """Show the first examples of a dataset.
+
+    \b
+    Example:
+      tpuctl data head digits -n 16 --image digits.png
+    """
+    from tpuctl.flows.datasets import check  # noqa: PLC0415  NumPy: not for the other commands
+
+    bucket = session.cloud.data_bucket
+    manifest = read_manifest(bucket, ref)
+    examples = check.head(bucket, manifest, split=split, count=count)
+    _show(session, examples, manifest, check.read_vocabulary(bucket, manifest))
+    if image:
+        _write_sheet(image, examples, manifest)
+        output.note(f"{len(examples)} images in {image}")
+
+
+def _show(
+    session: Session, examples: Sequence[Example], manifest: Manifest, vocabulary: Vocabulary | None
+) -> None:
+    if session.as_json:
+        texts = {"texts": [_tokens(example, vocabulary) for example in examples]} if vocabulary else {}
+        output.json({"examples": [_fields(example) for example in examples], **texts})
+        return
+    rows = [
+        [_cell(example, field, manifest, vocabulary) for field in manifest.features] for example in examples
+    ]
+    output.table([field.upper() for field in manifest.features], rows)
+
+
+def _cell(example: Example, field: str, manifest: Manifest, vocabulary: Vocabulary | None = None) -> str:
+    """Return one field of an example, on one line; of token ids, with their `vocabulary`, the tokens."""
+    values, feature = example.values.get(field, []), manifest.features[field]
+    if field == TOKENS and vocabulary:
+        return _text(_tokens(example, vocabulary).encode(), image=False)
+    if isinstance(feature, Label) and values:
+        number = int(values[0])
+        return f"{number} ({feature.classes[number]})"
+    texts = [_text(value, image=isinstance(feature, Image)) for value in values[:_MOST_VALUES]]
+    return " ".join(texts) + (f" ... ({len(values)} values)" if len(values) > _MOST_VALUES else "")
+
+
+def _text(value: Value, *, image: bool) -> str:
+    if not isinstance(value, bytes):
+        return f"{value:.6g}" if isinstance(value, float) else str(int(value))
+    if image:
+        return output.format_bytes(len(value))
+    try:
+        text = " ".join(value.decode().split())
+    except UnicodeDecodeError:
+        return f"{output.format_bytes(len(value))} of binary data"
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
+
+
+def _tokens(example: Example, vocabulary: Vocabulary) -> str:
+    """Return the tokens of an example, without the padding."""
+    return vocabulary.text([int(value) for value in example.values.get(TOKENS, [])])
+
+
+def _fields(example: Example) -> dict[str, object]:
+    """Return an example as JSON has it: a single value alone, or a list; binary data by its size."""
+
+    def plain(value: Value) -> object:
+        if not isinstance(value, bytes):
+            return value
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"bytes": len(value)}
+
+    fields = {name: [plain(value) for value in values] for name, values in example.values.items()}
+    return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
+
+
+def _write_sheet(path: Path, examples: Sequence[Example], manifest: Manifest) -> None:
+    from tpuctl.data.images.contact_sheet import contact_sheet  # noqa: PLC0415  Pillow
+
+    field = next((name for name, feature in manifest.features.items() if isinstance(feature, Image)), None)
+    if field is None:
+        raise UsageError(f"The dataset '{manifest.name}' holds no images.", hint="Leave --image out.")
+    captions = [name for name in manifest.features if name != field]
+    images = [
+        (
+            bytes(example.values[field][0]),  # type: ignore[arg-type]  # those of an image field are bytes
+            ", ".join(_cell(example, name, manifest) for name in captions),
+        )
+        for example in examples
+    ]
+    try:
+        path.write_bytes(contact_sheet(images))
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write '{path}': {error.strerror}.", hint="Give a file in a folder that exists."
+        ) from error

@@ -1,0 +1,104 @@
+"""data plan, and how a plan is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.datasets.options import source_options
+from tpuctl.cli.datasets.tokens import describe_tokens
+from tpuctl.cli.progress import show_count
+from tpuctl.cli.session import Session, with_session
+
+if TYPE_CHECKING:
+    from tpuctl.data.plan import DatasetPlan
+    from tpuctl.flows.datasets.request import UploadRequest
+
+_MOST_BAD = 5
+
+
+@click.command("plan")
+@source_options
+@with_session
+def plan(session: Session, request: UploadRequest) -> None:
+    """Show what an upload would make of a source: records, bytes, shards, and why. Needs no bucket.
+
+    \b
+    Example:
+      tpuctl data plan reviews ./reviews.csv --tokens wordpiece --vocabulary 8000
+      tpuctl data plan cats_dogs ./images --for v3-32
+    """
+    with listed_plan(request) as dataset_plan:
+        if session.as_json:
+            output.json(_fields(dataset_plan))
+        else:
+            _show_table(dataset_plan)
+            output.hint(f"tpuctl data upload {request.ref.name} {request.source}, with the same options")
+
+
+@contextmanager
+def listed_plan(request: UploadRequest) -> Iterator[DatasetPlan]:
+    """Yield the plan of a request, with progress while its source is listed; the block's end closes it."""
+    from tpuctl.flows.datasets.planning import open_plan  # noqa: PLC0415  NumPy: not for the other commands
+
+    with ExitStack() as sources:
+        with show_count("records listed") as report:
+            dataset_plan = sources.enter_context(open_plan(request, report))
+        yield dataset_plan
+
+
+def show_notes(dataset_plan: DatasetPlan) -> None:
+    """Print on stderr how the text becomes ids, and the first records that are left out."""
+    if dataset_plan.options.tokens:
+        output.note(f"tokens: {describe_tokens(dataset_plan.options.tokens)}")
+    for record in dataset_plan.source.bad[:_MOST_BAD]:
+        output.note(f"left out: {record}")
+
+
+def _show_table(dataset_plan: DatasetPlan) -> None:
+    rows = [
+        (
+            split.name,
+            split.records,
+            _size(dataset_plan, split.bytes),
+            split.sharding.count,
+            split.sharding.why,
+        )
+        for split in dataset_plan.splits
+    ]
+    output.table(("SPLIT", "RECORDS", "SIZE", "SHARDS", "WHY"), rows)
+    size = _size(dataset_plan, dataset_plan.bytes)
+    output.note(f"{dataset_plan.records} records of {dataset_plan.source.kind}, {size} in all.")
+    show_notes(dataset_plan)
+
+
+def _size(dataset_plan: DatasetPlan, size: int) -> str:
+    return f"{'' if dataset_plan.exact else 'about '}{output.format_bytes(size)}"
+
+
+def _fields(dataset_plan: DatasetPlan) -> dict[str, object]:
+    return {
+        "name": dataset_plan.name,
+        "version": dataset_plan.version,
+        "kind": dataset_plan.source.kind,
+        "records": dataset_plan.records,
+        "bytes": dataset_plan.bytes,
+        "exact": dataset_plan.exact,
+        "classes": list(dataset_plan.classes),
+        "features": dataset_plan.features,
+        **({"tokens": dataset_plan.options.tokens} if dataset_plan.options.tokens else {}),
+        "splits": {
+            split.name: {
+                "records": split.records,
+                "bytes": split.bytes,
+                "shards": split.sharding.count,
+                "why": split.sharding.why,
+            }
+            for split in dataset_plan.splits
+        },
+        "left_out": [str(record) for record in dataset_plan.source.bad],
+    }

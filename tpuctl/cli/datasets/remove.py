@@ -1,0 +1,66 @@
+"""data rm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.datasets.options import ref_argument
+from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
+from tpuctl.datasets import DatasetRef
+
+if TYPE_CHECKING:
+    from tpuctl.flows.datasets.removal import Removal
+
+
+@click.command()
+@ref_argument
+@yes_option
+@dry_run_option
+@with_session
+def rm(session: Session, ref: DatasetRef, yes: bool, dry_run: bool) -> None:
+    """Remove a version of a dataset (NAME/VERSION), or what is left of an upload that was not finished.
+
+    Without a version, the dataset must have only one. Runs that used it keep their records.
+
+    \b
+    Example:
+      tpuctl data rm digits/1.0.0
+    """
+    from tpuctl.flows.datasets import removal as flow  # noqa: PLC0415  only for this command
+
+    bucket = session.cloud.data_bucket
+    removal = flow.plan_removal(bucket, ref)
+    if dry_run:
+        output.requests(flow.requests(bucket, removal), as_json=session.as_json)
+        return
+    _confirm(removal, bucket.name, yes=yes)
+    flow.remove(bucket, removal)
+    _show_removed(session, removal)
+
+
+def _confirm(removal: Removal, bucket: str, *, yes: bool) -> None:
+    manifest = removal.manifest
+    if not yes:
+        contents = (
+            f"{manifest.records} records" if manifest else "no dataset: the rest of an unfinished upload"
+        )
+        facts = {
+            "remove": removal.ref,
+            "holds": contents,
+            "objects": f"{len(removal.objects)} ({output.format_bytes(removal.bytes)})",
+            "where": removal.ref.uri(bucket),
+        }
+        output.facts(facts, err=True)
+    confirm(f"Remove {removal.ref}?", yes=yes)
+
+
+def _show_removed(session: Session, removal: Removal) -> None:
+    count = len(removal.objects)
+    if session.as_json:
+        uri = removal.ref.uri(session.cloud.data_bucket.name)
+        output.json({"removed": str(removal.ref), "objects": count, "uri": uri})
+        return
+    print(f"Removed {removal.ref}: {count} objects.")

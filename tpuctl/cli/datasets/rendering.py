@@ -1,0 +1,108 @@
+"""How a dataset is shown, by any command: a row of a list, facts, JSON, a sentence."""
+
+from __future__ import annotations
+
+from tpuctl.cli import output
+from tpuctl.cli.datasets.tokens import describe_tokens
+from tpuctl.data.output.manifest import Manifest
+from tpuctl.data.schema.features import Feature, Image, Label, Tensor
+
+COLUMNS = ("NAME", "VERSION", "SPLITS", "RECORDS", "SHARDS", "SIZE")
+_MOST_BAD = 5
+_MOST_CLASSES = 6
+
+
+def row(manifest: Manifest) -> tuple[object, ...]:
+    """Return what stands under `COLUMNS`."""
+    splits, size = ", ".join(manifest.splits), output.format_bytes(manifest.bytes)
+    return (manifest.name, manifest.version, splits, manifest.records, len(manifest.shards), size)
+
+
+def fields(manifest: Manifest, bucket: str) -> dict[str, object]:
+    """Return a dataset as JSON has it."""
+    return {
+        "name": manifest.name,
+        "version": manifest.version,
+        "uri": manifest.ref.uri(bucket),
+        "records": manifest.records,
+        "bytes": manifest.bytes,
+        "shards": len(manifest.shards),
+        "splits": {name: split.records for name, split in manifest.splits.items()},
+        "classes": list(manifest.classes),
+        "skipped": manifest.source.skipped,
+        "digest": manifest.digest,
+    }
+
+
+def show_summary(manifest: Manifest, bucket: str, *, already_there: bool, kept: int) -> None:
+    """Print what an upload has made; `kept` is the number of shards from an earlier upload."""
+    shards = f"{len(manifest.shards)} ({output.format_bytes(manifest.bytes)})"
+    facts = {
+        "dataset": f"{manifest.ref}{' (was there already)' if already_there else ''}",
+        "records": manifest.records,
+        "classes": len(manifest.classes),
+        "shards": f"{shards}, {kept} kept from an earlier upload" if kept else shards,
+        "skipped": manifest.source.skipped,
+        "where": manifest.ref.uri(bucket),
+    }
+    output.facts({name: value for name, value in facts.items() if value != 0})
+    _note_skipped(manifest)
+    if manifest.source.skipped > _MOST_BAD:
+        output.note(f"All skipped records: tpuctl data describe {manifest.name} --json")
+
+
+def show_description(manifest: Manifest, bucket: str) -> None:
+    """Print what a dataset consists of, and what it was made from."""
+    output.facts(_facts(manifest, bucket))
+    print()
+    types = [(name, feature_type(feature)) for name, feature in manifest.features.items()]
+    output.table(("FIELD", "TYPE"), types)
+    print()
+    splits = [
+        (name, split.records, len(split.shards), output.format_bytes(split.bytes))
+        for name, split in manifest.splits.items()
+    ]
+    output.table(("SPLIT", "RECORDS", "SHARDS", "SIZE"), splits)
+    _note_skipped(manifest)
+
+
+def sentence(manifest: Manifest) -> str:
+    """Return how much it holds: `16 records in 4 shards`."""
+    return f"{manifest.records} records in {len(manifest.shards)} shard{'s' * (len(manifest.shards) > 1)}"
+
+
+def feature_type(feature: Feature) -> str:
+    """Return the type of a field as people read it."""
+    if isinstance(feature, Image):
+        return f"{feature.encoding or 'PNG or JPEG'} image, {_shape(feature)}, {feature.dtype}"
+    if isinstance(feature, Label):
+        more = ", ..." if len(feature.classes) > _MOST_CLASSES else ""
+        names = ", ".join(feature.classes[:_MOST_CLASSES])
+        return f"label, {len(feature.classes)} classes: {names}{more}"
+    if isinstance(feature, Tensor):
+        return f"{feature.dtype}, {_shape(feature)}" if feature.shape else feature.dtype
+    return "text"
+
+
+def _facts(manifest: Manifest, bucket: str) -> dict[str, object]:
+    source = manifest.source
+    tokens = source.options.tokens if source.options else None
+    return {
+        "dataset": manifest.ref,
+        "records": manifest.records,
+        "size": output.format_bytes(manifest.bytes),
+        "made from": f"{source.kind}, seed {source.seed}",
+        **({"tokens": describe_tokens(tokens)} if tokens else {}),
+        "skipped": source.skipped,
+        "digest": manifest.digest[:12],
+        "where": manifest.ref.uri(bucket),
+    }
+
+
+def _shape(feature: Image | Tensor) -> str:
+    return " × ".join("?" if size is None else str(size) for size in feature.shape)
+
+
+def _note_skipped(manifest: Manifest) -> None:
+    for record in manifest.source.bad[:_MOST_BAD]:
+        output.note(f"skipped: {record}")

@@ -1,0 +1,65 @@
+"""The reference of a dataset, NAME/VERSION: as it is typed and shown, and its folder in the bucket."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from tpuctl.bucket_layout import DATASETS, gs
+from tpuctl.errors import UsageError
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
+
+
+class DatasetRef(msgspec.Struct, frozen=True):
+    """One version of a dataset, or with an empty version the dataset in any."""
+
+    name: str
+    version: str
+
+    @classmethod
+    def parse(cls, text: str) -> DatasetRef:
+        """Return the reference in `NAME/VERSION` or `NAME`; what is in it is not checked."""
+        name, _, version = text.partition("/")
+        return cls(name, version)
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.version}" if self.version else self.name
+
+    @property
+    def folder(self) -> str:
+        """The prefix of its objects in the bucket, with a trailing slash."""
+        return f"{DATASETS}{self}/"
+
+    def uri(self, bucket: str) -> str:
+        """Return the `gs://` form of its folder."""
+        return gs(bucket, self.folder)
+
+    def check(self) -> None:
+        """Raise UsageError unless a new dataset can have this name and version."""
+        if not _NAME.fullmatch(self.name):
+            raise _bad_name(self.name)
+        if not _VERSION.fullmatch(self.version):
+            raise UsageError(
+                f"'{self.version}' cannot be the version of a dataset.",
+                hint="Three numbers without leading zeros, such as 1.0.0.",
+                version=self.version,
+            )
+
+
+class PinnedDataset(DatasetRef, frozen=True):
+    """One version of a dataset together with its content: it may be removed, and uploaded anew."""
+
+    manifest_sha256: str
+
+
+def _bad_name(name: str) -> UsageError:
+    suggestion = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:100]
+    return UsageError(
+        f"'{name}' cannot be the name of a dataset.",
+        hint="Small letters, digits and _, a letter first, at most 100"
+        + (f": for instance {suggestion}." if suggestion else "."),
+        name=name,
+    )

@@ -1,0 +1,38 @@
+"""What a user asks of a conversion: the one record that a plan is made from, here and on a Beam worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tpuctl.data.options import Options
+from tpuctl.datasets import DatasetRef
+
+
+class UploadRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A source, and all that decides on the dataset that is made of it; can be sent as JSON or pickled."""
+
+    source: str
+    """Path of a file or a folder."""
+    ref: DatasetRef
+    kind: str | None = None
+    """Kind of source, a key of `READERS`; None: inferred from the names of files."""
+    options: Options = Options()
+    splits: str | None = None
+    """Shares of the splits, `train=0.8,test=0.2`; None: those of the source, or all in one."""
+    hosts: int = 1
+    """TPU hosts that will read the dataset."""
+    shards: int | None = None
+    """Shards of each split; None: as many as `shard_size` asks for."""
+    shard_size: int | None = None
+    """In bytes; None: that of TensorFlow's guide."""
+    seed: int = 0
+    skip_bad: bool = False
+    """Leave bad records out instead of refusing the source."""
+    vocabulary: tuple[str, ...] | None = None
+    """Tokens by their ids; None: no tokens, or a vocabulary made from the training split."""
+
+    def fixed(self, vocabulary: tuple[str, ...] | None) -> UploadRequest:
+        """Return the request with an absolute path and the vocabulary of its plan: for other processes."""
+        return msgspec.structs.replace(self, source=str(Path(self.source).absolute()), vocabulary=vocabulary)
