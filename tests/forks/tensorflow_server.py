@@ -1,8 +1,8 @@
 """Runs many programs that use TensorFlow, and imports it once: each program is a fork of this process.
 
-`python -m tests.forks.tensorflow_server FD` serves the Unix socket FD, which listens, until SIGTERM. A child process
-reads the request of each connection, forks the program, and answers with its exit status. This process
-runs no operation of TensorFlow, so that a program starts as if it had just imported it.
+`python -m tests.forks.tensorflow_server FD` serves the listening Unix socket FD until SIGTERM. A child
+process reads the request of each connection, forks the program, and answers with its exit status. This
+process runs no operation of TensorFlow, so that a program starts as if it had just imported it.
 """
 
 from __future__ import annotations
