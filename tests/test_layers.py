@@ -82,8 +82,9 @@ ROOMS_OF = {
         "lifecycle": {"rules", "storage"},
         "http": {"rules"},
         "json_api": {"http", "rules", "storage"},
-        "transfers": {"http", "json_api", "rules", "storage"},
-        "xml_api": {"http", "json_api", "rules", "storage", "transfers"},
+        "uploads": {"http", "json_api", "rules", "storage"},
+        "downloads": {"http", "json_api", "rules", "storage"},
+        "xml_api": {"downloads", "http", "json_api", "rules", "storage", "uploads"},
     },
 }  # fmt: skip
 """A module above rooms (`data/plan.py`) is no room: it may use them, or be used by them, but never both."""

@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from tpuctl.sim.faults import FaultRegistry
+from tpuctl.sim.gcs.downloads.media import send
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.http.bandwidth import Links
 from tpuctl.sim.gcs.http.base_url import origin_of
@@ -24,9 +25,8 @@ from tpuctl.sim.gcs.json_api.routes import JsonApi, match
 from tpuctl.sim.gcs.lifecycle.background_tasks import keep_tidy
 from tpuctl.sim.gcs.rules.preconditions import Preconditions, check_etags, parse_number
 from tpuctl.sim.gcs.storage.store import Store
-from tpuctl.sim.gcs.transfers.downloads import send
-from tpuctl.sim.gcs.transfers.resumable import ResumableUploads
-from tpuctl.sim.gcs.transfers.uploads import Uploads
+from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
+from tpuctl.sim.gcs.uploads.routes import Uploads
 from tpuctl.sim.gcs.xml_api.routes import XmlApi
 
 _log = logging.getLogger("tpuctl.sim.gcs.http")

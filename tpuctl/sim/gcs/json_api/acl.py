@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.json_api.call import Call
+from tpuctl.sim.gcs.json_api.request import Call
 from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.storage.acl import (
     Entry,

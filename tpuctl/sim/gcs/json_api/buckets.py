@@ -7,8 +7,8 @@ from typing import Any
 
 from tpuctl.sim.accounts import project_number
 from tpuctl.sim.gcs.errors import invalid, required
-from tpuctl.sim.gcs.json_api.call import Call
 from tpuctl.sim.gcs.json_api.projection import shown_bucket
+from tpuctl.sim.gcs.json_api.request import Call
 from tpuctl.sim.gcs.json_api.resources import location_type
 from tpuctl.sim.gcs.rules.preconditions import parse_number
 from tpuctl.sim.gcs.storage.acl import predefined

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from tpuctl.sim.gcs.errors import invalid, required
-from tpuctl.sim.gcs.json_api.call import Call
 from tpuctl.sim.gcs.json_api.projection import shown_object
+from tpuctl.sim.gcs.json_api.request import Call
 from tpuctl.sim.gcs.json_api.resources import etag
 from tpuctl.sim.gcs.rules.preconditions import check_etags
 from tpuctl.sim.gcs.storage.acl import predefined
 from tpuctl.sim.gcs.storage.composing import compose
 from tpuctl.sim.gcs.storage.listing import ListQuery, is_true, list_page
-from tpuctl.sim.gcs.storage.rewriting import RewriteToken, bytes_per_call
+from tpuctl.sim.gcs.storage.rewrite_tokens import RewriteToken, bytes_per_call
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tpuctl.sim.accounts import project_number
 from tpuctl.sim.gcs.errors import invalid
-from tpuctl.sim.gcs.json_api.call import Call
+from tpuctl.sim.gcs.json_api.request import Call
 from tpuctl.sim.gcs.json_api.resources import bucket_resource, object_resource
 from tpuctl.sim.gcs.storage.acl import Entry, bucket_acl, object_acl
 from tpuctl.sim.gcs.storage.buckets import Bucket

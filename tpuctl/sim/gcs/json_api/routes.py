@@ -14,8 +14,8 @@ from tpuctl.sim.gcs.errors import GcsError, invalid
 from tpuctl.sim.gcs.json_api import acl as acl
 from tpuctl.sim.gcs.json_api import buckets as buckets
 from tpuctl.sim.gcs.json_api import objects as objects
-from tpuctl.sim.gcs.json_api.call import Call
 from tpuctl.sim.gcs.json_api.fields_mask import select
+from tpuctl.sim.gcs.json_api.request import Call
 from tpuctl.sim.gcs.rules.names import decode_segment
 from tpuctl.sim.gcs.storage.store import Store
 

@@ -12,7 +12,7 @@ from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.storage.blobs import Blobs
 from tpuctl.sim.gcs.storage.buckets import Bucket, Buckets
 from tpuctl.sim.gcs.storage.database import Database
-from tpuctl.sim.gcs.storage.multiparts import Multiparts
+from tpuctl.sim.gcs.storage.multipart_uploads import Multiparts
 from tpuctl.sim.gcs.storage.objects import Objects
 from tpuctl.sim.gcs.storage.upload_sessions import Sessions
 

@@ -8,15 +8,15 @@ from urllib.parse import quote, unquote
 from aiohttp import web
 
 from tpuctl.sim.gcs.checksums import Claims
+from tpuctl.sim.gcs.downloads.media import media_headers, send
 from tpuctl.sim.gcs.errors import invalid
 from tpuctl.sim.gcs.http.base_url import origin_of
 from tpuctl.sim.gcs.rules.names import check_object_name
 from tpuctl.sim.gcs.rules.preconditions import Preconditions, check_etags, parse_number
 from tpuctl.sim.gcs.storage.composing import compose
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
-from tpuctl.sim.gcs.transfers.downloads import media_headers, send
-from tpuctl.sim.gcs.transfers.spooling import arriving
-from tpuctl.sim.gcs.transfers.uploads import receive
+from tpuctl.sim.gcs.uploads.routes import receive
+from tpuctl.sim.gcs.uploads.spooling import arriving
 from tpuctl.sim.gcs.xml_api.documents import answer_with_xml, read_xml, text_of
 from tpuctl.sim.gcs.xml_api.request import XmlRequest, xml_etag
 

@@ -10,9 +10,9 @@ from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.http.signed_urls import check_signed_url
 from tpuctl.sim.gcs.storage.store import Store
-from tpuctl.sim.gcs.transfers.resumable import ResumableUploads
+from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
 from tpuctl.sim.gcs.xml_api import buckets as buckets
-from tpuctl.sim.gcs.xml_api import multiparts as multiparts
+from tpuctl.sim.gcs.xml_api import multipart_uploads as multipart_uploads
 from tpuctl.sim.gcs.xml_api import objects as objects
 from tpuctl.sim.gcs.xml_api.request import XmlRequest
 
@@ -22,7 +22,7 @@ ROUTES: dict[tuple[str, str, str], Operation] = {
     ("service", "GET", ""): buckets.list_buckets,
     ("bucket", "GET", ""): buckets.list_objects,
     ("bucket", "GET", "versions"): buckets.list_objects,
-    ("bucket", "GET", "uploads"): multiparts.list_uploads,
+    ("bucket", "GET", "uploads"): multipart_uploads.list_uploads,
     ("bucket", "GET", "location"): buckets.get_location,
     ("bucket", "GET", "versioning"): buckets.get_versioning,
     ("bucket", "HEAD", ""): buckets.head_bucket,
@@ -33,11 +33,11 @@ ROUTES: dict[tuple[str, str, str], Operation] = {
     ("object", "PUT", ""): objects.put_object,
     ("object", "PUT", "compose"): objects.compose_object,
     ("object", "DELETE", ""): objects.delete_object,
-    ("object", "POST", "uploads"): multiparts.start,
-    ("object", "PUT", "uploadId"): multiparts.put_part,
-    ("object", "POST", "uploadId"): multiparts.complete,
-    ("object", "DELETE", "uploadId"): multiparts.abort,
-    ("object", "GET", "uploadId"): multiparts.list_parts,
+    ("object", "POST", "uploads"): multipart_uploads.start,
+    ("object", "PUT", "uploadId"): multipart_uploads.put_part,
+    ("object", "POST", "uploadId"): multipart_uploads.complete,
+    ("object", "DELETE", "uploadId"): multipart_uploads.abort,
+    ("object", "GET", "uploadId"): multipart_uploads.list_parts,
 }
 """What the path names, method, subresource -> operation."""
 

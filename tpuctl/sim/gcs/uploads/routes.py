@@ -21,8 +21,8 @@ from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.storage.acl import predefined
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
-from tpuctl.sim.gcs.transfers.resumable import ResumableUploads, answer_with
-from tpuctl.sim.gcs.transfers.spooling import arriving, spool
+from tpuctl.sim.gcs.uploads.resumable import ResumableUploads, answer_with
+from tpuctl.sim.gcs.uploads.spooling import arriving, spool
 
 PATH = "/upload/storage/v1/b/{bucket}/o"
 

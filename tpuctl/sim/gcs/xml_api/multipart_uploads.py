@@ -17,8 +17,8 @@ from tpuctl.sim.gcs.rules.names import check_object_name
 from tpuctl.sim.gcs.rules.preconditions import Preconditions, parse_number
 from tpuctl.sim.gcs.storage.blobs import Content
 from tpuctl.sim.gcs.storage.composing import joined
-from tpuctl.sim.gcs.storage.multiparts import Multipart, Part
-from tpuctl.sim.gcs.transfers.spooling import arriving, spool
+from tpuctl.sim.gcs.storage.multipart_uploads import Multipart, Part
+from tpuctl.sim.gcs.uploads.spooling import arriving, spool
 from tpuctl.sim.gcs.xml_api.documents import S3_NAMESPACE, answer_with_xml, malformed, read_xml, text_of
 from tpuctl.sim.gcs.xml_api.request import XmlRequest, hex_md5
 

@@ -20,7 +20,7 @@ from tpuctl.sim.gcs.storage.blobs import Content
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.gcs.storage.upload_sessions import Session
-from tpuctl.sim.gcs.transfers.spooling import arriving, spool
+from tpuctl.sim.gcs.uploads.spooling import arriving, spool
 
 QUANTUM = 256 << 10
 """Bytes: a chunk that is not the last is kept up to a multiple of this."""

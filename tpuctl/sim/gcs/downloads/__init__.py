@@ -1,0 +1,1 @@
+"""Downloads of objects' bytes through the JSON API and the XML API."""

@@ -1,0 +1,1 @@
+"""Uploads of objects' bytes: in one request, or resumable in several."""
