@@ -59,7 +59,7 @@ def _watch_storage(note: Note) -> None:
     from tpuctl.sim.gcs.json_api.routes import JsonApi
     from tpuctl.sim.gcs.server import GcsServer
 
-    handle, call = GcsServer._handle, JsonApi.answer
+    handle, call = GcsServer._handle, JsonApi.call
 
     async def watched_handle(self: Any, request: Any) -> Any:
         _client.set(client_of(request.headers))
@@ -77,7 +77,7 @@ def _watch_storage(note: Note) -> None:
         return answer
 
     GcsServer._handle = watched_handle
-    JsonApi.answer = watched_call
+    JsonApi.call = watched_call
 
 
 def _watch_compute(note: Note) -> None:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-JsonValue: TypeAlias = "str | int | float | bool | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+JsonValue: TypeAlias = str | int | float | bool | Sequence["JsonValue"] | Mapping[str, "JsonValue"] | None
 """Any JSON value, for reading. `isinstance(value, list)` and `isinstance(value, dict)` narrow it."""
 
-JsonObject: TypeAlias = "dict[str, JsonValue]"
+JsonObject: TypeAlias = dict[str, JsonValue]
 """A JSON object, for its builder to change; a function that reads one takes `Mapping[str, JsonValue]`."""
 
 

@@ -1,4 +1,4 @@
-"""CRC32C and MD5, computed as the bytes pass, and what clients claim about them."""
+"""CRC32C and MD5 of bytes as they pass, and the checksums that a client expects."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import google_crc32c
 
 from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.json_values import JsonValue, text_at
 
 
 class Checksums:
-    """Size, CRC32C and (unless left out, as for composed objects) MD5 of the bytes seen so far."""
+    """Size, CRC32C and MD5 of the bytes so far; composed objects have no MD5."""
 
     def __init__(self, *, with_md5: bool = True) -> None:
         self.size = 0
@@ -47,29 +48,30 @@ class Checksums:
 
 
 @dataclass(frozen=True)
-class Claims:
-    """What a client says the checksums of its data are; None where it says nothing."""
+class ExpectedChecksums:
+    """The checksums that a client expects of its data; None where the client sends none."""
 
     crc32c: str | None = None
     md5: str | None = None
 
     @classmethod
-    def of(cls, headers: Mapping[str, str], metadata: Mapping[str, object] | None = None) -> Claims:
-        """Gather the claims of `x-goog-hash`, `Content-MD5` and an object's metadata; the latter win."""
+    def of(
+        cls, headers: Mapping[str, str], fields: Mapping[str, JsonValue] | None = None
+    ) -> ExpectedChecksums:
+        """Collect the checksums of `x-goog-hash`, `Content-MD5` and an object's fields; the fields win."""
         hashes = dict(_parse_hash_header(headers.get("X-Goog-Hash", "")))
         if "Content-MD5" in headers:
             hashes["md5"] = headers["Content-MD5"]
-        known = metadata or {}
         return cls(
-            crc32c=_text(known.get("crc32c")) or hashes.get("crc32c"),
-            md5=_text(known.get("md5Hash")) or hashes.get("md5"),
+            crc32c=text_at(fields or {}, "crc32c") or hashes.get("crc32c"),
+            md5=text_at(fields or {}, "md5Hash") or hashes.get("md5"),
         )
 
     def check(self, crc32c: str, md5: str | None) -> None:
-        """Raise 400 unless what was received is what was claimed."""
-        for label, claimed, found in (("CRC32C", self.crc32c, crc32c), ("MD5 hash", self.md5, md5)):
-            if claimed and found and claimed != found:
-                message = f'Provided {label} "{claimed}" doesn\'t match calculated {label} "{found}".'
+        """Raise 400 unless the checksums of the received bytes are the expected ones."""
+        for label, expected, actual in (("CRC32C", self.crc32c, crc32c), ("MD5 hash", self.md5, md5)):
+            if expected and actual and expected != actual:
+                message = f'Provided {label} "{expected}" doesn\'t match calculated {label} "{actual}".'
                 raise GcsError(400, message, xml_code="BadDigest")
 
 
@@ -83,7 +85,3 @@ def _parse_hash_header(value: str) -> Iterable[tuple[str, str]]:
         kind, separator, digest = part.strip().partition("=")
         if separator:
             yield kind.lower(), digest
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -1,18 +1,18 @@
-"""The CRC-32C of two pieces of data put together, from those of the pieces alone, as zlib does it."""
+"""The CRC-32C of two concatenated pieces of data from those of the pieces, as in zlib's crc32_combine."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 POLYNOMIAL = 0x82F63B78
-"""Castagnoli's, bits reversed."""
+"""Castagnoli's, with its bits reversed."""
 
 Matrix = tuple[int, ...]
-"""32 columns over GF(2): how one CRC register follows from another."""
+"""32 columns over GF(2): the next CRC register as a linear function of the last."""
 
 
-def combined_crc32c(first: int, second: int, second_size: int) -> int:
-    """Return the CRC-32C of data whose first part has the one and whose second part has the other."""
+def combine_crc32c(first: int, second: int, second_size: int) -> int:
+    """Return the CRC-32C of data whose first and second part have these CRC-32Cs."""
     power = 0
     while second_size:
         if second_size & 1:
@@ -24,7 +24,7 @@ def combined_crc32c(first: int, second: int, second_size: int) -> int:
 
 @lru_cache(maxsize=64)
 def _zero_bytes(power: int) -> Matrix:
-    """What 2**power zero bytes do to a CRC register."""
+    """The effect of 2**power zero bytes on a CRC register."""
     if power == 0:
         one_bit: Matrix = (POLYNOMIAL, *(1 << bit for bit in range(31)))
         two_bits = _squared(one_bit)

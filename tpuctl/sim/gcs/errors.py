@@ -1,14 +1,11 @@
-"""The errors Cloud Storage answers with: status, reason, and their JSON, XML and plain forms."""
+"""The errors that Cloud Storage responds with: status, reason, and their JSON and XML documents."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
 from xml.sax.saxutils import escape
 
-from tpuctl.faults.kinds import CODES
-from tpuctl.sim.faults import Fault
+from tpuctl.sim.json_values import JsonObject
 
 REASONS = {
     304: "notModified",
@@ -53,44 +50,14 @@ XML_CODES = {
     503: "ServiceUnavailable",
     507: "InsufficientStorage",
 }
-"""HTTP status -> `Code` in the XML error, where the error names none of its own."""
-
-HTTP_OF_GRPC = {
-    1: 499,
-    2: 500,
-    3: 400,
-    4: 504,
-    5: 404,
-    6: 409,
-    7: 403,
-    8: 429,
-    9: 412,
-    10: 409,
-    11: 416,
-    12: 501,
-    13: 500,
-    14: 503,
-    15: 500,
-    16: 401,
-}
-"""gRPC code of a fault rule -> the HTTP status that Cloud Storage answers in its place."""
-
-ASKED_TEXTS = {
-    408: "Request Timeout",
-    429: "The object exceeded the rate limit for object mutation operations (create, update, and delete).",
-    500: "We encountered an internal error. Please try again.",
-    502: "Bad Gateway",
-    503: "Service Unavailable. Please try again.",
-    504: "Deadline Exceeded",
-}
-"""HTTP status -> what Cloud Storage says with it."""
+"""HTTP status -> `Code` in the XML error, unless the error has its own."""
 
 LOCATIONS = {401: "Authorization", 412: "If-Match"}
-"""HTTP status -> the header that the JSON error points at."""
+"""HTTP status -> the header that the JSON error names."""
 
 
 class GcsError(Exception):
-    """An answer other than success; the server renders it in the manner of the API that was called."""
+    """A response other than success; the server renders it in the format of the API that was called."""
 
     def __init__(self, status: int, message: str, *, reason: str = "", xml_code: str = "") -> None:
         super().__init__(message)
@@ -98,14 +65,14 @@ class GcsError(Exception):
         self.message = message
         self.reason = reason or REASONS.get(status, "backendError")
         self.xml_code = xml_code or XML_CODES.get(status, "InternalError")
-        self.details: list[dict[str, Any]] = []
+        self.details: list[JsonObject] = []
 
     def to_json(self) -> str:
         """Return the JSON API's error document."""
         first = {"message": self.message, "domain": "global", "reason": self.reason}
         if self.status in LOCATIONS:
             first |= {"locationType": "header", "location": LOCATIONS[self.status]}
-        error: dict[str, Any] = {"code": self.status, "message": self.message, "errors": [first]}
+        error: JsonObject = {"code": self.status, "message": self.message, "errors": [first]}
         if self.details:
             error["details"] = self.details
         return json.dumps({"error": error})
@@ -119,8 +86,13 @@ class GcsError(Exception):
 
 
 def invalid(message: str) -> GcsError:
-    """The request cannot be meant: 400."""
+    """The request is invalid: 400."""
     return GcsError(400, message)
+
+
+def invalid_field(field: str) -> GcsError:
+    """A field of a resource has an invalid value: 400."""
+    return invalid(f"Invalid value for field: {field}")
 
 
 def required(parameter: str) -> GcsError:
@@ -128,13 +100,23 @@ def required(parameter: str) -> GcsError:
     return GcsError(400, f"Required parameter: {parameter}", reason="required")
 
 
+def no_such_path() -> GcsError:
+    """The API has no such path: 404."""
+    return GcsError(404, "Not Found")
+
+
+def method_not_allowed(method: str) -> GcsError:
+    """The path has no such HTTP method: 405."""
+    return GcsError(405, f"Method {method} is not allowed here.")
+
+
 def no_such_bucket() -> GcsError:
-    """The bucket is not there: 404."""
+    """The bucket does not exist: 404."""
     return GcsError(404, "The specified bucket does not exist.", xml_code="NoSuchBucket")
 
 
 def no_such_object(bucket: str, name: str) -> GcsError:
-    """The object, or that generation of it, is not there: 404."""
+    """The object, or that generation of the object, does not exist: 404."""
     return GcsError(404, f"No such object: {bucket}/{name}")
 
 
@@ -151,57 +133,3 @@ def not_modified() -> GcsError:
 def disk_full() -> GcsError:
     """The disk under the simulator is full: 507, which clients do not retry."""
     return GcsError(507, "The disk of the simulator is full; nothing was changed.")
-
-
-def asked_error(fault: Fault, method: str, resource: str) -> GcsError:
-    """Return the error that a fault asks for in place of this operation."""
-    return ASKED[fault.kind](fault, method, resource)
-
-
-def _of_status(fault: Fault, *_: str) -> GcsError:
-    status = int(fault["status"])
-    return GcsError(status, ASKED_TEXTS.get(status, "The simulator was asked to fail."))
-
-
-def _of_code(fault: Fault, *_: str) -> GcsError:
-    status = HTTP_OF_GRPC.get(CODES.index(fault["code"]) + 1, 500)
-    error = GcsError(status, fault["message"], reason=fault["reason"])
-    if fault["metadata"]:
-        error.details.append(_error_info(fault["reason"], fault["metadata"]))
-    return error
-
-
-def _no_permission(_: Fault, method: str, resource: str) -> GcsError:
-    return GcsError(
-        403,
-        f"The caller does not have {method} access to the Google Cloud Storage "
-        f"{'object' if '/' in resource else 'bucket'}. Permission '{method}' denied on resource "
-        "(or it may not exist).",
-    )
-
-
-def _api_off(*_: object) -> GcsError:
-    error = GcsError(
-        403,
-        "Cloud Storage API has not been used in this project before or it is disabled. Enable it by visiting "
-        "https://console.developers.google.com/apis/api/storage.googleapis.com/overview then retry.",
-        reason="accessNotConfigured",
-    )
-    error.details.append(_error_info("SERVICE_DISABLED", {"service": "storage.googleapis.com"}))
-    return error
-
-
-def _error_info(reason: str, metadata: Mapping[str, str]) -> dict[str, Any]:
-    info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "domain": "googleapis.com"}
-    return {**info, "reason": reason, "metadata": dict(metadata)}
-
-
-ASKED: dict[str, Callable[..., GcsError]] = {
-    "gcs-error": _of_status,
-    "api-off": _api_off,
-    "permission": _no_permission,
-    "unavailable": lambda *_: GcsError(503, ASKED_TEXTS[503]),
-    "deadline-exceeded": lambda *_: GcsError(504, ASKED_TEXTS[504]),
-    "error": _of_code,
-}
-"""Kind of fault -> the error it makes."""

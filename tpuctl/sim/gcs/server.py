@@ -1,4 +1,4 @@
-"""The HTTP server of the simulated Cloud Storage: which API a request is for, and how its errors look."""
+"""The HTTP server of the simulated Cloud Storage: path -> API, and the format of its errors."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import aiohttp
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.gcs.downloads.media import send
+from tpuctl.sim.gcs.downloads.routes import Downloads
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.http.bandwidth import Links
-from tpuctl.sim.gcs.http.base_url import origin_of
-from tpuctl.sim.gcs.http.fault_middleware import Exchange, exchange_of, refuse_if_asked
+from tpuctl.sim.gcs.http.bandwidth import BandwidthLimits
+from tpuctl.sim.gcs.http.base_url import base_url_of
+from tpuctl.sim.gcs.http.body_faults import reset_connection
 from tpuctl.sim.gcs.http.internal_errors import as_gcs_error
+from tpuctl.sim.gcs.http.request_faults import RequestFaults, faults_of
 from tpuctl.sim.gcs.json_api.batch import Batch
-from tpuctl.sim.gcs.json_api.resources import etag
-from tpuctl.sim.gcs.json_api.routes import JsonApi, match
-from tpuctl.sim.gcs.lifecycle.background_tasks import keep_tidy
-from tpuctl.sim.gcs.rules.preconditions import Preconditions, check_etags, parse_number
+from tpuctl.sim.gcs.json_api.routes import JsonApi
+from tpuctl.sim.gcs.lifecycle.background_tasks import run_forever
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
 from tpuctl.sim.gcs.uploads.routes import Uploads
@@ -32,23 +31,32 @@ from tpuctl.sim.gcs.xml_api.routes import XmlApi
 _log = logging.getLogger("tpuctl.sim.gcs.http")
 _log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
 
-RUNNER_OPTIONS: dict[str, Any] = {
+
+class RunnerOptions(TypedDict):
+    """Arguments of `aiohttp.web.AppRunner`."""
+
+    auto_decompress: bool
+    access_log: None
+    max_line_size: int
+    logger: logging.Logger
+    read_bufsize: int
+
+
+RUNNER_OPTIONS: RunnerOptions = {
     "auto_decompress": False,
     "access_log": None,
     "max_line_size": 32 << 10,
     "logger": _log,
     "read_bufsize": 1 << 20,
 }
-"""What `aiohttp.web.AppRunner` must be given: bodies stay as sent, long names fit, percent-encoded, what is
-no HTTP gets its 400 without a traceback in the log, and a fast upload is not paused at every read."""
+"""Bodies are not decompressed, long percent-encoded names fit into the request line, invalid HTTP gets 400
+without a traceback in the log, and a fast upload is not paused at every read."""
 
 LARGEST_DOCUMENT = 16 << 20
 """Bytes of a JSON body; objects themselves are streamed and have no limit."""
 
-MEDIA_PATH = "/storage/v1/b/{bucket}/o/{object}"
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Rendering = Callable[[GcsError], tuple[str, str]]
+Renderer = Callable[[GcsError], tuple[str, str]]
 
 
 class GcsServer:
@@ -57,109 +65,90 @@ class GcsServer:
     def __init__(self, root: Path, faults: FaultRegistry) -> None:
         self.store = Store(root)
         self._faults = faults
-        self._links = Links()
+        self._bandwidth_limits = BandwidthLimits()
         self._json = JsonApi(self.store, faults)
+        self._downloads = Downloads(self.store, faults)
         resumable = ResumableUploads(self.store, faults)
         uploads = Uploads(self.store, faults, resumable)
         xml = XmlApi(self.store, faults, resumable)
-        self._apis: tuple[tuple[str, Handler, Rendering], ...] = (
+        self._apis: tuple[tuple[str, Handler, Renderer], ...] = (
             ("/upload/storage/v1/", uploads.handle, _as_json),
             ("/resumable/upload/storage/v1/", uploads.handle, _as_json),
-            ("/download/storage/v1/", self._download, _as_text),
-            ("/storage/v1/", self._call, _as_json),
+            ("/download/storage/v1/", self._downloads.handle, _as_text),
+            ("/storage/v1/", self._handle_json, _as_json),
             ("/batch", Batch(self._json).handle, _as_json),
             ("/", xml.handle, _as_xml),
         )
 
     def application(self) -> web.Application:
-        """Return the application that answers every path."""
+        """Return the application, which handles every path."""
         application = web.Application(client_max_size=LARGEST_DOCUMENT)
         application.router.add_route("*", r"/{path:[\s\S]*}", self._handle)
-        application.cleanup_ctx.append(self._janitor)
+        application.cleanup_ctx.append(self._background_tasks)
         return application
 
     def close(self) -> None:
         """Close the store."""
         self.store.close()
 
-    async def _janitor(self, _: web.Application) -> AsyncIterator[None]:
-        janitor = asyncio.ensure_future(keep_tidy(self.store))
+    async def _background_tasks(self, _: web.Application) -> AsyncIterator[None]:
+        task = asyncio.ensure_future(run_forever(self.store))
         yield
-        janitor.cancel()
-        await asyncio.gather(janitor, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         path = request.rel_url.raw_path
-        handler, rendering = next((api[1], api[2]) for api in self._apis if path.startswith(api[0]))
-        with exchange_of(self._faults, self._links, request) as exchange:
-            answer = await self._answer_of(request, handler, rendering)
-            return await _on_its_way(exchange, answer, rendering) if exchange else answer
+        handler, renderer = next((api[1], api[2]) for api in self._apis if path.startswith(api[0]))
+        with faults_of(self._faults, self._bandwidth_limits, request) as faults:
+            response = await self._respond(request, handler, renderer)
+            return await _with_faults(request, response, faults, renderer) if faults else response
 
-    async def _answer_of(
-        self, request: web.Request, handler: Handler, rendering: Rendering
+    async def _respond(
+        self, request: web.Request, handler: Handler, renderer: Renderer
     ) -> web.StreamResponse:
         try:
             return await handler(request)
         except GcsError as error:
-            return _answer(error, rendering)
+            return _error_response(error, renderer)
         except (ConnectionError, aiohttp.ClientError):
-            return web.Response(status=499)  # nobody is there to read it
+            return web.Response(status=499)  # the client has disconnected and reads no response
         except web.HTTPException as error:
-            return _answer(GcsError(error.status, error.reason), rendering)
+            return _error_response(GcsError(error.status, error.reason), renderer)
         except Exception as error:
-            return _answer(as_gcs_error(error), rendering)
+            return _error_response(as_gcs_error(error), renderer)
 
-    async def _call(self, request: web.Request) -> web.StreamResponse:
+    async def _handle_json(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("alt") == "media" and request.method in ("GET", "HEAD"):
             try:
-                return await self._download(request)
+                return await self._downloads.handle(request)
             except GcsError as error:
-                return _answer(error, _as_text)
+                return _error_response(error, _as_text)
         body = await request.read()
-        answer = await self._json.answer(
-            request.method,
-            request.rel_url.raw_path,
-            request.query,
-            request.headers,
-            body,
-            origin_of(request),
+        url = request.rel_url
+        resource = await self._json.call(
+            request.method, url.raw_path, request.query, request.headers, body, base_url_of(request)
         )
-        return web.Response(status=204) if answer is None else web.json_response(answer)
-
-    async def _download(self, request: web.Request) -> web.StreamResponse:
-        names = match(MEDIA_PATH, request.rel_url.raw_path.removeprefix("/download"))
-        if names is None or request.method not in ("GET", "HEAD"):
-            raise GcsError(404, "Not Found")
-        bucket, name = names["bucket"], names["object"]
-        refuse_if_asked(self._faults, "storage.objects.get", f"{bucket}/{name}")
-        generation = request.query.get("generation")
-        stored = self.store.objects.get(
-            bucket, name, None if generation is None else parse_number("generation", generation)
-        )
-        conditions = Preconditions.of_query(request.query)
-        conditions.check(stored.generation, stored.metageneration, reading=True)
-        tag = etag(stored.generation, stored.metageneration)
-        check_etags(request.headers, tag)
-        return await send(self.store, request, stored, tag)
+        return web.Response(status=204) if resource is None else web.json_response(resource)
 
 
-async def _on_its_way(
-    exchange: Exchange, answer: web.StreamResponse, rendering: Rendering
+async def _with_faults(
+    request: web.Request, response: web.StreamResponse, faults: RequestFaults, renderer: Renderer
 ) -> web.StreamResponse:
-    """Hold the answer up, or put another in its place; one that has gone out already can only be cut."""
-    lost = exchange.lost_answer()
-    if answer.prepared:
-        if lost:
-            exchange.break_off()
-        return answer
-    await exchange.settle()
-    return _answer(lost, rendering) if lost else answer
+    """Delay a response, or replace it by an error; one that is being sent can only be cut."""
+    error = faults.response_error()
+    if response.prepared:
+        if error:
+            reset_connection(request)
+        return response
+    await faults.body.delay_response()
+    return _error_response(error, renderer) if error else response
 
 
-def _answer(error: GcsError, rendering: Rendering) -> web.Response:
+def _error_response(error: GcsError, renderer: Renderer) -> web.Response:
     if error.status == 304:
         return web.Response(status=304)
-    content_type, text = rendering(error)
+    content_type, text = renderer(error)
     return web.Response(status=error.status, content_type=content_type, text=text)
 
 
@@ -172,5 +161,5 @@ def _as_xml(error: GcsError) -> tuple[str, str]:
 
 
 def _as_text(error: GcsError) -> tuple[str, str]:
-    """Downloads fail in plain words, unless the fault asked for more."""
+    """Errors of downloads are plain text."""
     return "text/html", error.message

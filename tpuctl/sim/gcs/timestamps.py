@@ -8,7 +8,7 @@ from email.utils import formatdate
 
 
 def timestamp(moment: datetime | None = None) -> str:
-    """Return a time, by default now: RFC 3339, UTC, milliseconds."""
+    """Return a time, by default now, in RFC 3339: UTC, milliseconds."""
     moment = moment or datetime.now(UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -22,10 +22,10 @@ def parse_timestamp(text: str) -> datetime:
 
 
 def http_date(stamp: str) -> str:
-    """Return a timestamp in the form of HTTP headers."""
+    """Return a timestamp in the format of HTTP headers."""
     return formatdate(parse_timestamp(stamp).timestamp(), usegmt=True)
 
 
 def microseconds() -> int:
-    """Return the time now in microseconds, the unit of generations."""
+    """Return the current time in microseconds, the unit of generations."""
     return time.time_ns() // 1000

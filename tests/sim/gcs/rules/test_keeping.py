@@ -11,7 +11,7 @@ from google.api_core import exceptions
 from google.cloud import storage
 
 from tests.sim.gcs.running_server import BUCKET, RunningGcs
-from tpuctl.sim.gcs.lifecycle.background_tasks import tidy
+from tpuctl.sim.gcs.lifecycle.background_tasks import run_once
 
 WEEK = 7 * 86400
 
@@ -23,7 +23,7 @@ def files(gcs: RunningGcs) -> int:
 
 def after(gcs: RunningGcs, **time: float) -> None:
     """Let the janitor do a round as of some time from now."""
-    gcs.call(tidy(gcs.server.store, datetime.now(UTC) + timedelta(**time)))
+    gcs.call(run_once(gcs.server.store, datetime.now(UTC) + timedelta(**time)))
 
 
 @pytest.mark.parametrize("hold", ["temporary_hold", "event_based_hold"])
@@ -123,9 +123,9 @@ def test_what_was_soft_deleted_long_ago_is_gone(gcs: RunningGcs, bucket: storage
     bucket.patch()
     bucket.blob("a").upload_from_string(b"data")
     bucket.blob("a").delete()
-    gcs.server.store.objects.soft_deletes.forget_expired(datetime.now().timestamp() + WEEK - 60)
+    gcs.server.store.objects.soft_deletes.delete_expired(datetime.now().timestamp() + WEEK - 60)
     assert files(gcs) == 1
-    gcs.server.store.objects.soft_deletes.forget_expired(datetime.now().timestamp() + WEEK + 60)
+    gcs.server.store.objects.soft_deletes.delete_expired(datetime.now().timestamp() + WEEK + 60)
     assert (list(bucket.list_blobs(soft_deleted=True)), files(gcs)) == ([], 0)
 
 
@@ -210,6 +210,6 @@ def test_settings_that_cannot_be_meant_are_refused(
     assert http.get(url).json()["metageneration"] == "1"
 
 
-def test_the_janitor_ends_with_the_server(gcs: RunningGcs) -> None:
+def test_the_background_task_ends_with_the_server(gcs: RunningGcs) -> None:
     names = [task.get_coro().__qualname__ for task in asyncio.all_tasks(gcs.loop)]
-    assert names.count("keep_tidy") == 1
+    assert names.count("run_forever") == 1

@@ -1,1 +1,1 @@
-"""HTTP around the APIs: requests through faults, bodies in parts, URLs, what goes wrong."""
+"""HTTP below the APIs: injected faults, request bodies in parts, base and signed URLs, internal errors."""

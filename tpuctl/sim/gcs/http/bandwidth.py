@@ -1,4 +1,4 @@
-"""Slow links: what applies to one shares its bandwidth, each way."""
+"""The limited bandwidth of the `gcs-slow` fault: the requests that one fault fires on share it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from collections import defaultdict
 
 from tpuctl.sim.faults import Fault
 
-BURST = 64 << 10
+LARGEST_PIECE = 64 << 10
 """Bytes at most that are sent at a time."""
-SMOOTHNESS = 20
-"""Pieces a second at least."""
+
+PIECES_PER_SECOND = 20
+"""At least, where the bandwidth is small."""
 
 
-class Links:
-    """When each link will have sent what was given to it so far."""
+class BandwidthLimits:
+    """For each fault and direction, the time at which all bytes so far will have been sent."""
 
     def __init__(self) -> None:
-        self._free: defaultdict[tuple[str, bool], float] = defaultdict(float)
+        self._free_at: defaultdict[tuple[str, bool], float] = defaultdict(float)
 
-    def smooth(self, fault: Fault) -> int:
-        """Return how many bytes may be sent at a time; 0 where it does not matter."""
-        bandwidth = fault["bandwidth"] if fault.kind == "gcs-slow" else 0
-        return max(1, min(BURST, bandwidth // SMOOTHNESS)) if bandwidth else 1 << 30
+    def piece_size(self, fault: Fault) -> int:
+        """Return how many bytes to send at a time: practically unlimited without a bandwidth."""
+        bandwidth: int = fault["bandwidth"] if fault.kind == "gcs-slow" else 0
+        return max(1, min(LARGEST_PIECE, bandwidth // PIECES_PER_SECOND)) if bandwidth else 1 << 30
 
-    async def carry(self, fault: Fault, size: int, *, up: bool) -> None:
-        """Wait until the link has carried so many bytes more."""
+    async def send(self, fault: Fault, size: int, *, up: bool) -> None:
+        """Wait for as long as the bandwidth needs for `size` bytes more."""
         if not fault["bandwidth"]:
             return
         now = time.monotonic()
-        free = max(now, self._free[fault.id, up]) + size / fault["bandwidth"]
-        self._free[fault.id, up] = free
-        await asyncio.sleep(free - now)
+        free_at = max(now, self._free_at[fault.id, up]) + size / fault["bandwidth"]
+        self._free_at[fault.id, up] = free_at
+        await asyncio.sleep(free_at - now)

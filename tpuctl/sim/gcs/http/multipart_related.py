@@ -1,4 +1,4 @@
-"""A multipart/related upload, read as a stream: first the metadata, then the bytes."""
+"""The body of a multipart/related upload, read as a stream: first the metadata, then the bytes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _BOUNDARY = re.compile(r"""boundary=(?:"([^"]+)"|'([^']+)'|([^;\s]+))""", re.IGN
 
 
 def boundary_of(content_type: str) -> bytes:
-    """Return the boundary named in a Content-Type; raises 400."""
-    found = _BOUNDARY.search(content_type)
-    if found is None:
+    """Return the boundary in a Content-Type; raises 400."""
+    match = _BOUNDARY.search(content_type)
+    if match is None:
         raise invalid("Multipart content type has no boundary.")
-    return next(group for group in found.groups() if group).encode("latin-1", "replace")
+    return next(boundary for boundary in match.groups() if boundary).encode("latin-1", "replace")
 
 
-class RelatedParts:
+class MultipartRelated:
     """The two parts of an upload. Await `metadata()`, then `content_headers()`, then iterate `content()`.
 
     Lines may end in CRLF or, as gcsfs sends them, in LF; the first boundary line decides.
@@ -48,16 +48,16 @@ class RelatedParts:
 
     async def content(self) -> AsyncIterator[bytes]:
         """Return the second part's body as it arrives; raises 400 when the closing boundary is missing."""
-        end = self._newline + self._boundary
-        while (at := self._buffer.find(end)) < 0:
-            safe = len(self._buffer) - len(end) + 1
+        delimiter = self._newline + self._boundary
+        while (end := self._buffer.find(delimiter)) < 0:
+            safe = len(self._buffer) - len(delimiter) + 1
             if safe > 0:
                 piece, self._buffer = self._buffer[:safe], self._buffer[safe:]
                 yield piece
             await self._read()
-        if at:
-            yield self._buffer[:at]
-        async for _ in self._chunks:  # what follows the last boundary means nothing
+        if end:
+            yield self._buffer[:end]
+        async for _ in self._chunks:  # the epilogue has no meaning
             pass
 
     async def _headers(self) -> dict[str, str]:
@@ -68,12 +68,12 @@ class RelatedParts:
         return headers
 
     async def _until(self, mark: bytes) -> bytes:
-        while (at := self._buffer.find(mark)) < 0:
+        while (end := self._buffer.find(mark)) < 0:
             if len(self._buffer) > LARGEST_HEAD:
                 raise GcsError(413, "The metadata of a multipart upload is too large.")
             await self._read()
-        found, self._buffer = self._buffer[:at], self._buffer[at + len(mark) :]
-        return found
+        before, self._buffer = self._buffer[:end], self._buffer[end + len(mark) :]
+        return before
 
     async def _read(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Signed URLs: the signature is not checked, as every caller is let in, but their expiry is."""
+"""Signed URLs: their expiry is checked, their signature is not, since every caller has access."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.rules.preconditions import parse_number
+from tpuctl.sim.gcs.rules.parameters import parse_number
 
 LONGEST = 7 * 86400
-"""Seconds a V4 signature can be valid."""
+"""Seconds that a V4 signature can be valid."""
 
 REQUIRED_V4 = (
     "X-Goog-Algorithm",
@@ -18,11 +18,11 @@ REQUIRED_V4 = (
     "X-Goog-Expires",
     "X-Goog-SignedHeaders",
 )
-"""Parameters that go with `X-Goog-Signature`."""
+"""Parameters that `X-Goog-Signature` requires."""
 
 
 def check_signed_url(query: Mapping[str, str], now: datetime | None = None) -> None:
-    """Raise 400 when a request is signed, V2 or V4, and the signature has expired or lacks a part."""
+    """Raise 400 when the signature of a request, V2 or V4, has expired or lacks a parameter."""
     now = now or datetime.now(UTC)
     if "X-Goog-Signature" in query:
         _check_v4(query, now)

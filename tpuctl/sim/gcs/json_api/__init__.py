@@ -1,1 +1,1 @@
-"""The JSON API: routes, operations, and how buckets and objects look in it."""
+"""The JSON API: routes, one module of operations for each resource, and the resources in responses."""

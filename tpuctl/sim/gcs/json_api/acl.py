@@ -1,87 +1,82 @@
-"""The JSON API's operations on access control lists: of buckets, of their new objects, of objects."""
+"""The JSON API's operations on ACLs: of buckets, of their new objects (the default), of objects."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tpuctl.sim.gcs.errors import GcsError
-from tpuctl.sim.gcs.json_api.request import Call
+from tpuctl.sim.gcs.json_api.request import JsonRequest
+from tpuctl.sim.gcs.rules.acl_entries import AclEntry, checked_entry
 from tpuctl.sim.gcs.rules.preconditions import Preconditions
-from tpuctl.sim.gcs.storage.acl import (
-    Entry,
-    bucket_acl,
-    check_acls_are_on,
-    checked_entry,
-    laid_over,
-    object_acl,
-)
+from tpuctl.sim.gcs.storage.acl import bucket_acl, check_acls_are_on, object_acl, with_entry
+from tpuctl.sim.json_values import JsonObject, JsonValue
 
 
 @dataclass(frozen=True)
 class Acl:
-    """One kind of list: the field that keeps it, what the API calls an entry, and what the list is on."""
+    """One kind of ACL: the field that holds it, the kind of its entries, and whether objects have it."""
 
     field: str
     kind: str
     on_object: bool = False
 
-    def read(self, call: Call) -> list[Entry]:
-        """Return the list; raises 400 where ACLs are off."""
-        bucket = call.store.buckets.get(call.bucket)
+    def read(self, request: JsonRequest) -> list[AclEntry]:
+        """Return the ACL; raises 400 if uniform bucket-level access is on."""
+        bucket = request.store.buckets.get(request.bucket)
         check_acls_are_on(bucket)
         if self.on_object:
-            stored = call.store.objects.get(call.bucket, call.object, call.generation())
+            stored = request.store.objects.get(request.bucket, request.object, request.generation())
             return object_acl(bucket, stored)
         return bucket_acl(bucket, self.field)
 
-    def write(self, call: Call, entries: list[Entry]) -> None:
-        """Keep a changed list; it counts as a change of the metadata."""
+    def write(self, request: JsonRequest, entries: list[AclEntry]) -> None:
+        """Store a changed ACL, which is a change of the metadata."""
         if self.on_object:
-            stored = call.store.objects.get(call.bucket, call.object, call.generation())
-            call.store.objects.patch(stored, {"acl": entries}, Preconditions())
+            stored = request.store.objects.get(request.bucket, request.object, request.generation())
+            request.store.objects.patch(stored, {"acl": entries}, Preconditions())
         else:
-            call.store.buckets.patch(call.bucket, {self.field: entries}, Preconditions())
+            request.store.buckets.patch(request.bucket, {self.field: entries}, Preconditions())
 
-    def resource(self, call: Call, entry: Entry) -> dict[str, Any]:
-        """Return an entry as the API shows it."""
-        where = {"bucket": call.bucket} | ({"object": call.object} if self.on_object else {})
-        identity = "/".join([*where.values(), entry["entity"]])
-        return {"kind": f"storage#{self.kind}", "id": identity, **where, **entry, "etag": "CAE="}
+    def resource(self, request: JsonRequest, entry: AclEntry) -> JsonObject:
+        """Return the resource of an entry."""
+        names = {"bucket": request.bucket} | ({"object": request.object} if self.on_object else {})
+        identity = "/".join([*names.values(), entry["entity"]])
+        return {"kind": f"storage#{self.kind}", "id": identity, **names, **entry, "etag": "CAE="}
 
-    async def list(self, call: Call) -> dict[str, Any]:
+    async def list(self, request: JsonRequest) -> JsonObject:
         """list"""
-        items = [self.resource(call, entry) for entry in self.read(call)]
+        items = [self.resource(request, entry) for entry in self.read(request)]
         return {"kind": f"storage#{self.kind}s", "items": items}
 
-    async def insert(self, call: Call) -> dict[str, Any]:
+    async def insert(self, request: JsonRequest) -> JsonObject:
         """insert"""
-        entry = self._checked(call.body)
-        self.write(call, laid_over(self.read(call), entry))
-        return self.resource(call, entry)
+        entry = self._checked(request.body)
+        self.write(request, with_entry(self.read(request), entry))
+        return self.resource(request, entry)
 
-    async def get(self, call: Call) -> dict[str, Any]:
+    async def get(self, request: JsonRequest) -> JsonObject:
         """get"""
-        return self.resource(call, self._find(call))
+        return self.resource(request, self._find(request))
 
-    async def update(self, call: Call) -> dict[str, Any]:
+    async def update(self, request: JsonRequest) -> JsonObject:
         """update and patch"""
-        entry = self._checked({**call.body, "entity": call.names["entity"]})
-        self._find(call)
-        self.write(call, laid_over(self.read(call), entry))
-        return self.resource(call, entry)
+        entry = self._checked({**request.body, "entity": request.names["entity"]})
+        self._find(request)
+        self.write(request, with_entry(self.read(request), entry))
+        return self.resource(request, entry)
 
-    async def delete(self, call: Call) -> None:
+    async def delete(self, request: JsonRequest) -> None:
         """delete"""
-        gone = self._find(call)
-        self.write(call, [entry for entry in self.read(call) if entry != gone])
+        deleted = self._find(request)
+        self.write(request, [entry for entry in self.read(request) if entry != deleted])
 
-    def _checked(self, body: dict[str, Any]) -> Entry:
+    def _checked(self, body: Mapping[str, JsonValue]) -> AclEntry:
         return checked_entry(body, "defaultObjectAcl" if self.on_object else self.field)
 
-    def _find(self, call: Call) -> Entry:
-        for entry in self.read(call):
-            if entry["entity"] == call.names["entity"]:
+    def _find(self, request: JsonRequest) -> AclEntry:
+        for entry in self.read(request):
+            if entry["entity"] == request.names["entity"]:
                 return entry
         raise GcsError(404, "The specified access control list entry does not exist.")
 
@@ -91,7 +86,7 @@ ACLS = (
     ("b/{bucket}/defaultObjectAcl", Acl("defaultObjectAcl", "objectAccessControl")),
     ("b/{bucket}/o/{object}/acl", Acl("acl", "objectAccessControl", on_object=True)),
 )
-"""Path -> the list there."""
+"""Path -> its ACL."""
 
 ROUTES = tuple(
     route

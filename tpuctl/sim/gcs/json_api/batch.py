@@ -1,4 +1,4 @@
-"""Batches: many JSON API calls in one request, https://cloud.google.com/storage/docs/batch."""
+"""Batches: many calls of the JSON API in one request, https://cloud.google.com/storage/docs/batch."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import json
 from email import message_from_bytes
 from email.message import Message
 from http import HTTPStatus
-from typing import Any
 
 from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from tpuctl.sim.gcs.errors import GcsError, invalid
-from tpuctl.sim.gcs.http.base_url import origin_of
+from tpuctl.sim.gcs.errors import invalid, method_not_allowed
+from tpuctl.sim.gcs.http.base_url import base_url_of
 from tpuctl.sim.gcs.http.internal_errors import as_gcs_error
 from tpuctl.sim.gcs.http.multipart_related import boundary_of
 from tpuctl.sim.gcs.json_api.routes import PREFIX, JsonApi
+from tpuctl.sim.json_values import JsonObject
 
 MOST_CALLS = 100
 
-BOUNDARY = "batch_of_answers"
+BOUNDARY = "batch_of_responses"
 
 
 class Batch:
-    """Answers POST /batch/storage/v1: the calls are carried out in order, each with its own success."""
+    """Handles POST /batch/storage/v1: carries out the calls in order; each has its own status."""
 
     def __init__(self, api: JsonApi) -> None:
         self._api = api
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Answer one batch; raises GcsError when the batch as a whole cannot be read."""
+        """Handle one batch; raises GcsError when the batch itself is invalid."""
         if request.method != "POST":
-            raise GcsError(405, f"Method {request.method} is not allowed here.")
+            raise method_not_allowed(request.method)
         content_type = request.headers.get("Content-Type", "")
         boundary_of(content_type)
         head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1", "replace")
@@ -42,20 +42,21 @@ class Batch:
             raise invalid("Failed to parse batch request, error: 0 items.")
         if len(parts) > MOST_CALLS:
             raise invalid(f"The batch request exceeds the maximum of {MOST_CALLS} calls: {len(parts)}.")
-        answers = [await self._part(part, origin_of(request)) for part in parts if isinstance(part, Message)]
-        body = b"".join(answers) + f"--{BOUNDARY}--\r\n".encode()
+        base_url = base_url_of(request)
+        responses = [await self._respond(part, base_url) for part in parts if isinstance(part, Message)]
+        body = b"".join(responses) + f"--{BOUNDARY}--\r\n".encode()
         return web.Response(body=body, headers={"Content-Type": f"multipart/mixed; boundary={BOUNDARY}"})
 
-    async def _part(self, part: Message, origin: str) -> bytes:
+    async def _respond(self, part: Message, base_url: str) -> bytes:
         try:
-            answer = await self._call(part, origin)
-            status, body = (204, "") if answer is None else (200, json.dumps(answer))
-        except Exception as error:
-            refusal = as_gcs_error(error)
-            status, body = refusal.status, "" if refusal.status == 304 else refusal.to_json()
+            resource = await self._call(part, base_url)
+            status, body = (204, "") if resource is None else (200, json.dumps(resource))
+        except Exception as exception:
+            error = as_gcs_error(exception)
+            status, body = error.status, "" if error.status == 304 else error.to_json()
         return _render(str(part.get("Content-ID", "")), status, body.encode())
 
-    async def _call(self, part: Message, origin: str) -> dict[str, Any] | None:
+    async def _call(self, part: Message, base_url: str) -> JsonObject | None:
         payload = part.get_payload(decode=True)
         head, _, body = (payload if isinstance(payload, bytes) else b"").partition(b"\r\n\r\n")
         if not body and b"\r\n" not in head:
@@ -69,7 +70,7 @@ class Batch:
             raise invalid("Batches carry calls of the JSON API without media.")
         pairs = (field.partition(":")[::2] for field in rest)
         headers = CIMultiDict((name.strip(), value.strip()) for name, value in pairs)
-        return await self._api.answer(words[0].upper(), url.raw_path, url.query, headers, body, origin)
+        return await self._api.call(words[0].upper(), url.raw_path, url.query, headers, body, base_url)
 
 
 def _url(target: str) -> URL:

@@ -1,22 +1,22 @@
-"""The JSON API's operations on buckets."""
+"""The JSON API's operations on buckets; storage/buckets.py has the buckets themselves."""
 
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from tpuctl.sim.accounts import project_number
-from tpuctl.sim.gcs.errors import invalid, required
-from tpuctl.sim.gcs.json_api.projection import shown_bucket
-from tpuctl.sim.gcs.json_api.request import Call
+from tpuctl.sim.gcs.errors import invalid_field, required
+from tpuctl.sim.gcs.json_api.projection import projected_bucket
+from tpuctl.sim.gcs.json_api.request import JsonRequest
 from tpuctl.sim.gcs.json_api.resources import location_type
-from tpuctl.sim.gcs.rules.preconditions import parse_number
-from tpuctl.sim.gcs.storage.acl import predefined
+from tpuctl.sim.gcs.rules.list_query import LARGEST_PAGE, Position
+from tpuctl.sim.gcs.rules.parameters import parse_number
+from tpuctl.sim.gcs.storage.acl import predefined_acl
 from tpuctl.sim.gcs.storage.buckets import Bucket
-from tpuctl.sim.gcs.storage.listing import LARGEST_PAGE, Position
+from tpuctl.sim.json_values import JsonObject, text_at
 
-PREDEFINED_LISTS = {"predefinedAcl": "acl", "predefinedDefaultObjectAcl": "defaultObjectAcl"}
-"""Query parameter -> the field that it sets."""
+PREDEFINED_ACLS = {"predefinedAcl": "acl", "predefinedDefaultObjectAcl": "defaultObjectAcl"}
+"""Query parameter -> the field of the ACL that it sets."""
 
 LEGACY_BINDINGS = (
     ("roles/storage.legacyBucketOwner", ("projectEditor", "projectOwner")),
@@ -25,145 +25,156 @@ LEGACY_BINDINGS = (
 """Role -> the project's groups that hold it on a new bucket."""
 
 
-async def create_bucket(call: Call) -> dict[str, Any]:
+async def create_bucket(request: JsonRequest) -> JsonObject:
     """buckets.insert"""
-    name, project = call.body.get("name"), call.query.get("project")
+    name, project = request.body.get("name"), request.query.get("project")
     if not project:
         raise required("project")
     if not isinstance(name, str):
         raise required("name")
-    call.refuse_if_asked("storage.buckets.create", name)
-    return shown_bucket(call, call.store.buckets.create(name, project, _with_predefined(call)))
+    request.begin("storage.buckets.create", name)
+    return projected_bucket(
+        request, request.store.buckets.create(name, project, _with_predefined_acls(request))
+    )
 
 
-async def list_buckets(call: Call) -> dict[str, Any]:
+async def list_buckets(request: JsonRequest) -> JsonObject:
     """buckets.list"""
-    project = call.query.get("project")
+    project = request.query.get("project")
     if not project:
         raise required("project")
-    call.refuse_if_asked("storage.buckets.list", project)
-    limit = parse_number("maxResults", call.query.get("maxResults") or LARGEST_PAGE) or LARGEST_PAGE
-    token = call.query.get("pageToken")
+    request.begin("storage.buckets.list", project)
+    limit = parse_number("maxResults", request.query.get("maxResults") or LARGEST_PAGE) or LARGEST_PAGE
+    token = request.query.get("pageToken")
     after = Position.of_token(token).name if token else ""
-    found = call.store.buckets.of_project(project, call.query.get("prefix", ""), after)
-    page = found[: min(limit, LARGEST_PAGE)]
-    answer = {"kind": "storage#buckets", "items": [shown_bucket(call, bucket) for bucket in page]}
-    return answer | ({"nextPageToken": Position(page[-1].name).to_token()} if len(page) < len(found) else {})
-
-
-async def get_bucket(call: Call) -> dict[str, Any]:
-    """buckets.get"""
-    call.refuse_if_asked("storage.buckets.get", call.bucket)
-    bucket = call.store.buckets.get(call.bucket)
-    call.conditions().check(0, bucket.metageneration, reading=True)
-    return shown_bucket(call, bucket)
-
-
-async def patch_bucket(call: Call) -> dict[str, Any]:
-    """buckets.patch"""
-    return _change(call, replace=False)
-
-
-async def update_bucket(call: Call) -> dict[str, Any]:
-    """buckets.update"""
-    return _change(call, replace=True)
-
-
-async def delete_bucket(call: Call) -> None:
-    """buckets.delete"""
-    call.refuse_if_asked("storage.buckets.delete", call.bucket)
-    call.store.delete_bucket(call.bucket, call.conditions())
-
-
-async def get_policy(call: Call) -> dict[str, Any]:
-    """buckets.getIamPolicy"""
-    call.refuse_if_asked("storage.getIamPermissions", call.bucket)
-    return _policy(call)
-
-
-async def set_policy(call: Call) -> dict[str, Any]:
-    """buckets.setIamPolicy: kept, not enforced; raises 412 when the etag is not the present one."""
-    call.refuse_if_asked("storage.setIamPermissions", call.bucket)
-    if not isinstance(call.body.get("bindings", []), list):
-        raise invalid("Invalid value for field: bindings")
-    now = _policy(call)
-    kept = {
-        "version": call.body.get("version", 1),
-        "bindings": call.body.get("bindings", []),
-        "etag": _next_etag(now["etag"]),
+    buckets = request.store.buckets.of_project(project, request.query.get("prefix", ""), after)
+    page = buckets[: min(limit, LARGEST_PAGE)]
+    response: JsonObject = {
+        "kind": "storage#buckets",
+        "items": [projected_bucket(request, bucket) for bucket in page],
     }
-    call.store.buckets.set_policy(call.bucket, kept, call.body.get("etag"), now["etag"])
-    return _policy(call)
+    if len(page) < len(buckets):
+        response["nextPageToken"] = Position(page[-1].name).to_token()
+    return response
 
 
-async def probe_permissions(call: Call) -> dict[str, Any]:
-    """buckets.testIamPermissions: the caller owns the simulator and holds them all."""
-    call.refuse_if_asked("storage.buckets.testIamPermissions", call.bucket)
-    call.store.buckets.get(call.bucket)
-    answer: dict[str, Any] = {"kind": "storage#testIamPermissionsResponse"}
-    return answer | {"permissions": call.query.getall("permissions", [])}
+async def get_bucket(request: JsonRequest) -> JsonObject:
+    """buckets.get"""
+    request.begin("storage.buckets.get", request.bucket)
+    bucket = request.store.buckets.get(request.bucket)
+    request.conditions().check(0, bucket.metageneration, reading=True)
+    return projected_bucket(request, bucket)
 
 
-async def lock_retention(call: Call) -> dict[str, Any]:
+async def patch_bucket(request: JsonRequest) -> JsonObject:
+    """buckets.patch"""
+    return _change(request, replace=False)
+
+
+async def update_bucket(request: JsonRequest) -> JsonObject:
+    """buckets.update"""
+    return _change(request, replace=True)
+
+
+async def delete_bucket(request: JsonRequest) -> None:
+    """buckets.delete"""
+    request.begin("storage.buckets.delete", request.bucket)
+    request.store.delete_bucket(request.bucket, request.conditions())
+
+
+async def get_policy(request: JsonRequest) -> JsonObject:
+    """buckets.getIamPolicy"""
+    request.begin("storage.getIamPermissions", request.bucket)
+    return _policy(request)
+
+
+async def set_policy(request: JsonRequest) -> JsonObject:
+    """buckets.setIamPolicy: stored, not enforced; raises 412 when the etag is not the current one."""
+    request.begin("storage.setIamPermissions", request.bucket)
+    if not isinstance(request.body.get("bindings", []), list):
+        raise invalid_field("bindings")
+    etag = text_at(_policy(request), "etag")
+    policy: JsonObject = {
+        "version": request.body.get("version", 1),
+        "bindings": request.body.get("bindings", []),
+        "etag": _next_etag(etag),
+    }
+    request.store.buckets.set_policy(request.bucket, policy, request.body.get("etag"), etag)
+    return _policy(request)
+
+
+async def probe_permissions(request: JsonRequest) -> JsonObject:
+    """buckets.testIamPermissions: every caller has all permissions."""
+    request.begin("storage.buckets.testIamPermissions", request.bucket)
+    request.store.buckets.get(request.bucket)
+    permissions = request.query.getall("permissions", [])
+    return {"kind": "storage#testIamPermissionsResponse", "permissions": permissions}
+
+
+async def lock_retention(request: JsonRequest) -> JsonObject:
     """buckets.lockRetentionPolicy"""
-    call.refuse_if_asked("storage.buckets.update", call.bucket)
-    if "ifMetagenerationMatch" not in call.query:
+    request.begin("storage.buckets.update", request.bucket)
+    if "ifMetagenerationMatch" not in request.query:
         raise required("ifMetagenerationMatch")
-    return shown_bucket(call, call.store.buckets.lock_retention(call.bucket, call.conditions()))
+    return projected_bucket(
+        request, request.store.buckets.lock_retention(request.bucket, request.conditions())
+    )
 
 
-async def get_storage_layout(call: Call) -> dict[str, Any]:
-    """buckets.getStorageLayout: flat, always."""
-    call.refuse_if_asked("storage.buckets.getStorageLayout", call.bucket)
-    location = call.store.buckets.get(call.bucket).fields.get("location", "US").upper()
+async def get_storage_layout(request: JsonRequest) -> JsonObject:
+    """buckets.getStorageLayout: always flat."""
+    request.begin("storage.buckets.getStorageLayout", request.bucket)
+    location = request.store.buckets.get(request.bucket).location
     return {
         "kind": "storage#storageLayout",
-        "bucket": call.bucket,
+        "bucket": request.bucket,
         "location": location,
         "locationType": location_type(location),
         "hierarchicalNamespace": {"enabled": False},
     }
 
 
-async def list_managed_folders(call: Call) -> dict[str, Any]:
-    """managedFolders.list: there are none, but `gcloud storage rm -r` asks."""
-    call.refuse_if_asked("storage.managedFolders.list", call.bucket)
-    call.store.buckets.get(call.bucket)
+async def list_managed_folders(request: JsonRequest) -> JsonObject:
+    """managedFolders.list: always empty; `gcloud storage rm -r` calls it."""
+    request.begin("storage.managedFolders.list", request.bucket)
+    request.store.buckets.get(request.bucket)
     return {"kind": "storage#managedFolders"}
 
 
-async def get_service_account(call: Call) -> dict[str, Any]:
+async def get_service_account(request: JsonRequest) -> JsonObject:
     """projects.serviceAccount.get"""
-    project = call.names["project"]
+    project = request.names["project"]
     address = f"service-{project_number(project)}@gs-project-accounts.iam.gserviceaccount.com"
     return {"kind": "storage#serviceAccount", "email_address": address}
 
 
-def _change(call: Call, *, replace: bool) -> dict[str, Any]:
-    call.refuse_if_asked("storage.buckets.update", call.bucket)
-    bucket = call.store.buckets.patch(call.bucket, _with_predefined(call), call.conditions(), replace=replace)
-    return shown_bucket(call, bucket)
+def _change(request: JsonRequest, *, replace: bool) -> JsonObject:
+    request.begin("storage.buckets.update", request.bucket)
+    bucket = request.store.buckets.patch(
+        request.bucket, _with_predefined_acls(request), request.conditions(), replace=replace
+    )
+    return projected_bucket(request, bucket)
 
 
-def _with_predefined(call: Call) -> dict[str, Any]:
-    """Return the body with the lists that the query names."""
-    project = call.query.get("project", "")
-    bucket = call.store.buckets.find(call.names.get("bucket", "")) or Bucket("", project, "", "", 0, {})
-    lists = {
-        field: predefined(call.query[parameter], bucket)
-        for parameter, field in PREDEFINED_LISTS.items()
-        if parameter in call.query
+def _with_predefined_acls(request: JsonRequest) -> JsonObject:
+    """Return the body with the predefined ACLs that the query names."""
+    project = request.query.get("project", "")
+    bucket = request.store.buckets.find(request.names.get("bucket", "")) or Bucket("", project, "", "", 0, {})
+    acls = {
+        field: predefined_acl(request.query[parameter], bucket)
+        for parameter, field in PREDEFINED_ACLS.items()
+        if parameter in request.query
     }
-    return {**call.body, **lists}
+    return {**request.body, **acls}
 
 
-def _policy(call: Call) -> dict[str, Any]:
-    kept = call.store.buckets.policy(call.bucket) or _first_policy(call)
-    return {"kind": "storage#policy", "resourceId": f"projects/_/buckets/{call.bucket}", **kept}
+def _policy(request: JsonRequest) -> JsonObject:
+    policy = request.store.buckets.policy(request.bucket) or _initial_policy(request)
+    return {"kind": "storage#policy", "resourceId": f"projects/_/buckets/{request.bucket}", **policy}
 
 
-def _first_policy(call: Call) -> dict[str, Any]:
-    project = call.store.buckets.get(call.bucket).project
+def _initial_policy(request: JsonRequest) -> JsonObject:
+    project = request.store.buckets.get(request.bucket).project
     bindings = [
         {"role": role, "members": [f"{group}:{project}" for group in groups]}
         for role, groups in LEGACY_BINDINGS

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.json_values import JsonObject, JsonValue
 
-Selection = dict[str, Any]
-"""Name of a field -> what is wanted below it; nothing below means all of it. `*` is any field."""
+Selection: TypeAlias = "dict[str, Selection]"
+"""Name of a field -> the selection below it; an empty one selects everything. `*` is any field."""
 
 DEEPEST = 20
 """Levels of a selection."""
@@ -16,17 +18,16 @@ DEEPEST = 20
 _TOKEN = re.compile(r"[,/()]|[^,/()]+")
 
 
-def select(resource: dict[str, Any], fields: str) -> dict[str, Any]:
-    """Return the part of a resource that `fields` names; raises 400 when it cannot be read."""
-    picked: dict[str, Any] = _pick(resource, parse_fields(fields))
-    return picked
+def select(resource: Mapping[str, JsonValue], fields: str) -> JsonObject:
+    """Return the fields of a resource that `fields` selects; raises 400 for an invalid selection."""
+    return _select_fields(resource, parse_fields(fields))
 
 
 def parse_fields(fields: str) -> Selection:
-    """Read a selection such as `nextPageToken,items(name,acl/role)`; raises 400."""
+    """Parse a selection such as `nextPageToken,items(name,acl/role)`; raises 400."""
     tokens = _TOKEN.findall(fields)
-    selection, at = _parse_list(tokens, 0, 0)
-    if at != len(tokens):
+    selection, end = _parse_list(tokens, 0, 0)
+    if end != len(tokens):
         raise _invalid(fields)
     return selection
 
@@ -41,7 +42,7 @@ def _parse_list(tokens: list[str], at: int, depth: int) -> tuple[Selection, int]
 
 
 def _parse_path(tokens: list[str], at: int, depth: int, into: Selection) -> int:
-    """Read `name`, `name/path` or `name(list)` at `at` into a selection; return where it ends."""
+    """Parse `name`, `name/path` or `name(list)` at `at` into a selection; return where it ends."""
     name = tokens[at].strip() if at < len(tokens) else ""
     if not name or name in ",/()" or depth > DEEPEST:
         raise _invalid("".join(tokens))
@@ -56,22 +57,25 @@ def _parse_path(tokens: list[str], at: int, depth: int, into: Selection) -> int:
         at += 1
     else:
         at += 1
-    known = into.get(name)
-    into[name] = {**known, **below} if known and below else {}
-    if known is None:
+    earlier = into.get(name)
+    if earlier is None:
         into[name] = below
+    else:
+        into[name] = {**earlier, **below} if earlier and below else {}
     return at
 
 
-def _pick(value: Any, selection: Selection) -> Any:
+def _select(value: JsonValue, selection: Selection) -> JsonValue:
     if not selection:
         return value
     if isinstance(value, list):
-        return [_pick(one, selection) for one in value]
-    if not isinstance(value, dict):
-        return value
-    wanted = {name: selection.get(name, selection.get("*")) for name in value}
-    return {name: _pick(value[name], below) for name, below in wanted.items() if below is not None}
+        return [_select(item, selection) for item in value]
+    return _select_fields(value, selection) if isinstance(value, Mapping) else value
+
+
+def _select_fields(resource: Mapping[str, JsonValue], selection: Selection) -> JsonObject:
+    by_name = {name: selection.get(name, selection.get("*")) for name in resource}
+    return {name: _select(resource[name], below) for name, below in by_name.items() if below is not None}
 
 
 def _invalid(fields: str) -> GcsError:

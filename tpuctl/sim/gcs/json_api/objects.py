@@ -1,149 +1,153 @@
-"""The JSON API's operations on objects, all but those that carry the bytes themselves."""
+"""The JSON API's operations on objects without their bytes; uploads/ and downloads/ transfer those."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tpuctl.sim.gcs.errors import invalid, required
-from tpuctl.sim.gcs.json_api.projection import shown_object
-from tpuctl.sim.gcs.json_api.request import Call
+from tpuctl.sim.gcs.json_api.projection import projected_object
+from tpuctl.sim.gcs.json_api.request import JsonRequest
 from tpuctl.sim.gcs.json_api.resources import etag
+from tpuctl.sim.gcs.rules.list_query import ListQuery
+from tpuctl.sim.gcs.rules.parameters import is_true
 from tpuctl.sim.gcs.rules.preconditions import check_etags
-from tpuctl.sim.gcs.storage.acl import predefined
+from tpuctl.sim.gcs.storage.acl import predefined_acl
 from tpuctl.sim.gcs.storage.composing import compose
-from tpuctl.sim.gcs.storage.listing import ListQuery, is_true, list_page
+from tpuctl.sim.gcs.storage.listing import list_page
 from tpuctl.sim.gcs.storage.rewrite_tokens import RewriteToken, bytes_per_call
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
+from tpuctl.sim.json_values import JsonObject
 
 
-async def list_objects(call: Call) -> dict[str, Any]:
+async def list_objects(request: JsonRequest) -> JsonObject:
     """objects.list"""
-    call.refuse_if_asked("storage.objects.list", call.bucket)
-    call.store.buckets.get(call.bucket)
-    page = list_page(call.store.database, call.bucket, ListQuery.of(call.query))
-    answer: dict[str, Any] = {"kind": "storage#objects"}
+    request.begin("storage.objects.list", request.bucket)
+    request.store.buckets.get(request.bucket)
+    page = list_page(request.store.database, request.bucket, ListQuery.of(request.query))
+    response: JsonObject = {"kind": "storage#objects"}
     if page.items:
-        answer["items"] = [shown_object(call, stored) for stored in page.items]
+        response["items"] = [projected_object(request, stored) for stored in page.items]
     if page.prefixes:
-        answer["prefixes"] = page.prefixes
+        response["prefixes"] = page.prefixes
     if page.next is not None:
-        answer["nextPageToken"] = page.next.to_token()
-    return answer
+        response["nextPageToken"] = page.next.to_token()
+    return response
 
 
-async def get_object(call: Call) -> dict[str, Any]:
+async def get_object(request: JsonRequest) -> JsonObject:
     """objects.get without alt=media"""
-    call.refuse_if_asked("storage.objects.get", call.bucket, call.object)
-    if is_true(call.query.get("softDeleted")):
-        stored = call.store.objects.soft_deletes.get(call.bucket, call.object, _wanted_generation(call))
+    request.begin("storage.objects.get", request.bucket, request.object)
+    if is_true(request.query.get("softDeleted")):
+        stored = request.store.objects.soft_deletes.get(
+            request.bucket, request.object, _required_generation(request)
+        )
     else:
-        stored = call.store.objects.get(call.bucket, call.object, call.generation())
-    call.conditions().check(stored.generation, stored.metageneration, reading=True)
-    check_etags(call.headers, etag(stored.generation, stored.metageneration))
-    return shown_object(call, stored)
+        stored = request.store.objects.get(request.bucket, request.object, request.generation())
+    request.conditions().check(stored.generation, stored.metageneration, reading=True)
+    check_etags(request.headers, etag(stored.generation, stored.metageneration))
+    return projected_object(request, stored)
 
 
-async def patch_object(call: Call) -> dict[str, Any]:
+async def patch_object(request: JsonRequest) -> JsonObject:
     """objects.patch"""
-    return _change(call, replace_all=False)
+    return _change(request, replace_all=False)
 
 
-async def update_object(call: Call) -> dict[str, Any]:
+async def update_object(request: JsonRequest) -> JsonObject:
     """objects.update"""
-    return _change(call, replace_all=True)
+    return _change(request, replace_all=True)
 
 
-async def delete_object(call: Call) -> None:
+async def delete_object(request: JsonRequest) -> None:
     """objects.delete"""
-    call.refuse_if_asked("storage.objects.delete", call.bucket, call.object)
-    call.store.objects.delete(call.bucket, call.object, call.generation(), call.conditions())
+    request.begin("storage.objects.delete", request.bucket, request.object)
+    request.store.objects.delete(request.bucket, request.object, request.generation(), request.conditions())
 
 
-async def copy_object(call: Call) -> dict[str, Any]:
+async def copy_object(request: JsonRequest) -> JsonObject:
     """objects.copy"""
-    return shown_object(call, _copy(call, _source_of_copy(call)))
+    return projected_object(request, _copy(request, _source_of_copy(request)))
 
 
-async def rewrite_object(call: Call) -> dict[str, Any]:
-    """objects.rewrite: copies share their bytes, so only the caller's own limit makes it several calls."""
-    text = call.query.get("rewriteToken")
+async def rewrite_object(request: JsonRequest) -> JsonObject:
+    """objects.rewrite: copies share their bytes, so only the caller's own limit makes several calls of it."""
+    text = request.query.get("rewriteToken")
     token = RewriteToken.parse(text) if text else None
-    source = _source_of_copy(call, token.generation if token else None)
-    begun = RewriteToken(
-        source.bucket, source.name, source.generation, call.names["to_bucket"], call.names["to_object"]
+    source = _source_of_copy(request, token.generation if token else None)
+    start = RewriteToken(
+        source.bucket, source.name, source.generation, request.names["to_bucket"], request.names["to_object"]
     )
-    if token is not None and replace(token, done=0) != begun:
+    if token is not None and replace(token, bytes_rewritten=0) != start:
         raise invalid("The rewrite token is for another rewrite.")
-    limit = bytes_per_call(call.query)
-    done = min((token.done if token else 0) + (limit or source.size), source.size)
-    answer = {
+    limit = bytes_per_call(request.query)
+    size = min((token.bytes_rewritten if token else 0) + (limit or source.size), source.size)
+    response: JsonObject = {
         "kind": "storage#rewriteResponse",
-        "totalBytesRewritten": str(done),
+        "totalBytesRewritten": str(size),
         "objectSize": str(source.size),
-        "done": done == source.size,
+        "done": size == source.size,
     }
-    if done < source.size:
-        call.store.objects.check(begun.to_bucket, begun.to_name, call.conditions())
-        return answer | {"rewriteToken": replace(begun, done=done).to_text()}
-    return answer | {"resource": shown_object(call, _copy(call, source))}
+    if size < source.size:
+        request.store.objects.check(start.to_bucket, start.to_name, request.conditions())
+        return response | {"rewriteToken": replace(start, bytes_rewritten=size).to_text()}
+    return response | {"resource": projected_object(request, _copy(request, source))}
 
 
-async def move_object(call: Call) -> dict[str, Any]:
+async def move_object(request: JsonRequest) -> JsonObject:
     """objects.move"""
-    call.refuse_if_asked("storage.objects.delete", call.bucket, call.object)
-    call.refuse_if_asked("storage.objects.create", call.bucket, call.names["to_object"])
-    source = call.store.objects.get(call.bucket, call.object)
-    moved = call.store.objects.move(
-        source, call.names["to_object"], call.conditions("ifSource"), call.conditions()
+    request.begin("storage.objects.delete", request.bucket, request.object)
+    request.begin("storage.objects.create", request.bucket, request.names["to_object"])
+    source = request.store.objects.get(request.bucket, request.object)
+    moved = request.store.objects.move(
+        source, request.names["to_object"], request.conditions("ifSource"), request.conditions()
     )
-    return shown_object(call, moved)
+    return projected_object(request, moved)
 
 
-async def restore_object(call: Call) -> dict[str, Any]:
+async def restore_object(request: JsonRequest) -> JsonObject:
     """objects.restore"""
-    call.refuse_if_asked("storage.objects.restore", call.bucket, call.object)
-    restored = call.store.objects.restore(
-        call.bucket, call.object, _wanted_generation(call), call.conditions()
+    request.begin("storage.objects.restore", request.bucket, request.object)
+    restored = request.store.objects.restore(
+        request.bucket, request.object, _required_generation(request), request.conditions()
     )
-    return shown_object(call, restored)
+    return projected_object(request, restored)
 
 
-async def compose_object(call: Call) -> dict[str, Any]:
+async def compose_object(request: JsonRequest) -> JsonObject:
     """objects.compose"""
-    call.refuse_if_asked("storage.objects.create", call.bucket, call.object)
-    stored = await compose(call.store, call.bucket, call.object, call.body, call.conditions())
-    return shown_object(call, stored)
+    request.begin("storage.objects.create", request.bucket, request.object)
+    stored = await compose(request.store, request.bucket, request.object, request.body, request.conditions())
+    return projected_object(request, stored)
 
 
-def _wanted_generation(call: Call) -> int:
-    generation = call.generation()
+def _required_generation(request: JsonRequest) -> int:
+    generation = request.generation()
     if generation is None:
         raise required("generation")
     return generation
 
 
-def _change(call: Call, *, replace_all: bool) -> dict[str, Any]:
-    call.refuse_if_asked("storage.objects.update", call.bucket, call.object)
-    stored = call.store.objects.get(call.bucket, call.object, call.generation())
-    changes = call.body
-    if "predefinedAcl" in call.query:
-        bucket = call.store.buckets.get(call.bucket)
-        changes = {**changes, "acl": predefined(call.query["predefinedAcl"], bucket)}
-    changed = call.store.objects.patch(stored, changes, call.conditions(), replace_all=replace_all)
-    return shown_object(call, changed)
+def _change(request: JsonRequest, *, replace_all: bool) -> JsonObject:
+    request.begin("storage.objects.update", request.bucket, request.object)
+    stored = request.store.objects.get(request.bucket, request.object, request.generation())
+    changes = request.body
+    if "predefinedAcl" in request.query:
+        bucket = request.store.buckets.get(request.bucket)
+        changes = {**changes, "acl": predefined_acl(request.query["predefinedAcl"], bucket)}
+    changed = request.store.objects.patch(stored, changes, request.conditions(), replace_all=replace_all)
+    return projected_object(request, changed)
 
 
-def _source_of_copy(call: Call, generation: int | None = None) -> StoredObject:
-    call.refuse_if_asked("storage.objects.get", call.bucket, call.object)
-    call.refuse_if_asked("storage.objects.create", call.names["to_bucket"], call.names["to_object"])
+def _source_of_copy(request: JsonRequest, generation: int | None = None) -> StoredObject:
+    request.begin("storage.objects.get", request.bucket, request.object)
+    request.begin("storage.objects.create", request.names["to_bucket"], request.names["to_object"])
     if generation is None:
-        generation = call.generation("sourceGeneration")
-    source = call.store.objects.get(call.bucket, call.object, generation)
-    call.conditions("ifSource").check(source.generation, source.metageneration)
+        generation = request.generation("sourceGeneration")
+    source = request.store.objects.get(request.bucket, request.object, generation)
+    request.conditions("ifSource").check(source.generation, source.metageneration)
     return source
 
 
-def _copy(call: Call, source: StoredObject) -> StoredObject:
-    bucket, name = call.names["to_bucket"], call.names["to_object"]
-    return call.store.objects.copy(source, bucket, name, call.body, call.conditions())
+def _copy(request: JsonRequest, source: StoredObject) -> StoredObject:
+    bucket, name = request.names["to_bucket"], request.names["to_object"]
+    return request.store.objects.copy(source, bucket, name, request.body, request.conditions())

@@ -1,30 +1,31 @@
-"""One call of the JSON API, freed of HTTP: what an operation gets to see."""
+"""One request to the JSON API, alone or in a batch, as its operation reads it. No HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from multidict import MultiMapping
 
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.gcs.http.fault_middleware import refuse_if_asked
-from tpuctl.sim.gcs.rules.preconditions import Preconditions, parse_number
+from tpuctl.sim.gcs.http.request_faults import begin_operation
+from tpuctl.sim.gcs.rules.parameters import parse_number
+from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.json_values import JsonObject
 
 
 @dataclass(frozen=True)
-class Call:
-    """One call: `names` are parts of the path (bucket, object, ...), `origin` the scheme and host used."""
+class JsonRequest:
+    """One request: `names` are segments of the path (bucket, object, ...)."""
 
     store: Store
     faults: FaultRegistry
     names: Mapping[str, str]
     query: MultiMapping[str]
     headers: Mapping[str, str]
-    body: dict[str, Any]
-    origin: str
+    body: JsonObject
+    base_url: str
 
     @property
     def bucket(self) -> str:
@@ -39,9 +40,9 @@ class Call:
         return Preconditions.of_query(self.query, prefix)
 
     def generation(self, name: str = "generation") -> int | None:
-        """Return the generation asked for, or None for the live one."""
+        """Return the generation in the query, or None for the live object."""
         return parse_number(name, self.query[name]) if name in self.query else None
 
-    def refuse_if_asked(self, method: str, *resource: str) -> None:
-        """Raise the fault that was asked for this call of `method`, if one was."""
-        refuse_if_asked(self.faults, method, "/".join(resource))
+    def begin(self, method: str, *resource: str) -> None:
+        """Record the operation as an event; raises GcsError if a fault fires in its place."""
+        begin_operation(self.faults, method, "/".join(resource))

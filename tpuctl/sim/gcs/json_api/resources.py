@@ -1,34 +1,33 @@
-"""How buckets and objects look in the JSON API."""
+"""The resources of buckets and objects in responses of the JSON API, and their etags."""
 
 from __future__ import annotations
 
 import base64
-from typing import Any
 from urllib.parse import quote
 
 from tpuctl.sim import accounts
 from tpuctl.sim.gcs.storage.buckets import Bucket
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
+from tpuctl.sim.json_values import JsonObject, object_at
 
 MULTI_REGIONS = frozenset({"US", "EU", "ASIA"})
 DUAL_REGIONS = frozenset({"NAM4", "EUR4", "EUR5", "EUR7", "EUR8", "ASIA1"})
 
 HIDDEN = frozenset({"acl", "defaultObjectAcl", "eventBasedHoldReleased"})
-"""Fields that a resource does not show by itself."""
+"""Fields that a resource has only in another projection, or never."""
 
-DEFAULT_IAM_CONFIGURATION = {
+DEFAULT_IAM_CONFIGURATION: JsonObject = {
     "bucketPolicyOnly": {"enabled": False},
     "uniformBucketLevelAccess": {"enabled": False},
     "publicAccessPrevention": "inherited",
 }
 
 
-def bucket_resource(bucket: Bucket, origin: str) -> dict[str, Any]:
-    """Return a bucket as the API shows it; `origin` is the scheme and host the client used."""
-    location = bucket.fields.get("location", "US").upper()
+def bucket_resource(bucket: Bucket, base_url: str) -> JsonObject:
+    """Return the resource of a bucket; `base_url` is the scheme and host that the client used."""
     return {
         "kind": "storage#bucket",
-        "selfLink": f"{origin}/storage/v1/b/{bucket.name}",
+        "selfLink": f"{base_url}/storage/v1/b/{bucket.name}",
         "id": bucket.name,
         "name": bucket.name,
         "projectNumber": str(accounts.project_number(bucket.project)),
@@ -38,20 +37,20 @@ def bucket_resource(bucket: Bucket, origin: str) -> dict[str, Any]:
         "timeCreated": bucket.created,
         "updated": bucket.updated,
         **{name: value for name, value in bucket.fields.items() if name not in HIDDEN},
-        "iamConfiguration": {**DEFAULT_IAM_CONFIGURATION, **bucket.fields.get("iamConfiguration", {})},
-        "location": location,
-        "locationType": location_type(location),
+        "iamConfiguration": {**DEFAULT_IAM_CONFIGURATION, **object_at(bucket.fields, "iamConfiguration")},
+        "location": bucket.location,
+        "locationType": location_type(bucket.location),
     }
 
 
-def object_resource(stored: StoredObject, origin: str) -> dict[str, Any]:
-    """Return an object as the API shows it."""
+def object_resource(stored: StoredObject, base_url: str) -> JsonObject:
+    """Return the resource of an object; `base_url` is the scheme and host that the client used."""
     path = f"/storage/v1/b/{stored.bucket}/o/{quote(stored.name, safe='')}"
-    resource = {
+    resource: JsonObject = {
         "kind": "storage#object",
         "id": f"{stored.bucket}/{stored.name}/{stored.generation}",
-        "selfLink": f"{origin}{path}",
-        "mediaLink": f"{origin}/download{path}?generation={stored.generation}&alt=media",
+        "selfLink": f"{base_url}{path}",
+        "mediaLink": f"{base_url}/download{path}?generation={stored.generation}&alt=media",
         "name": stored.name,
         "bucket": stored.bucket,
         "generation": str(stored.generation),
@@ -73,7 +72,7 @@ def object_resource(stored: StoredObject, origin: str) -> dict[str, Any]:
 
 
 def etag(generation: int, metageneration: int) -> str:
-    """Return the entity tag: a base64 protobuf of both numbers, as the real ones (`CAE=`, `CJ...EAE=`)."""
+    """Return the entity tag: a base64 protobuf of both numbers, as Cloud Storage's (`CAE=`, `CJ...EAE=`)."""
     first = b"\x08" + _varint(generation) + b"\x10" if generation else b"\x08"
     return base64.b64encode(first + _varint(metageneration)).decode()
 

@@ -1,25 +1,25 @@
-"""The JSON API: the table of its routes, and the way from a path to an operation."""
+"""The routes of the JSON API: method and path -> operation."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from multidict import MultiMapping
 
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.gcs.errors import GcsError, invalid
+from tpuctl.sim.gcs.errors import GcsError, invalid, method_not_allowed, no_such_path
 from tpuctl.sim.gcs.json_api import acl as acl
 from tpuctl.sim.gcs.json_api import buckets as buckets
 from tpuctl.sim.gcs.json_api import objects as objects
 from tpuctl.sim.gcs.json_api.fields_mask import select
-from tpuctl.sim.gcs.json_api.request import Call
+from tpuctl.sim.gcs.json_api.request import JsonRequest
 from tpuctl.sim.gcs.rules.names import decode_segment
 from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.json_values import JsonObject, JsonValue
 
-Operation = Callable[[Call], Awaitable[dict[str, Any] | None]]
+Operation = Callable[[JsonRequest], Awaitable[JsonObject | None]]
 
 PREFIX = "/storage/v1/"
 
@@ -52,41 +52,41 @@ ROUTES: tuple[tuple[str, str, Operation], ...] = (
 """Method, path below `PREFIX`, operation."""
 
 RESOURCES = ("b", "channels", "projects")
-"""How the paths of all methods begin, also of those that are not here."""
+"""How the paths of all methods begin, including those that the simulator does not have."""
 
 
 @dataclass(frozen=True)
 class JsonApi:
-    """Answers JSON API calls, whether they come alone or in a batch."""
+    """Carries out calls of the JSON API, alone or in a batch."""
 
     store: Store
     faults: FaultRegistry
 
-    async def answer(
+    async def call(
         self,
         method: str,
         path: str,
         query: MultiMapping[str],
         headers: Mapping[str, str],
         body: bytes,
-        origin: str,
-    ) -> dict[str, Any] | None:
-        """Carry out one call and return the resource; None stands for 204. `path` is still percent-encoded.
+        base_url: str,
+    ) -> JsonObject | None:
+        """Carry out one call and return the resource, None for 204. `path` is percent-encoded.
 
         Raises GcsError.
         """
         operation, names = _route(method, path)
-        call = Call(self.store, self.faults, names, query, headers, parse_body(body), origin)
-        answer = await operation(call)
-        return answer if answer is None or "fields" not in query else select(answer, query["fields"])
+        request = JsonRequest(self.store, self.faults, names, query, headers, parse_body(body), base_url)
+        resource = await operation(request)
+        return resource if resource is None or "fields" not in query else select(resource, query["fields"])
 
 
-def parse_body(body: bytes) -> dict[str, Any]:
-    """Return a JSON object, empty for no body; raise 400 for anything else."""
+def parse_body(body: bytes) -> JsonObject:
+    """Return the JSON object of a body, an empty one for an empty body; raises 400 for anything else."""
     if not body.strip():
         return {}
     try:
-        parsed = json.loads(body)
+        parsed: JsonValue = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise GcsError(400, "Parse Error", reason="parseError") from error
     if not isinstance(parsed, dict):
@@ -94,13 +94,13 @@ def parse_body(body: bytes) -> dict[str, Any]:
     return parsed
 
 
-def match(template: str, path: str) -> dict[str, str] | None:
-    """Return what the names in braces stand for if the encoded path has the shape of the template."""
-    wanted, given = template.split("/"), path.split("/")
-    if len(wanted) != len(given):
+def match_path(template: str, path: str) -> dict[str, str] | None:
+    """Return the values of the names in braces if a percent-encoded path matches the template."""
+    parts, segments = template.split("/"), path.split("/")
+    if len(parts) != len(segments):
         return None
     names = {}
-    for part, segment in zip(wanted, given, strict=True):
+    for part, segment in zip(parts, segments, strict=True):
         if part.startswith("{"):
             names[part[1:-1]] = decode_segment(segment)
         elif part != segment:
@@ -110,15 +110,15 @@ def match(template: str, path: str) -> dict[str, str] | None:
 
 def _route(method: str, path: str) -> tuple[Operation, dict[str, str]]:
     below = path.removeprefix(PREFIX).rstrip("/")
-    known = False
+    has_other_methods = False
     for verb, template, operation in ROUTES:
-        names = match(template, below)
+        names = match_path(template, below)
         if names is not None:
             if verb == method:
                 return operation, names
-            known = True
-    if known:
-        raise GcsError(405, f"Method {method} is not allowed here.")
+            has_other_methods = True
+    if has_other_methods:
+        raise method_not_allowed(method)
     if below.partition("/")[0] in RESOURCES:
         raise GcsError(501, "The simulator's JSON API does not have this method; see docs/simulator.md.")
-    raise GcsError(404, "Not Found")
+    raise no_such_path()

@@ -1,1 +1,1 @@
-"""What happens without a request: lifecycle rules and the tasks that clean up."""
+"""Changes without a request: lifecycle rules, and the deletion of what has expired."""

@@ -1,4 +1,4 @@
-"""What has to happen without being asked: lifecycle rules, and the end of soft deletes and sessions."""
+"""The task of every minute: delete expired sessions and soft-deleted objects, apply lifecycle rules."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from tpuctl.sim.gcs.lifecycle.rules import apply_lifecycle
 from tpuctl.sim.gcs.storage.store import Store
 
 INTERVAL = 60.0
-"""Seconds between two rounds; Cloud Storage takes up to a day for a lifecycle rule."""
+"""Seconds between two runs; Cloud Storage takes up to a day for a lifecycle rule."""
 
 _log = logging.getLogger(__name__)
 
 
-async def tidy(store: Store, now: datetime) -> None:
-    """Do one round as of `now`, in steps that let others have their turn."""
-    store.forget_expired()
+async def run_once(store: Store, now: datetime) -> None:
+    """Run the task as of `now`; between its steps other tasks run."""
+    store.delete_expired()
     for _ in apply_lifecycle(store, now):
         await asyncio.sleep(0)
 
 
-async def keep_tidy(store: Store) -> None:
-    """Do a round every minute, until cancelled."""
+async def run_forever(store: Store) -> None:
+    """Run the task every minute until cancelled."""
     while True:
         await asyncio.sleep(INTERVAL)
         try:
-            await tidy(store, datetime.now(UTC))
+            await run_once(store, datetime.now(UTC))
         except Exception:
-            _log.exception("a round of the janitor failed; the next one tries again")
+            _log.exception("a background task failed; it is retried in a minute")

@@ -1,111 +1,133 @@
-"""Lifecycle rules, https://cloud.google.com/storage/docs/lifecycle, carried out as of a given time."""
+"""Lifecycle rules, https://cloud.google.com/storage/docs/lifecycle, applied as of a given time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.rules.list_query import ListQuery
 from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.storage.buckets import Bucket
-from tpuctl.sim.gcs.storage.listing import ListQuery, list_page
+from tpuctl.sim.gcs.storage.listing import list_page
+from tpuctl.sim.gcs.storage.multipart_uploads import MultipartUpload
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.gcs.timestamps import parse_timestamp
+from tpuctl.sim.json_values import JsonObject, JsonValue, object_at, text_at
+
+ABORT_UPLOADS = "AbortIncompleteMultipartUpload"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An object that rules are held against; `newer` is how many newer generations its name has."""
+    """An object to which rules may apply; `newer` is the number of newer generations of its name."""
 
     stored: StoredObject
     newer: int
     now: datetime
 
     def days_since(self, stamp: str | None) -> float:
-        """Return the days since a time; below zero where there was none."""
+        """Return the days since a timestamp; below zero without one."""
         return (self.now - parse_timestamp(stamp)) / timedelta(days=1) if stamp else -1.0
 
-    def is_before(self, stamp: str | None, date: str) -> bool:
-        """Whether a time lies before midnight UTC of a date."""
-        return stamp is not None and parse_timestamp(stamp) < parse_timestamp(f"{date}T00:00:00Z")
 
-    @property
-    def storage_class(self) -> str:
-        return str(self.stored.fields.get("storageClass", "STANDARD"))
-
-
-CONDITIONS: dict[str, Callable[[Candidate, Any], bool]] = {
-    "age": lambda one, days: one.days_since(one.stored.created) >= days,
-    "createdBefore": lambda one, date: one.is_before(one.stored.created, date),
-    "customTimeBefore": lambda one, date: one.is_before(one.stored.fields.get("customTime"), date),
-    "daysSinceCustomTime": lambda one, days: one.days_since(one.stored.fields.get("customTime")) >= days,
-    "daysSinceNoncurrentTime": lambda one, days: one.days_since(one.stored.deleted) >= days,
-    "isLive": lambda one, live: one.stored.live is live,
-    "matchesPrefix": lambda one, prefixes: one.stored.name.startswith(tuple(prefixes)),
-    "matchesStorageClass": lambda one, classes: one.storage_class in classes,
-    "matchesSuffix": lambda one, suffixes: one.stored.name.endswith(tuple(suffixes)),
-    "noncurrentTimeBefore": lambda one, date: one.is_before(one.stored.deleted, date),
-    "numNewerVersions": lambda one, count: one.newer >= count,
+MINIMUMS: dict[str, Callable[[Candidate], float]] = {
+    "age": lambda candidate: candidate.days_since(candidate.stored.created),
+    "daysSinceCustomTime": lambda candidate: candidate.days_since(candidate.stored.text("customTime")),
+    "daysSinceNoncurrentTime": lambda candidate: candidate.days_since(candidate.stored.deleted),
+    "numNewerVersions": lambda candidate: candidate.newer,
 }
-"""Condition -> whether an object meets it."""
+"""Condition -> the number of an object that must be at least the condition's."""
+
+TIMES: dict[str, Callable[[StoredObject], str | None]] = {
+    "createdBefore": lambda stored: stored.created,
+    "customTimeBefore": lambda stored: stored.text("customTime"),
+    "noncurrentTimeBefore": lambda stored: stored.deleted,
+}
+"""Condition -> the time of an object that must be before midnight UTC of the condition's date."""
+
+MATCHES: dict[str, Callable[[StoredObject, Sequence[str]], bool]] = {
+    "matchesPrefix": lambda stored, prefixes: stored.name.startswith(tuple(prefixes)),
+    "matchesStorageClass": lambda stored, classes: stored.storage_class in classes,
+    "matchesSuffix": lambda stored, suffixes: stored.name.endswith(tuple(suffixes)),
+}
+"""Condition -> whether an object matches one of the condition's texts."""
 
 
 def apply_lifecycle(store: Store, now: datetime) -> Iterator[None]:
-    """Carry out the rules of every bucket; yields between pages, for others to have their turn."""
+    """Apply the rules of every bucket; yields after each page of objects."""
     for bucket in store.buckets.all():
-        rules = bucket.fields.get("lifecycle", {}).get("rule", [])
-        if rules:
-            _abort_uploads(store, bucket, rules, now)
-            yield from _apply(store, bucket, rules, now)
+        if bucket.lifecycle_rules:
+            _abort_uploads(store, bucket, now)
+            yield from _apply_to_objects(store, bucket, now)
 
 
-def _apply(store: Store, bucket: Bucket, rules: list[dict[str, Any]], now: datetime) -> Iterator[None]:
+def _apply_to_objects(store: Store, bucket: Bucket, now: datetime) -> Iterator[None]:
     query: ListQuery | None = ListQuery(versions=True)
     while query is not None:
         page = list_page(store.database, bucket.name, query)
         for stored in page.items:
-            newer = store.objects.count_newer(stored)
-            _act(store, bucket, rules, Candidate(stored, newer, now))
+            _apply_to(Candidate(stored, store.objects.count_newer(stored), now), store, bucket)
         query = ListQuery(versions=True, position=page.next) if page.next else None
         yield
 
 
-def _act(store: Store, bucket: Bucket, rules: list[dict[str, Any]], candidate: Candidate) -> None:
-    actions = [rule["action"] for rule in rules if _fits(rule, candidate)]
-    kinds = {action["type"] for action in actions}
+def _apply_to(candidate: Candidate, store: Store, bucket: Bucket) -> None:
+    actions = [object_at(rule, "action") for rule in bucket.lifecycle_rules if _applies(rule, candidate)]
+    kinds = [text_at(action, "type") for action in actions]
     stored = candidate.stored
     try:
         if "Delete" in kinds:
-            archives = stored.live and bucket.versioned
-            store.objects.delete(
-                stored.bucket, stored.name, None if archives else stored.generation, Preconditions()
-            )
+            becomes_noncurrent = stored.live and bucket.versioned
+            generation = None if becomes_noncurrent else stored.generation
+            store.objects.delete(stored.bucket, stored.name, generation, Preconditions())
         elif "SetStorageClass" in kinds:
-            wanted = next(one for one in actions if one["type"] == "SetStorageClass").get("storageClass")
-            if isinstance(wanted, str) and wanted != candidate.storage_class:
-                store.objects.set_storage_class(stored, wanted)
+            storage_class = text_at(actions[kinds.index("SetStorageClass")], "storageClass")
+            if storage_class not in ("", stored.storage_class):
+                store.objects.set_storage_class(stored, storage_class)
     except GcsError:
-        pass  # held, or changed meanwhile: the next round looks again
+        pass  # on hold, or changed meanwhile: the next run tries again
 
 
-def _fits(rule: dict[str, Any], candidate: Candidate) -> bool:
-    if rule["action"]["type"] == "AbortIncompleteMultipartUpload":
+def _applies(rule: JsonObject, candidate: Candidate) -> bool:
+    if object_at(rule, "action").get("type") == ABORT_UPLOADS:
         return False
-    return all(CONDITIONS[name](candidate, value) for name, value in rule["condition"].items())
+    return all(_is_met(name, value, candidate) for name, value in object_at(rule, "condition").items())
 
 
-def _abort_uploads(store: Store, bucket: Bucket, rules: list[dict[str, Any]], now: datetime) -> None:
-    for rule in rules:
-        if rule["action"]["type"] != "AbortIncompleteMultipartUpload":
-            continue
-        condition = rule["condition"]
-        for upload in store.multiparts.in_bucket(bucket.name):
-            age = (now - parse_timestamp(upload.created)) / timedelta(days=1)
-            if age >= condition.get("age", 0) and (
-                upload.name.startswith(tuple(condition.get("matchesPrefix", [""])))
-                and upload.name.endswith(tuple(condition.get("matchesSuffix", [""])))
-            ):
-                store.multiparts.drop(upload)
+def _is_met(name: str, value: JsonValue, candidate: Candidate) -> bool:
+    """Whether an object meets one condition, whose value was checked when the bucket was changed."""
+    stored = candidate.stored
+    if name in MINIMUMS:
+        return isinstance(value, int) and MINIMUMS[name](candidate) >= value
+    if name in TIMES:
+        time = TIMES[name](stored)
+        return parse_timestamp(time) < parse_timestamp(f"{value}T00:00:00Z") if time else False
+    if name in MATCHES:
+        return isinstance(value, list) and MATCHES[name](stored, [str(text) for text in value])
+    return stored.live is value  # isLive
+
+
+def _abort_uploads(store: Store, bucket: Bucket, now: datetime) -> None:
+    for rule in bucket.lifecycle_rules:
+        if object_at(rule, "action").get("type") == ABORT_UPLOADS:
+            for upload in store.multipart_uploads.in_bucket(bucket.name):
+                if _is_expired(upload, object_at(rule, "condition"), now):
+                    store.multipart_uploads.delete(upload)
+
+
+def _is_expired(upload: MultipartUpload, condition: JsonObject, now: datetime) -> bool:
+    days = condition.get("age", 0)
+    return (
+        isinstance(days, int)
+        and (now - parse_timestamp(upload.created)) / timedelta(days=1) >= days
+        and upload.name.startswith(_texts(condition, "matchesPrefix"))
+        and upload.name.endswith(_texts(condition, "matchesSuffix"))
+    )
+
+
+def _texts(condition: JsonObject, name: str) -> tuple[str, ...]:
+    texts = condition.get(name, [""])
+    return tuple(str(text) for text in texts) if isinstance(texts, list) else ()

@@ -1,1 +1,1 @@
-"""What may be asked: names, fields, patterns and conditions of requests."""
+"""The rules for requests: names, fields, patterns and preconditions. No state, no HTTP."""

@@ -11,14 +11,14 @@ TOKENS = (
     (re.compile(r"\*"), "[^/]*"),
     (re.compile(r"\?"), "[^/]"),
 )
-"""Pattern -> the regular expression it stands for, first match first."""
+"""Wildcard -> its regular expression; the first that matches counts."""
 
 _CLASS = re.compile(r"\[([!^]?)([^\]]+)\]")
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 
 
 def compile_glob(glob: str) -> re.Pattern[str]:
-    """Return a glob as a regular expression; raises 400 when it cannot be read."""
+    """Return a glob as a regular expression; raises 400 for an invalid glob."""
     try:
         return re.compile(_translate(glob), re.DOTALL)
     except re.error as error:
@@ -35,11 +35,11 @@ def _translate(glob: str) -> str:
 
 def _next(glob: str, at: int) -> tuple[str, int]:
     for token, expression in TOKENS:
-        if token.match(glob, at):
-            return expression, token.match(glob, at).end()  # type: ignore[union-attr]
-    if found := _CLASS.match(glob, at):
-        negated = "^" if found[1] else ""
-        return f"[{negated}{found[2]}]".replace("\\", "\\\\"), found.end()
-    if found := _CHOICE.match(glob, at):
-        return "(?:" + "|".join(_translate(choice) for choice in found[1].split(",")) + ")", found.end()
+        if wildcard := token.match(glob, at):
+            return expression, wildcard.end()
+    if characters := _CLASS.match(glob, at):
+        negated = "^" if characters[1] else ""
+        return f"[{negated}{characters[2]}]".replace("\\", "\\\\"), characters.end()
+    if choices := _CHOICE.match(glob, at):
+        return "(?:" + "|".join(map(_translate, choices[1].split(","))) + ")", choices.end()
     return re.escape(glob[at]), at + 1

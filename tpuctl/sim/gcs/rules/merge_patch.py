@@ -1,17 +1,20 @@
-"""JSON merge patch, RFC 7396, over the fields a caller may set."""
+"""JSON merge patch, RFC 7396, over the fields that a caller may set."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+
+from tpuctl.sim.json_values import JsonObject, JsonValue
 
 
-def patched(old: Mapping[str, Any], patch: Mapping[str, Any], allowed: Collection[str]) -> dict[str, Any]:
-    """Return `old` with the allowed fields of `patch` laid over it; null removes, objects merge."""
-    return _merge(old, {name: value for name, value in patch.items() if name in allowed})
+def merge_patch(
+    old: Mapping[str, JsonValue], patch: Mapping[str, JsonValue], settable: Collection[str]
+) -> JsonObject:
+    """Return `old` with the settable fields of `patch` merged into it; null removes a field."""
+    return _merge(old, {name: value for name, value in patch.items() if name in settable})
 
 
-def _merge(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(old: Mapping[str, JsonValue], patch: Mapping[str, JsonValue]) -> JsonObject:
     merged = dict(old)
     for name, value in patch.items():
         if value is None:

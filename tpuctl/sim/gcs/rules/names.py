@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-from tpuctl.sim.gcs.errors import GcsError, invalid
+from tpuctl.sim.gcs.errors import GcsError, invalid, required
 
 LONGEST_OBJECT_NAME = 1024
 """Bytes of UTF-8."""
 
 LONGEST_BUCKET_NAME = 222
-"""Characters, when the name has dots; each part between dots has at most `LONGEST_BUCKET_PART`."""
+"""Characters of a name with dots; each part between dots has at most `LONGEST_BUCKET_PART`."""
 
 LONGEST_BUCKET_PART = 63
 
@@ -22,16 +22,16 @@ _IP_ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
 def check_bucket_name(name: object) -> str:
-    """Return the name if a bucket may be created under it; raise 400 if not."""
+    """Return a valid name of a bucket; raises 400 for another."""
     if not isinstance(name, str) or not _is_bucket_name(name):
         raise GcsError(400, f"Invalid bucket name: '{name}'", xml_code="InvalidBucketName")
     return name
 
 
 def check_object_name(name: object) -> str:
-    """Return the name if an object may have it; raise 400 if not."""
+    """Return a valid name of an object; raises 400 for another."""
     if not isinstance(name, str) or not name:
-        raise GcsError(400, "Required parameter: name", reason="required")
+        raise required("name")
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
@@ -46,7 +46,7 @@ def check_object_name(name: object) -> str:
 
 
 def decode_segment(segment: str) -> str:
-    """Return one percent-encoded part of a path as text; raise 400 if it is not UTF-8."""
+    """Return one percent-encoded segment of a path as text; raises 400 if it is not UTF-8."""
     try:
         return unquote(segment, errors="strict")
     except UnicodeDecodeError as error:

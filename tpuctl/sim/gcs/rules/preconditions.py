@@ -1,11 +1,12 @@
-"""The ifGeneration* and ifMetageneration* conditions, and HTTP's own on ETags."""
+"""Preconditions of requests: ifGeneration*, ifMetageneration*, and HTTP's If-Match and If-None-Match."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from tpuctl.sim.gcs.errors import condition_not_met, invalid, not_modified
+from tpuctl.sim.gcs.errors import condition_not_met, not_modified
+from tpuctl.sim.gcs.rules.parameters import parse_number
 
 QUERY_NAMES = {
     "generation_match": "GenerationMatch",
@@ -26,7 +27,7 @@ HEADER_NAMES = {
 
 @dataclass(frozen=True)
 class Preconditions:
-    """What must hold of the live object (0 and 0 where there is none) for a call to go on."""
+    """Conditions on the generations of the live object; an absent object has generation 0."""
 
     generation_match: int | None = None
     generation_not_match: int | None = None
@@ -44,12 +45,12 @@ class Preconditions:
         return cls(**{field: _number(headers, prefix + name) for field, name in HEADER_NAMES.items()})
 
     def to_json(self) -> dict[str, int]:
-        """Return the conditions that were given, for `Preconditions(**...)`."""
+        """Return the conditions that are set, for `Preconditions(**...)`."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
     def check(self, generation: int, metageneration: int, *, reading: bool = False) -> None:
-        """Raise 412, or 304 to a reader whose "not match" fails, unless every condition holds."""
+        """Raise 412 unless every condition holds; a reader whose "not match" fails gets 304."""
         if self.generation_match not in (None, generation):
             raise condition_not_met()
         if self.metageneration_match not in (None, metageneration):
@@ -59,27 +60,16 @@ class Preconditions:
 
 
 def check_etags(headers: Mapping[str, str], etag: str) -> None:
-    """Raise 412 or 304 to a reader unless its If-Match and If-None-Match hold."""
-    wanted, unwanted = _etags(headers.get("If-Match")), _etags(headers.get("If-None-Match"))
-    if wanted and not wanted & {etag, "*"}:
+    """Raise 412 unless If-Match holds for a reader, 304 unless If-None-Match does."""
+    match, none_match = _etags(headers.get("If-Match")), _etags(headers.get("If-None-Match"))
+    if match and not match & {etag, "*"}:
         raise condition_not_met()
-    if unwanted & {etag, "*"}:
+    if none_match & {etag, "*"}:
         raise not_modified()
 
 
-def parse_number(name: str, text: object) -> int:
-    """Return a generation or the like as a number; raise 400 if it is none."""
-    try:
-        number = int(str(text))
-    except ValueError as error:
-        raise invalid(f"Invalid value for parameter {name}: {text}") from error
-    if not 0 <= number < 1 << 63:
-        raise invalid(f"Invalid value for parameter {name}: {text}")
-    return number
-
-
-def _number(source: Mapping[str, object] | Mapping[str, str], name: str) -> int | None:
-    text = source.get(name)
+def _number(parameters: Mapping[str, object] | Mapping[str, str], name: str) -> int | None:
+    text = parameters.get(name)
     return None if text is None else parse_number(name, text)
 
 

@@ -1,1 +1,1 @@
-"""The store: buckets and objects in a database, their bytes in files."""
+"""The store: buckets, objects and uploads as rows of one SQLite file, their bytes in files. No HTTP."""

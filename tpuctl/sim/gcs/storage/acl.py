@@ -1,25 +1,19 @@
-"""Access control lists: what they are by default, and what predefined ones stand for. Kept, not enforced."""
+"""Access control lists: defaults, predefined ACLs, and changes of an entry. Stored, not enforced."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from tpuctl.sim.accounts import project_number
 from tpuctl.sim.gcs.errors import GcsError, invalid
+from tpuctl.sim.gcs.rules.acl_entries import AclEntry, checked_acl
 from tpuctl.sim.gcs.storage.buckets import Bucket
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
-
-Entry = dict[str, str]
 
 TEAMS = ("owners", "editors", "viewers")
 
 DEFAULT_ROLES = ("OWNER", "OWNER", "READER")
 """Of the project's owners, editors and viewers."""
 
-ROLES = {"acl": ("OWNER", "WRITER", "READER"), "defaultObjectAcl": ("OWNER", "READER")}
-"""Field -> roles that an entry may have; objects have those of `defaultObjectAcl`."""
-
-PREDEFINED: dict[str, tuple[Entry, ...]] = {
+PREDEFINED: dict[str, tuple[AclEntry, ...]] = {
     "private": (),
     "projectPrivate": (),
     "bucketOwnerRead": (),
@@ -28,10 +22,10 @@ PREDEFINED: dict[str, tuple[Entry, ...]] = {
     "publicRead": ({"entity": "allUsers", "role": "READER"},),
     "publicReadWrite": ({"entity": "allUsers", "role": "WRITER"},),
 }
-"""Name of a predefined list -> its entries besides those of the project."""
+"""Name of a predefined ACL -> its entries besides those of the project."""
 
 
-def project_entries(project: str) -> list[Entry]:
+def project_acl(project: str) -> list[AclEntry]:
     """Return the entries that a new bucket and its objects have."""
     number = project_number(project)
     return [
@@ -40,29 +34,29 @@ def project_entries(project: str) -> list[Entry]:
     ]
 
 
-def bucket_acl(bucket: Bucket, field: str = "acl") -> list[Entry]:
-    """Return a bucket's own list, or with `defaultObjectAcl` that of its new objects."""
-    kept = bucket.fields.get(field)
-    return list(kept) if kept is not None else project_entries(bucket.project)
+def bucket_acl(bucket: Bucket, field: str = "acl") -> list[AclEntry]:
+    """Return a bucket's own ACL, or with `defaultObjectAcl` that of its new objects."""
+    return checked_acl(bucket.fields[field]) if field in bucket.fields else project_acl(bucket.project)
 
 
-def object_acl(bucket: Bucket, stored: StoredObject) -> list[Entry]:
-    """Return an object's list."""
-    kept = stored.fields.get("acl")
-    return list(kept) if kept is not None else bucket_acl(bucket, "defaultObjectAcl")
+def object_acl(bucket: Bucket, stored: StoredObject) -> list[AclEntry]:
+    """Return an object's ACL."""
+    if "acl" in stored.fields:
+        return checked_acl(stored.fields["acl"])
+    return bucket_acl(bucket, "defaultObjectAcl")
 
 
-def predefined(name: str, bucket: Bucket) -> list[Entry]:
-    """Return the entries of a predefined list; raises 400 for a name that there is not."""
+def predefined_acl(name: str, bucket: Bucket) -> list[AclEntry]:
+    """Return the entries of a predefined ACL; raises 400 for an unknown name."""
     check_acls_are_on(bucket)
     if name not in PREDEFINED:
         raise invalid(f"Invalid predefined ACL: {name}")
-    return [*project_entries(bucket.project), *PREDEFINED[name]]
+    return [*project_acl(bucket.project), *PREDEFINED[name]]
 
 
 def check_acls_are_on(bucket: Bucket) -> None:
-    """Raise 400 where uniform bucket-level access has switched ACLs off."""
-    if bucket.uniform:
+    """Raise 400 if uniform bucket-level access has switched ACLs off."""
+    if bucket.has_uniform_access:
         raise GcsError(
             400,
             "Cannot use ACL API to update bucket policy when uniform bucket-level access is enabled. "
@@ -70,16 +64,6 @@ def check_acls_are_on(bucket: Bucket) -> None:
         )
 
 
-def checked_entry(body: dict[str, Any], field: str) -> Entry:
-    """Return an entry that can be meant; raise 400 if it cannot."""
-    entity, role = body.get("entity"), body.get("role")
-    if not isinstance(entity, str) or not entity:
-        raise GcsError(400, "Required parameter: entity", reason="required")
-    if role not in ROLES[field]:
-        raise invalid(f"Invalid value for field: role: {role}")
-    return {"entity": entity, "role": str(role)}
-
-
-def laid_over(entries: list[Entry], entry: Entry) -> list[Entry]:
-    """Return a list with one entry added, or put in place of the same entity's."""
-    return [one for one in entries if one["entity"] != entry["entity"]] + [entry]
+def with_entry(acl: list[AclEntry], entry: AclEntry) -> list[AclEntry]:
+    """Return an ACL with one entry added, or in place of the same entity's."""
+    return [other for other in acl if other["entity"] != entry["entity"]] + [entry]

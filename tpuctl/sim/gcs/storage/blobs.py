@@ -1,4 +1,4 @@
-"""The files that hold objects' bytes: immutable, and named by a uuid, never by the object."""
+"""The files with objects' bytes: immutable, and named by a uuid, never by the object."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BLOB = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Content:
-    """Bytes that are whole on disk, and what is known of them."""
+    """Bytes that are complete on disk, with size and checksums."""
 
     blob: str
     size: int
@@ -41,7 +41,7 @@ class Content:
 
 
 class Blobs:
-    """The folder of blobs. A blob counts once a row of the database names it; all others are orphans."""
+    """The folder of blobs. A blob is used once a row of the database names it; all others are orphans."""
 
     def __init__(self, folder: Path, database: Database, *, fsync: bool = False) -> None:
         self._folder = folder
@@ -57,24 +57,24 @@ class Blobs:
         return BlobWriter(self, blob, path.open("xb", buffering=0), Checksums(with_md5=with_md5))
 
     def extend(self, blob: str, checksums: Checksums) -> BlobWriter:
-        """Go on writing a blob after the bytes that `checksums` has seen; what is behind them is cut off."""
+        """Append to a blob after the bytes that `checksums` covers; bytes behind them are truncated."""
         file = self._path(blob).open("r+b", buffering=0)
         file.truncate(checksums.size)
         file.seek(checksums.size)
         return BlobWriter(self, blob, file, checksums)
 
     def open(self, blob: str) -> BinaryIO:
-        """Open a blob for reading; the bytes stay readable through it even when the blob is removed."""
+        """Open a blob for reading; an open file stays readable after the blob is discarded."""
         return self._path(blob).open("rb", buffering=0)
 
     def size(self, blob: str) -> int:
-        """Return the bytes on disk; 0 for a blob that is gone."""
+        """Return the bytes on disk; 0 for a discarded blob."""
         try:
             return self._path(blob).stat().st_size
         except FileNotFoundError:
             return 0
 
-    def summarize(self, blob: str, size: int) -> Checksums:
+    def checksums_of(self, blob: str, size: int) -> Checksums:
         """Read the first `size` bytes of a blob and return their checksums."""
         checksums = Checksums()
         with self.open(blob) as file:
@@ -83,18 +83,18 @@ class Blobs:
         return checksums
 
     def discard(self, blob: str) -> None:
-        """Remove a blob unless an object or an upload still names it."""
+        """Delete a blob unless an object or an upload names it."""
         if not self._is_named(blob):
             self._path(blob).unlink(missing_ok=True)
 
-    def clear_orphans(self) -> None:
-        """Remove what a killed process left behind."""
+    def delete_orphans(self) -> None:
+        """Delete the blobs that a killed process never named."""
         for path in self._folder.glob("??/*"):
             if _BLOB.fullmatch(path.name) and not self._is_named(path.name):
                 path.unlink()
 
     def sync(self, file: BinaryIO) -> None:
-        """Force a file onto the disk, if this store was asked to survive power cuts."""
+        """Force a file onto the disk if the store is to survive a power cut."""
         if self._fsync:
             os.fsync(file.fileno())
 
@@ -106,12 +106,12 @@ class Blobs:
 
 
 class BlobWriter:
-    """A blob in the making: a context that discards the blob again when nothing has come to name it."""
+    """Writes one blob; the context discards the blob at its end unless a row names it by then."""
 
     def __init__(self, blobs: Blobs, blob: str, file: BinaryIO, checksums: Checksums) -> None:
         self._blobs = blobs
         self.file = file
-        self._busy = threading.Lock()
+        self._lock = threading.Lock()
         self.blob = blob
         self.checksums = checksums
 
@@ -121,34 +121,34 @@ class BlobWriter:
         self.digest(chunks)
 
     def store(self, chunks: Sequence[bytes]) -> None:
-        """Do the first half of `write`, all but the MD5; the halves may run in two threads."""
+        """Do the first half of `write`: file and CRC32C. The halves may run in two threads."""
         for chunk in chunks:
-            with self._busy:  # a cancelled request closes the file while a thread may still write
+            with self._lock:  # a cancelled request closes the file while a thread may still write
                 view = memoryview(chunk)
                 while view:
                     view = view[self.file.write(view) :]
                 self.checksums.update_crc32c(chunk)
 
     def digest(self, chunks: Sequence[bytes]) -> None:
-        """Do the other half of `write`: the MD5, which takes longer than all the rest."""
+        """Do the second half of `write`: the MD5, which takes longer than the first half."""
         for chunk in chunks:
             self.checksums.update_md5(chunk)
 
     def append(self, source: BinaryIO, size: int) -> None:
-        """Append the first bytes of another file, unseen by the checksums; in the kernel where it can."""
-        done = 0
-        while done < size:
-            with self._busy:
-                count = _copy(source, self.file, done, min(size - done, 16 * BLOCK))
+        """Append the first bytes of another file without checksums, in the kernel if possible."""
+        offset = 0
+        while offset < size:
+            with self._lock:
+                count = _copy(source, self.file, offset, min(size - offset, 16 * BLOCK))
             if not count:
                 raise OSError(errno.EIO, "a blob is shorter than its object")
-            done += count
+            offset += count
 
     def finish(self, components: int | None = None) -> Content:
-        """Return the whole content, ready to be named."""
+        """Return the complete content, for an object or a part to name."""
         self._blobs.sync(self.file)
-        sums = self.checksums
-        return Content(self.blob, sums.size, sums.crc32c, sums.md5, components)
+        checksums = self.checksums
+        return Content(self.blob, checksums.size, checksums.crc32c, checksums.md5, components)
 
     def __enter__(self) -> BlobWriter:
         return self
@@ -156,7 +156,7 @@ class BlobWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._busy:
+        with self._lock:
             self.file.close()
         self._blobs.discard(self.blob)
 

@@ -1,24 +1,24 @@
-"""Buckets: their rows, their rules, their IAM policies."""
+"""Buckets as rows of the database: their fields and their IAM policies."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tpuctl.sim.gcs.errors import GcsError, condition_not_met, invalid, no_such_bucket
 from tpuctl.sim.gcs.rules.bucket_fields import (
     SETTABLE,
     SETTABLE_ONCE,
-    check_policy_change,
+    check_retention_change,
     checked_bucket_fields,
 )
-from tpuctl.sim.gcs.rules.merge_patch import patched
+from tpuctl.sim.gcs.rules.merge_patch import merge_patch
 from tpuctl.sim.gcs.rules.names import check_bucket_name
 from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.storage.database import Database
 from tpuctl.sim.gcs.timestamps import timestamp
+from tpuctl.sim.json_values import JsonObject, JsonValue, object_at, objects_at, text_at
 
 
 @dataclass(frozen=True)
@@ -30,23 +30,36 @@ class Bucket:
     created: str
     updated: str
     metageneration: int
-    fields: dict[str, Any]
+    fields: JsonObject
 
     @property
     def versioned(self) -> bool:
-        """Whether overwritten and deleted objects stay as noncurrent generations."""
-        return bool(self.fields.get("versioning", {}).get("enabled"))
+        """Whether overwritten and deleted objects become noncurrent generations."""
+        return bool(object_at(self.fields, "versioning").get("enabled"))
 
     @property
     def soft_delete_seconds(self) -> int:
-        """How long deleted objects can be restored; 0, the default here, for not at all."""
-        return int(self.fields.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
+        """How long deleted objects can be restored; 0, the simulator's default, for not at all."""
+        return int(text_at(object_at(self.fields, "softDeletePolicy"), "retentionDurationSeconds", "0"))
 
     @property
-    def uniform(self) -> bool:
-        """Whether ACLs are off."""
-        uniform = self.fields.get("iamConfiguration", {}).get("uniformBucketLevelAccess", {})
-        return bool(isinstance(uniform, dict) and uniform.get("enabled"))
+    def retention_seconds(self) -> int:
+        """The period of the retention policy; 0 without one."""
+        return int(text_at(object_at(self.fields, "retentionPolicy"), "retentionPeriod", "0"))
+
+    @property
+    def has_uniform_access(self) -> bool:
+        """Whether uniform bucket-level access has switched ACLs off."""
+        configuration = object_at(self.fields, "iamConfiguration")
+        return bool(object_at(configuration, "uniformBucketLevelAccess").get("enabled"))
+
+    @property
+    def location(self) -> str:
+        return text_at(self.fields, "location", "US").upper()
+
+    @property
+    def lifecycle_rules(self) -> list[JsonObject]:
+        return objects_at(object_at(self.fields, "lifecycle"), "rule")
 
 
 class Buckets:
@@ -55,16 +68,16 @@ class Buckets:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def create(self, name: str, project: str, fields: Mapping[str, Any]) -> Bucket:
-        """Make a bucket; raises 409 when the name is taken."""
+    def create(self, name: str, project: str, fields: Mapping[str, JsonValue]) -> Bucket:
+        """Create a bucket; raises 409 when the name is in use."""
         check_bucket_name(name)
         now = timestamp()
         with self._database.transaction():
-            taken = self.find(name)
-            if taken is not None:
-                raise _taken(taken, project)
-            wanted = patched({}, fields, SETTABLE | SETTABLE_ONCE)
-            bucket = Bucket(name, project, now, now, 1, checked_bucket_fields(wanted))
+            existing = self.find(name)
+            if existing is not None:
+                raise _name_in_use(existing, project)
+            settable = merge_patch({}, fields, SETTABLE | SETTABLE_ONCE)
+            bucket = Bucket(name, project, now, now, 1, checked_bucket_fields(settable))
             self._database.execute(
                 "insert into buckets values (?, ?, ?, ?, ?, ?, null)",
                 (name, project, now, now, 1, json.dumps(bucket.fields)),
@@ -89,7 +102,7 @@ class Buckets:
         return list(self._database.rows(_of_row, query))
 
     def of_project(self, project: str, prefix: str = "", after: str = "") -> list[Bucket]:
-        """Return the buckets of a project by name: those that begin with `prefix` and come after `after`."""
+        """Return a project's buckets by name, those that begin with `prefix` and sort after `after`."""
         rows = self._database.rows(
             _of_row,
             "select name, project, created, updated, metageneration, fields from buckets "
@@ -99,16 +112,16 @@ class Buckets:
         return [bucket for bucket in rows if bucket.name.startswith(prefix)]
 
     def patch(
-        self, name: str, changes: Mapping[str, Any], conditions: Preconditions, *, replace: bool = False
+        self, name: str, changes: Mapping[str, JsonValue], conditions: Preconditions, *, replace: bool = False
     ) -> Bucket:
-        """Lay changes over a bucket's fields; with `replace`, over nothing but what is fixed at creation."""
+        """Change a bucket's fields; `replace` drops all other fields that are not fixed at creation."""
         with self._database.transaction():
             old = self.get(name)
             conditions.check(0, old.metageneration)
-            kept = SETTABLE_ONCE if replace else SETTABLE | SETTABLE_ONCE
-            base = {field: value for field, value in old.fields.items() if field in kept}
-            fields = checked_bucket_fields(patched(base, changes, SETTABLE))
-            check_policy_change(old.fields, fields)
+            retained = SETTABLE_ONCE if replace else SETTABLE | SETTABLE_ONCE
+            base = {field: value for field, value in old.fields.items() if field in retained}
+            fields = checked_bucket_fields(merge_patch(base, changes, SETTABLE))
+            check_retention_change(old.fields, fields)
             bucket = Bucket(name, old.project, old.created, timestamp(), old.metageneration + 1, fields)
             self._database.execute(
                 "update buckets set updated = ?, metageneration = ?, fields = ? where name = ?",
@@ -117,7 +130,7 @@ class Buckets:
         return bucket
 
     def delete(self, name: str, conditions: Preconditions) -> None:
-        """Remove an empty bucket; raises 409 while it holds objects, noncurrent ones included."""
+        """Delete an empty bucket; raises 409 while it has objects, noncurrent ones included."""
         with self._database.transaction():
             bucket = self.get(name)
             conditions.check(0, bucket.metageneration)
@@ -126,21 +139,21 @@ class Buckets:
             self._database.execute("delete from buckets where name = ?", (name,))
 
     def lock_retention(self, name: str, conditions: Preconditions) -> Bucket:
-        """Make a bucket's retention policy one that can only grow; raises 400 when it has none."""
+        """Lock a bucket's retention policy: it can only be extended then. Raises 400 without a policy."""
         with self._database.transaction():
-            policy = self.get(name).fields.get("retentionPolicy")
+            policy = object_at(self.get(name).fields, "retentionPolicy")
             if not policy:
                 raise invalid("Bucket has no retention policy to lock.")
             return self.patch(name, {"retentionPolicy": {**policy, "isLocked": True}}, conditions)
 
-    def policy(self, name: str) -> dict[str, Any] | None:
-        """Return the IAM policy that was set, or None."""
+    def policy(self, name: str) -> JsonObject | None:
+        """Return the IAM policy, or None if it was never set."""
         self.get(name)
         query = "select policy from buckets where name = ? and policy is not null"
         return self._database.row(json.loads, query, (name,))
 
-    def set_policy(self, name: str, policy: dict[str, Any], expected_etag: str | None, etag: str) -> None:
-        """Keep an IAM policy; raises 412 when `expected_etag` is not the `etag` now in force."""
+    def set_policy(self, name: str, policy: JsonObject, expected_etag: JsonValue, etag: str) -> None:
+        """Store an IAM policy; raises 412 when `expected_etag` is not the current `etag`."""
         with self._database.transaction():
             self.get(name)
             if expected_etag not in (None, etag):
@@ -152,7 +165,7 @@ def _of_row(name: str, project: str, created: str, updated: str, metageneration:
     return Bucket(name, project, created, updated, metageneration, json.loads(fields))
 
 
-def _taken(bucket: Bucket, project: str) -> GcsError:
+def _name_in_use(bucket: Bucket, project: str) -> GcsError:
     if bucket.project == project:
         message = "Your previous request to create the named bucket succeeded and you already own it."
         return GcsError(409, message, xml_code="BucketAlreadyOwnedByYou")

@@ -1,64 +1,66 @@
-"""Composing one object from several, and one content from several."""
+"""Composing one object from several, and concatenating the bytes of several blobs into one."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from typing import Any
+from typing import BinaryIO
 
-from tpuctl.sim.gcs.crc32c_combine import combined_crc32c
-from tpuctl.sim.gcs.errors import GcsError, invalid
+from tpuctl.sim.gcs.crc32c_combine import combine_crc32c
+from tpuctl.sim.gcs.errors import GcsError, invalid, invalid_field
 from tpuctl.sim.gcs.rules.names import check_object_name
-from tpuctl.sim.gcs.rules.preconditions import Preconditions, parse_number
+from tpuctl.sim.gcs.rules.parameters import parse_number
+from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.storage.blobs import BlobWriter, Content
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
+from tpuctl.sim.json_values import JsonObject, JsonValue, objects_at
 
 MOST_SOURCES = 32
 
 
 async def compose(
-    store: Store, bucket: str, name: str, request: dict[str, Any], conditions: Preconditions
+    store: Store, bucket: str, name: str, request: Mapping[str, JsonValue], conditions: Preconditions
 ) -> StoredObject:
-    """Write the sources of `request` one behind the other into a new object, in a thread.
+    """Create an object from the `sourceObjects` of a request, in a thread; raises GcsError.
 
-    The sources are those of the moment of the call, whatever happens to them meanwhile.
+    The generations are those at the time of the call: later changes of the sources have no effect.
     """
     check_object_name(name)
     store.objects.check(bucket, name, conditions)
-    sources = [_find(store, bucket, source) for source in _listed_sources(request)]
+    sources = [_find(store, bucket, source) for source in _source_objects(request)]
     fields = request.get("destination") or {}
     if not isinstance(fields, dict):
-        raise invalid("Invalid value for field: destination")
+        raise invalid_field("destination")
     components = sum(source.components or 1 for source in sources)
-    async with joined(store, [source.content for source in sources], components) as content:
+    async with concatenated(store, [source.content for source in sources], components) as content:
         return store.objects.create(bucket, name, content, fields, conditions)
 
 
 @asynccontextmanager
-async def joined(
+async def concatenated(
     store: Store, contents: Sequence[Content], components: int | None = None
 ) -> AsyncIterator[Content]:
-    """Put contents one behind the other, in a thread; the bytes stay when they have a name by the end."""
-    with ExitStack() as opened, store.blobs.create() as writer:
-        files = [opened.enter_context(store.blobs.open(content.blob)) for content in contents]
+    """Concatenate contents in a thread; the bytes are discarded unless an object names them at the end."""
+    with ExitStack() as stack, store.blobs.create() as writer:
+        files = [stack.enter_context(store.blobs.open(content.blob)) for content in contents]
         sizes = [content.size for content in contents]
-        await asyncio.to_thread(_concatenate, writer, list(zip(files, sizes, strict=True)))
+        await asyncio.to_thread(_append_all, writer, list(zip(files, sizes, strict=True)))
         store.blobs.sync(writer.file)
         yield Content(writer.blob, sum(sizes), _crc32c(contents), None, components)
 
 
 def _crc32c(contents: Sequence[Content]) -> str:
-    total = 0
+    crc32c = 0
     for content in contents:
-        part = int.from_bytes(base64.b64decode(content.crc32c), "big")
-        total = combined_crc32c(total, part, content.size)
-    return base64.b64encode(total.to_bytes(4, "big")).decode()
+        following = int.from_bytes(base64.b64decode(content.crc32c), "big")
+        crc32c = combine_crc32c(crc32c, following, content.size)
+    return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
 
 
-def _listed_sources(request: dict[str, Any]) -> Sequence[dict[str, Any]]:
+def _source_objects(request: Mapping[str, JsonValue]) -> Sequence[JsonObject]:
     sources = request.get("sourceObjects")
     if not isinstance(sources, list) or not sources:
         raise GcsError(400, "You must provide at least one source component.", reason="required")
@@ -66,23 +68,24 @@ def _listed_sources(request: dict[str, Any]) -> Sequence[dict[str, Any]]:
         raise invalid(
             f"The number of source components provided ({len(sources)}) exceeds the maximum ({MOST_SOURCES})"
         )
-    if not all(isinstance(source, dict) for source in sources):
-        raise invalid("Invalid value for field: sourceObjects")
-    return sources
+    objects = objects_at(request, "sourceObjects")
+    if len(objects) < len(sources):
+        raise invalid_field("sourceObjects")
+    return objects
 
 
-def _find(store: Store, bucket: str, source: dict[str, Any]) -> StoredObject:
+def _find(store: Store, bucket: str, source: JsonObject) -> StoredObject:
     name = check_object_name(source.get("name"))
-    wanted = source.get("generation")
-    generation = parse_number("generation", wanted) if wanted is not None else None
-    found = store.objects.get(bucket, name, generation)
+    number = source.get("generation")
+    generation = parse_number("generation", number) if number is not None else None
+    stored = store.objects.get(bucket, name, generation)
     conditions = source.get("objectPreconditions") or {}
     if not isinstance(conditions, dict):
-        raise invalid("Invalid value for field: objectPreconditions")
-    Preconditions.of_query(conditions).check(found.generation, found.metageneration)
-    return found
+        raise invalid_field("objectPreconditions")
+    Preconditions.of_query(conditions).check(stored.generation, stored.metageneration)
+    return stored
 
 
-def _concatenate(writer: BlobWriter, files: Sequence[tuple[Any, int]]) -> None:
+def _append_all(writer: BlobWriter, files: Sequence[tuple[BinaryIO, int]]) -> None:
     for file, size in files:
         writer.append(file, size)

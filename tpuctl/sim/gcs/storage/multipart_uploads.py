@@ -1,4 +1,4 @@
-"""Multipart uploads of the XML API: their rows and parts, which outlive the process."""
+"""Multipart uploads of the XML API: the rows of uploads and their parts, which survive a restart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
-from typing import Any
 
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.rules.preconditions import Preconditions
@@ -15,22 +14,23 @@ from tpuctl.sim.gcs.storage.database import Database
 from tpuctl.sim.gcs.storage.objects import Objects
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.gcs.timestamps import timestamp
+from tpuctl.sim.json_values import JsonObject, JsonValue
 
 
 @dataclass(frozen=True)
-class Multipart:
-    """One multipart upload under way."""
+class MultipartUpload:
+    """One multipart upload that is neither complete nor aborted."""
 
     id: str
     bucket: str
     name: str
-    fields: dict[str, Any]
+    fields: JsonObject
     created: str
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a multipart upload, whole on disk."""
+    """One part of a multipart upload, complete on disk."""
 
     multipart: str
     number: int
@@ -42,11 +42,11 @@ class Part:
 
     @property
     def content(self) -> Content:
-        """The bytes, to be put together with those of other parts."""
+        """The bytes, to be concatenated with those of other parts."""
         return Content(self.blob, self.size, self.crc32c, self.md5)
 
 
-class Multiparts:
+class MultipartUploads:
     """The tables of multipart uploads and their parts."""
 
     def __init__(self, database: Database, objects: Objects, blobs: Blobs) -> None:
@@ -54,10 +54,10 @@ class Multiparts:
         self._objects = objects
         self._blobs = blobs
 
-    def start(self, bucket: str, name: str, fields: Mapping[str, Any]) -> Multipart:
-        """Open an upload; raises 404 without the bucket."""
+    def start(self, bucket: str, name: str, fields: Mapping[str, JsonValue]) -> MultipartUpload:
+        """Start an upload; raises 404 without the bucket."""
         self._objects.check(bucket, name, Preconditions())
-        upload = Multipart(uuid.uuid4().hex, bucket, name, dict(fields), timestamp())
+        upload = MultipartUpload(uuid.uuid4().hex, bucket, name, dict(fields), timestamp())
         with self._database.transaction():
             self._database.execute(
                 "insert into multiparts values (?, ?, ?, ?, ?)",
@@ -65,27 +65,27 @@ class Multiparts:
             )
         return upload
 
-    def get(self, identity: str, bucket: str, name: str) -> Multipart:
-        """Return an upload; raises 404 when it was completed or aborted, or never was."""
+    def get(self, upload_id: str, bucket: str, name: str) -> MultipartUpload:
+        """Return an upload; raises 404 when it is complete, aborted or unknown."""
         query = "select * from multiparts where id = ? and bucket = ? and name = ?"
-        upload = self._database.row(_of_row, query, (identity, bucket, name))
+        upload = self._database.row(_of_row, query, (upload_id, bucket, name))
         if upload is None:
             raise GcsError(404, "The requested upload was not found.", xml_code="NoSuchUpload")
         return upload
 
-    def in_bucket(self, bucket: str, prefix: str = "") -> list[Multipart]:
-        """Return the uploads under way in a bucket, by object name."""
+    def in_bucket(self, bucket: str, prefix: str = "") -> list[MultipartUpload]:
+        """Return the uploads into a bucket, by object name."""
         query = "select * from multiparts where bucket = ? order by name, created, id"
         uploads = self._database.rows(_of_row, query, (bucket,))
         return [upload for upload in uploads if upload.name.startswith(prefix)]
 
-    def parts(self, upload: Multipart) -> list[Part]:
-        """Return the parts that have come in, by number."""
+    def parts(self, upload: MultipartUpload) -> list[Part]:
+        """Return the parts uploaded so far, by number."""
         query = "select * from parts where multipart = ? order by number"
         return list(self._database.rows(Part, query, (upload.id,)))
 
-    def put_part(self, upload: Multipart, number: int, content: Content) -> Part:
-        """Keep a part, in place of the one of the same number."""
+    def put_part(self, upload: MultipartUpload, number: int, content: Content) -> Part:
+        """Store a part, in place of the part of the same number."""
         with self._database.transaction():
             self.get(upload.id, upload.bucket, upload.name)
             part = Part(
@@ -97,16 +97,16 @@ class Multiparts:
             self._database.execute("insert or replace into parts values (?, ?, ?, ?, ?, ?, ?)", astuple(part))
         return part
 
-    def finish(self, upload: Multipart, content: Content, conditions: Preconditions) -> StoredObject:
-        """Make the object and forget the upload, both or neither."""
+    def complete(self, upload: MultipartUpload, content: Content, conditions: Preconditions) -> StoredObject:
+        """Create the object and delete the upload, both or neither."""
         with self._database.transaction():
             self.get(upload.id, upload.bucket, upload.name)
             stored = self._objects.create(upload.bucket, upload.name, content, upload.fields, conditions)
-            self.drop(upload)
+            self.delete(upload)
         return stored
 
-    def drop(self, upload: Multipart) -> None:
-        """Forget an upload and the bytes of its parts."""
+    def delete(self, upload: MultipartUpload) -> None:
+        """Delete an upload and the bytes of its parts."""
         with self._database.transaction():
             for part in self.parts(upload):
                 self._discard(part)
@@ -117,5 +117,5 @@ class Multiparts:
         self._database.after_commit(lambda: self._blobs.discard(part.blob))
 
 
-def _of_row(identity: str, bucket: str, name: str, fields: str, created: str) -> Multipart:
-    return Multipart(identity, bucket, name, json.loads(fields), created)
+def _of_row(upload_id: str, bucket: str, name: str, fields: str, created: str) -> MultipartUpload:
+    return MultipartUpload(upload_id, bucket, name, json.loads(fields), created)

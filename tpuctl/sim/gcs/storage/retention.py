@@ -1,26 +1,23 @@
-"""Holds and retention: what keeps an object from being deleted or replaced, and until when."""
+"""Holds and retention: until when an object cannot be deleted or replaced."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from tpuctl.sim.gcs.errors import GcsError, invalid
+from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.rules.object_fields import HOLDS
 from tpuctl.sim.gcs.storage.buckets import Bucket
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.gcs.timestamps import parse_timestamp, timestamp
-
-HOLDS = {"temporaryHold": "Temporary", "eventBasedHold": "Event-Based"}
-"""Field of an object -> what the error calls it."""
+from tpuctl.sim.json_values import JsonObject, JsonValue, object_at, text_at
 
 RELEASED = "eventBasedHoldReleased"
-"""Field, never shown, that keeps when an event-based hold ended: the retention period begins there."""
-
-MODES = ("Unlocked", "Locked")
+"""Field, in no response: when an event-based hold ended, which is when the retention period begins."""
 
 
 def check_archivable(stored: StoredObject) -> None:
-    """Raise 403 while a hold is on an object: it may not even become noncurrent."""
+    """Raise 403 while an object is on hold: it may not even become noncurrent."""
     for field, label in HOLDS.items():
         if stored.fields.get(field):
             raise GcsError(
@@ -31,10 +28,10 @@ def check_archivable(stored: StoredObject) -> None:
             )
 
 
-def check_removable(stored: StoredObject, bucket: Bucket) -> None:
-    """Raise 403 while a hold or a retention period keeps an object."""
+def check_deletable(stored: StoredObject, bucket: Bucket) -> None:
+    """Raise 403 while an object is on hold or in its retention period."""
     check_archivable(stored)
-    until = kept_until(stored, bucket)
+    until = retained_until(stored, bucket)
     if until is not None and until > datetime.now(UTC):
         raise GcsError(
             403,
@@ -44,36 +41,20 @@ def check_removable(stored: StoredObject, bucket: Bucket) -> None:
         )
 
 
-def kept_until(stored: StoredObject, bucket: Bucket) -> datetime | None:
+def retained_until(stored: StoredObject, bucket: Bucket) -> datetime | None:
     """Return when the longer of the bucket's and the object's retention ends; None for neither."""
     ends = []
-    period = bucket.fields.get("retentionPolicy", {}).get("retentionPeriod")
-    if period and not stored.fields.get("eventBasedHold"):
-        start = stored.fields.get(RELEASED, stored.created)
-        ends.append(parse_timestamp(start) + timedelta(seconds=int(period)))
-    until = stored.fields.get("retention", {}).get("retainUntilTime")
+    if bucket.retention_seconds and not stored.fields.get("eventBasedHold"):
+        start = parse_timestamp(stored.text(RELEASED) or stored.created)
+        ends.append(start + timedelta(seconds=bucket.retention_seconds))
+    until = text_at(object_at(stored.fields, "retention"), "retainUntilTime")
     if until:
         ends.append(parse_timestamp(until))
     return max(ends, default=None)
 
 
-def with_release(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Note in an object's new fields that its event-based hold has ended, if it has."""
+def with_release(old: Mapping[str, JsonValue], new: JsonObject) -> JsonObject:
+    """Return an object's new fields, with the time if its event-based hold ends with them."""
     if old.get("eventBasedHold") and not new.get("eventBasedHold"):
         return {**new, RELEASED: timestamp()}
     return new
-
-
-def checked_retention(value: Any) -> dict[str, str]:
-    """Return an object's `retention` if it can be meant; raise 400 if not."""
-    if not isinstance(value, dict) or value.get("mode") not in MODES:
-        raise invalid("Invalid value for field: retention.mode")
-    _time(value.get("retainUntilTime"), "retention.retainUntilTime")
-    return value
-
-
-def _time(value: Any, field: str) -> None:
-    try:
-        parse_timestamp(value)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise invalid(f"Invalid value for field: {field}") from error

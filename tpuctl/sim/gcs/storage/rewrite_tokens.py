@@ -1,4 +1,4 @@
-"""Rewrites in several calls: the token that says what is copied so far."""
+"""Rewrites in several calls: the token with the bytes rewritten so far."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 
 from tpuctl.sim.gcs.errors import invalid
-from tpuctl.sim.gcs.rules.preconditions import parse_number
+from tpuctl.sim.gcs.rules.parameters import parse_number
 
 QUANTUM = 1 << 20
 """Bytes: `maxBytesRewrittenPerCall` is a multiple of this."""
@@ -17,31 +17,31 @@ QUANTUM = 1 << 20
 
 @dataclass(frozen=True)
 class RewriteToken:
-    """A rewrite under way: of one generation, to one place, `done` bytes of it."""
+    """A rewrite of one generation to one destination, of which some bytes are rewritten."""
 
     bucket: str
     name: str
     generation: int
     to_bucket: str
     to_name: str
-    done: int = 0
+    bytes_rewritten: int = 0
 
     @classmethod
     def parse(cls, text: str) -> RewriteToken:
-        """Read a token; raises 400."""
+        """Parse a token; raises 400."""
         try:
-            bucket, name, generation, to_bucket, to_name, done = json.loads(base64.urlsafe_b64decode(text))
-            return cls(str(bucket), str(name), int(generation), str(to_bucket), str(to_name), int(done))
+            bucket, name, generation, to_bucket, to_name, size = json.loads(base64.urlsafe_b64decode(text))
+            return cls(str(bucket), str(name), int(generation), str(to_bucket), str(to_name), int(size))
         except (ValueError, TypeError, binascii.Error) as error:
             raise invalid("Invalid rewrite token.") from error
 
     def to_text(self) -> str:
-        """Write a token."""
+        """Return the token as text."""
         return base64.urlsafe_b64encode(json.dumps(astuple(self)).encode()).decode()
 
 
 def bytes_per_call(query: Mapping[str, str]) -> int | None:
-    """Return how much one call may rewrite, None for all; raises 400."""
+    """Return how many bytes one call may rewrite, None for all; raises 400."""
     text = query.get("maxBytesRewrittenPerCall")
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Objects that were deleted but can be restored for a while, https://cloud.google.com/storage/docs/soft-delete."""
+"""Deleted objects that can still be restored, https://cloud.google.com/storage/docs/soft-delete."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class SoftDeletes:
         self._database = database
         self._blobs = blobs
 
-    def bury(self, old: StoredObject, seconds: int) -> None:
-        """Keep a removed object for so long."""
+    def add(self, stored: StoredObject, seconds: int) -> None:
+        """Keep a deleted object for some seconds."""
         now = datetime.now(UTC)
         end = now + timedelta(seconds=seconds)
         times = {"softDeleteTime": timestamp(now), "hardDeleteTime": timestamp(end)}
-        buried = replace(old, live=False, fields={**old.fields, **times})
-        buried.insert(self._database, TABLE, expires=end.timestamp())
+        deleted = replace(stored, live=False, fields={**stored.fields, **times})
+        deleted.insert(self._database, TABLE, expires=end.timestamp())
 
     def get(self, bucket: str, name: str, generation: int) -> StoredObject:
         """Return a soft-deleted object; raises 404."""
@@ -37,22 +37,22 @@ class SoftDeletes:
             raise no_such_object(bucket, name)
         return stored
 
-    def forget(self, buried: StoredObject) -> None:
-        """Remove a soft-deleted object for good."""
+    def delete(self, stored: StoredObject) -> None:
+        """Delete a soft-deleted object for good."""
         with self._database.transaction():
-            buried.remove(self._database, TABLE)
-            self._database.after_commit(lambda: self._blobs.discard(buried.blob))
+            stored.delete(self._database, TABLE)
+            self._database.after_commit(lambda: self._blobs.discard(stored.blob))
 
-    def forget_bucket(self, bucket: str) -> None:
-        """Remove what was soft-deleted in a bucket that goes itself."""
-        self._forget("bucket = ?", bucket)
+    def delete_bucket(self, bucket: str) -> None:
+        """Delete all soft-deleted objects of a bucket."""
+        self._delete_where("bucket = ?", bucket)
 
-    def forget_expired(self, now: float) -> None:
-        """Remove what was kept long enough; `now` is in seconds since 1970."""
-        self._forget("expires <= ?", now)
+    def delete_expired(self, now: float) -> None:
+        """Delete the objects whose time to be restored is over; `now` is in seconds since 1970."""
+        self._delete_where("expires <= ?", now)
 
-    def _forget(self, which: str, value: str | float) -> None:
+    def _delete_where(self, condition: str, value: str | float) -> None:
+        query = f"select {COLUMNS} from {TABLE} where {condition}"
         with self._database.transaction():
-            query = f"select {COLUMNS} from {TABLE} where {which}"
             for stored in list(self._database.rows(StoredObject.of_row, query, (value,))):
-                self.forget(stored)
+                self.delete(stored)

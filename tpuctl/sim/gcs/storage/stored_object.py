@@ -1,14 +1,15 @@
-"""One generation of an object, as the database keeps it."""
+"""One generation of an object, as a row of the database."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 from tpuctl.sim.gcs.storage.blobs import Content
 from tpuctl.sim.gcs.storage.database import Database
 from tpuctl.sim.gcs.timestamps import timestamp
+from tpuctl.sim.json_values import JsonObject, object_at, text_at
+from tpuctl.sim.state.transactions import SqlValue
 
 COLUMNS = (
     "bucket, name, generation, live, metageneration, blob, size, crc32c, md5, components, "
@@ -33,7 +34,7 @@ class StoredObject:
     created: str
     updated: str
     deleted: str | None
-    fields: dict[str, Any]
+    fields: JsonObject
 
     @classmethod
     def of_row(
@@ -73,9 +74,9 @@ class StoredObject:
 
     @classmethod
     def new(
-        cls, bucket: str, name: str, generation: int, content: Content, fields: dict[str, Any]
+        cls, bucket: str, name: str, generation: int, content: Content, fields: JsonObject
     ) -> StoredObject:
-        """Give whole bytes a name, as the live object, as of now."""
+        """Return a new live object with these bytes, created now."""
         now = timestamp()
         return cls(
             bucket=bucket,
@@ -96,17 +97,35 @@ class StoredObject:
 
     @property
     def content(self) -> Content:
-        """The bytes, for another object to share."""
+        """The bytes, which another object may share."""
         return Content(self.blob, self.size, self.crc32c, self.md5, self.components)
 
-    def insert(self, database: Database, table: str = "objects", **more: Any) -> None:
-        """Add the row to a table; `more` are columns besides `COLUMNS`."""
-        values = {**vars(self), "live": int(self.live), "fields": json.dumps(self.fields), **more}
+    @property
+    def storage_class(self) -> str:
+        return self.text("storageClass") or "STANDARD"
+
+    @property
+    def custom_metadata(self) -> dict[str, str]:
+        """The metadata of the caller's own."""
+        return {name: str(value) for name, value in object_at(self.fields, "metadata").items()}
+
+    def text(self, field: str) -> str:
+        """Return a field that holds text; nothing where it is not set."""
+        return text_at(self.fields, field)
+
+    def insert(self, database: Database, table: str = "objects", **columns: SqlValue) -> None:
+        """Add the row to a table; `columns` are those besides `COLUMNS`."""
+        values: dict[str, SqlValue] = {
+            **vars(self),
+            "live": int(self.live),
+            "fields": json.dumps(self.fields),
+            **columns,
+        }
         marks = ", ".join("?" * len(values))
         database.execute(f"insert into {table} ({', '.join(values)}) values ({marks})", [*values.values()])
 
-    def remove(self, database: Database, table: str = "objects") -> None:
-        """Take the row out of a table."""
+    def delete(self, database: Database, table: str = "objects") -> None:
+        """Delete the row from a table."""
         database.execute(
             f"delete from {table} where bucket = ? and name = ? and generation = ?",
             (self.bucket, self.name, self.generation),

@@ -1,171 +1,121 @@
-"""Resumable uploads: chunks, cuts, status queries, https://cloud.google.com/storage/docs/performing-resumable-uploads."""
+"""Requests to a resumable upload: a chunk, a status query or a cancellation; bytes stored survive a restart.
+
+https://cloud.google.com/storage/docs/performing-resumable-uploads
+"""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.gcs.checksums import Checksums, Claims
-from tpuctl.sim.gcs.errors import GcsError, invalid
-from tpuctl.sim.gcs.http.base_url import origin_of
-from tpuctl.sim.gcs.http.fault_middleware import received, refuse_if_asked
-from tpuctl.sim.gcs.json_api.fields_mask import select
-from tpuctl.sim.gcs.json_api.resources import object_resource
+from tpuctl.sim.gcs.checksums import Checksums, ExpectedChecksums
+from tpuctl.sim.gcs.errors import GcsError, method_not_allowed
+from tpuctl.sim.gcs.http.request_faults import begin_operation, with_upload_faults
 from tpuctl.sim.gcs.storage.blobs import Content
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
-from tpuctl.sim.gcs.storage.upload_sessions import Session
-from tpuctl.sim.gcs.uploads.spooling import arriving, spool
+from tpuctl.sim.gcs.storage.upload_sessions import UploadSession
+from tpuctl.sim.gcs.uploads.content_range import ContentRange
+from tpuctl.sim.gcs.uploads.responses import incomplete_response, object_response
+from tpuctl.sim.gcs.uploads.spooling import body_chunks, spool
 
 QUANTUM = 256 << 10
-"""Bytes: a chunk that is not the last is kept up to a multiple of this."""
-
-_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
-
-
-@dataclass(frozen=True)
-class ContentRange:
-    """Bytes `first` to `last` (both None: no bytes, a question) of `total` (None: not known yet)."""
-
-    first: int | None
-    last: int | None
-    total: int | None
-
-    @classmethod
-    def parse(cls, header: str) -> ContentRange:
-        """Read a Content-Range header; raises 400."""
-        found = _CONTENT_RANGE.fullmatch(header.strip())
-        if found is None:
-            raise invalid(f"Failed to parse Content-Range header: {header}")
-        first, last, total = (int(text) if text and text != "*" else None for text in found.groups())
-        if first is not None and last is not None and (last < first or (total is not None and last >= total)):
-            raise invalid(f"Failed to parse Content-Range header: {header}")
-        return cls(first, last, total)
+"""Bytes: of a chunk that is not the last, a multiple of this is stored."""
 
 
 @dataclass
 class _Progress:
-    """What is known in memory of a session under way; `checksums` is None while the disk must be asked."""
+    """A session in memory: `checksums` of the stored bytes, None while only the disk has their number."""
 
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     checksums: Checksums | None = None
 
 
 class ResumableUploads:
-    """Answers the requests to session URIs."""
+    """Handles the requests to session URIs."""
 
     def __init__(self, store: Store, faults: FaultRegistry) -> None:
         self._store = store
         self._faults = faults
-        self._under_way: dict[str, _Progress] = {}
+        self._progress: dict[str, _Progress] = {}
 
-    async def handle(self, request: web.Request, identity: str) -> web.Response:
-        """Answer one request of a session, one after the other; raises GcsError."""
-        session = self._store.sessions.get(identity)
-        refuse_if_asked(self._faults, "storage.objects.create", f"{session.bucket}/{session.name}")
-        progress = self._under_way.setdefault(identity, _Progress())
-        async with progress.turn:
-            session = self._store.sessions.get(identity)
+    async def handle(self, request: web.Request, session_id: str) -> web.Response:
+        """Handle one request; those to one session wait for each other. Raises GcsError."""
+        session = self._store.upload_sessions.get(session_id)
+        begin_operation(self._faults, "storage.objects.create", f"{session.bucket}/{session.name}")
+        progress = self._progress.setdefault(session_id, _Progress())
+        async with progress.lock:
+            session = self._store.upload_sessions.get(session_id)
             if request.method == "DELETE":
                 return self._cancel(session)
             if request.method not in ("PUT", "POST"):
-                raise GcsError(405, f"Method {request.method} is not allowed here.")
+                raise method_not_allowed(request.method)
             return await self._put(request, session, progress)
 
-    def _cancel(self, session: Session) -> web.Response:
-        self._forget(session)
+    def _cancel(self, session: UploadSession) -> web.Response:
+        self._delete(session)
         return web.Response(status=499, reason="Client Closed Request")
 
-    async def _put(self, request: web.Request, session: Session, progress: _Progress) -> web.Response:
+    async def _put(self, request: web.Request, session: UploadSession, progress: _Progress) -> web.Response:
         if session.result is not None:
-            return answer_with(request, session.result)
+            return object_response(request, session.result)
         header = request.headers.get("Content-Range")
-        span = ContentRange.parse(header) if header is not None else None
-        checksums = await self._resume(session, progress)
-        if span is None or span.first is not None:
-            await self._append(request, session, progress, checksums, span)
-        if span is not None and span.total is not None and checksums.size > span.total:
-            raise invalid(f"{checksums.size} bytes were received, more than the {span.total} announced.")
-        if span is None or checksums.size == span.total:
-            return answer_with(request, self._finish(request, session, checksums))
+        content_range = ContentRange.parse(header) if header is not None else ContentRange(first=0)
+        checksums = await self._stored(session, progress)
+        if not content_range.is_status_query:
+            await self._append(request, session, progress, checksums, content_range)
+        content_range.check_total(checksums.size)
+        if header is None or checksums.size == content_range.total:
+            return object_response(request, self._complete(request, session, checksums))
         return await self._incomplete(session, progress)
 
-    async def _resume(self, session: Session, progress: _Progress) -> Checksums:
-        """Return the checksums of what is kept, read back from disk after a cut or a restart."""
+    async def _stored(self, session: UploadSession, progress: _Progress) -> Checksums:
+        """Return the checksums of the stored bytes, read from disk after a cut or a restart."""
         if progress.checksums is None:
             size = self._store.blobs.size(session.blob)
-            kept = size - size % QUANTUM
-            progress.checksums = await asyncio.to_thread(self._store.blobs.summarize, session.blob, kept)
+            progress.checksums = await asyncio.to_thread(
+                self._store.blobs.checksums_of, session.blob, size - size % QUANTUM
+            )
         return progress.checksums
 
     async def _append(
         self,
         request: web.Request,
-        session: Session,
+        session: UploadSession,
         progress: _Progress,
         checksums: Checksums,
-        span: ContentRange | None,
+        content_range: ContentRange,
     ) -> None:
-        first = span.first if span is not None and span.first is not None else 0
-        if first > checksums.size:
-            raise GcsError(
-                503,
-                "Invalid request. According to the Content-Range header, the upload offset is "
-                f"{first} byte(s), which exceeds already uploaded size of {checksums.size} byte(s).",
-            )
-        length = span.last - first + 1 if span is not None and span.last is not None else None
-        progress.checksums = None  # if this request is cut, only the disk knows how far it came
+        content = with_upload_faults(body_chunks(request.content))
+        new_bytes = content_range.new_bytes(content, checksums.size)
+        progress.checksums = None  # if this request is cut, only the disk has the number of stored bytes
         with self._store.blobs.extend(session.blob, checksums) as writer:
-            content = received(arriving(request.content))
-            await spool(_window(content, checksums.size - first, length), writer)
+            await spool(new_bytes, writer)
             self._store.blobs.sync(writer.file)
         progress.checksums = checksums
 
-    async def _incomplete(self, session: Session, progress: _Progress) -> web.Response:
-        checksums = await self._resume(session, progress)
+    async def _incomplete(self, session: UploadSession, progress: _Progress) -> web.Response:
+        checksums = await self._stored(session, progress)
         if checksums.size % QUANTUM:
             progress.checksums = None
-            checksums = await self._resume(session, progress)
-        headers = {"X-GUploader-UploadID": session.id}
-        if checksums.size:
-            headers["Range"] = f"bytes=0-{checksums.size - 1}"
-        return web.Response(status=308, reason="Resume Incomplete", headers=headers)
+            checksums = await self._stored(session, progress)
+        return incomplete_response(session.id, checksums.size)
 
-    def _finish(self, request: web.Request, session: Session, checksums: Checksums) -> StoredObject:
+    def _complete(self, request: web.Request, session: UploadSession, checksums: Checksums) -> StoredObject:
         content = Content(session.blob, checksums.size, checksums.crc32c, checksums.md5)
         try:
-            session.claims.check(content.crc32c, content.md5)
-            Claims.of(request.headers).check(content.crc32c, content.md5)
-            stored = self._store.sessions.finish(session, content)
+            session.checksums.check(content.crc32c, content.md5)
+            ExpectedChecksums.of(request.headers).check(content.crc32c, content.md5)
+            stored = self._store.upload_sessions.complete(session, content)
         except GcsError:
-            self._forget(session)
+            self._delete(session)
             raise
-        self._under_way.pop(session.id, None)
+        self._progress.pop(session.id, None)
         return stored
 
-    def _forget(self, session: Session) -> None:
-        self._under_way.pop(session.id, None)
-        self._store.sessions.drop(session)
-
-
-async def _window(chunks: AsyncIterator[bytes], skip: int, length: int | None) -> AsyncIterator[bytes]:
-    """Pass on what lies behind the first `skip` bytes and within the first `length`."""
-    at = 0
-    async for chunk in chunks:
-        start = max(skip - at, 0)
-        end = len(chunk) if length is None else min(length - at, len(chunk))
-        at += len(chunk)
-        if start < end:
-            yield chunk[start:end]
-
-
-def answer_with(request: web.Request, stored: StoredObject) -> web.Response:
-    """Answer an upload with the object it made."""
-    resource = object_resource(stored, origin_of(request))
-    fields = request.query.get("fields")
-    return web.json_response(select(resource, fields) if fields is not None else resource)
+    def _delete(self, session: UploadSession) -> None:
+        self._progress.pop(session.id, None)
+        self._store.upload_sessions.delete(session)

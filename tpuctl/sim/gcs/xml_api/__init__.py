@@ -1,1 +1,1 @@
-"""The XML API: routes, operations and documents."""
+"""The XML API: routes, one module of operations for each resource, and XML documents."""

@@ -1,8 +1,8 @@
-"""The XML API's operations on the service and on buckets."""
+"""The XML API's operations on the service and on buckets, which include the listing of objects."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -10,98 +10,104 @@ from aiohttp import web
 
 from tpuctl.sim.accounts import project_number
 from tpuctl.sim.gcs.errors import required
-from tpuctl.sim.gcs.json_api.resources import bucket_resource
-from tpuctl.sim.gcs.rules.preconditions import Preconditions, parse_number
-from tpuctl.sim.gcs.storage.listing import LARGEST_PAGE, ListQuery, Page, Position, list_page
+from tpuctl.sim.gcs.rules.list_query import LARGEST_PAGE, ListQuery, Position
+from tpuctl.sim.gcs.rules.parameters import parse_number
+from tpuctl.sim.gcs.rules.preconditions import Preconditions
+from tpuctl.sim.gcs.storage.listing import Page, list_page
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
-from tpuctl.sim.gcs.xml_api.documents import Pairs, answer_with_xml, read_xml
+from tpuctl.sim.gcs.xml_api.documents import Content, Elements, read_xml, xml_response
 from tpuctl.sim.gcs.xml_api.request import XmlRequest, xml_etag
 
+Encoder = Callable[[str], str]
+"""Encodes the names in a listing, by the `encoding-type` of the request."""
 
-async def list_buckets(call: XmlRequest) -> web.StreamResponse:
+FIELD_ELEMENTS = {"location": "LocationConstraint", "storageClass": "StorageClass"}
+"""Field of a bucket -> its element in the document that creates it."""
+
+
+async def list_buckets(request: XmlRequest) -> web.StreamResponse:
     """GET Service"""
-    project = call.headers.get("x-goog-project-id") or call.query.get("project")
+    project = request.headers.get("x-goog-project-id") or request.query.get("project")
     if not project:
         raise required("x-goog-project-id")
-    call.refuse_if_asked("storage.buckets.list", project)
-    buckets = [
+    request.begin("storage.buckets.list", project)
+    buckets: Elements = [
         ("Bucket", [("Name", bucket.name), ("CreationDate", bucket.created)])
-        for bucket in call.store.buckets.of_project(project)
+        for bucket in request.store.buckets.of_project(project)
     ]
     owner = [("ID", str(project_number(project)))]
-    return answer_with_xml("ListAllMyBucketsResult", [("Owner", owner), ("Buckets", buckets)])
+    return xml_response("ListAllMyBucketsResult", [("Owner", owner), ("Buckets", buckets)])
 
 
-async def list_objects(call: XmlRequest) -> web.StreamResponse:
+async def list_objects(request: XmlRequest) -> web.StreamResponse:
     """GET Bucket (List Objects), version 1 or with `list-type=2` version 2"""
-    call.refuse_if_asked("storage.objects.list", call.bucket)
-    call.store.buckets.get(call.bucket)
-    query = _list_query(call.query)
-    page = list_page(call.store.database, call.bucket, query) if query.limit else Page()
-    second = call.query.get("list-type") == "2"
-    encode = quote if call.query.get("encoding-type") == "url" else str
-    head = [
-        ("Name", call.bucket),
+    request.begin("storage.objects.list", request.bucket)
+    request.store.buckets.get(request.bucket)
+    query = _list_query(request.query)
+    page = list_page(request.store.database, request.bucket, query) if query.limit else Page()
+    is_version_2 = request.query.get("list-type") == "2"
+    encode: Encoder = quote if request.query.get("encoding-type") == "url" else str
+    head: list[tuple[str, Content]] = [
+        ("Name", request.bucket),
         ("Prefix", encode(query.prefix)),
-        *([] if second else [("Marker", encode(call.query.get("marker", "")))]),
+        *([] if is_version_2 else [("Marker", encode(request.query.get("marker", "")))]),
         *([("Delimiter", encode(query.delimiter))] if query.delimiter else []),
-        *([("KeyCount", len(page))] if second else []),
+        *([("KeyCount", len(page))] if is_version_2 else []),
         ("MaxKeys", query.limit),
         ("IsTruncated", "true" if page.next else "false"),
-        *_next(page, encode, second=second),
+        *_next(page, encode, is_version_2=is_version_2),
     ]
     kind = "Version" if query.versions else "Contents"
     contents = [(kind, _entry(stored, encode)) for stored in page.items]
-    prefixes = [("CommonPrefixes", [("Prefix", encode(prefix))]) for prefix in page.prefixes]
+    prefixes: Elements = [("CommonPrefixes", [("Prefix", encode(prefix))]) for prefix in page.prefixes]
     name = "ListVersionsResult" if query.versions else "ListBucketResult"
-    return answer_with_xml(name, [*head, *contents, *prefixes])
+    return xml_response(name, [*head, *contents, *prefixes])
 
 
-async def get_location(call: XmlRequest) -> web.StreamResponse:
+async def get_location(request: XmlRequest) -> web.StreamResponse:
     """GET Bucket location"""
-    bucket = call.store.buckets.get(call.bucket)
-    return answer_with_xml("LocationConstraint", bucket_resource(bucket, "")["location"])
+    bucket = request.store.buckets.get(request.bucket)
+    return xml_response("LocationConstraint", bucket.location)
 
 
-async def get_versioning(call: XmlRequest) -> web.StreamResponse:
+async def get_versioning(request: XmlRequest) -> web.StreamResponse:
     """GET Bucket versioning"""
-    versioned = call.store.buckets.get(call.bucket).versioned
-    return answer_with_xml("VersioningConfiguration", [("Status", "Enabled")] if versioned else [])
+    versioned = request.store.buckets.get(request.bucket).versioned
+    return xml_response("VersioningConfiguration", [("Status", "Enabled")] if versioned else [])
 
 
-async def head_bucket(call: XmlRequest) -> web.StreamResponse:
+async def head_bucket(request: XmlRequest) -> web.StreamResponse:
     """HEAD Bucket"""
-    call.refuse_if_asked("storage.buckets.get", call.bucket)
-    bucket = call.store.buckets.get(call.bucket)
+    request.begin("storage.buckets.get", request.bucket)
+    bucket = request.store.buckets.get(request.bucket)
     return web.Response(headers={"X-Goog-Metageneration": str(bucket.metageneration)})
 
 
-async def create_bucket(call: XmlRequest) -> web.StreamResponse:
+async def create_bucket(request: XmlRequest) -> web.StreamResponse:
     """PUT Bucket"""
-    project = call.headers.get("x-goog-project-id")
+    project = request.headers.get("x-goog-project-id")
     if not project:
         raise required("x-goog-project-id")
-    call.refuse_if_asked("storage.buckets.create", call.bucket)
+    request.begin("storage.buckets.create", request.bucket)
     fields = {}
-    if call.request.body_exists:
-        document = await read_xml(call.request, "CreateBucketConfiguration")
-        wanted = {"location": "LocationConstraint", "storageClass": "StorageClass"}
-        found = {field: document.findtext(element) for field, element in wanted.items()}
-        fields = {field: text.strip() for field, text in found.items() if text}
-    call.store.create_bucket(call.bucket, project, **fields)
+    if request.http.body_exists:
+        document = await read_xml(request.http, "CreateBucketConfiguration")
+        texts = {field: document.findtext(element) for field, element in FIELD_ELEMENTS.items()}
+        fields = {field: text.strip() for field, text in texts.items() if text}
+    request.store.create_bucket(request.bucket, project, **fields)
     return web.Response()
 
 
-async def delete_bucket(call: XmlRequest) -> web.StreamResponse:
+async def delete_bucket(request: XmlRequest) -> web.StreamResponse:
     """DELETE Bucket"""
-    call.refuse_if_asked("storage.buckets.delete", call.bucket)
-    call.store.delete_bucket(call.bucket, Preconditions.of_headers(call.headers))
+    request.begin("storage.buckets.delete", request.bucket)
+    request.store.delete_bucket(request.bucket, Preconditions.of_headers(request.headers))
     return web.Response(status=204)
 
 
 def _list_query(query: Mapping[str, str]) -> ListQuery:
     limit = min(parse_number("max-keys", query.get("max-keys", LARGEST_PAGE)), LARGEST_PAGE)
-    wanted = ListQuery(
+    list_query = ListQuery(
         prefix=query.get("prefix", ""),
         delimiter=query.get("delimiter", ""),
         versions="versions" in query,
@@ -109,34 +115,34 @@ def _list_query(query: Mapping[str, str]) -> ListQuery:
     )
     token = query.get("continuation-token")
     if token:
-        return replace(wanted, position=Position.of_token(token))
+        return replace(list_query, position=Position.of_token(token))
     marker = query.get("start-after" if query.get("list-type") == "2" else "marker", "")
-    return replace(wanted, position=_after(marker, wanted)) if marker else wanted
+    return replace(list_query, position=_after(marker, list_query)) if marker else list_query
 
 
 def _after(marker: str, query: ListQuery) -> Position:
-    """Return where the listing goes on after the name or the common prefix that was shown last."""
+    """Return where a listing continues after the name or common prefix that was listed last."""
     if marker.startswith(query.prefix) and query.common_prefix(marker) == marker:
         return Position(marker, prefix=marker)
     return Position(marker + "\0")
 
 
-def _next(page: Page, encode: object, *, second: bool) -> Pairs:
+def _next(page: Page, encode: Encoder, *, is_version_2: bool) -> Elements:
     if page.next is None:
         return []
-    if second:
+    if is_version_2:
         return [("NextContinuationToken", page.next.to_token())]
     last = max([stored.name for stored in page.items] + page.prefixes)
-    return [("NextMarker", encode(last) if callable(encode) else last)]
+    return [("NextMarker", encode(last))]
 
 
-def _entry(stored: StoredObject, encode: object) -> Pairs:
+def _entry(stored: StoredObject, encode: Encoder) -> Elements:
     return [
-        ("Key", encode(stored.name) if callable(encode) else stored.name),
+        ("Key", encode(stored.name)),
         ("Generation", stored.generation),
         ("MetaGeneration", stored.metageneration),
         ("LastModified", stored.updated),
         ("ETag", f'"{xml_etag(stored)}"'),
         ("Size", stored.size),
-        ("StorageClass", stored.fields.get("storageClass", "STANDARD")),
+        ("StorageClass", stored.storage_class),
     ]

@@ -1,9 +1,9 @@
-"""The XML that clients and Cloud Storage exchange: written from plain pairs, read without surprises."""
+"""XML documents: written from pairs of element and content, parsed without entities and namespaces."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -12,7 +12,7 @@ from aiohttp import web
 from tpuctl.sim.gcs.errors import GcsError
 
 S3_NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
-"""Of documents about multipart uploads; clients look for it."""
+"""Of documents about multipart uploads, as clients expect."""
 
 GCS_NAMESPACE = "http://doc.s3.amazonaws.com/2006-03-01"
 """Of all other documents."""
@@ -20,18 +20,21 @@ GCS_NAMESPACE = "http://doc.s3.amazonaws.com/2006-03-01"
 LARGEST = 4 << 20
 """Bytes of a document that a client may send."""
 
-Pairs = Sequence[tuple[str, Any]]
-"""Names of elements and what is in them: text, or more pairs."""
+Content: TypeAlias = "str | int | Elements"
+"""What is in an element: text, or more elements."""
+
+Elements: TypeAlias = "Sequence[tuple[str, Content]]"
+"""Names of elements, each with its content."""
 
 
-def answer_with_xml(name: str, content: Pairs | str, *, namespace: str = GCS_NAMESPACE) -> web.Response:
-    """Answer with a document."""
-    text = f"<?xml version='1.0' encoding='UTF-8'?><{name} xmlns='{namespace}'>{_inside(content)}</{name}>"
+def xml_response(name: str, content: Content, *, namespace: str = GCS_NAMESPACE) -> web.Response:
+    """Return a response with a document."""
+    text = f"<?xml version='1.0' encoding='UTF-8'?><{name} xmlns='{namespace}'>{_render(content)}</{name}>"
     return web.Response(content_type="application/xml", text=text)
 
 
 async def read_xml(request: web.Request, name: str) -> ElementTree.Element:
-    """Return the document of a request without its namespaces; raises 400 for anything but `name`."""
+    """Parse the body of a request, a document `name`, and drop its namespaces; raises 400."""
     body = await request.content.read(LARGEST + 1)
     while not request.content.at_eof() and len(body) <= LARGEST:
         body += await request.content.read(LARGEST + 1)
@@ -51,7 +54,7 @@ async def read_xml(request: web.Request, name: str) -> ElementTree.Element:
 
 
 def text_of(element: ElementTree.Element, name: str) -> str:
-    """Return the text below an element; raises 400 when there is none."""
+    """Return the text of an element's child; raises 400 if it is missing."""
     text = element.findtext(name)
     if text is None:
         raise malformed(f"{name} is missing.")
@@ -59,16 +62,16 @@ def text_of(element: ElementTree.Element, name: str) -> str:
 
 
 def malformed(message: str) -> GcsError:
-    """The document cannot be meant: 400."""
+    """The document is invalid: 400."""
     return GcsError(400, f"The XML you provided was not well-formed: {message}", xml_code="MalformedXML")
 
 
-def _inside(content: Any) -> str:
-    if isinstance(content, (list, tuple)):
-        return "".join(f"<{name}>{_inside(value)}</{name}>" for name, value in content)
-    return escape(_printable(str(content)))
+def _render(content: Content) -> str:
+    if isinstance(content, (str, int)):
+        return escape(_printable(str(content)))
+    return "".join(f"<{name}>{_render(below)}</{name}>" for name, below in content)
 
 
 def _printable(text: str) -> str:
-    """Leave out what XML 1.0 has no way to say."""
+    """Drop the characters that XML 1.0 cannot represent."""
     return "".join(char for char in text if char in "\t\n\r" or " " <= char <= "\ud7ff" or char >= "\ue000")

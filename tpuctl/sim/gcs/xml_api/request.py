@@ -1,24 +1,24 @@
-"""What a request to the XML API is about: bucket and object by path or host, fields by headers."""
+"""One request to the XML API: bucket and object by path or host, fields by headers."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from aiohttp import web
 
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.gcs.http.fault_middleware import refuse_if_asked
+from tpuctl.sim.gcs.http.request_faults import begin_operation
 from tpuctl.sim.gcs.json_api.resources import etag
 from tpuctl.sim.gcs.rules.names import decode_segment
-from tpuctl.sim.gcs.rules.preconditions import parse_number
+from tpuctl.sim.gcs.rules.parameters import parse_number
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
+from tpuctl.sim.json_values import JsonObject
 
-OWN_HOSTS = ".storage.googleapis.com"
-"""Hosts that end in this name a bucket before it."""
+BUCKET_HOSTS = ".storage.googleapis.com"
+"""The end of a host whose beginning is a bucket."""
 
 METADATA_PREFIX = "x-goog-meta-"
 
@@ -31,52 +31,50 @@ HEADER_FIELDS = {
     "x-goog-custom-time": "customTime",
     "x-goog-storage-class": "storageClass",
 }
-"""Header of an upload -> the field it sets."""
+"""Header of an upload -> the field that it sets."""
 
 
 @dataclass(frozen=True)
 class XmlRequest:
-    """One request: `bucket` and `name` are empty where it is about no bucket or no object."""
+    """One request; `bucket` and `name` are empty in requests to the service and to a bucket."""
 
     store: Store
     faults: FaultRegistry
-    request: web.Request
+    http: web.Request
     bucket: str
     name: str
 
     @classmethod
     def of(cls, store: Store, faults: FaultRegistry, request: web.Request) -> XmlRequest:
-        """Read the target; raises 400 when it is not UTF-8."""
+        """Parse bucket and object name; raises 400 if they are not UTF-8."""
         bucket, name = _target(request)
         return cls(store, faults, request, bucket, name)
 
     @property
     def query(self) -> Mapping[str, str]:
-        return self.request.query
+        return self.http.query
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return self.request.headers
+        return self.http.headers
 
     def generation(self) -> int | None:
-        """Return the generation asked for, or None for the live one."""
+        """Return the generation in the query, or None for the live object."""
         text = self.query.get("generation")
         return parse_number("generation", text) if text is not None else None
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> JsonObject:
         """Return the fields of an object that the headers set."""
         return fields_of(self.headers)
 
-    def refuse_if_asked(self, method: str, *resource: str) -> None:
-        """Raise the fault that was asked for this call of `method`, if one was."""
-        refuse_if_asked(self.faults, method, "/".join(resource))
+    def begin(self, method: str, *resource: str) -> None:
+        """Record the operation as an event; raises GcsError if a fault fires in its place."""
+        begin_operation(self.faults, method, "/".join(resource))
 
 
-def fields_of(headers: Mapping[str, str]) -> dict[str, Any]:
+def fields_of(headers: Mapping[str, str]) -> JsonObject:
     """Return the fields of an object that headers set."""
-    fields: dict[str, Any] = {
-        field: headers[name] for name, field in HEADER_FIELDS.items() if name in headers
-    }
+    fields: JsonObject = {field: headers[name] for name, field in HEADER_FIELDS.items() if name in headers}
     metadata = {
         name[len(METADATA_PREFIX) :].lower(): value
         for name, value in headers.items()
@@ -93,14 +91,14 @@ def xml_etag(stored: StoredObject) -> str:
 
 
 def hex_md5(md5: str) -> str:
-    """Return an MD5 of the JSON API in hexadecimal."""
+    """Return an MD5 in hexadecimal, for one in base64 as in the JSON API."""
     return base64.b64decode(md5).hex()
 
 
 def _target(request: web.Request) -> tuple[str, str]:
     path = request.rel_url.raw_path.removeprefix("/")
     host = request.host.rpartition(":")[0] or request.host
-    if host.endswith(OWN_HOSTS):
-        return host.removesuffix(OWN_HOSTS), decode_segment(path)
+    if host.endswith(BUCKET_HOSTS):
+        return host.removesuffix(BUCKET_HOSTS), decode_segment(path)
     bucket, _, name = path.partition("/")
     return decode_segment(bucket), decode_segment(name)

@@ -1,4 +1,4 @@
-"""The XML API, as far as clients use it: the table of its operations, and the way to one of them."""
+"""The routes of the XML API that clients use: kind of resource, method, subresource -> operation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.errors import GcsError, method_not_allowed
 from tpuctl.sim.gcs.http.signed_urls import check_signed_url
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
@@ -39,45 +39,47 @@ ROUTES: dict[tuple[str, str, str], Operation] = {
     ("object", "DELETE", "uploadId"): multipart_uploads.abort,
     ("object", "GET", "uploadId"): multipart_uploads.list_parts,
 }
-"""What the path names, method, subresource -> operation."""
+"""Kind of resource, method, subresource -> operation."""
 
 SUBRESOURCES = (
     "uploads", "uploadId", "versions", "compose", "location", "versioning", "acl", "cors", "lifecycle",
     "logging", "storageClass", "tagging", "website", "billing", "encryption", "retention", "policy",
 )  # fmt: skip
-"""Query parameters that mean another resource than the object or the listing itself."""
+"""Query parameters that name a resource of an object or bucket, such as its ACL."""
 
 
 class XmlApi:
-    """Answers requests to the service, to buckets and to objects by their path."""
+    """Handles every request whose path is none of the JSON API's."""
 
     def __init__(self, store: Store, faults: FaultRegistry, resumable: ResumableUploads) -> None:
         self._store = store
         self._faults = faults
         self._resumable = resumable
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request; raises GcsError."""
-        check_signed_url(request.query)
-        call = XmlRequest.of(self._store, self._faults, request)
-        session = request.query.get("upload_id")
-        if session is not None and call.name:
-            return await self._resume(request, session)
-        if request.method == "POST" and call.name and "x-goog-resumable" in request.headers:
-            return objects.start_session(call)
-        return await _operation(call)(call)
+    async def handle(self, http: web.Request) -> web.StreamResponse:
+        """Handle one request; raises GcsError."""
+        check_signed_url(http.query)
+        request = XmlRequest.of(self._store, self._faults, http)
+        session_id = http.query.get("upload_id")
+        if session_id is not None and request.name:
+            return await self._resume(http, session_id)
+        if http.method == "POST" and request.name and "x-goog-resumable" in http.headers:
+            return objects.start_session(request)
+        return await _operation(request)(request)
 
-    async def _resume(self, request: web.Request, session: str) -> web.StreamResponse:
-        answer = await self._resumable.handle(request, session)
-        return answer if answer.status != 200 else web.Response(headers={"X-GUploader-UploadID": session})
+    async def _resume(self, http: web.Request, session_id: str) -> web.StreamResponse:
+        response = await self._resumable.handle(http, session_id)
+        return (
+            response if response.status != 200 else web.Response(headers={"X-GUploader-UploadID": session_id})
+        )
 
 
-def _operation(call: XmlRequest) -> Operation:
-    kind = "object" if call.name else "bucket" if call.bucket else "service"
-    subresource = next((name for name in SUBRESOURCES if name in call.query), "")
-    operation = ROUTES.get((kind, call.request.method, subresource))
+def _operation(request: XmlRequest) -> Operation:
+    kind = "object" if request.name else "bucket" if request.bucket else "service"
+    subresource = next((name for name in SUBRESOURCES if name in request.query), "")
+    operation = ROUTES.get((kind, request.http.method, subresource))
     if operation is not None:
         return operation
-    if any(known[::2] == (kind, subresource) for known in ROUTES):
-        raise GcsError(405, f"Method {call.request.method} is not allowed here.")
+    if any(route[::2] == (kind, subresource) for route in ROUTES):
+        raise method_not_allowed(request.http.method)
     raise GcsError(501, "The simulator's XML API does not have this resource; use the JSON API for it.")

@@ -1,0 +1,124 @@
+"""Sending an object's bytes: in one piece, by sendfile, with faults, or gunzipped."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from aiohttp import web
+
+from tpuctl.sim.gcs.downloads.byte_range import ByteRange, parse_range
+from tpuctl.sim.gcs.downloads.gunzip import gunzip, needs_gunzip
+from tpuctl.sim.gcs.downloads.headers import object_headers
+from tpuctl.sim.gcs.http.body_faults import BodyFaults
+from tpuctl.sim.gcs.http.request_faults import current_faults
+from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.gcs.storage.stored_object import StoredObject
+
+SMALL = 64 << 10
+"""Bytes that are read at once and sent in one piece with the headers."""
+
+
+async def send_object(
+    store: Store, request: web.Request, stored: StoredObject, etag: str
+) -> web.StreamResponse:
+    """Send an object's bytes, or for HEAD their headers; raises GcsError.
+
+    The file is open before the first await, so that an overwrite meanwhile has no effect.
+    """
+    headers = object_headers(stored, etag)
+    with store.blobs.open(stored.blob) as file:
+        if request.method != "HEAD" and needs_gunzip(request, stored):
+            return await _send_gunzipped(request, file, headers)
+        byte_range = parse_range(request.headers.get("Range"), stored.size)
+        if byte_range.partial:
+            headers["Content-Range"] = f"bytes {byte_range.start}-{byte_range.end - 1}/{stored.size}"
+        status = 206 if byte_range.partial else 200
+        if request.method == "HEAD":
+            return web.Response(status=status, headers={**headers, "Content-Length": str(byte_range.size)})
+        faults = current_faults()
+        response = web.StreamResponse(status=status, headers=headers)
+        if faults and faults.body:
+            return await _send_with_faults(request, file, byte_range, response, faults.body)
+        if byte_range.size <= SMALL:
+            file.seek(byte_range.start)
+            return web.Response(status=status, headers=headers, body=file.read(byte_range.size))
+        return await _send_file(request, file, byte_range, response)
+
+
+async def _send_gunzipped(
+    request: web.Request, file: BinaryIO, headers: dict[str, str]
+) -> web.StreamResponse:
+    first, pieces = gunzip(file)
+    del headers["Content-Encoding"]
+    headers |= {"Warning": "214 UploadServer gunzipped", "Vary": "Accept-Encoding"}
+    response = web.StreamResponse(headers=headers)
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    with _disconnect_on_error(request):
+        await response.write(first)
+        for piece in pieces:
+            await response.write(piece)
+        await response.write_eof()
+    return response
+
+
+async def _send_file(
+    request: web.Request, file: BinaryIO, byte_range: ByteRange, response: web.StreamResponse
+) -> web.StreamResponse:
+    response.content_length = byte_range.size
+    writer = await response.prepare(request)
+    transport = request.transport
+    if writer is None or transport is None:
+        raise ConnectionResetError("the client has disconnected")
+    with _disconnect_on_error(request):
+        if transport.get_extra_info("sslcontext") is None:
+            writer.send_headers()
+            loop = asyncio.get_running_loop()
+            await loop.sendfile(transport, file, byte_range.start, byte_range.size)
+        else:
+            for piece in byte_range.read(file):
+                await response.write(piece)
+        await response.write_eof()
+    return response
+
+
+async def _send_with_faults(
+    request: web.Request,
+    file: BinaryIO,
+    byte_range: ByteRange,
+    response: web.StreamResponse,
+    faults: BodyFaults,
+) -> web.StreamResponse:
+    await faults.delay_response()
+    response.content_length = byte_range.size
+    await response.prepare(request)
+    with _disconnect_on_error(request, after_sent=True):
+        async for piece in faults.apply(_async(byte_range.read(file)), up=False):
+            await response.write(piece)
+        await response.write_eof()
+    return response
+
+
+async def _async(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+@contextmanager
+def _disconnect_on_error(request: web.Request, *, after_sent: bool = False) -> Iterator[None]:
+    """Once the headers are sent, only a cut of the connection can report a failure.
+
+    With `after_sent` the bytes written so far arrive first.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if request.transport is not None and not (after_sent and request.transport.is_closing()):
+            request.transport.abort()
+        if isinstance(error, (OSError, zlib.error)):
+            raise ConnectionResetError("the download failed midway") from error
+        raise

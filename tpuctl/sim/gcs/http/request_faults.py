@@ -1,0 +1,95 @@
+"""The faults of one request: an error in place of an operation or of its response, a reset, a broken body."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from aiohttp import web
+
+from tpuctl.sim.faults import FaultRegistry
+from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.http.bandwidth import BandwidthLimits
+from tpuctl.sim.gcs.http.body_faults import BODY_FAULTS, BodyFaults, reset_connection
+from tpuctl.sim.gcs.http.fault_errors import fault_error
+
+OPERATION_FAULTS = ("gcs-error", "api-off", "permission", "unavailable", "deadline-exceeded", "error")
+RESPONSE_FAULTS = ("gcs-error", "unavailable", "deadline-exceeded", "error")
+FAULTS = (*OPERATION_FAULTS, *BODY_FAULTS, "gcs-reset")
+
+_SERVICE = "storage."
+_current: ContextVar[RequestFaults | None] = ContextVar("request_faults", default=None)
+
+
+class RequestFaults:
+    """The faults that fire on the operations of one request."""
+
+    def __init__(self, registry: FaultRegistry, limits: BandwidthLimits, request: web.Request) -> None:
+        self.body = BodyFaults(registry, limits, request)
+        self._registry = registry
+        self._request = request
+        self._response_error: GcsError | None = None
+        self._resets_response = False
+
+    def fire(self, method: str, resource: str) -> None:
+        """Fire the faults that match one operation; raises GcsError for a fault in its place."""
+        bucket, _, name = resource.partition("/")
+        facts = {"method": method, "resource": resource, "bucket": bucket, "object": name, "api": "storage"}
+        fault = self._registry.fire(*OPERATION_FAULTS, **facts)
+        if fault:
+            raise fault_error(fault, method, resource)
+        if self._registry.fire("gcs-reset", **facts):
+            raise self._reset()
+        for kind in BODY_FAULTS:
+            fault = self._registry.fire(kind, **facts)
+            if fault:
+                self.body.add(fault)
+        fault = self._registry.fire(*RESPONSE_FAULTS, **facts, when="after")
+        if fault:
+            self._response_error = fault_error(fault, method, resource)
+        self._resets_response |= self._registry.fire("gcs-reset", **facts, when="after") is not None
+
+    def response_error(self) -> GcsError | None:
+        """Return the error in place of the response, if a fault has one; a reset ends the connection."""
+        return self._reset() if self._resets_response else self._response_error
+
+    def _reset(self) -> GcsError:
+        reset_connection(self._request)
+        return GcsError(499, "The connection was reset.")
+
+
+def current_faults() -> RequestFaults | None:
+    """Return the faults of the current request; None while no fault of Cloud Storage is in force."""
+    return _current.get()
+
+
+@contextmanager
+def faults_of(
+    registry: FaultRegistry, limits: BandwidthLimits, request: web.Request
+) -> Iterator[RequestFaults | None]:
+    """Make the faults of a request the current ones; None while no fault of Cloud Storage is in force."""
+    in_force = registry.in_force(*FAULTS)
+    token = _current.set(RequestFaults(registry, limits, request) if in_force else None)
+    try:
+        yield _current.get()
+    finally:
+        _current.reset(token)
+
+
+def begin_operation(registry: FaultRegistry, method: str, resource: str) -> None:
+    """Record an operation as an event; raises GcsError if a fault fires in its place.
+
+    `method` is a name of the audit log (`storage.objects.get`), `resource` is `BUCKET` or `BUCKET/OBJECT`.
+    """
+    if registry.events is not None:
+        registry.events.note("request", method.removeprefix(_SERVICE), resource, service="storage")
+    faults = _current.get()
+    if faults is not None:
+        faults.fire(method, resource)
+
+
+def with_upload_faults(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Return the bytes of an upload with the faults of the current request in effect."""
+    faults = _current.get()
+    return faults.body.apply(chunks, up=True) if faults is not None and faults.body else chunks

@@ -1,0 +1,84 @@
+"""What a listing of objects is filtered by, and the page token that says where its next page begins."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tpuctl.sim.gcs.errors import invalid
+from tpuctl.sim.gcs.rules.globs import compile_glob
+from tpuctl.sim.gcs.rules.parameters import is_true, parse_number
+
+LARGEST_PAGE = 1000
+"""Objects and prefixes together on one page, at most and by default."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a page begins: the first key to read, and the last common prefix that was listed."""
+
+    name: str = ""
+    generation: int = 0
+    prefix: str = ""
+
+    @classmethod
+    def of_token(cls, token: str) -> Position:
+        """Parse a page token; raises 400."""
+        try:
+            name, generation, prefix = json.loads(base64.urlsafe_b64decode(token))
+            return cls(str(name), int(generation), str(prefix))
+        except (ValueError, TypeError, binascii.Error) as error:
+            raise invalid("Invalid value for parameter pageToken.") from error
+
+    def to_token(self) -> str:
+        """Return the page token."""
+        return base64.urlsafe_b64encode(
+            json.dumps([self.name, self.generation, self.prefix]).encode()
+        ).decode()
+
+
+@dataclass(frozen=True)
+class ListQuery:
+    """The filters, the size and the start of one page of a listing."""
+
+    prefix: str = ""
+    delimiter: str = ""
+    start_offset: str = ""
+    end_offset: str = ""
+    glob: re.Pattern[str] | None = None
+    versions: bool = False
+    soft_deleted: bool = False
+    trailing_delimiter: bool = False
+    limit: int = LARGEST_PAGE
+    position: Position = Position()
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> ListQuery:
+        """Parse the query parameters of the JSON API's objects.list; raises 400."""
+        if is_true(query.get("softDeleted")) and is_true(query.get("versions")):
+            raise invalid("softDeleted and versions cannot both be true.")
+        limit = parse_number("maxResults", query.get("maxResults") or LARGEST_PAGE)
+        token = query.get("pageToken")
+        return cls(
+            prefix=query.get("prefix", ""),
+            delimiter=query.get("delimiter", ""),
+            start_offset=query.get("startOffset", ""),
+            end_offset=query.get("endOffset", ""),
+            glob=compile_glob(query["matchGlob"]) if query.get("matchGlob") else None,
+            versions=is_true(query.get("versions")),
+            soft_deleted=is_true(query.get("softDeleted")),
+            trailing_delimiter=is_true(query.get("includeTrailingDelimiter")),
+            limit=min(limit, LARGEST_PAGE) or LARGEST_PAGE,
+            position=Position.of_token(token) if token else Position(),
+        )
+
+    def common_prefix(self, name: str) -> str:
+        """Return the common prefix that stands for a name in the listing, or nothing."""
+        if not self.delimiter:
+            return ""
+        at = name.find(self.delimiter, len(self.prefix))
+        return name[: at + len(self.delimiter)] if at >= 0 else ""
