@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+import pytest
 
 from tests.paths import ROOT
 from tpuctl.errors import EXIT_CODES
@@ -22,10 +25,29 @@ def test_every_make_target_in_the_readme_exists() -> None:
     assert set(re.findall(r"\bmake ([a-z-]+)", README)) <= targets
 
 
-def test_every_path_in_the_readme_exists() -> None:
-    paths = set(re.findall(r"`((?:tpuctl|jobs|demo|tests)/[\w./]*)`", README))
-    assert paths
-    assert not [path for path in paths if not (ROOT / path).exists()]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_path_in_a_document_exists(document: Path) -> None:
+    text = document.read_text()
+    named = re.findall(r"`((?:tpuctl|jobs|demo|tests|docs|terraform|benchmarks)/[\w./-]*)`", text)
+    linked = re.findall(r"\]\((?!https?:)([\w./-]+)(?:#[\w-]+)?\)", text)
+    paths = {ROOT / path for path in named if "FORMAT" not in path} | {
+        document.parent / path for path in linked
+    }
+    assert sorted(path for path in paths if not path.exists()) == []
+
+
+@pytest.mark.parametrize("document", sorted(ROOT.glob("docs/*.md")), ids=lambda path: path.name)
+def test_the_index_names_every_document(document: Path) -> None:
+    assert document.name == "README.md" or f"({document.name})" in (ROOT / "docs/README.md").read_text()
+
+
+def test_contributing_lists_every_target_of_make() -> None:
+    rows = re.findall(r"^([a-z-]+):[^#\n]*## (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    table = "".join(f"| `make {target}` | {text} |\n" for target, text in rows)
+    assert table in (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_no_file_names_a_machine_path_or_an_index() -> None:
