@@ -363,7 +363,8 @@ def test_a_dry_run_of_down_and_submit_changes_nothing(tpuctl: Tpuctl, node: str)
     down = tpuctl("down", "--dry-run")
     assert f"DELETE https://tpu.googleapis.com/v2/{ZONE}/nodes/{node}" in down.out
     done = tpuctl("submit", script("print(1)\n"), "--dry-run")
-    assert "PUT gs://sim-project-tpuctl/bundles/" in done.out
+    assert '{\n  "name": "bundles/' in done.out
+    assert f"SSH {node} worker 0" in done.out
     assert tpuctl("runs", "--json").json["runs"] == []
     assert len(tpuctl("ls", "--json").json["nodes"]) == 1
 

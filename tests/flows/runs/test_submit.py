@@ -1,8 +1,9 @@
-"""A submission that fails in the middle: the run has a verdict, and nothing of it keeps running."""
+"""The writes of a submission, and one that fails in the middle: it has a verdict, nothing keeps running."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tpuctl.cloud.endpoints import Cloud
 from tpuctl.errors import ConfigError, HostError, TpuctlError
 from tpuctl.flows.runs.plan import SubmitRequest, plan_submit
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submit import submit
+from tpuctl.flows.runs.submit import requests, submit
 from tpuctl.polling import Backoff, poll
 from tpuctl.sim.faults import grpc_fault
 from tpuctl.worker.records import WorkerStatus
@@ -33,6 +34,24 @@ def request_of_four(tpuctl: Callable[..., CommandResult], simulator: RunningSimu
 def submit_all(cloud: Cloud, request: SubmitRequest) -> None:
     plan = plan_submit(cloud.data_bucket, cloud.provider, cloud.ssh.user, request, clock.now())
     submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
+
+
+def written_names(cloud: Cloud, request: SubmitRequest) -> list[str]:
+    """The objects that a dry run shows."""
+    plan = plan_submit(cloud.data_bucket, cloud.provider, cloud.ssh.user, request, clock.now())
+    shown = requests(cloud.bucket, plan)
+    return [shown_request.body["name"] for shown_request in shown if isinstance(shown_request.body, dict)]
+
+
+def test_a_dry_run_shows_the_objects_that_are_written(cloud: Cloud, request_of_four: SubmitRequest) -> None:
+    names = written_names(cloud, request_of_four)
+    assert cloud.bucket.objects("") == []
+    submit_all(cloud, request_of_four)
+    stored = {listed.name for listed in cloud.bucket.objects("")}
+    assert set(names) == {name for name in stored if "/workers/" not in name}
+    assert [name.split("/")[0] for name in names] == ["bundles", "runs", "runs"]
+    again = written_names(cloud, replace(request_of_four, name="r2"))
+    assert again == ["runs/r2/run.json", "runs/r2/attempts/1/attempt.json"], "the bundle is stored already"
 
 
 def assert_failed(cloud: Cloud, error: TpuctlError) -> None:

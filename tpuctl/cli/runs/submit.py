@@ -60,7 +60,7 @@ def _show(session: Session, plan: SubmitPlan) -> None:
         "run": run.run,
         "on": f"{attempt.tpu.name} ({attempt.tpu.accelerator}, {attempt.tpu.zone})",
         "workers": ", ".join(map(str, attempt.workers)),
-        "dataset": f"{run.dataset.name}/{run.dataset.version}" if run.dataset else "none",
+        "dataset": str(run.dataset or "none"),
         "code": run.bundle_sha256[:12],
     }
     if session.as_json:

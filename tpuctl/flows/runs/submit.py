@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpuctl import clock, runs
-from tpuctl.bucket_layout import RunPaths, bundle, gs
+from tpuctl.bucket_layout import RunPaths, bundle
 from tpuctl.errors import ConflictError, TpuctlError
 from tpuctl.flows.runs import launch
 from tpuctl.flows.runs.bundles import Bundle
@@ -43,11 +43,14 @@ def submit(bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan) -> No
 
 
 def requests(bucket: Bucket, plan: SubmitPlan) -> list[HttpRequest]:
-    """Return the requests that `submit` would send, for --dry-run."""
-    paths = RunPaths(plan.run.run)
-    names = (bundle(plan.code.sha256), paths.record, paths.attempt(plan.attempt.attempt))
-    writes = [HttpRequest("PUT", gs(bucket.name, name)) for name in names]
-    return writes + [
+    """Return the requests that `submit` would send, for --dry-run; sends reads only."""
+    rehearsal = bucket.dry_run()
+    if not _is_stored(bucket, plan.code):
+        _store(rehearsal, plan.code)
+    run = StoredRun(rehearsal, plan.run.run)
+    run.create(plan.run)
+    run.create_attempt(plan.attempt)
+    return rehearsal.requests + [
         HttpRequest("SSH", f"{plan.node.name} worker {worker}", f"start {plan.run.script}")
         for worker in plan.attempt.workers
     ]

@@ -40,7 +40,7 @@ def summaries(bucket: Bucket, provider: Provider, at: datetime) -> list[Summary]
 
 def _summary(run: StoredRun, provider: Provider, at: datetime) -> Summary:
     record = run.record
-    dataset = f"{record.dataset.name}/{record.dataset.version}" if record.dataset else ""
+    dataset = str(record.dataset or "")
     return Summary(
         run.name, record.created, record.accelerator, dataset, _state(run, provider, at), record.submitter
     )
