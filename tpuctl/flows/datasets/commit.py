@@ -12,7 +12,8 @@ copy in step 4 names its generation, so an upload that was long asleep cannot br
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from tpuctl.datasets import DatasetRef
 from tpuctl.errors import ConflictError, NotFoundError, StateError, TpuctlError
 from tpuctl.flows.datasets.staging import FOLDER
 from tpuctl.parallel import fanout, values
+from tpuctl.polling import NO_PAUSE, retry
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
@@ -42,6 +44,10 @@ class Moves(msgspec.Struct, frozen=True):
     """The small files: name -> text."""
 
 
+class _RemovedError(StateError):
+    """The dataset was removed between its commit and its manifest."""
+
+
 class Commit:
     """The commit of one version of a dataset."""
 
@@ -54,15 +60,7 @@ class Commit:
         """Publish the dataset of `manifest` unless another is first; return the manifest that stands."""
         moves = Moves(dict(shards), {name: data.decode() for name, data in files.items()})
         self._write_moves(_digest(manifest), msgspec.json.encode(moves))
-        for _ in range(_ATTEMPTS):
-            try:
-                self._bucket.create(self._folder + COMMIT, manifest)
-            except ConflictError:
-                pass  # another upload has decided: what it began is finished
-            standing = self.complete()
-            if standing is not None:
-                return standing
-        raise StateError("The dataset was removed while it was uploaded.", hint="Run the upload again.")
+        return retry(lambda: self._publish(manifest), on=_RemovedError, attempts=_ATTEMPTS, backoff=NO_PAUSE)
 
     def complete(self) -> bytes | None:
         """Finish what this or another upload decided; return the manifest that stands, None without one.
@@ -95,6 +93,18 @@ class Commit:
         for leftover in (moves, *notes):
             self._bucket.remove(leftover)
 
+    def _publish(self, manifest: bytes) -> bytes:
+        try:
+            self._bucket.create(self._folder + COMMIT, manifest)
+        except ConflictError:
+            pass  # another upload has decided: what it began is finished
+        standing = self.complete()
+        if standing is None:
+            raise _RemovedError(
+                "The dataset was removed while it was uploaded.", hint="Run the upload again."
+            )
+        return standing
+
     def _finish(self, decided: Object) -> bytes | None:
         try:
             manifest = self._bucket.stream(decided).read(decided.size)
@@ -118,39 +128,48 @@ class Commit:
             self._place_file(name, entry, moves.files.get(name))
 
     def _place_shard(self, entry: ShardEntry, staged: Object | None) -> None:
-        name = self._folder + entry.file
-        for _ in range(_ATTEMPTS):
-            if staged is not None:
-                try:
-                    self._bucket.move(staged, name)
-                    return
-                except ConflictError:
-                    pass  # the name is taken: by this shard already, or by what a removed dataset left
-                except NotFoundError:
-                    staged = None  # another upload that finishes the same has moved it
-            existing = self._bucket.stat(name)
-            if existing is not None and existing.content == entry.content:
-                return
-            if existing is None or staged is None:
-                break
-            self._bucket.remove(existing)
-        raise self._lost(entry.file)
+        with self._lost_on_conflict(entry.file):
+            retry(
+                lambda: self._move_shard(entry, staged),
+                on=ConflictError, attempts=_ATTEMPTS, backoff=NO_PAUSE,
+            )  # fmt: skip
 
-    def _place_file(self, file: str, entry: FileEntry, text: str | None) -> None:
-        for _ in range(_ATTEMPTS):
-            existing = self._bucket.stat(self._folder + file)
-            if existing is not None and existing.content == entry.content:
-                return
-            if text is None:
-                break
-            if existing is not None:
-                self._bucket.remove(existing)
+    def _move_shard(self, entry: ShardEntry, staged: Object | None) -> None:
+        """Raises ConflictError when another object had the name, which is removed by then."""
+        name = self._folder + entry.file
+        if staged is not None:
             try:
-                self._create_file(file, text)
+                self._bucket.move(staged, name)
                 return
             except ConflictError:
-                continue
-        raise self._lost(file)
+                pass  # the name is taken: by this shard already, or by what a removed dataset left
+            except NotFoundError:
+                staged = None  # another upload that finishes the same has moved it
+        existing = self._bucket.stat(name)
+        if existing is not None and existing.content == entry.content:
+            return
+        if existing is None or staged is None:
+            raise self._lost(entry.file)
+        self._bucket.remove(existing)
+        raise ConflictError(f"{name} was another object.")
+
+    def _place_file(self, file: str, entry: FileEntry, text: str | None) -> None:
+        with self._lost_on_conflict(file):
+            retry(
+                lambda: self._write_file(file, entry, text),
+                on=ConflictError, attempts=_ATTEMPTS, backoff=NO_PAUSE,
+            )  # fmt: skip
+
+    def _write_file(self, file: str, entry: FileEntry, text: str | None) -> None:
+        """Raises ConflictError when another upload writes the file at the same time."""
+        existing = self._bucket.stat(self._folder + file)
+        if existing is not None and existing.content == entry.content:
+            return
+        if text is None:
+            raise self._lost(file)
+        if existing is not None:
+            self._bucket.remove(existing)
+        self._create_file(file, text)
 
     def _create_file(self, file: str, text: str) -> None:
         self._bucket.create(self._folder + file, text.encode(), _TYPES["." + file.rpartition(".")[2]])
@@ -165,6 +184,13 @@ class Commit:
 
     def _moves_name(self, digest: str) -> str:
         return f"{self._folder}{FOLDER}{digest}.moves.json"
+
+    @contextmanager
+    def _lost_on_conflict(self, file: str) -> Iterator[None]:
+        try:
+            yield
+        except ConflictError as error:
+            raise self._lost(file) from error
 
     def _lost(self, file: str) -> TpuctlError:
         return StateError(

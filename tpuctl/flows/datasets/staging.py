@@ -18,6 +18,7 @@ from tpuctl.data.output.shards import Shard, ShardResult, ShardStream
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import ConflictError, DeadlineError
 from tpuctl.flows.datasets.local_copy import LocalCopy
+from tpuctl.polling import NO_PAUSE, retry
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 FOLDER = "staging/"
 _SHARD_TYPE = "application/x-tfrecord"
 _ATTEMPTS = 3
+
+
+class _DamagedError(DeadlineError):
+    """The bucket holds other bytes than those that were sent."""
 
 
 class Staging:
@@ -58,19 +63,24 @@ class Staging:
 
     def put(self, shard: Shard, stream: Callable[[], ShardStream], local: LocalCopy | None) -> ShardResult:
         """Write a shard, then its note; raises DeadlineError when it arrives damaged each time."""
+        return retry(
+            lambda: self._stage(shard, stream(), local),
+            on=_DamagedError, attempts=_ATTEMPTS, backoff=NO_PAUSE,
+        )  # fmt: skip
+
+    def _stage(self, shard: Shard, chunks: ShardStream, local: LocalCopy | None) -> ShardResult:
         name = self.shard_name(shard.identity)
-        staged, chunks = self._listed.get(name), stream()
-        for _ in range(_ATTEMPTS):
-            if staged is None:
-                staged = self._add(name, local.first(chunks, shard.file) if local else chunks)
-            note = chunks.drain()
-            if staged is not None and staged.content == note.entry.content:
-                self._add_note(shard.identity, msgspec.json.encode(note))
-                return note
-            if staged is not None:
-                self._bucket.remove(staged)  # from an upload that was killed, or damaged on the way
-            staged, chunks = None, stream()
-        raise DeadlineError(
+        staged = self._listed.get(name)
+        if staged is None:
+            staged = self._add(name, local.first(chunks, shard.file) if local else chunks)
+        note = chunks.drain()
+        if staged is not None and staged.content == note.entry.content:
+            self._add_note(shard.identity, msgspec.json.encode(note))
+            return note
+        if staged is not None:
+            self._bucket.remove(staged)  # from an upload that was killed, or damaged on the way
+            self._listed.pop(name, None)
+        raise _DamagedError(
             f"{shard.file} arrived damaged.", hint="Run the same command again: complete shards are kept."
         )
 
