@@ -1,4 +1,4 @@
-"""A simulator in this process, a clean environment, and the command line as a function."""
+"""Fixtures: a simulator in this process, an isolated environment, and the command line as a function."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from tpuctl.config import load
 
 pytest_plugins = ("tests.contract.recorder", "tests.ordering.file_order", "tests.forks.tensorflow_python")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so does a script start what runs in the background,
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # and what tests start and interrupt inherits it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script starts background processes so,
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # and the processes that tests interrupt inherit it
 
 settings.register_profile(  # a machine that is slow or busy for a moment fails nothing
     "tests", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -56,7 +58,7 @@ def simulator(home: Path, tmp_path: Path) -> Iterator[RunningSimulator]:
 
 @pytest.fixture
 def tpuctl(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
-    """The command line as a function; anything that is not an error of ours is raised, not shown."""
+    """The command line as a function; an error that is a bug fails the test."""
 
     def call(*arguments: str) -> CommandResult:
         capsys.readouterr()
@@ -70,10 +72,10 @@ def tpuctl(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Comm
 
 @pytest.fixture
 def cloud(simulator: RunningSimulator) -> Iterator[Cloud]:
-    """The real clients, connected to that simulator, built when they are asked for."""
-    found = connect(load({}))
-    yield found
-    found.close()
+    """The real clients, connected to that simulator, each built at its first use."""
+    clients = connect(load({}))
+    yield clients
+    clients.close()
 
 
 @pytest.fixture

@@ -53,9 +53,11 @@ def test_contributing_lists_every_target_of_make() -> None:
 def test_no_file_names_a_machine_path_or_an_index() -> None:
     words = ("/root" + "/", "/home" + "/runner", "file://" + "/opt", "--index-" + "url", "--extra-" + "index")
     wrong = []
-    made = {".git", ".venv", ".demo", ".tensorflow", ".beam"}
-    made |= {".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
-    for path in (path for top in ROOT.iterdir() if top.name not in made for path in (top, *top.rglob("*"))):
+    generated = {".git", ".venv", ".demo", ".tensorflow", ".beam"}
+    generated |= {".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
+    for path in (
+        path for top in ROOT.iterdir() if top.name not in generated for path in (top, *top.rglob("*"))
+    ):
         if path.is_file() and path.suffix in {".py", ".md", ".toml", ".txt", ""}:
             text = path.read_text(errors="ignore")
             wrong += [f"{path}: {word}" for word in words if word in text]

@@ -1,4 +1,4 @@
-"""The law of the house: which floor may import which, and where foreign packages may be named."""
+"""The rules of the architecture: which floor may import which, and where foreign packages may be named."""
 
 from __future__ import annotations
 
@@ -174,13 +174,13 @@ def dotted(path: Path) -> str:
 
 def imports(path: Path, *, types_too: bool = False) -> Iterator[str]:
     """Names of the modules a file imports, those only for types left out unless asked for."""
-    for one, for_types in _statements(path):
+    for statement, for_types in _statements(path):
         if for_types and not types_too:
             continue
-        if isinstance(one, ast.Import):
-            yield from (alias.name for alias in one.names)
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
         else:
-            yield from (f"{_absolute(path, one)}.{alias.name}" for alias in one.names)
+            yield from (f"{_absolute(path, statement)}.{alias.name}" for alias in statement.names)
 
 
 @cache
@@ -193,47 +193,47 @@ def _statements(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
         if isinstance(outer, ast.If) and ast.unparse(outer.test) == "TYPE_CHECKING"
         for inner in ast.walk(outer)
     }
-    found = (one for one in ast.walk(tree) if isinstance(one, (ast.Import, ast.ImportFrom)))
-    return [(one, id(one) in typing_only) for one in found]
+    statements = (node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
+    return [(statement, id(statement) in typing_only) for statement in statements]
 
 
-def _absolute(path: Path, one: ast.ImportFrom) -> str:
+def _absolute(path: Path, statement: ast.ImportFrom) -> str:
     """The module that a from-import names; only the guest, which has another name on a host, is relative."""
-    if one.level == 0:
-        return str(one.module)
+    if statement.level == 0:
+        return str(statement.module)
     assert floor(dotted(path)) == "guest", f"{path}: relative import"
-    package = ".".join(path.relative_to(ROOT).parts[: -one.level])
-    return f"{package}.{one.module}" if one.module else package
+    package = ".".join(path.relative_to(ROOT).parts[: -statement.level])
+    return f"{package}.{statement.module}" if statement.module else package
 
 
 def test_every_module_imports_only_lower_floors() -> None:
     wrong = []
     for path in modules():
-        here = floor(dotted(path)) if path.name != "__main__.py" or path.parent != PACKAGE else "cli"
+        importer = floor(dotted(path)) if path.name != "__main__.py" or path.parent != PACKAGE else "cli"
         for name in imports(path, types_too=True):
             if name.split(".")[0] != "tpuctl":
                 continue
-            there = floor(name)
-            if there != here and there not in FLOORS[here] and name != "tpuctl.__version__":
-                wrong.append(f"{path.relative_to(ROOT)} ({here}) imports {name} ({there})")
+            imported = floor(name)
+            if imported != importer and imported not in FLOORS[importer] and name != "tpuctl.__version__":
+                wrong.append(f"{path.relative_to(ROOT)} ({importer}) imports {name} ({imported})")
     assert wrong == []
 
 
 def test_foreign_packages_are_named_only_where_they_live() -> None:
     wrong = []
     for path in modules():
-        here = floor(dotted(path))
+        importer = floor(dotted(path))
         for name in imports(path, types_too=True):
             homes = HOMES.get(name.split(".")[0])
-            allowed = any(name.startswith(one) for one in ALLOWED_GOOGLE.get(here, ()))
-            if homes is not None and here not in homes and not allowed:
-                wrong.append(f"{path.relative_to(ROOT)} ({here}) imports {name}")
+            allowed = any(name.startswith(package) for package in ALLOWED_GOOGLE.get(importer, ()))
+            if homes is not None and importer not in homes and not allowed:
+                wrong.append(f"{path.relative_to(ROOT)} ({importer}) imports {name}")
     assert wrong == []
 
 
 def test_the_table_of_floor_one_names_every_module_beside_the_rooms() -> None:
-    found = {path.stem for path in PACKAGE.glob("*.py")} - {"errors", "__main__"}
-    assert found == FACTS
+    modules_beside = {path.stem for path in PACKAGE.glob("*.py")} - {"errors", "__main__"}
+    assert modules_beside == FACTS
 
 
 def folders(top: Path) -> Iterator[Path]:
@@ -247,10 +247,10 @@ def test_every_folder_is_a_room_of_the_table() -> None:
 
 
 def test_what_stands_beside_rooms_is_in_the_table() -> None:
-    found = {
+    beside = {
         place: {path.stem for path in (PACKAGE / place).glob("*.py")} - {"__init__"} for place in BESIDE_ROOMS
     }
-    assert found == BESIDE_ROOMS
+    assert beside == BESIDE_ROOMS
 
 
 @pytest.mark.parametrize("place", ROOMS_OF)
@@ -289,35 +289,35 @@ def test_tests_are_where_their_source_is() -> None:
     own = {"sim/unmodified", "sim/unmodified/programs", "sim/tpu/clients", "sim/tpu/nodes", "sim/tpu/queue"}
     """Rooms of tests alone: whole programs, and ways through one API."""
     floors = {path.name for path in folders(PACKAGE) if path.parent == PACKAGE}
-    found = {path.relative_to(ROOT / "tests").as_posix() for path in folders(ROOT / "tests")}
+    rooms = {path.relative_to(ROOT / "tests").as_posix() for path in folders(ROOT / "tests")}
     of_floors = {
-        path for path in found - own if path.split("/")[0] in floors and not path.startswith("sim/guest/")
+        path for path in rooms - own if path.split("/")[0] in floors and not path.startswith("sim/guest/")
     }
-    known = {path.relative_to(PACKAGE).as_posix() for path in folders(PACKAGE)}
-    assert of_floors - known - {"sim/gcs/clients", "testing/examples"} == set()
+    sources = {path.relative_to(PACKAGE).as_posix() for path in folders(PACKAGE)}
+    assert of_floors - sources - {"sim/gcs/clients", "testing/examples"} == set()
 
 
 def test_there_is_no_import_cycle() -> None:
-    known = {dotted(path) for path in modules()}
-    graph = {dotted(path): set(_targets(path, known)) for path in modules()}
-    done: set[str] = set()
+    names = {dotted(path) for path in modules()}
+    graph = {dotted(path): set(_targets(path, names)) for path in modules()}
+    visited: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
         assert name not in trail, " -> ".join((*trail, name))
-        if name not in done:
+        if name not in visited:
             for target in graph[name]:
                 visit(target, (*trail, name))
-            done.add(name)
+            visited.add(name)
 
     for name in graph:
         visit(name, ())
 
 
-def _targets(path: Path, known: set[str]) -> Iterator[str]:
-    here = dotted(path)
+def _targets(path: Path, names: set[str]) -> Iterator[str]:
+    importer = dotted(path)
     for name in imports(path):
         for candidate in (name, name.rpartition(".")[0]):
-            if candidate in known and candidate != here and not here.startswith(f"{candidate}."):
+            if candidate in names and candidate != importer and not importer.startswith(f"{candidate}."):
                 yield candidate
                 break
 

@@ -53,21 +53,21 @@ def nothing_created(simulator):
 
 def objects(simulator) -> list[str]:
     storage = simulator.simulator.endpoints["storage"]
-    found = requests.get(f"{storage}/storage/v1/b/sim-project-tpuctl/o", timeout=10).json()
-    return [one["name"] for one in found.get("items", [])]
+    listing = requests.get(f"{storage}/storage/v1/b/sim-project-tpuctl/o", timeout=10).json()
+    return [item["name"] for item in listing.get("items", [])]
 
 
-def refused(done, code: int, *words: str) -> None:
+def refused(result, code: int, *words: str) -> None:
     """One sentence and a hint on stderr, nothing on stdout, the exit code, no traceback."""
-    lines = [line for line in done.err.splitlines() if not line.startswith("[sim]")]
+    lines = [line for line in result.err.splitlines() if not line.startswith("[sim]")]
     errors = [line for line in lines if line.startswith("Error: ")]
-    assert done.code == code, done.err
-    assert len(errors) == 1, done.err
-    assert "Traceback" not in done.err
+    assert result.code == code, result.err
+    assert len(errors) == 1, result.err
+    assert "Traceback" not in result.err
     for word in words:
-        assert word in done.err
-    assert any(line.startswith("Hint: ") for line in lines), done.err
-    assert done.out == ""
+        assert word in result.err
+    assert any(line.startswith("Hint: ") for line in lines), result.err
+    assert result.out == ""
 
 
 @pytest.mark.usefixtures("nothing_created")
@@ -79,8 +79,8 @@ class TestUp:
         refused(tpuctl("up", "gpu", "--yes"), 2, "'gpu'", "v3-8")
 
     def test_an_unknown_zone_is_named(self, tpuctl) -> None:
-        done = tpuctl("up", "v3-8", "--zone", "europe-west4-q", "--yes")
-        refused(done, 3, "europe-west4-q")
+        result = tpuctl("up", "v3-8", "--zone", "europe-west4-q", "--yes")
+        refused(result, 3, "europe-west4-q")
 
     def test_a_zone_of_no_region_names_the_nearest(self, tpuctl) -> None:
         refused(tpuctl("up", "v3-8", "--zone", "europe-wset4-a", "--yes"), 2, "europe-west4-a")
@@ -95,9 +95,9 @@ class TestUp:
         refused(tpuctl("up", "v3-8", "--name", "My_TPU", "--yes"), 2, "'My_TPU' cannot name a node")
 
     def test_without_a_terminal_and_without_yes_nothing_is_created(self, tpuctl) -> None:
-        done = tpuctl("up", "v3-8")
-        assert done.code == 10
-        assert "--yes" in done.err
+        result = tpuctl("up", "v3-8")
+        assert result.code == 10
+        assert "--yes" in result.err
 
     def test_a_stockout_says_so(self, tpuctl, simulator) -> None:
         text = 'There is no more capacity in the zone "europe-west4-a"'
@@ -137,8 +137,8 @@ class TestNodes:
     def test_up_of_a_node_that_is_otherwise_than_asked(self, tpuctl, node) -> None:
         refused(tpuctl("up", "v3-8", "--name", node, "--spot", "--yes"), 4, "'n1' exists and is not spot")
         runtime = ("--runtime", "tpu-ubuntu2204-base")
-        done = tpuctl("up", "v3-8", "--name", node, *runtime, "--yes")
-        refused(done, 4, "has the runtime tpu-vm-tf-2.18.0")
+        result = tpuctl("up", "v3-8", "--name", node, *runtime, "--yes")
+        refused(result, 4, "has the runtime tpu-vm-tf-2.18.0")
 
     def test_up_of_a_preempted_node_says_how_to_go_on(self, tpuctl, node, simulator) -> None:
         simulator.call(simulator.world.preempt(f"projects/sim-project/locations/europe-west4-a/nodes/{node}"))
@@ -164,9 +164,9 @@ class TestUpload:
     @pytest.mark.parametrize("option", ["--hosts", "--shards"])
     @pytest.mark.parametrize("number", ["0", "-1"])
     def test_numbers_below_one(self, tpuctl, simulator, pictures, option, number) -> None:
-        done = tpuctl("data", "upload", "pets", str(pictures), option, number)
-        assert done.code == 2
-        assert option in done.err
+        result = tpuctl("data", "upload", "pets", str(pictures), option, number)
+        assert result.code == 2
+        assert option in result.err
 
     def test_a_bucket_that_may_not_be_read(self, tpuctl, simulator, pictures) -> None:
         text = "caller does not have storage.objects.list access to the Google Cloud Storage bucket."
@@ -175,8 +175,8 @@ class TestUpload:
         simulator.faults.clear()
 
     def test_a_bucket_that_is_not_there(self, tpuctl, simulator, pictures) -> None:
-        done = tpuctl("data", "upload", "pets", str(pictures), "--bucket", "no-such-bucket")
-        refused(done, 4, "gs://no-such-bucket does not exist", "buckets create")
+        result = tpuctl("data", "upload", "pets", str(pictures), "--bucket", "no-such-bucket")
+        refused(result, 4, "gs://no-such-bucket does not exist", "buckets create")
 
 
 class TestSubmit:
@@ -304,9 +304,9 @@ class TestConfiguration:
 
 class TestWords:
     def test_an_unknown_command_names_the_nearest(self, tpuctl) -> None:
-        done = tpuctl("sumbit")
-        assert done.code == 2
-        assert "Did you mean submit?" in done.err
+        result = tpuctl("sumbit")
+        assert result.code == 2
+        assert "Did you mean submit?" in result.err
 
     def test_a_state_folder_that_cannot_be(self, tpuctl, monkeypatch) -> None:
         Path("file").write_text("")
@@ -321,11 +321,11 @@ class TestWords:
 
     def test_init_without_a_terminal_says_what_to_do(self, tpuctl) -> None:
         command = [sys.executable, "-m", "tpuctl", "init"]
-        done = subprocess.run(
+        result = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
         )
-        assert done.returncode == 10
-        assert "not interactive" in done.stderr
+        assert result.returncode == 10
+        assert "not interactive" in result.stderr
         assert not Path("tpuctl.toml").exists()
 
     def test_an_option_of_the_script_gets_a_hint(self, tpuctl) -> None:
@@ -335,13 +335,13 @@ class TestWords:
         assert tpuctl("ls", "--wrong").code == 2
 
     def test_a_missing_argument(self, tpuctl) -> None:
-        done = tpuctl("up")
-        assert done.code == 2
-        assert "ACCELERATOR" in done.err
+        result = tpuctl("up")
+        assert result.code == 2
+        assert "ACCELERATOR" in result.err
 
     def test_an_error_is_json_when_json_was_asked_for(self, tpuctl) -> None:
-        done = tpuctl("up", "v3-9", "--json")
-        assert done.code == 2
-        assert done.json["error"]["kind"] == "usage"
-        assert done.json["error"]["exit_code"] == 2
-        assert "v3-8" in done.json["error"]["nearest"]
+        result = tpuctl("up", "v3-9", "--json")
+        assert result.code == 2
+        assert result.json["error"]["kind"] == "usage"
+        assert result.json["error"]["exit_code"] == 2
+        assert "v3-8" in result.json["error"]["nearest"]

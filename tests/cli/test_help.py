@@ -48,7 +48,9 @@ def test_an_option_of_the_script_is_not_taken_for_ours(tpuctl) -> None:
 
 @pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
 def test_every_option_has_its_line(path: tuple[str, ...], command: click.Command) -> None:
-    assert not [one.name for one in command.params if isinstance(one, click.Option) and not one.help]
+    assert not [
+        option.name for option in command.params if isinstance(option, click.Option) and not option.help
+    ]
 
 
 def test_the_line_in_the_table_is_the_first_of_the_help() -> None:
@@ -72,10 +74,10 @@ def modules_after(*arguments: str) -> set[str]:
         "import sys\nfrom tpuctl.cli.main import run\n"
         f"run({list(arguments)!r})\nprint('\\n'.join(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
-    return set(done.stderr.splitlines())
+    return set(result.stderr.splitlines())
 
 
 def test_help_imports_neither_clients_nor_rich() -> None:

@@ -29,9 +29,9 @@ def script(body: str, name: str = "job.py") -> str:
 
 def submit(tpuctl: Tpuctl, body: str, *arguments: str) -> str:
     """Submit a job and return the run's name."""
-    done = tpuctl("submit", script(body), "--json", *arguments)
-    assert done.code == 0, done.err
-    return str(done.json["run"])
+    result = tpuctl("submit", script(body), "--json", *arguments)
+    assert result.code == 0, result.err
+    return str(result.json["run"])
 
 
 def until_running(tpuctl: Tpuctl, run: str) -> None:
@@ -52,9 +52,9 @@ def test_a_job_runs_and_comes_home(tpuctl: Tpuctl, node: str) -> None:
         "print('data', os.environ['TPUCTL_DATA_DIR'], os.environ['RATE'])\n"
         "print('no line end', end='')\n"
     )
-    done = tpuctl("submit", script(body), "--dataset", "pets", "--env", "RATE=0.1", "--", "--epochs", "3")
-    assert done.code == 0, done.err
-    assert "Next: tpuctl logs -f" in done.err
+    result = tpuctl("submit", script(body), "--dataset", "pets", "--env", "RATE=0.1", "--", "--epochs", "3")
+    assert result.code == 0, result.err
+    assert "Next: tpuctl logs -f" in result.err
     followed = tpuctl("logs", "-f")
     assert followed.code == 0, followed.err
     assert followed.out.splitlines() == [
@@ -95,42 +95,42 @@ def test_down_leaves_the_nodes_of_others_alone(
     assert tpuctl("up", "v3-8", "--name", "theirs", "--yes").code == 0
     monkeypatch.delenv("TPUCTL_SSH_USER")
     assert tpuctl("down", "--yes").code == 0
-    assert [one.name.split("/")[-1] for one in simulator.world.nodes()] == ["theirs"]
+    assert [node.name.split("/")[-1] for node in simulator.world.nodes()] == ["theirs"]
     assert tpuctl("down", "theirs", "--yes").code == 0
 
 
 def test_a_second_user_reaches_a_node_by_adding_a_key(tpuctl: Tpuctl, node: str, monkeypatch) -> None:
     monkeypatch.setenv("TPUCTL_SSH_USER", "colleague")
-    done = tpuctl("up", "v3-8", "--name", node)
-    assert done.code == 0, done.err
-    assert "adding your SSH key" in done.err
+    result = tpuctl("up", "v3-8", "--name", node)
+    assert result.code == 0, result.err
+    assert "adding your SSH key" in result.err
 
 
 def test_a_failing_job_has_exit_code_100_and_its_own_in_the_json(tpuctl: Tpuctl, node: str) -> None:
     run = submit(tpuctl, "import sys\nprint('so far')\nsys.exit(7)\n")
-    done = tpuctl("logs", "-f")
-    assert done.code == 100
-    assert done.out == "so far\n"
-    assert "exit code 7" in done.err
+    result = tpuctl("logs", "-f")
+    assert result.code == 100
+    assert result.out == "so far\n"
+    assert "exit code 7" in result.err
     failed = tpuctl("logs", "-f", run, "--json")
     assert '"job_exit_code": 7' in failed.out
 
 
 def test_a_job_that_dies_of_a_signal_says_which(tpuctl: Tpuctl, node: str) -> None:
     submit(tpuctl, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    done = tpuctl("logs", "-f")
-    assert done.code == 100
-    assert "SIGSEGV" in done.err
+    result = tpuctl("logs", "-f")
+    assert result.code == 100
+    assert "SIGSEGV" in result.err
 
 
 def test_a_job_that_cannot_get_its_packages_says_so(tpuctl: Tpuctl, node: str) -> None:
     text = HEADER.replace("[]", '["no-such-package-of-tpuctl==9"]') + "print('never')\n"
     Path("job.py").write_text(text)
     assert tpuctl("submit", "job.py").code == 0
-    done = tpuctl("logs", "-f")
-    assert done.code == 100
-    assert "no-such-package-of-tpuctl" in done.err
-    assert "never" not in done.out.splitlines()
+    result = tpuctl("logs", "-f")
+    assert result.code == 100
+    assert "no-such-package-of-tpuctl" in result.err
+    assert "never" not in result.out.splitlines()
 
 
 def test_a_preempted_run_says_so_and_keeps_its_log(
@@ -139,10 +139,10 @@ def test_a_preempted_run_says_so_and_keeps_its_log(
     run = submit(tpuctl, "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n")
     until_running(tpuctl, run)
     simulator.call(simulator.world.preempt(f"{ZONE}/nodes/{node}"))
-    done = tpuctl("logs", "-f")
-    assert done.code == 7, done.err
-    assert done.out == "step 1\n"
-    assert "preempted" in done.err
+    result = tpuctl("logs", "-f")
+    assert result.code == 7, result.err
+    assert result.out == "step 1\n"
+    assert "preempted" in result.err
     assert tpuctl("runs").out.split().count("preempted") == 1
 
 
@@ -150,17 +150,17 @@ def test_a_run_whose_node_is_deleted_is_stopped(tpuctl: Tpuctl, node: str) -> No
     run = submit(tpuctl, "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n")
     until_running(tpuctl, run)
     assert tpuctl("down", "--yes").code == 0
-    done = tpuctl("logs", "-f", run)
-    assert done.code == 4
-    assert "the node was deleted" in done.err
+    result = tpuctl("logs", "-f", run)
+    assert result.code == 4
+    assert "the node was deleted" in result.err
 
 
 def test_a_taken_run_name_is_refused_and_the_first_run_stands(tpuctl: Tpuctl, node: str) -> None:
     assert submit(tpuctl, "print('first')\n", "--name", "mine") == "mine"
     assert tpuctl("logs", "-f").code == 0
-    done = tpuctl("submit", script("print('second')\n"), "--name", "mine")
-    assert done.code == 4
-    assert "There is a run 'mine' already" in done.err
+    result = tpuctl("submit", script("print('second')\n"), "--name", "mine")
+    assert result.code == 4
+    assert "There is a run 'mine' already" in result.err
     assert tpuctl("logs", "mine").out == "first\n"
 
 
@@ -173,9 +173,9 @@ def test_files_beside_the_script_come_along(tpuctl: Tpuctl, node: str) -> None:
 
 def test_files_outside_the_scripts_folder_are_refused(tpuctl: Tpuctl, node: str, tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("")
-    done = tpuctl("submit", script("print(1)\n"), "--include", str(tmp_path / "other.py"))
-    assert done.code == 2
-    assert "outside the script's folder" in done.err
+    result = tpuctl("submit", script("print(1)\n"), "--include", str(tmp_path / "other.py"))
+    assert result.code == 2
+    assert "outside the script's folder" in result.err
 
 
 def test_a_secret_reaches_the_job_and_not_the_record(tpuctl: Tpuctl, node: str) -> None:
@@ -193,9 +193,9 @@ def test_jax_runs_on_every_host_and_the_lines_carry_the_worker(
     header = header.replace("[tool.tpuctl]\n", '[tool.tpuctl]\n# framework = "jax"\n')
     Path("job.py").write_text(header + "import os\nprint('I am', os.environ['TPUCTL_WORKER'])\n")
     assert tpuctl("submit", "job.py").code == 0
-    done = tpuctl("logs", "-f")
-    assert done.code == 0, done.err
-    assert sorted(done.out.splitlines()) == [f"[{worker}] I am {worker}" for worker in range(4)]
+    result = tpuctl("logs", "-f")
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == [f"[{worker}] I am {worker}" for worker in range(4)]
     assert tpuctl("logs", "--worker", "2").out == "I am 2\n"
 
 
@@ -207,7 +207,7 @@ def test_pull_takes_only_committed_checkpoints_and_fetches_nothing_twice(tpuctl:
         put(f"{bucket}/{name}", b"weights")
     put(f"{bucket}/checkpoint", b'model_checkpoint_path: "ckpt-1"\nall_model_checkpoint_paths: "ckpt-1"\n')
     first = tpuctl("pull", "--to", "out", "--json").json
-    assert sorted(one.name for one in Path("out/checkpoints").iterdir()) == [
+    assert sorted(path.name for path in Path("out/checkpoints").iterdir()) == [
         "checkpoint", "ckpt-1.data-00000-of-00001", "ckpt-1.index",
     ]  # fmt: skip
     assert len(first["uncommitted"]) == 2
@@ -267,18 +267,18 @@ def test_one_worker_that_fails_ends_the_run_while_the_others_wait_for_it(
     body = "import os, time\nif os.environ['TPUCTL_WORKER'] == '2':\n  raise SystemExit(7)\ntime.sleep(600)\n"
     Path("job.py").write_text(header + body)
     assert tpuctl("submit", "job.py").code == 0
-    done = tpuctl("logs", "-f")
-    assert done.code == 100
-    assert "worker 2's script ended with exit code 7; the other workers may keep running" in done.err
+    result = tpuctl("logs", "-f")
+    assert result.code == 100
+    assert "worker 2's script ended with exit code 7; the other workers may keep running" in result.err
 
 
 def test_a_pull_of_a_running_run_says_so(tpuctl: Tpuctl, node: str) -> None:
     run = submit(tpuctl, "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n")
     until_running(tpuctl, run)
-    done = tpuctl("pull", run, "--to", "out")
-    assert done.code == 0, done.err
-    assert f"Run '{run}' is still running" in done.err
-    assert f"Next: tpuctl logs -f {run}" in done.err
+    result = tpuctl("pull", run, "--to", "out")
+    assert result.code == 0, result.err
+    assert f"Run '{run}' is still running" in result.err
+    assert f"Next: tpuctl logs -f {run}" in result.err
 
 
 def test_logs_name_the_run_to_pull_also_when_it_is_not_the_last(tpuctl: Tpuctl, node: str) -> None:
@@ -300,15 +300,15 @@ def test_a_supervisor_killed_hard_is_noticed_by_its_silence(tpuctl: Tpuctl, node
     run = submit(tpuctl, body + "import time\ntime.sleep(600)\n")
     monkeypatch.setattr(outcome, "CHECK_NODE_AFTER", 0.0)
     monkeypatch.setattr(outcome, "LOST_AFTER", 0.0)
-    done = tpuctl("logs", "-f", run)
-    assert done.code == 4
-    assert "lost" in done.err
+    result = tpuctl("logs", "-f", run)
+    assert result.code == 4
+    assert "lost" in result.err
 
 
 def test_two_ups_at_once_make_one_node(home: Path, simulator: RunningSimulator) -> None:
     command = [sys.executable, "-m", "tpuctl", "up", "v3-8", "--yes", "--name", "one"]
-    both = [subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
-    for process in both:
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    for process in processes:
         _, err = process.communicate(timeout=120)
         assert process.returncode == 0, err.decode()
     assert len(simulator.world.nodes()) == 1
@@ -318,9 +318,9 @@ def test_a_host_that_has_no_python_says_so(tpuctl: Tpuctl, node: str, simulator:
     """The run is ended with a verdict, so that nobody waits for it."""
     home = next(Path(simulator.folder, "hosts").glob("*/w0/home"))
     (home / ".tpuctl").write_text("in the way")
-    done = tpuctl("submit", script("print(1)\n"), "--name", "stuck")
-    assert done.code == 8
-    assert "worker 0" in done.err.lower()
+    result = tpuctl("submit", script("print(1)\n"), "--name", "stuck")
+    assert result.code == 8
+    assert "worker 0" in result.err.lower()
     followed = tpuctl("logs", "-f", "stuck")
     assert followed.code == 100
     assert "could not be started" in followed.err
@@ -329,9 +329,9 @@ def test_a_host_that_has_no_python_says_so(tpuctl: Tpuctl, node: str, simulator:
 def test_nothing_of_the_users_environment_leaks_to_the_job(tpuctl: Tpuctl, node: str, monkeypatch) -> None:
     monkeypatch.setenv("MY_PRIVATE_TOKEN", "hunter2")
     run = submit(tpuctl, "import os\nprint(sorted(os.environ))\n")
-    done = tpuctl("logs", "-f", run)
-    assert "MY_PRIVATE_TOKEN" not in done.out
-    assert "TPUCTL_RUN" in done.out
+    result = tpuctl("logs", "-f", run)
+    assert "MY_PRIVATE_TOKEN" not in result.out
+    assert "TPUCTL_RUN" in result.out
     assert os.environ["MY_PRIVATE_TOKEN"]
 
 
@@ -352,9 +352,9 @@ def test_a_dry_run_shows_the_requests_and_sends_none(
 ) -> None:
     Path("pictures/cat").mkdir(parents=True)
     Image.new("L", (8, 8)).save("pictures/cat/1.png")
-    done = tpuctl(*command)
-    assert done.code == 0, done.err
-    assert requests in done.out
+    result = tpuctl(*command)
+    assert result.code == 0, result.err
+    assert requests in result.out
     assert simulator.world.nodes() == []
     assert tpuctl("data", "ls", "--json").json["datasets"] == []
 
@@ -362,9 +362,9 @@ def test_a_dry_run_shows_the_requests_and_sends_none(
 def test_a_dry_run_of_down_and_submit_changes_nothing(tpuctl: Tpuctl, node: str) -> None:
     down = tpuctl("down", "--dry-run")
     assert f"DELETE https://tpu.googleapis.com/v2/{ZONE}/nodes/{node}" in down.out
-    done = tpuctl("submit", script("print(1)\n"), "--dry-run")
-    assert '{\n  "name": "bundles/' in done.out
-    assert f"SSH {node} worker 0" in done.out
+    result = tpuctl("submit", script("print(1)\n"), "--dry-run")
+    assert '{\n  "name": "bundles/' in result.out
+    assert f"SSH {node} worker 0" in result.out
     assert tpuctl("runs", "--json").json["runs"] == []
     assert len(tpuctl("ls", "--json").json["nodes"]) == 1
 
@@ -375,8 +375,11 @@ def test_the_same_dataset_twice_is_kept_and_another_is_refused(tpuctl: Tpuctl, s
     assert tpuctl("data", "upload", "pets", "pictures", "--json").json["already_there"] is False
     assert tpuctl("data", "upload", "pets", "pictures", "--json").json["already_there"] is True
     Image.new("L", (8, 8), 9).save("pictures/cat/2.png")
-    done = tpuctl("data", "upload", "pets", "pictures")
-    assert done.code == 4
-    assert "--version" in done.err
+    result = tpuctl("data", "upload", "pets", "pictures")
+    assert result.code == 4
+    assert "--version" in result.err
     assert tpuctl("data", "upload", "pets", "pictures", "--version", "1.0.1").code == 0
-    assert [one["version"] for one in tpuctl("data", "ls", "--json").json["datasets"]] == ["1.0.0", "1.0.1"]
+    assert [dataset["version"] for dataset in tpuctl("data", "ls", "--json").json["datasets"]] == [
+        "1.0.0",
+        "1.0.1",
+    ]

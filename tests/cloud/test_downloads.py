@@ -49,14 +49,14 @@ def test_a_file_comes_as_it_is_and_progress_is_told_up_to_its_end(
     assert client.fetch(f"{server.url}/file", tmp_path / "part") == DATA
     assert client.told[-1] == (len(DATA), len(DATA))
     assert client.told == sorted(client.told)
-    assert server.asked == ["/file"]
+    assert server.requests == ["/file"]
 
 
 def test_what_is_there_is_not_fetched_again(server: WebServer, client: Client, tmp_path: Path) -> None:
     (tmp_path / "part").write_bytes(DATA[:1000])
     assert client.fetch(f"{server.url}/file", tmp_path / "part") == DATA
     assert client.fetch(f"{server.url}/file", tmp_path / "part") == DATA
-    assert server.asked == ["/file bytes=1000-", f"/file bytes={len(DATA)}-"]
+    assert server.requests == ["/file bytes=1000-", f"/file bytes={len(DATA)}-"]
 
 
 def test_a_server_that_knows_no_parts_sends_all_anew(
@@ -73,7 +73,7 @@ def test_a_server_that_gives_smaller_parts_is_asked_for_the_next(
     server.most = 400_000
     (tmp_path / "part").write_bytes(DATA[:1000])
     assert client.fetch(f"{server.url}/file", tmp_path / "part") == DATA
-    assert server.asked == [f"/file bytes={start}-" for start in (1000, 401_000, 801_000)]
+    assert server.requests == [f"/file bytes={start}-" for start in (1000, 401_000, 801_000)]
 
 
 def test_a_cut_connection_goes_on_where_it_was_as_long_as_something_comes(
@@ -81,7 +81,7 @@ def test_a_cut_connection_goes_on_where_it_was_as_long_as_something_comes(
 ) -> None:
     server.cut_after = [100_000] * 6
     assert client.fetch(f"{server.url}/file", tmp_path / "part") == DATA
-    assert server.asked[1:3] == ["/file bytes=100000-", "/file bytes=200000-"]
+    assert server.requests[1:3] == ["/file bytes=100000-", "/file bytes=200000-"]
     assert len(client.waits) == 6
 
 

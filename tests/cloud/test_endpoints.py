@@ -37,7 +37,7 @@ def imported(*arguments: str) -> set[str]:
     """Return the slow packages that a command imports, in a process of its own."""
     code = PROGRAM.format(slow=SLOW)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         env=environment,
         capture_output=True,
@@ -45,8 +45,8 @@ def imported(*arguments: str) -> set[str]:
         timeout=60,
         check=False,
     )
-    status, names = json.loads(done.stderr.splitlines()[-1])
-    assert status == 0, done.stderr
+    status, names = json.loads(result.stderr.splitlines()[-1])
+    assert status == 0, result.stderr
     return set(names)
 
 
@@ -77,10 +77,14 @@ def test_clients_are_built_once_and_closed(simulator) -> None:
 
 def test_the_simulator_that_runs_is_the_one_that_is_used(simulator) -> None:
     cloud = connect(load({}))
-    known = simulator.simulator.endpoints
+    published = simulator.simulator.endpoints
     assert simulator_folder() == simulator.folder
     assert cloud.endpoints == Endpoints(
-        "sim", known["tpu_grpc"], known["storage"], known["hosts_file"], "nothing: this is the simulator"
+        "sim",
+        published["tpu_grpc"],
+        published["storage"],
+        published["hosts_file"],
+        "nothing: this is the simulator",
     )
 
 

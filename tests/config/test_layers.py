@@ -282,7 +282,7 @@ class TestDefaults:
         """Broken files and values do no harm until a command asks."""
         (tmp_path / "work/tpuctl.toml").write_text("broken")
         code = "import tpuctl.config, tpuctl.cli.main; print('imported')"
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
             text=True,
@@ -294,7 +294,7 @@ class TestDefaults:
                 "PYTHONPATH": str(ROOT),
             },
         )
-        assert done.stdout == "imported\n", done.stderr
+        assert result.stdout == "imported\n", result.stderr
 
     def test_a_loaded_configuration_does_not_change(self, read, environ) -> None:
         config = read()

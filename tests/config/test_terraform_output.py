@@ -26,7 +26,7 @@ SETTINGS = {
 
 def bare(**changes: Any) -> dict[str, Any]:
     value = json.loads(RECORDED.read_text())["tpuctl"]["value"] | changes
-    return {name: one for name, one in value.items() if one is not ...}
+    return {name: field for name, field in value.items() if field is not ...}
 
 
 def read(content: object) -> dict[str, str]:

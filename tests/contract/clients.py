@@ -1,4 +1,4 @@
-"""Which client a request is from: each says so in its User-Agent or in x-goog-api-client."""
+"""The client of a request, by its User-Agent or x-goog-api-client header."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 GRPC = "gRPC"
 HTTP = "REST"
-"""The official Cloud TPU client's REST transport, requests, urllib, curl: whoever speaks plain HTTP."""
+"""The official Cloud TPU client's REST transport, requests, urllib, curl: every plain HTTP client."""
 
 SIGNS: tuple[tuple[str, str], ...] = (
     ("gsutil/", "gsutil"),  # before gcloud, whose name it bears too
@@ -17,10 +17,10 @@ SIGNS: tuple[tuple[str, str], ...] = (
     ("tensorstore", "tensorstore"),
     ("tsl", "tf.io.gfile"),
 )
-"""Part of what it says -> client, the first that fits."""
+"""Part of its headers -> client; the first match counts."""
 
 
 def client_of(headers: Mapping[str, str]) -> str:
     """Return the name of the client that sends these headers."""
-    said = " ".join(headers.get(name, "") for name in ("User-Agent", "x-goog-api-client")).lower()
-    return next((client for sign, client in SIGNS if sign in said), HTTP)
+    signature = " ".join(headers.get(name, "") for name in ("User-Agent", "x-goog-api-client")).lower()
+    return next((client for sign, client in SIGNS if sign in signature), HTTP)

@@ -1,33 +1,33 @@
-"""docs/simulator.md, from what the tests have shown."""
+"""Renders docs/simulator.md from the results of the tests."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from tests.contract.evidence import Cell, Shown
+from tests.contract.evidence import Cell, Evidence
 from tests.contract.sections import Section, absent_json, absent_xml, sections
 from tests.paths import ROOT
 
 FILE = ROOT / "docs" / "simulator.md"
-WORKS, ABSENT, UNSEEN = "✓", "—", ""
+WORKS, ABSENT, UNTESTED = "✓", "—", ""
 
 HEAD = Path(__file__).with_name("head.md")
-"""What stands above the tables."""
+"""The text above the tables."""
 
 
-def rendered(cells: dict[Cell, Shown]) -> str:
+def rendered(cells: dict[Cell, Evidence]) -> str:
     """Return the whole document."""
     return HEAD.read_text() + "".join(_section(section, cells) for section in sections())
 
 
 def absent() -> set[str]:
-    """Return the methods that are not there for any client."""
-    known = {"ssh.password", "ssh.agent forwarding", "ssh.X11"}
-    return known | {one[0] for one in absent_json()} | {f"xml {one}" for one in absent_xml()}
+    """Return the methods that the simulator has for no client."""
+    ssh = {"ssh.password", "ssh.agent forwarding", "ssh.X11"}
+    return ssh | {method for method, *_ in absent_json()} | {f"xml {request}" for request in absent_xml()}
 
 
-def _section(section: Section, cells: dict[Cell, Shown]) -> str:
+def _section(section: Section, cells: dict[Cell, Evidence]) -> str:
     notes: list[str] = []
     lines = [
         f"\n## {section.title}\n",
@@ -36,18 +36,18 @@ def _section(section: Section, cells: dict[Cell, Shown]) -> str:
     ]
     missing = absent()
     for method in section.methods:
-        shown = [cells.get((method, client)) for client in section.clients]
-        differs = next((one.differs for one in shown if one and one.differs), "")
-        row = [_text(one, differs, notes, absent=method in missing) for one in shown]
+        evidence = [cells.get((method, client)) for client in section.clients]
+        differs = next((cell.differs for cell in evidence if cell and cell.differs), "")
+        row = [_text(cell, differs, notes, absent=method in missing) for cell in evidence]
         lines.append(_row([f"`{_short(method)}`", *row]))
     lines += ["", *(f"{number}. {note}" for number, note in enumerate(notes, 1))] if notes else []
     return "\n".join(lines) + "\n"
 
 
-def _text(shown: Shown | None, differs: str, notes: list[str], *, absent: bool) -> str:
-    """One cell; how a method differs is shown with one client, and holds for all."""
-    if shown is None:
-        return ABSENT if absent else UNSEEN
+def _text(evidence: Evidence | None, differs: str, notes: list[str], *, absent: bool) -> str:
+    """One cell; a difference that one client shows holds for all."""
+    if evidence is None:
+        return ABSENT if absent else UNTESTED
     if not differs:
         return WORKS
     if differs not in notes:

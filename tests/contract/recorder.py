@@ -1,4 +1,4 @@
-"""A pytest plugin: what each test that passes has shown of the contract, on the wire or by its marker."""
+"""A pytest plugin: records what each passing test proves of the contract, on the wire or by its marker."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Any
 
 import pytest
 
-from tests.contract.evidence import Cell, Shown, disagreements, load, merged, save
+from tests.contract.evidence import Cell, Evidence, disagreements, load, merged, save
 
 KEY_OF_PROCESS = "contract"
-"""What a process of pytest-xdist tells under this name."""
+"""The name under which a process of pytest-xdist returns its records."""
 LAST = "test_what_this_run_has_shown_is_what_the_table_says"
 WRITE = "TPUCTL_CONTRACT_WRITE"
-"""Variable that has the table written at the end; `make contract` sets it."""
+"""If this variable is set, the table is written at the end; `make contract` sets it."""
 
 
 class Recorder:
-    """What was shown, test by test; a test's parameters count together."""
+    """The cells that each test proves; a test's parameters count together."""
 
     def __init__(self) -> None:
         self._current = ""
         self._shown: defaultdict[str, set[Cell]] = defaultdict(set)
         self._differs: dict[Cell, str] = {}
         self._passed: set[str] = set()
-        self._not: set[str] = set()
+        self._incomplete: set[str] = set()
         """Tests of which some part failed, was skipped or was left out."""
         self._write = bool(os.environ.get(WRITE))
 
     @property
     def passed(self) -> set[str]:
         """Return the tests of which every part has passed."""
-        return self._passed - self._not
+        return self._passed - self._incomplete
 
-    def seen(self) -> dict[Cell, Shown]:
-        """Return what the tests that passed have shown."""
-        cells: dict[Cell, Shown] = {}
+    def observed(self) -> dict[Cell, Evidence]:
+        """Return the evidence of the tests that passed."""
+        cells: dict[Cell, Evidence] = {}
         for test in sorted(self.passed):
             for cell in self._shown[test]:
-                cells.setdefault(cell, Shown(differs=self._differs.get(cell, ""))).tests.append(test)
+                cells.setdefault(cell, Evidence(differs=self._differs.get(cell, ""))).tests.append(test)
         return cells
 
     def note(self, method: str, client: str) -> None:
@@ -54,10 +54,10 @@ class Recorder:
         items.sort(key=lambda item: item.name == LAST)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self._not.update(_name(item) for item in items)
+        self._incomplete.update(_name(item) for item in items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Watch, where any test may start a simulator: importing it takes a second."""
+        """Watch if any test may start a simulator: importing the simulator takes a second."""
         if any(
             name in _name(item)
             for item in session.items
@@ -86,45 +86,45 @@ class Recorder:
                     self._shown[_name(item)].add(cell)
                     self._differs[cell] = marker.kwargs.get("differs", "")
         elif not report.passed:
-            self._not.add(_name(item))
+            self._incomplete.add(_name(item))
         return report
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take over what a process of pytest-xdist has recorded."""
-        told = getattr(node, "workeroutput", {}).get(KEY_OF_PROCESS)
-        if told is None:
+        """Add the records of a process of pytest-xdist."""
+        output = getattr(node, "workeroutput", {}).get(KEY_OF_PROCESS)
+        if output is None:
             return
-        self._passed.update(told["passed"])
-        self._not.update(told["not"])
-        for test, cells in told["shown"].items():
+        self._passed.update(output["passed"])
+        self._incomplete.update(output["not"])
+        for test, cells in output["shown"].items():
             self._shown[test].update(map(tuple, cells))
-        self._differs.update({(method, client): how for method, client, how in told["differs"]})
+        self._differs.update({(method, client): how for method, client, how in output["differs"]})
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
-            output[KEY_OF_PROCESS] = self._told()
+            output[KEY_OF_PROCESS] = self._as_lists()
         elif self._write:
             from tests.contract.document import FILE, rendered
 
-            save(merged(load(), self.seen(), self.passed))
+            save(merged(load(), self.observed(), self.passed))
             FILE.write_text(rendered(load()))
         elif session.config.getoption("numprocesses", None):
-            self._compared(session)
+            self._compare(session)
 
-    def _told(self) -> dict[str, object]:
-        """Return what was recorded, as plain lists."""
+    def _as_lists(self) -> dict[str, object]:
+        """Return the records as plain lists."""
         return {
             "passed": sorted(self._passed),
-            "not": sorted(self._not),
+            "not": sorted(self._incomplete),
             "shown": {test: sorted(cells) for test, cells in self._shown.items()},
             "differs": [[*cell, how] for cell, how in self._differs.items()],
         }
 
-    def _compared(self, session: pytest.Session) -> None:
-        """Fail the run if what all its processes have shown contradicts the table."""
-        wrong = disagreements(load(), self.seen(), self.passed)
+    def _compare(self, session: pytest.Session) -> None:
+        """Fail the run if the evidence of all its processes contradicts the table."""
+        wrong = disagreements(load(), self.observed(), self.passed)
         if wrong:
             print("\ndocs/simulator.md and this run disagree:", *wrong, sep="\n")
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
@@ -145,5 +145,5 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def recorder(request: pytest.FixtureRequest) -> Recorder:
-    """What this run has shown so far."""
+    """The evidence of this run so far."""
     return request.config.stash[KEY]

@@ -1,4 +1,4 @@
-"""The table's rows and columns: every method of each API, as its own list has them, and its clients."""
+"""The rows and columns of the tables: every method of each API, and its clients."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def sections() -> list[Section]:
         Section("Cloud TPU API v2alpha1", _of_version("v2alpha1"), tpu),
         Section("Operations and locations of the Cloud TPU API", _mixins(), tpu),
         Section("Cloud Storage, JSON API", _json(), STORAGE_CLIENTS),
-        Section("Cloud Storage, XML API", tuple(f"xml {one}" for one in XML_REQUESTS), STORAGE_CLIENTS),
+        Section(
+            "Cloud Storage, XML API", tuple(f"xml {request}" for request in XML_REQUESTS), STORAGE_CLIENTS
+        ),
         Section("Compute Engine API", COMPUTE, ("REST", "gcloud")),
         Section("Metadata server", METADATA, ("HTTP", "google-auth")),
         Section("SSH to the hosts", SSH, ("OpenSSH", "fabric", "gcloud")),
@@ -60,27 +62,31 @@ def sections() -> list[Section]:
 
 
 def absent_json() -> list[tuple[str, str, str]]:
-    """Return method, HTTP method and path of what the simulator's JSON API does not have."""
+    """Return method, HTTP method and path of the methods that the simulator's JSON API does not have."""
     import re
 
     from tpuctl.sim.gcs.json_api.routes import ROUTES
 
-    there = {(verb, re.sub(r"\{\w+\}", "{}", path)) for verb, path, _ in ROUTES} | {("POST", "b/{}/o")}
-    return [one for one in JSON_METHODS if (one[1], re.sub(r"\{\w+\}", "{}", one[2])) not in there]
+    served = {(verb, re.sub(r"\{\w+\}", "{}", path)) for verb, path, _ in ROUTES} | {("POST", "b/{}/o")}
+    return [
+        (method, verb, path)
+        for method, verb, path in JSON_METHODS
+        if (verb, re.sub(r"\{\w+\}", "{}", path)) not in served
+    ]
 
 
 def absent_xml() -> list[str]:
     """Return the requests that the simulator's XML API does not have."""
     from tpuctl.sim.gcs.xml_api.routes import ROUTES
 
-    there = {f"{verb} {kind}{f' ?{sub}' if sub else ''}" for kind, verb, sub in ROUTES}
-    there |= {"POST object x-goog-resumable", "PUT object ?upload_id"}
-    return [one for one in XML_REQUESTS if one not in there]
+    served = {f"{verb} {kind}{f' ?{sub}' if sub else ''}" for kind, verb, sub in ROUTES}
+    served |= {"POST object x-goog-resumable", "PUT object ?upload_id"}
+    return [request for request in XML_REQUESTS if request not in served]
 
 
 def _json() -> tuple[str, ...]:
-    """Uploads come by their kind, in place of one line for all."""
-    return (*(one[0] for one in JSON_METHODS if one[0] != "storage.objects.insert"), *MEDIA)
+    """The methods of the JSON API; uploads have a line for each kind."""
+    return (*(method for method, *_ in JSON_METHODS if method != "storage.objects.insert"), *MEDIA)
 
 
 def _of_version(version: str) -> tuple[str, ...]:

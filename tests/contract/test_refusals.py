@@ -1,4 +1,4 @@
-"""What is not there is refused, method by method; what differs from Google's differs as the table says."""
+"""Each method that is not simulated is refused; differences from Google's are those of the table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_there_is_something_absent() -> None:
     assert len(ABSENT_XML) > 10
 
 
-@pytest.mark.parametrize(("method", "verb", "path"), ABSENT_JSON, ids=[one[0] for one in ABSENT_JSON])
+@pytest.mark.parametrize(("method", "verb", "path"), ABSENT_JSON, ids=[method for method, *_ in ABSENT_JSON])
 def test_the_json_api_refuses_what_it_does_not_have(
     sim: Simulator, method: str, verb: str, path: str
 ) -> None:
@@ -45,15 +45,15 @@ def test_the_json_api_refuses_what_it_does_not_have(
     assert answer.json()["error"]["code"] == answer.status_code
 
 
-@pytest.mark.parametrize("asked", ABSENT_XML)
-def test_the_xml_api_refuses_what_it_does_not_have(sim: Simulator, asked: str) -> None:
-    verb, kind, *subresource = asked.split()
+@pytest.mark.parametrize("request_line", ABSENT_XML)
+def test_the_xml_api_refuses_what_it_does_not_have(sim: Simulator, request_line: str) -> None:
+    verb, kind, *subresource = request_line.split()
     path = {"service": "/", "bucket": f"/{sim.endpoints.bucket}", "object": f"/{sim.endpoints.bucket}/o"}[
         kind
     ]
     url = f"{sim.endpoints.storage}{path}{''.join(subresource)}"
     answer = requests.request(verb, url, data=BODIES.get(verb), timeout=10)
-    assert answer.status_code in (405, 501), f"{asked}: {answer.status_code} {answer.text}"
+    assert answer.status_code in (405, 501), f"{request_line}: {answer.status_code} {answer.text}"
 
 
 def test_what_the_json_api_never_had_is_not_found(sim: Simulator) -> None:
@@ -93,8 +93,10 @@ def test_a_policy_is_not_enforced(sim: Simulator) -> None:
 )
 def test_every_permission_is_there(sim: Simulator) -> None:
     url = f"{sim.endpoints.storage}/storage/v1/b/{sim.endpoints.bucket}/iam/testPermissions"
-    asked = {"permissions": "storage.objects.delete"}
-    assert requests.get(url, params=asked, timeout=10).json()["permissions"] == ["storage.objects.delete"]
+    permissions = {"permissions": "storage.objects.delete"}
+    assert requests.get(url, params=permissions, timeout=10).json()["permissions"] == [
+        "storage.objects.delete"
+    ]
 
 
 @pytest.mark.contract("storage.managedFolders.list", client="REST", differs="There never are any.")

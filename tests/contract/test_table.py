@@ -1,4 +1,4 @@
-"""docs/simulator.md says what the tests show, of all methods there are."""
+"""docs/simulator.md lists all methods, with the evidence of the tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.contract.document import FILE, absent, rendered
-from tests.contract.evidence import Shown, disagreements, load, merged
+from tests.contract.evidence import Evidence, disagreements, load, merged
 from tests.contract.sections import JSON_METHODS, sections
 from tests.paths import ROOT
 
@@ -18,18 +18,18 @@ SDK = "lib/googlecloudsdk/generated_clients/apis/storage/v1/storage_v1_client.py
 def functions() -> dict[str, ast.FunctionDef]:
     """Every test of the suite by its id."""
     return {
-        f"{path.relative_to(ROOT)}::{name}": one
+        f"{path.relative_to(ROOT)}::{name}": function
         for path in (ROOT / "tests").rglob("test_*.py")
-        for name, one in _tests_in(ast.parse(path.read_text()))
+        for name, function in _tests_in(ast.parse(path.read_text()))
     }
 
 
 def _tests_in(body: ast.Module | ast.ClassDef, before: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
-    for one in body.body:
-        if isinstance(one, ast.ClassDef):
-            yield from _tests_in(one, f"{before}{one.name}::")
-        elif isinstance(one, ast.FunctionDef) and one.name.startswith("test_"):
-            yield f"{before}{one.name}", one
+    for node in body.body:
+        if isinstance(node, ast.ClassDef):
+            yield from _tests_in(node, f"{before}{node.name}::")
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield f"{before}{node.name}", node
 
 
 def test_the_document_is_made_of_the_results() -> None:
@@ -37,12 +37,14 @@ def test_the_document_is_made_of_the_results() -> None:
 
 
 def test_every_result_is_of_a_method_and_a_client_of_the_table() -> None:
-    known = {(method, client) for one in sections() for method in one.methods for client in one.clients}
-    assert not load().keys() - known
+    cells = {
+        (method, client) for section in sections() for method in section.methods for client in section.clients
+    }
+    assert not load().keys() - cells
 
 
 def test_every_result_names_tests_that_there_are() -> None:
-    named = {test for shown in load().values() for test in shown.tests}
+    named = {test for evidence in load().values() for test in evidence.tests}
     assert not named - functions().keys()
 
 
@@ -53,14 +55,16 @@ def test_nothing_is_both_there_and_not_there() -> None:
 def test_every_marker_is_in_the_results() -> None:
     results = load()
     for test, function in functions().items():
-        for one in function.decorator_list:
-            if not (isinstance(one, ast.Call) and ast.unparse(one.func) == "pytest.mark.contract"):
+        for decorator in function.decorator_list:
+            if not (
+                isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.contract"
+            ):
                 continue
-            options = {word.arg: ast.literal_eval(word.value) for word in one.keywords}
-            for method in map(ast.literal_eval, one.args):
-                shown = results.get((method, options["client"]))
-                assert shown, f"{test} declares {method} with {options['client']}: run make contract"
-                assert shown.differs == options.get("differs", ""), test
+            options = {word.arg: ast.literal_eval(word.value) for word in decorator.keywords}
+            for method in map(ast.literal_eval, decorator.args):
+                evidence = results.get((method, options["client"]))
+                assert evidence, f"{test} declares {method} with {options['client']}: run make contract"
+                assert evidence.differs == options.get("differs", ""), test
 
 
 def test_the_methods_are_those_that_gclouds_own_client_knows() -> None:
@@ -76,21 +80,21 @@ def test_the_methods_are_those_that_gclouds_own_client_knows() -> None:
 
 def version_of(gcloud: Path) -> str:
     """Return the version of the Google Cloud SDK in whose folder this is, '' where it does not say."""
-    file = next((one / "VERSION" for one in gcloud.parents if (one / "VERSION").is_file()), None)
+    file = next((folder / "VERSION" for folder in gcloud.parents if (folder / "VERSION").is_file()), None)
     return file.read_text().strip() if file else ""
 
 
 def test_a_run_that_shows_something_else_is_told_so() -> None:
-    known = {("m", "c"): Shown(["t1", "t2"])}
-    assert disagreements(known, {("m", "c"): Shown(["t2"])}, {"t1", "t2"}) == []
-    assert disagreements(known, {}, {"t1"}) == [], "the other may still show it"
-    assert len(disagreements(known, {}, {"t1", "t2"})) == 1
-    assert len(disagreements(known, {("m", "other"): Shown(["t1"])}, {"t1"})) == 1
-    assert len(disagreements(known, {("m", "c"): Shown(["t1"], "differs")}, {"t1"})) == 1
-    assert merged(known, {}, {"t1", "t2"}) == {}
-    assert merged(known, {("m", "c"): Shown(["t3"])}, {"t1", "t3"})["m", "c"].tests == ["t2", "t3"]
+    recorded = {("m", "c"): Evidence(["t1", "t2"])}
+    assert disagreements(recorded, {("m", "c"): Evidence(["t2"])}, {"t1", "t2"}) == []
+    assert disagreements(recorded, {}, {"t1"}) == [], "the other may still show it"
+    assert len(disagreements(recorded, {}, {"t1", "t2"})) == 1
+    assert len(disagreements(recorded, {("m", "other"): Evidence(["t1"])}, {"t1"})) == 1
+    assert len(disagreements(recorded, {("m", "c"): Evidence(["t1"], "differs")}, {"t1"})) == 1
+    assert merged(recorded, {}, {"t1", "t2"}) == {}
+    assert merged(recorded, {("m", "c"): Evidence(["t3"])}, {"t1", "t3"})["m", "c"].tests == ["t2", "t3"]
 
 
 def test_what_this_run_has_shown_is_what_the_table_says(recorder) -> None:
     """Runs last, whatever else runs."""
-    assert disagreements(load(), recorder.seen(), recorder.passed) == []
+    assert disagreements(load(), recorder.observed(), recorder.passed) == []

@@ -1,4 +1,4 @@
-"""Notes what clients were seen doing: each request that the simulator answered with success."""
+"""Notes each request that the simulator answered with success, and its client."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def _watched_compute(original: Any, method: str, note: Note) -> Any:
 
 def _json_method(verb: str, path: str) -> str | None:
     below = path.removeprefix("/storage/v1/").rstrip("/")
-    for method, wanted, template in JSON_METHODS:
+    for method, expected, template in JSON_METHODS:
         pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
-        if verb == wanted and re.fullmatch(pattern, below):
+        if verb == expected and re.fullmatch(pattern, below):
             return method
     return None
 
@@ -136,5 +136,5 @@ def _xml_request(request: Any) -> str:
         return "PUT object ?upload_id"
     if name and request.method == "POST" and "x-goog-resumable" in request.headers:
         return "POST object x-goog-resumable"
-    subresource = next((one for one in SUBRESOURCES if one in request.query), "")
+    subresource = next((name for name in SUBRESOURCES if name in request.query), "")
     return f"{request.method} {kind}" + (f" ?{subresource}" if subresource else "")

@@ -13,8 +13,8 @@ def test_it_shows_the_examples_as_they_are() -> None:
 
 
 def test_it_shows_every_example() -> None:
-    shown = {match[1] for match in PLACE.finditer(DOCUMENT.read_text())}
-    assert shown == {path.name for path in EXAMPLES.glob("*.py")}
+    named = {match[1] for match in PLACE.finditer(DOCUMENT.read_text())}
+    assert named == {path.name for path in EXAMPLES.glob("*.py")}
 
 
 def test_its_first_block_runs(capsys) -> None:

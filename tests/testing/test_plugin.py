@@ -42,21 +42,21 @@ def run(folder: Path, test: str, *python: str) -> subprocess.CompletedProcess[st
 
 
 def test_it_imports_nothing_heavy_unless_used(tmp_path: Path) -> None:
-    done = run(tmp_path, LOADED)
-    assert done.returncode == 0, done.stdout
+    result = run(tmp_path, LOADED)
+    assert result.returncode == 0, result.stdout
 
 
 def test_its_fixtures_are_there(tmp_path: Path) -> None:
-    done = run(tmp_path, USED)
-    assert done.returncode == 0, done.stdout
+    result = run(tmp_path, USED)
+    assert result.returncode == 0, result.stdout
 
 
 def test_a_run_that_does_not_use_it_does_not_miss_the_extra(tmp_path: Path) -> None:
-    done = run(tmp_path, "def test_it(): pass", "-c", WITHOUT_EXTRA)
-    assert done.returncode == 0, done.stdout
+    result = run(tmp_path, "def test_it(): pass", "-c", WITHOUT_EXTRA)
+    assert result.returncode == 0, result.stdout
 
 
 def test_a_run_that_uses_it_is_told_what_to_install(tmp_path: Path) -> None:
-    done = run(tmp_path, "def test_it(tpu_simulator): pass", "-c", WITHOUT_EXTRA)
-    assert done.returncode == 1
-    assert "pip install 'tpuctl[sim]'" in done.stdout
+    result = run(tmp_path, "def test_it(tpu_simulator): pass", "-c", WITHOUT_EXTRA)
+    assert result.returncode == 1
+    assert "pip install 'tpuctl[sim]'" in result.stdout

@@ -165,12 +165,12 @@ def test_its_types_are_there_for_others(tmp_path: Path) -> None:
         "    reveal_type(sim.world.node('a').state)\n"
         "    sim.faults.add(5)\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "used.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=250,
     )
-    assert len(re.findall(r'Revealed type is "(?:builtins\.)?str"', done.stdout)) == 2, done.stdout
-    assert "incompatible type" in done.stdout
+    assert len(re.findall(r'Revealed type is "(?:builtins\.)?str"', result.stdout)) == 2, result.stdout
+    assert "incompatible type" in result.stdout

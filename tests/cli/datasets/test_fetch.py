@@ -58,7 +58,7 @@ def test_what_was_fetched_is_uploaded_by_the_command_it_names(
     assert tpuctl(*command).code == 0
     again = tpuctl("data", "fetch", "mnist")
     assert (again.code, "mnist (was there already)" in again.out) == (0, True)
-    assert server.asked == ["/mnist.npz"]
+    assert server.requests == ["/mnist.npz"]
 
 
 def test_it_says_the_same_as_json(tpuctl: Tpuctl, server: WebServer, arrays: bytes) -> None:
@@ -75,7 +75,7 @@ def test_a_rehearsal_names_what_it_would_ask_for_and_asks_nothing(
     assert result.out == f"GET {server.url}/mnist.npz ({len(arrays)} B)\n"
     requests = tpuctl("data", "fetch", "mnist", "--dry-run", "--json").json["requests"]
     assert requests == [{"method": "GET", "url": f"{server.url}/mnist.npz", "bytes": len(arrays)}]
-    assert server.asked == []
+    assert server.requests == []
     assert not Path("data").exists()
     assert "Nothing would be sent" in tpuctl("data", "fetch", "mnist", "--from", ".", "--dry-run").err
 
@@ -85,7 +85,7 @@ def test_a_folder_with_the_files_needs_no_network(tpuctl: Tpuctl, server: WebSer
     Path("small.npz").rename("downloads/mnist.npz")
     result = tpuctl("data", "fetch", "mnist", "--from", "downloads")
     assert result.code == 0, result.err
-    assert server.asked == []
+    assert server.requests == []
     assert Path("data/mnist/mnist.npz").read_bytes() == Path("downloads/mnist.npz").read_bytes()
 
 

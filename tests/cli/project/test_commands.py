@@ -13,11 +13,11 @@ from tpuctl.sim.faults import grpc_fault
 
 
 def test_without_a_project_it_says_how_to_start_and_that_it_would_simulate(tpuctl) -> None:
-    done = tpuctl()
-    assert done.code == 0
-    assert "Commands run on the simulator (no project is configured)" in done.out
-    assert "tpuctl up v3-8" in done.out
-    assert "tpuctl init" in done.out
+    result = tpuctl()
+    assert result.code == 0
+    assert "Commands run on the simulator (no project is configured)" in result.out
+    assert "tpuctl up v3-8" in result.out
+    assert "tpuctl init" in result.out
 
 
 def test_with_a_project_it_names_the_project(tpuctl, monkeypatch) -> None:
@@ -40,8 +40,8 @@ def test_init_writes_a_file_that_commands_below_it_use(tpuctl, monkeypatch) -> N
 def test_init_does_not_replace_a_file_unless_forced(tpuctl) -> None:
     arguments = ("init", "--project", "my-project", "--zone", "us-central1-a", "--bucket", "my-bucket")
     Path("tpuctl.toml").write_text('project = "mine"\n')
-    done = tpuctl(*arguments)
-    assert done.code == 4
+    result = tpuctl(*arguments)
+    assert result.code == 4
     assert Path("tpuctl.toml").read_text() == 'project = "mine"\n'
     assert tpuctl(*arguments, "--force").code == 0
     assert 'project = "my-project"' in Path("tpuctl.toml").read_text()
@@ -63,10 +63,10 @@ class TestDoctor:
     )  # fmt: skip
 
     def test_everything_is_in_place_on_the_simulator(self, tpuctl, simulator) -> None:
-        done = tpuctl("doctor", "--json")
-        assert done.code == 0, done.err
-        assert [one["check"] for one in done.json["checks"]] == list(self.ORDER)
-        assert {one["state"] for one in done.json["checks"]} == {"ok"}
+        result = tpuctl("doctor", "--json")
+        assert result.code == 0, result.err
+        assert [finding["check"] for finding in result.json["checks"]] == list(self.ORDER)
+        assert {finding["state"] for finding in result.json["checks"]} == {"ok"}
 
     def test_no_credentials_are_found_with_their_fix_and_what_needs_them_is_skipped(
         self, tpuctl, monkeypatch
@@ -74,10 +74,10 @@ class TestDoctor:
         monkeypatch.setenv("NO_GCE_CHECK", "true")
         for name in ("PROJECT", "ZONE", "BUCKET"):
             monkeypatch.setenv(f"TPUCTL_{name}", "europe-west4-a")
-        done = tpuctl("doctor")
-        assert done.code == 3
-        assert "fix: Run 'gcloud auth application-default login'" in done.out
-        states = {line.split()[1]: line.split()[0] for line in done.out.splitlines() if "fix:" not in line}
+        result = tpuctl("doctor")
+        assert result.code == 3
+        assert "fix: Run 'gcloud auth application-default login'" in result.out
+        states = {line.split()[1]: line.split()[0] for line in result.out.splitlines() if "fix:" not in line}
         assert states["credentials"] == "FAILED"
         assert states["api"] == states["bucket"] == "skipped"
 
@@ -100,13 +100,15 @@ class TestDoctor:
     )
     def test_each_failure_names_its_fix(self, tpuctl, simulator, rule, check, fix) -> None:
         simulator.faults.add(rule)
-        done = tpuctl("doctor", "--json")
-        assert done.code == 3
-        checks, _ = done.out.split('{\n  "schema": 1,\n  "error"')
+        result = tpuctl("doctor", "--json")
+        assert result.code == 3
+        checks, _ = result.out.split('{\n  "schema": 1,\n  "error"')
         import msgspec
 
-        failed = [one for one in msgspec.json.decode(checks)["checks"] if one["state"] == "failed"]
-        assert [one["check"] for one in failed] == [check]
+        failed = [
+            finding for finding in msgspec.json.decode(checks)["checks"] if finding["state"] == "failed"
+        ]
+        assert [finding["check"] for finding in failed] == [check]
         assert fix in failed[0]["fix"]
 
     def test_a_disabled_api_is_found_with_the_page_that_enables_it(self, tpuctl, simulator) -> None:
@@ -137,7 +139,7 @@ class TestDoctor:
 
 
 class TestSimulator:
-    """The embedded simulator as a process, started on first use."""
+    """The simulator as a process, started at its first use."""
 
     def test_it_starts_by_itself_says_so_and_stops(self, home: Path) -> None:
         def tpuctl(*arguments: str) -> subprocess.CompletedProcess[str]:

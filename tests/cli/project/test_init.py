@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -20,48 +19,49 @@ from tpuctl.sim.faults import grpc_fault
 FLAGS = ("--project", "my-project", "--zone", "europe-west4-a", "--bucket", "my-bucket")
 
 
-def written() -> dict[str, Any]:
-    content: dict[str, Any] = msgspec.toml.decode(Path("tpuctl.toml").read_bytes())
-    return content
+def written() -> dict[str, str]:
+    return msgspec.toml.decode(Path("tpuctl.toml").read_bytes(), type=dict[str, str])
 
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch):
     """Type answers, one a line."""
-    return lambda *lines: monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{one}\n" for one in lines)))
+    return lambda *lines: monkeypatch.setattr(
+        sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines))
+    )
 
 
 class TestAsking:
     def test_it_asks_for_what_has_to_be_known_and_suggests_a_bucket(self, tpuctl, answers) -> None:
         answers("my-project", "europe-west4-a", "")
-        done = tpuctl("init")
-        assert done.code == 0
-        assert done.out == ""
-        assert "Bucket for datasets and runs [my-project-tpuctl]:" in done.err
+        result = tpuctl("init")
+        assert result.code == 0
+        assert result.out == ""
+        assert "Bucket for datasets and runs [my-project-tpuctl]:" in result.err
         assert written() == {"project": "my-project", "zone": "europe-west4-a", "bucket": "my-project-tpuctl"}
 
     def test_a_wrong_answer_is_told_and_asked_again(self, tpuctl, answers) -> None:
         answers("123456789012", "my-project", "europe-west4", "europe-west4-a", "gs://my-bucket/")
-        done = tpuctl("init")
-        assert "'123456789012' cannot be the project. It is the project's id" in done.err
-        assert "'europe-west4' cannot be the zone. It is a zone, such as europe-west4-a" in done.err
+        result = tpuctl("init")
+        assert "'123456789012' cannot be the project. It is the project's id" in result.err
+        assert "'europe-west4' cannot be the zone. It is a zone, such as europe-west4-a" in result.err
         assert written() == {"project": "my-project", "zone": "europe-west4-a", "bucket": "my-bucket"}
 
     def test_gclouds_own_project_and_zone_are_suggested(self, tpuctl, answers, monkeypatch) -> None:
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "gcloud-project")
         monkeypatch.setenv("CLOUDSDK_COMPUTE_ZONE", "us-east1-d")
         answers("", "", "")
-        done = tpuctl("init")
-        assert "Google Cloud project [gcloud-project]:" in done.err
+        result = tpuctl("init")
+        assert "Google Cloud project [gcloud-project]:" in result.err
         assert written() == {
             "project": "gcloud-project", "zone": "us-east1-d", "bucket": "gcloud-project-tpuctl",
         }  # fmt: skip
 
     def test_what_options_say_is_not_asked(self, tpuctl, answers) -> None:
         answers("europe-west4-a")
-        done = tpuctl("init", "--project", "my-project", "--bucket", "my-bucket")
-        assert done.err.count("Zone of the TPUs:") == 1
-        assert "Google Cloud project" not in done.err
+        result = tpuctl("init", "--project", "my-project", "--bucket", "my-bucket")
+        assert result.err.count("Zone of the TPUs:") == 1
+        assert "Google Cloud project" not in result.err
         assert written() == {"project": "my-project", "zone": "europe-west4-a", "bucket": "my-bucket"}
 
 
@@ -82,22 +82,22 @@ class TestOptions:
         ("option", "value"), [("--project", "My project"), ("--zone", "EU"), ("--bucket", "My-Bucket")]
     )
     def test_a_wrong_form_is_refused_and_nothing_is_written(self, tpuctl, option, value) -> None:
-        done = tpuctl("init", *FLAGS, option, value)
-        assert done.code == 2
-        assert f"'{value}' cannot be the {option[2:]}" in done.err
+        result = tpuctl("init", *FLAGS, option, value)
+        assert result.code == 2
+        assert f"'{value}' cannot be the {option[2:]}" in result.err
         assert not Path("tpuctl.toml").exists()
 
     def test_a_zone_without_tpus_is_written_with_a_word_of_warning(self, tpuctl) -> None:
-        done = tpuctl("init", *FLAGS, "--zone", "europe-north2-a")
-        assert done.code == 0
-        assert "No TPUs are known in europe-north2-a" in done.err
+        result = tpuctl("init", *FLAGS, "--zone", "europe-north2-a")
+        assert result.code == 0
+        assert "No TPUs are known in europe-north2-a" in result.err
 
 
 class TestFromTerraform:
     def test_a_file_becomes_settings_that_the_next_command_uses(self, tpuctl) -> None:
         shutil.copy(RECORDED, "outputs.json")
-        done = tpuctl("init", "--from-terraform", "outputs.json")
-        assert done.code == 0, done.err
+        result = tpuctl("init", "--from-terraform", "outputs.json")
+        assert result.code == 0, result.err
         settings = tpuctl("config", "show", "--json").json["settings"]
         assert settings["bucket"]["value"] == "demo-project-1-models"
         assert settings["data_bucket"]["value"] == "demo-project-1-pictures"
@@ -108,10 +108,10 @@ class TestFromTerraform:
     @pytest.mark.parametrize("source", ["-", "/dev/stdin"])
     def test_a_pipe_is_read_and_not_kept_to_compare_with(self, home, source) -> None:
         command = [sys.executable, "-m", "tpuctl", "init", "--from-terraform", source]
-        done = subprocess.run(
+        result = subprocess.run(
             command, input=RECORDED.read_bytes(), capture_output=True, timeout=60, check=False
         )
-        assert done.returncode == 0, done.stderr
+        assert result.returncode == 0, result.stderr
         assert written()["project"] == "demo-project-1"
         assert "terraform" not in written()
 
@@ -121,19 +121,19 @@ class TestFromTerraform:
         assert written()["project"] == "demo-project-1"
 
     def test_a_file_that_is_not_there_is_a_usage_error(self, tpuctl) -> None:
-        done = tpuctl("init", "--from-terraform", "nowhere")
-        assert done.code == 2
-        assert "nowhere cannot be read" in done.err
+        result = tpuctl("init", "--from-terraform", "nowhere")
+        assert result.code == 2
+        assert "nowhere cannot be read" in result.err
 
     def test_a_folder_without_terraform_on_the_path_says_how_to_go_on(
         self, tpuctl, monkeypatch, tmp_path
     ) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
         Path("base").mkdir()
-        done = tpuctl("init", "--from-terraform", "base")
-        assert done.code == 3
-        assert "terraform is not on the PATH" in done.err
-        assert "terraform output -json > outputs.json" in done.err
+        result = tpuctl("init", "--from-terraform", "base")
+        assert result.code == 3
+        assert "terraform is not on the PATH" in result.err
+        assert "terraform output -json > outputs.json" in result.err
 
     def test_a_terraform_that_fails_is_quoted_on_one_line(self, tpuctl, monkeypatch, tmp_path) -> None:
         program = tmp_path / "bin" / "terraform"
@@ -144,10 +144,10 @@ class TestFromTerraform:
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
         Path("base").mkdir()
-        done = tpuctl("init", "--from-terraform", "base")
-        assert done.code == 3
-        assert "failed in base: Error: Backend initialization required" in done.err
-        assert "terraform init" in done.err
+        result = tpuctl("init", "--from-terraform", "base")
+        assert result.code == 3
+        assert "failed in base: Error: Backend initialization required" in result.err
+        assert "terraform init" in result.err
 
     def test_a_broken_file_leaves_the_settings_as_they_were(self, tpuctl) -> None:
         assert tpuctl("init", *FLAGS).code == 0
@@ -167,9 +167,9 @@ class TestUse:
 
     def test_a_word_that_is_neither_yes_nor_no_is_refused(self, tpuctl, simulator, monkeypatch) -> None:
         monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "maybe")
-        done = tpuctl("up", "v3-8", "--dry-run")
-        assert done.code == 3
-        assert "external_ips is 'maybe' (TPUCTL_EXTERNAL_IPS)" in done.err
+        result = tpuctl("up", "v3-8", "--dry-run")
+        assert result.code == 3
+        assert "external_ips is 'maybe' (TPUCTL_EXTERNAL_IPS)" in result.err
 
     def test_datasets_have_a_bucket_of_their_own(self, tpuctl, simulator, node, monkeypatch) -> None:
         simulator.gcs.store.ensure_bucket("my-data", "sim-project", location="EUROPE-WEST4")
@@ -191,9 +191,9 @@ class TestUse:
 
 
 class TestDoctorCompares:
-    def findings(self, done) -> dict[str, dict[str, str]]:
-        checks, *_ = done.out.split('{\n  "schema": 1,\n  "error"')
-        return {one["check"]: one for one in msgspec.json.decode(checks)["checks"]}
+    def findings(self, result) -> dict[str, dict[str, str]]:
+        checks, *_ = result.out.split('{\n  "schema": 1,\n  "error"')
+        return {finding["check"]: finding for finding in msgspec.json.decode(checks)["checks"]}
 
     @pytest.fixture
     def base(self, tpuctl, monkeypatch) -> None:
@@ -206,10 +206,10 @@ class TestDoctorCompares:
     def test_settings_that_terraform_made_are_ok_from_any_folder_below(self, tpuctl, monkeypatch) -> None:
         Path("below").mkdir()
         monkeypatch.chdir("below")
-        found = self.findings(tpuctl("doctor", "--json"))
-        assert found["terraform"]["state"] == "ok"
-        assert found["network"]["state"] == "warning", "SSH comes from inside the network alone"
-        assert "vision-team-us-central2" in found["network"]["text"]
+        findings = self.findings(tpuctl("doctor", "--json"))
+        assert findings["terraform"]["state"] == "ok"
+        assert findings["network"]["state"] == "warning", "SSH comes from inside the network alone"
+        assert "vision-team-us-central2" in findings["network"]["text"]
 
     @pytest.mark.usefixtures("base")
     @pytest.mark.parametrize(
@@ -222,10 +222,10 @@ class TestDoctorCompares:
         self, tpuctl, monkeypatch, name, value
     ) -> None:
         monkeypatch.setenv(f"TPUCTL_{name}", value)
-        found = self.findings(tpuctl("doctor", "--json"))["terraform"]
-        assert found["state"] == "failed"
-        assert f"{name.lower()} is {value} (TPUCTL_{name}), Terraform made " in found["text"]
-        assert "tpuctl init --from-terraform outputs.json --force" in found["fix"]
+        finding = self.findings(tpuctl("doctor", "--json"))["terraform"]
+        assert finding["state"] == "failed"
+        assert f"{name.lower()} is {value} (TPUCTL_{name}), Terraform made " in finding["text"]
+        assert "tpuctl init --from-terraform outputs.json --force" in finding["fix"]
 
     @pytest.mark.usefixtures("base")
     def test_another_zone_of_the_region_is_no_difference(self, tpuctl, monkeypatch) -> None:
@@ -235,32 +235,32 @@ class TestDoctorCompares:
     @pytest.mark.usefixtures("base")
     def test_outputs_that_are_gone_are_told(self, tpuctl) -> None:
         Path("outputs.json").unlink()
-        found = self.findings(tpuctl("doctor", "--json"))["terraform"]
-        assert found["state"] == "failed"
-        assert "cannot be read" in found["text"]
+        finding = self.findings(tpuctl("doctor", "--json"))["terraform"]
+        assert finding["state"] == "failed"
+        assert "cannot be read" in finding["text"]
 
     def test_a_bucket_far_from_the_tpus_is_a_warning_with_both_places(
         self, tpuctl, simulator, monkeypatch
     ) -> None:
         monkeypatch.setenv("TPUCTL_ZONE", "us-central2-b")
-        done = tpuctl("doctor", "--json")
-        assert done.code == 0
-        found = self.findings(done)["region"]
-        assert found["state"] == "warning"
-        assert "gs://sim-project-tpuctl is in europe-west4, the TPUs are in us-central2" in found["text"]
+        result = tpuctl("doctor", "--json")
+        assert result.code == 0
+        finding = self.findings(result)["region"]
+        assert finding["state"] == "warning"
+        assert "gs://sim-project-tpuctl is in europe-west4, the TPUs are in us-central2" in finding["text"]
         assert "warning  region" in tpuctl("doctor").out
 
     def test_a_place_that_may_not_be_read_is_a_warning(self, tpuctl, simulator) -> None:
         simulator.faults.add(grpc_fault("storage.buckets.get", 7, "no storage.buckets.get access"))
-        done = tpuctl("doctor", "--json")
-        assert done.code == 0
-        found = self.findings(done)["region"]
-        assert found["state"] == "warning"
-        assert "cannot be read" in found["text"]
-        assert "roles/storage" in found["fix"]
+        result = tpuctl("doctor", "--json")
+        assert result.code == 0
+        finding = self.findings(result)["region"]
+        assert finding["state"] == "warning"
+        assert "cannot be read" in finding["text"]
+        assert "roles/storage" in finding["fix"]
 
     def test_a_data_bucket_that_is_missing_is_found(self, tpuctl, simulator, monkeypatch) -> None:
         monkeypatch.setenv("TPUCTL_DATA_BUCKET", "nowhere-bucket")
-        found = self.findings(tpuctl("doctor", "--json"))["bucket"]
-        assert found["state"] == "failed"
-        assert "nowhere-bucket" in found["text"]
+        finding = self.findings(tpuctl("doctor", "--json"))["bucket"]
+        assert finding["state"] == "failed"
+        assert "nowhere-bucket" in finding["text"]

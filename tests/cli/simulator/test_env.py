@@ -24,7 +24,7 @@ node = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base
 with tpu_v2.TpuClient() as client:
     client.create_node(parent=parent, node_id="one", node=node).result(timeout=60)
 with tpu_v2.TpuClient(transport="rest") as client:
-    print("tpu", [one.state.name for one in client.list_nodes(parent=parent)])
+    print("tpu", [node.state.name for node in client.list_nodes(parent=parent)])
 storage.Client().bucket(bucket).blob("from/storage").upload_from_string("1")
 files = gcsfs.GCSFileSystem()
 files.pipe(f"{bucket}/from/gcsfs", b"2")
@@ -69,11 +69,11 @@ def shell(home: Path, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("SHELL", "/bin/sh")
 
     def run(script: str, *arguments: str) -> list[str]:
-        done = subprocess.run(
+        result = subprocess.run(
             ["sh", "-eu", "-c", script, "sh", *arguments], capture_output=True, text=True, timeout=250
         )
-        assert done.returncode == 0, done.stderr[-4000:]
-        return done.stdout.splitlines()
+        assert result.returncode == 0, result.stderr[-4000:]
+        return result.stdout.splitlines()
 
     return run
 
@@ -127,15 +127,15 @@ def test_tpuctl_itself(shell) -> None:
 def test_leaving_gives_back_what_there_was(shell) -> None:
     show = 'echo "$https_proxy" "$GOOGLE_APPLICATION_CREDENTIALS" "${BOTO_CONFIG-none}"\n'
     script = f'{ENTER}{ENTER}echo "$BOTO_CONFIG"\neval "$({TPUCTL} sim env --unset)"\n{show}'
-    led, left = shell(script)
-    assert led.endswith("/workstation/boto")
-    assert left == "http://127.0.0.1:9 /nowhere.json none"
+    entered, restored = shell(script)
+    assert entered.endswith("/workstation/boto")
+    assert restored == "http://127.0.0.1:9 /nowhere.json none"
 
 
 def test_there_is_nothing_to_leave(home: Path, tpuctl) -> None:
-    done = tpuctl("sim", "env", "--unset")
-    assert (done.code, done.out) == (4, "")
-    assert "This shell's clients were not pointed to the simulator." in done.err
+    result = tpuctl("sim", "env", "--unset")
+    assert (result.code, result.out) == (4, "")
+    assert "This shell's clients were not pointed to the simulator." in result.err
 
 
 def test_other_shells_and_programs(simulator: RunningSimulator, tpuctl) -> None:
@@ -145,8 +145,8 @@ def test_other_shells_and_programs(simulator: RunningSimulator, tpuctl) -> None:
     ) in [line.replace("';", ";") for line in lines]
     assert lines[-1] == "# To apply it to this shell: tpuctl sim env --shell fish | source"
     assert tpuctl("sim", "env", "--shell", "posix").out.endswith('eval "$(tpuctl sim env --shell posix)"\n')
-    told = tpuctl("sim", "env", "--json").json
-    assert told["environment"] == {**simulator.simulator.endpoints["environment"], "TPUCTL_TARGET": "sim"}
+    output = tpuctl("sim", "env", "--json").json
+    assert output["environment"] == {**simulator.simulator.endpoints["environment"], "TPUCTL_TARGET": "sim"}
 
 
 def test_what_it_names_is_for_its_user_alone(simulator: RunningSimulator) -> None:

@@ -21,9 +21,9 @@ JOB = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# accelerator = "v3-8
 
 
 def add(tpuctl: Tpuctl, *words: str) -> str:
-    done = tpuctl("sim", "fault", "add", *words, "--json")
-    assert done.code == 0, done.err
-    return str(done.json["faults"][0]["id"])
+    result = tpuctl("sim", "fault", "add", *words, "--json")
+    assert result.code == 0, result.err
+    return str(result.json["faults"][0]["id"])
 
 
 def nodes(simulator: RunningSimulator) -> list[str]:
@@ -36,13 +36,13 @@ class TestCommands:
         """A simulator that the commands find."""
 
     def test_a_fault_is_added_listed_and_removed(self, tpuctl: Tpuctl) -> None:
-        done = tpuctl("sim", "fault", "add", "stockout", "--zone", "us-*", "--count", "2")
-        assert done.out.splitlines() == [
+        result = tpuctl("sim", "fault", "add", "stockout", "--zone", "us-*", "--count", "2")
+        assert result.out.splitlines() == [
             "ID  KIND      OPTIONS            STATE     FIRED  LEFT  FROM",
             "f1  stockout  zone=us-* count=2  in force  0      2     command",
         ]
-        assert "Next: tpuctl sim fault rm f1" in done.err
-        assert tpuctl("sim", "fault", "ls").out == done.out
+        assert "Next: tpuctl sim fault rm f1" in result.err
+        assert tpuctl("sim", "fault", "ls").out == result.out
         assert tpuctl("sim", "fault", "rm", "f1").err == "Removed f1.\n"
         assert tpuctl("sim", "fault", "ls").err == "There are no faults.\n"
         assert tpuctl("sim", "fault", "ls", "--json").json["faults"] == []
@@ -57,8 +57,8 @@ class TestCommands:
 
     def test_an_id_that_is_none_is_not_found(self, tpuctl: Tpuctl) -> None:
         add(tpuctl, "stockout")
-        done = tpuctl("sim", "fault", "rm", "f11")
-        assert (done.code, "Did you mean f1?" in done.err) == (4, True)
+        result = tpuctl("sim", "fault", "rm", "f11")
+        assert (result.code, "Did you mean f1?" in result.err) == (4, True)
 
     def test_a_scenario_is_loaded_into_the_simulator_that_runs(
         self, tpuctl: Tpuctl, simulator: RunningSimulator
@@ -68,9 +68,9 @@ class TestCommands:
         assert tpuctl("sim", "start", "--scenario", "good.toml").code == 0
         (fault,) = simulator.faults.all()
         assert (fault.origin, fault["seed"]) == ("scenario good.toml", 3)
-        done = tpuctl("sim", "start", "--scenario", "bad.toml")
-        assert done.code == 2
-        assert done.err.endswith(
+        result = tpuctl("sim", "start", "--scenario", "bad.toml")
+        assert result.code == 2
+        assert result.err.endswith(
             "bad.toml, line 3: The fault 'stockout' has no zoen.\nHint: Did you mean zone?\n"
         )
         assert simulator.faults.all() == [fault]
@@ -114,18 +114,18 @@ class TestHelp:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_every_kind_has_its_help_with_an_example(self, tpuctl: Tpuctl, kind: str) -> None:
-        done = tpuctl("sim", "fault", "add", kind, "--help")
-        assert done.code == 0
-        assert KINDS[kind].help.split(":")[0].split()[0] in done.out
+        result = tpuctl("sim", "fault", "add", kind, "--help")
+        assert result.code == 0
+        assert KINDS[kind].help.split(":")[0].split()[0] in result.out
         for field in KINDS[kind].fields:
-            assert f"--{field.name}" in done.out
-        assert done.out.rstrip().count(f"tpuctl sim fault add {kind} {KINDS[kind].example}") == 1
+            assert f"--{field.name}" in result.out
+        assert result.out.rstrip().count(f"tpuctl sim fault add {kind} {KINDS[kind].example}") == 1
 
     def test_the_help_lists_every_kind(self, tpuctl: Tpuctl) -> None:
         for words in (("add",), ("add", "--help")):
-            done = tpuctl("sim", "fault", *words)
-            assert done.code == 0
-            assert not [kind for kind in KINDS if f"\n  {kind} " not in done.out]
+            result = tpuctl("sim", "fault", *words)
+            assert result.code == 0
+            assert not [kind for kind in KINDS if f"\n  {kind} " not in result.out]
 
     @pytest.mark.parametrize(
         ("words", "message", "hint"),
@@ -145,17 +145,17 @@ class TestHelp:
     def test_what_cannot_be_meant_is_a_usage_error(
         self, tpuctl: Tpuctl, words: tuple[str, ...], message: str, hint: str
     ) -> None:
-        done = tpuctl("sim", "fault", "add", *words)
-        assert done.code == 2
-        assert message in done.err
-        assert hint in done.err
+        result = tpuctl("sim", "fault", "add", *words)
+        assert result.code == 2
+        assert message in result.err
+        assert hint in result.err
         assert tpuctl("sim", "status", "--json").json["running"] is False
 
 
 def test_without_a_simulator_there_is_nothing_to_list(home: Path, tpuctl: Tpuctl) -> None:
     for words in (("ls",), ("rm", "f1")):
-        done = tpuctl("sim", "fault", *words)
-        assert (done.code, "tpuctl sim start" in done.err) == (4, True)
+        result = tpuctl("sim", "fault", *words)
+        assert (result.code, "tpuctl sim start" in result.err) == (4, True)
     assert tpuctl("sim", "events").out == ""
 
 
@@ -165,22 +165,22 @@ class TestVerbs:
     def test_a_stockout_names_the_next_zone(self, tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
         add(tpuctl, "stockout", "--zone", "us-central1-a", "--count", "1")
         up = ("up", "v3-8", "--name", "n1", "--zone", "us-central1-a", "--yes")
-        done = tpuctl(*up)
-        assert done.code == 5
-        assert "no more capacity" in done.err
-        assert "Hint: Try the next zone: tpuctl up v3-8 --zone us-" in done.err
+        result = tpuctl(*up)
+        assert result.code == 5
+        assert "no more capacity" in result.err
+        assert "Hint: Try the next zone: tpuctl up v3-8 --zone us-" in result.err
         assert nodes(simulator) == []
         assert tpuctl(*up).code == 0
 
     def test_a_quota_is_told_from_a_stockout(self, tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
         add(tpuctl, "quota", "--zone", "europe-west4-a", "--limit", "8")
         assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
-        done = tpuctl("up", "v3-8", "--name", "n2", "--yes")
-        assert (done.code, "Delete what you do not need" in done.err) == (6, True)
+        result = tpuctl("up", "v3-8", "--name", "n2", "--yes")
+        assert (result.code, "Delete what you do not need" in result.err) == (6, True)
         tpuctl("sim", "fault", "rm", "--all")
         add(tpuctl, "quota")
-        done = tpuctl("up", "v3-8", "--name", "n2", "--yes")
-        assert (done.code, "never granted" in done.err) == (6, True)
+        result = tpuctl("up", "v3-8", "--name", "n2", "--yes")
+        assert (result.code, "never granted" in result.err) == (6, True)
         assert nodes(simulator) == ["n1"]
 
     @pytest.mark.parametrize("kind", ["unavailable", "deadline-exceeded"])
@@ -188,8 +188,8 @@ class TestVerbs:
         self, tpuctl: Tpuctl, simulator: RunningSimulator, kind: str
     ) -> None:
         add(tpuctl, kind, "--method", "CreateNode", "--when", "after", "--count", "1")
-        done = tpuctl("up", "v3-8", "--name", "n1", "--yes")
-        assert done.code == 0, done.err
+        result = tpuctl("up", "v3-8", "--name", "n1", "--yes")
+        assert result.code == 0, result.err
         assert len(simulator.events.find(kind="request", what="CreateNode")) == 1
         assert nodes(simulator) == ["n1"]
 
@@ -199,8 +199,8 @@ class TestVerbs:
     ) -> None:
         add(tpuctl, "slow-operation", "--method", "DeleteNode", "--seconds", "1")
         add(tpuctl, kind, "--method", "DeleteNode", "--when", "after", "--count", "1")
-        done = tpuctl("down", node, "--yes")
-        assert done.code == 0, done.err
+        result = tpuctl("down", node, "--yes")
+        assert result.code == 0, result.err
         assert nodes(simulator) == []
 
     def test_a_zone_that_does_not_answer_keeps_no_other_node_from_being_deleted(
@@ -230,9 +230,9 @@ class TestVerbs:
 
         removing = threading.Thread(target=end_it_soon)
         removing.start()
-        done = tpuctl("up", "v3-8", "--name", "n1", "--yes")
+        result = tpuctl("up", "v3-8", "--name", "n1", "--yes")
         removing.join()
-        assert done.code == 0, done.err
+        assert result.code == 0, result.err
         refused, over = (simulator.events.find(what=what) for what in ("ssh-refused", "ssh-refused is over"))
         logins = simulator.events.find(service="ssh", what="login")
         assert refused
@@ -240,9 +240,9 @@ class TestVerbs:
 
     def test_a_wrong_host_key_ends_it_at_once(self, tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
         add(tpuctl, "wrong-host-key")
-        done = tpuctl("up", "v3-8", "--name", "n1", "--yes")
-        assert done.code == 8
-        assert done.err.endswith(
+        result = tpuctl("up", "v3-8", "--name", "n1", "--yes")
+        assert result.code == 8
+        assert result.err.endswith(
             "its host key is not the one it published.\nHint: Do not trust this address.\n"
         )
 
@@ -265,8 +265,8 @@ class TestVerbs:
             "--count",
             "2",
         )
-        done = tpuctl("submit", "job.py")
-        assert done.code == 0, done.err
+        result = tpuctl("submit", "job.py")
+        assert result.code == 0, result.err
         followed = tpuctl("logs", "-f")
         assert (followed.code, followed.out) == (0, "done\n"), followed.err
         assert simulator.faults.all() == []
@@ -278,8 +278,8 @@ class TestVerbs:
         Path("job.py").write_text(f"{JOB}import time\n{counting}")
         add(tpuctl, "preemption", "--run", "job-*", "--step", "5")
         assert tpuctl("submit", "job.py").code == 0
-        done = tpuctl("logs", "-f")
-        assert done.code == 7, done.err
-        assert "was preempted: the node is PREEMPTED" in done.err
-        assert "step 5\n" in done.out
+        result = tpuctl("logs", "-f")
+        assert result.code == 7, result.err
+        assert "was preempted: the node is PREEMPTED" in result.err
+        assert "step 5\n" in result.out
         assert poll(lambda: simulator.world.nodes() or None, awaiting="it", timeout=5)[0].state == "PREEMPTED"

@@ -62,10 +62,10 @@ class TestFetched:
         assert not done.already_there
         assert below(tmp_path) == ["data/two/.fetched.json", "data/two/a", "data/two/b"]
         assert (tmp_path / "data" / "two" / "a").read_bytes() == A
-        asked = list(server.asked)
+        asked = list(server.requests)
         assert asked == ["/gone", "/a", "/b"]
         assert flow.fetch("two", row(server), tmp_path / "data" / "two", downloads, silent).already_there
-        assert server.asked == asked
+        assert server.requests == asked
         assert flow.missing(row(server), tmp_path / "data" / "two") == []
 
     def test_what_was_cut_off_goes_on_and_whole_files_are_kept(
@@ -76,10 +76,10 @@ class TestFetched:
             flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
         assert "--from FOLDER" in caught.value.hint
         assert below(tmp_path) == [".two.fetch/a", ".two.fetch/b.part"]
-        server.asked.clear()
+        server.requests.clear()
         server.cut_after.clear()
         flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
-        assert server.asked == ["/b bytes=100000-"]
+        assert server.requests == ["/b bytes=100000-"]
         assert below(tmp_path) == ["two/.fetched.json", "two/a", "two/b"]
 
     def test_wrong_bytes_are_named_with_both_sums_and_removed(
@@ -129,10 +129,10 @@ class TestFetched:
         with pytest.raises(UsageError, match="damaged"):
             flow.fetch("two", half, tmp_path / "two", downloads, silent)
         assert not (tmp_path / "two").exists()
-        server.asked.clear()
+        server.requests.clear()
         flow.fetch("two", wanted, tmp_path / "two", downloads, silent)
         assert below(tmp_path) == ["two/.fetched.json", "two/a", "two/b"]
-        assert server.asked == []
+        assert server.requests == []
 
     def test_a_place_that_cannot_be_written_is_named(
         self, server: WebServer, downloads: Downloads, tmp_path: Path
@@ -158,7 +158,7 @@ class TestTaken:
         assert below(tmp_path / "two") == [".fetched.json", "a", "b"]
         assert done.fetched.files == {"a": sha256(A).hexdigest(), "b": sha256(B).hexdigest()}
         assert below(given) == ["a", "deep/b"]
-        assert server.asked == []
+        assert server.requests == []
         assert flow.take("two", row(server), tmp_path / "two", tmp_path / "no", silent).already_there
 
     def test_of_several_files_of_a_name_the_right_one_is_taken(

@@ -15,15 +15,15 @@ def create(sim: Simulator, name: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_it_creates_a_node(tpu_simulator: Simulator) -> None:
-    done = create(tpu_simulator, "mine")
+    result = create(tpu_simulator, "mine")
     node = tpu_simulator.world.node("mine")
     assert node.state == "READY"
-    assert done.stdout.split() == list(node.addresses)
+    assert result.stdout.split() == list(node.addresses)
 
 
 def test_it_says_when_there_is_no_capacity(tpu_simulator: Simulator) -> None:
     tpu_simulator.faults.add("stockout", zone="europe-west4-a", count=1)
-    done = create(tpu_simulator, "mine")
-    assert done.returncode == 1
-    assert done.stderr.startswith("no TPU today: There is no more capacity in the zone")
+    result = create(tpu_simulator, "mine")
+    assert result.returncode == 1
+    assert result.stderr.startswith("no TPU today: There is no more capacity in the zone")
     assert tpu_simulator.world.nodes() == []
