@@ -205,7 +205,7 @@ def test_bad_records_are_left_out_and_listed(tree: Tree, tmp_path: Path) -> None
     assert manifest.source.skipped == 3
     assert [str(one) for one in manifest.source.bad] == [
         "'cat/3.png' is empty",
-        "'dog/1.png' is a GIF image, and PNG or JPEG is wanted",
+        "'dog/1.png' is a GIF image, expected PNG or JPEG",
         "'emu' is empty",
     ]
 

@@ -1,4 +1,4 @@
-"""What is bad in a source: records as values, and the error that names the first few of them."""
+"""Bad records of a source: as values, and as the error that names the first few of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class BadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     file: str
     """Path below the source, with `/`; the source's own name where it is one file."""
     why: str
-    """What the sentence says of it: `is empty`, `has 3 columns, and the header has 4`."""
+    """Completes a sentence about it: `is empty`, `has 3 columns, and the header has 4`."""
     line: int = 0
     """Line, row or record in the file, counted from 1 as an editor does; 0 where the file is the record."""
     hint: str = ""
-    """What to do, where that is not simply to mend or remove it."""
+    """What to do, if it is anything but fixing or removing the record."""
     unit: str = "line"
     """What `line` counts: `row` or `record` where a file has no lines."""
 
@@ -29,22 +29,23 @@ class BadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BadRecordsError(UsageError):
-    """Records that cannot be used: the first few by name, and how many more."""
+    """Records that cannot be used: the first few by name, and the number of the others."""
 
     NAMED = 5
 
     def __init__(self, bad: Sequence[BadRecord], *, at_least: bool = False) -> None:
         first = bad[0]
         count = f"{'At least ' if at_least else ''}{len(bad)}"
-        named = "; ".join(str(one) for one in bad[: self.NAMED])
+        named = "; ".join(map(str, bad[: self.NAMED]))
         more = len(bad) - self.NAMED
         listed = f"{named}; and {more} more" if more > 0 else named
         message = str(first) if len(bad) == 1 else f"{count} records cannot be used: {listed}"
-        mend = first.hint if len(bad) == 1 and first.hint else "Mend or remove what is bad"
+        own_hint = first.hint.rstrip(".") if len(bad) == 1 else ""
+        fix = f"{own_hint}, or skip bad records" if own_hint else "Fix or remove bad records, or skip them"
         super().__init__(
             f"{message[0].upper()}{message[1:]}.",
-            hint=f"{mend.rstrip('.')}, or leave it out with --skip-bad. Nothing was published.",
+            hint=f"{fix} with --skip-bad. Nothing was published.",
             file=first.file,
-            bad=[{"file": one.file, "line": one.line, "why": one.why} for one in bad],
+            bad=[{"file": record.file, "line": record.line, "why": record.why} for record in bad],
         )
         self.bad = list(bad)

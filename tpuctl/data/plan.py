@@ -1,9 +1,8 @@
-"""From a source to a dataset: `plan` lists its records, and the plan makes the files."""
+"""The plan of a dataset: `plan` lists the records of a source, and decides on splits, shards and files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -29,7 +28,7 @@ from tpuctl.data.output.shard_counts import (
 )
 from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.schema.features import Feature
-from tpuctl.data.source import Observations, ScanProgress, Source
+from tpuctl.data.source import Observations, ScanProgress, Source, closed_on_error
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tokens.tokenizing import check_tokens, tokenized
 from tpuctl.data.tokens.vocabulary import Vocabulary
@@ -39,9 +38,10 @@ from tpuctl.errors import UsageError
 Files = dict[str, bytes]
 
 LAYOUT = 1
-"""Number of the way in which records become shards: with another, no shard made before is kept."""
+"""Version of the way in which records become shards: a staged shard of another version is not used."""
 
 _SEARCHED = 1 << 10
+"""Records that are read between two answers of `search`."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class SplitPlan:
 
 @dataclass(frozen=True)
 class DatasetPlan:
-    """All that an upload would make, and the way to make it."""
+    """All splits, shards and files that an upload writes."""
 
     name: str
     version: str
@@ -78,7 +78,7 @@ class DatasetPlan:
     source: Source
     splits: tuple[SplitPlan, ...]
     vocabulary: Vocabulary | None = None
-    """Where texts became token ids."""
+    """That of a tokenized source."""
 
     @property
     def ref(self) -> DatasetRef:
@@ -87,7 +87,7 @@ class DatasetPlan:
 
     @property
     def records(self) -> int:
-        """Records in all splits, the bad ones counted too: no file has been opened yet."""
+        """Records in all splits, the bad ones counted too: they are found at the conversion."""
         return sum(split.records for split in self.splits)
 
     @property
@@ -97,7 +97,7 @@ class DatasetPlan:
 
     @property
     def exact(self) -> bool:
-        """Whether `bytes` is what the conversion will give if no record is bad."""
+        """Whether `bytes` is exact if no record is bad."""
         return self.source.exact
 
     @property
@@ -107,7 +107,7 @@ class DatasetPlan:
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        """What each field of a record is, as far as it is known before the conversion."""
+        """The feature of each field, as far as known before the conversion."""
         return self.source.features
 
     @property
@@ -117,13 +117,13 @@ class DatasetPlan:
 
     @property
     def identity(self) -> str:
-        """What decides on the bytes of every shard, besides its own records."""
-        described = (LAYOUT, self.source.kind, dict(self.features), self.options, self.seed)
-        tokens = (self.vocabulary.sha256,) if self.vocabulary else ()
-        return sha256(msgspec.json.encode((*described, *tokens))).hexdigest()
+        """SHA-256 of all that decides on the bytes of every shard, besides its own records."""
+        facts = (LAYOUT, self.source.kind, dict(self.features), self.options, self.seed)
+        vocabulary = (self.vocabulary.sha256,) if self.vocabulary else ()
+        return sha256(msgspec.json.encode((*facts, *vocabulary))).hexdigest()
 
     def shards(self) -> Iterator[Shard]:
-        """Yield every shard, split after split; they may be produced in any order, or at the same time."""
+        """Yield every shard, split after split; they may be written in any order, or at the same time."""
         identity = self.identity
         for split in self.splits:
             count = split.sharding.count
@@ -132,32 +132,32 @@ class DatasetPlan:
                 yield Shard(file, split.name, self.source, split.members, start, stop, identity)
 
     def search(self) -> Iterator[tuple[int, list[BadRecord]]]:
-        """Read the source in its own order; yield how many records were read so far, and what was bad now."""
+        """Read the source in its own order; yield the number of records read, and the latest bad ones."""
         for start in range(0, self.records, _SEARCHED):
             end = min(start + _SEARCHED, self.records)
-            read = self.source.read(np.arange(start, end, dtype=np.int64), Observations())
-            yield end, [one for one in read if isinstance(one, BadRecord)]
+            records = self.source.read(np.arange(start, end, dtype=np.int64), Observations())
+            yield end, [record for record in records if isinstance(record, BadRecord)]
 
-    def finish(self, notes: Iterable[ShardResult]) -> Files:
+    def finish(self, results: Iterable[ShardResult]) -> Files:
         """Return the small files by name, `manifest.json` last, to be written in this order.
 
-        `notes` are those of all shards, in any order. Raises UsageError if the source has changed since the
-        plan or no record was left, ValueError if a shard is missing or is not one planned.
+        `results` are those of all shards, in any order. Raises UsageError if the source has changed since the
+        plan or no record is valid, ValueError if a shard is missing or is not one planned.
         """
         self.source.check()
-        made = {note.entry.file: note for note in notes}
+        by_file = {result.entry.file: result for result in results}
         splits: dict[str, list[ShardResult]] = {split.name: [] for split in self.splits}
         for shard in self.shards():
-            note = made.pop(shard.file, None)
-            if note is None or note.entry.records + note.skipped != shard.records:
-                raise ValueError(f"{shard.file} was not made as planned: {note}")
-            splits[shard.split].append(note)
-        if made:
-            raise ValueError(f"not in the plan: {', '.join(sorted(made))}")
-        for split, found in splits.items():
-            if not sum(note.entry.records for note in found):
+            result = by_file.pop(shard.file, None)
+            if result is None or result.entry.records + result.skipped != shard.records:
+                raise ValueError(f"{shard.file} was not made as planned: {result}")
+            splits[shard.split].append(result)
+        if by_file:
+            raise ValueError(f"not in the plan: {', '.join(sorted(by_file))}")
+        for split, of_split in splits.items():
+            if not sum(result.entry.records for result in of_split):
                 raise UsageError(
-                    f"All records of the split '{split}' are bad: the first, {found[0].bad[0]}.",
+                    f"All records of the split '{split}' are bad: the first, {of_split[0].bad[0]}.",
                     hint="Nothing was published.",
                     split=split,
                 )
@@ -180,14 +180,14 @@ def plan(
     seed: int = 0,
     skip_bad: bool = False,
     vocabulary: Vocabulary | None = None,
-    progress: ScanProgress = lambda done, total: None,
+    progress: ScanProgress = lambda scanned, total: None,
 ) -> DatasetPlan:
     """List the records of `source`, and decide on splits and shards; the records are read at the conversion.
 
     `kind` is a key of `READERS`, else inferred from the names of files; `splits` is `train=0.8,test=0.2`;
     `hosts` is how many TPU hosts will read the dataset; `shards`, for each split, overrules `shard_size`
-    (bytes). With `options.tokens` and no `vocabulary`, one is made: that reads the training split once.
-    Raises UsageError that names the option, or what is bad in the source; the caller closes `source` at last.
+    (bytes). With `options.tokens` and no `vocabulary`, one is learnt: that reads the training split once.
+    Raises UsageError that names the option or the bad records; the caller closes the plan's `source`.
     """
     DatasetRef(name, version).check()
     _check_shard_size(shard_size)
@@ -195,21 +195,19 @@ def plan(
     if options.tokens:
         check_tokens(options.tokens)
     shares = parse_splits(splits) if splits else None
-    found = open_source(source, kind, options, progress)
-    with ExitStack() as on_failure:
-        on_failure.callback(found.close)
-        if found.bad and not (skip_bad and any(part.records for part in found.parts)):
-            raise BadRecordsError(found.bad)
+    listed = open_source(source, kind, options, progress)
+    with closed_on_error(listed):
+        if listed.bad and not (skip_bad and any(part.records for part in listed.parts)):
+            raise BadRecordsError(listed.bad)
         if options.tokens:
-            before = split_records(found, shares, seed)
-            found, asked, vocabulary = tokenized(found, options.tokens, vocabulary, before, progress)
-            options = msgspec.structs.replace(options, tokens=asked)
+            training = split_records(listed, shares, seed)
+            listed, tokens, vocabulary = tokenized(listed, options.tokens, vocabulary, training, progress)
+            options = msgspec.structs.replace(options, tokens=tokens)
         planned = [
             SplitPlan(members, _count(members, hosts, shards, shard_size))
-            for members in split_records(found, shares, seed)
+            for members in split_records(listed, shares, seed)
         ]
-        on_failure.pop_all()
-    return DatasetPlan(name, version, seed, options, found, tuple(planned), vocabulary)
+    return DatasetPlan(name, version, seed, options, listed, tuple(planned), vocabulary)
 
 
 def _count(members: Members, hosts: int, shards: int | None, target: int) -> ShardCount:
@@ -220,7 +218,7 @@ def _count(members: Members, hosts: int, shards: int | None, target: int) -> Sha
 
 def _check_hosts(hosts: int) -> None:
     if hosts < 1:
-        raise UsageError(f"{hosts} hosts cannot read a dataset.", hint="Ask for one or more.", hosts=hosts)
+        raise UsageError(f"{hosts} hosts cannot read a dataset.", hint="Give one or more.", hosts=hosts)
 
 
 def _check_shard_size(size: int) -> None:

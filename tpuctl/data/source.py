@@ -1,9 +1,11 @@
-"""What every reader hands on: records by their index, and what is known of all of them."""
+"""The base of all sources: records by their index, the facts known of all of them, and what readers share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ Records = Iterator[bytes | BadRecord]
 """Serialised examples, and a BadRecord in the place of each one that cannot be made."""
 Indices = NDArray[np.int64]
 ScanProgress = Callable[[int, int], None]
-"""Called with what is done and what there is; the latter is 0 while it is not known."""
+"""Called with the records or bytes scanned so far, and their total; the total is 0 while it is not known."""
 
 
 class Part(NamedTuple):
@@ -28,99 +30,150 @@ class Part(NamedTuple):
     """Bytes of their serialised examples, framing not counted; see `Source.exact`."""
 
 
-class Source(Protocol):
-    """A dataset as the user has it, listed but not yet converted; memory is flat whatever its size.
-
-    Records have indices from 0 on: the same source gives the same order, wherever it lies.
-    """
-
-    @property
-    def kind(self) -> str:
-        """Key of its row in `sources.registry.READERS`."""
-
-    @property
-    def features(self) -> Mapping[str, Feature]:
-        """What each field of a record is, as far as known before the conversion; see `refined`."""
-
-    @property
-    def supervised(self) -> tuple[str, str] | None:
-        """Names of the input and the target feature."""
-
-    @property
-    def parts(self) -> Sequence[Part]:
-        """The splits of the source in the order of the indices; their records add up to all there are."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether the sizes of `parts` are those the conversion will give (bad records aside)."""
-
-    @property
-    def labels(self) -> NDArray[np.integer] | None:
-        """Class of each record, where it is known at once: drawn splits then keep each class's share."""
+class Origin(Protocol):
+    """Where the records of a source come from: listed files, class folders, or another source."""
 
     @property
     def bad(self) -> Sequence[BadRecord]:
-        """What was left out of the listing, and so has no index: links that lead away, empty classes."""
+        """Files left out of the listing, which have no index: links that lead away, empty classes."""
 
     @property
     def fingerprint(self) -> str:
         """Hexadecimal; of names, sizes and order: a copy elsewhere has the same. For the manifest."""
 
-    def read(self, indices: Indices, seen: Observations) -> Records:
-        """Yield the serialised example of each index in turn, or why there is none; called by many threads.
-
-        What `refined` must know is noted in `seen`. Raises UsageError (`changed`) when the source is not
-        what it was; nothing is raised for a bad record.
-        """
-
     def stamp(self, indices: Indices) -> bytes:
         """Return bytes that differ when any of these records may have been written to: sizes and times."""
 
     def check(self) -> None:
-        """Raise UsageError (`changed`) if anything came, went or was written to since the listing; cheap."""
+        """Raise UsageError (`changed`) if a file is new, removed or modified since the listing; cheap."""
 
-    def final_features(self, seen: Observations) -> Mapping[str, Feature]:
+
+@dataclass(eq=False, kw_only=True)
+class Source:
+    """A dataset as the user has it, listed but not yet converted; memory is flat whatever its size.
+
+    Records have indices from 0 on: the same source gives the same order, wherever it lies. A reader
+    implements `read`, and overrides `final_features` and `close` where it needs to.
+    """
+
+    kind: str
+    """Key of its row in `sources.registry.READERS`."""
+    origin: Origin
+    features: Mapping[str, Feature]
+    """The feature of each field, as far as known before the conversion; see `final_features`."""
+    supervised: tuple[str, str] | None = None
+    """Names of the input and the target feature."""
+    labels: NDArray[np.integer] | None = None
+    """Class of each record, if known before the conversion: drawn splits then keep each class's share."""
+    exact: bool = False
+    """Whether the sizes of `parts` are those the conversion will give (bad records aside)."""
+    parts: Sequence[Part] = ()
+    """The splits of the source in the order of the indices, which together hold all records."""
+    bad: Sequence[BadRecord] = field(init=False)
+    """`Origin.bad`, and records that a reader lost while listing."""
+    fingerprint: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bad = self.origin.bad
+        self.fingerprint = self.origin.fingerprint
+
+    def read(self, indices: Indices, observations: Observations) -> Records:
+        """Yield the serialised example of each index in turn, or why there is none; called by many threads.
+
+        `observations` collects what `final_features` needs. Raises UsageError (`changed`) when the source has
+        changed since the listing; nothing is raised for a bad record.
+        """
+        raise NotImplementedError
+
+    def sizes(self, indices: Indices) -> list[int]:
+        """Return the bytes of the examples of these records, bad ones left out."""
+        records = self.read(indices, Observations())
+        return [len(record) for record in records if isinstance(record, bytes)]
+
+    def final_features(self, observations: Observations) -> Mapping[str, Feature]:
         """Return the features as they are after all records were read."""
+        return self.features
+
+    def stamp(self, indices: Indices) -> bytes:
+        """As `Origin.stamp`."""
+        return self.origin.stamp(indices)
+
+    def check(self) -> None:
+        """As `Origin.check`."""
+        self.origin.check()
 
     def close(self) -> None:
-        """Release files; called once, after the last read."""
+        """Release files; called once, after the last read. By default no file is open between reads."""
 
 
 class Observations:
-    """Under each name, the different values that were seen; two are enough to know that it varies."""
+    """Under each name, the different values that were observed; two are enough to know that it varies."""
 
     def __init__(self, values: Mapping[str, Sequence[int | str]] | None = None) -> None:
-        self._values = {name: list(some) for name, some in (values or {}).items()}
+        self._values = {name: list(observed) for name, observed in (values or {}).items()}
 
     def note(self, name: str, value: int | str) -> None:
-        """Take one more value."""
-        known = self._values.get(name)
-        if known is None:
+        """Add one value."""
+        observed = self._values.get(name)
+        if observed is None:
             self._values[name] = [value]
-        elif len(known) < 2 and known[0] != value:
-            known.append(value)
+        elif len(observed) < 2 and observed[0] != value:
+            observed.append(value)
 
     def only(self, name: str) -> int | str | None:
         """Return the value that was always the same, None if it varied or there was none."""
-        known = self._values.get(name, ())
-        return known[0] if len(known) == 1 else None
+        observed = self._values.get(name, ())
+        return observed[0] if len(observed) == 1 else None
+
+    def only_number(self, name: str) -> int | None:
+        """Return the same where it is a whole number, else None."""
+        value = self.only(name)
+        return value if isinstance(value, int) else None
 
     def merge(self, other: Observations) -> None:
-        """Take all values of another."""
+        """Add all values of another."""
         for name, values in other.values.items():
             for value in values:
                 self.note(name, value)
 
     @property
     def values(self) -> dict[str, list[int | str]]:
-        """What was seen, for JSON."""
+        """All values by name, for JSON."""
         return self._values
 
 
-def changed(name: str, what: str) -> UsageError:
-    """Return the error for a source that did not stay as it was: `changed("a.png", "has gone")`."""
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+_C = TypeVar("_C", bound=_Closable)
+
+
+@contextmanager
+def closed_on_error(resource: _C) -> Iterator[_C]:
+    """Close a resource if the block raises; otherwise the source that is made there closes it."""
+    try:
+        yield resource
+    except BaseException:
+        resource.close()
+        raise
+
+
+def evenly_spaced(count: int, most: int) -> Indices:
+    """Return at most so many indices below `count`, from the first to the last: a sample of the records."""
+    return np.unique(np.linspace(0, max(count - 1, 0), min(most, count)).astype(np.int64))
+
+
+def supervised_pair(names: Sequence[str], target: str) -> tuple[str, str] | None:
+    """Return the names of input and target where a record has these two fields alone."""
+    others = [name for name in names if name != target]
+    return (others[0], target) if target and len(others) == 1 else None
+
+
+def changed(name: str, change: str) -> UsageError:
+    """Return the error for a source that changed since its listing: `changed("a.png", "was removed")`."""
     return UsageError(
-        f"The source changed during the conversion: '{name}' {what}.",
+        f"The source changed during the conversion: '{name}' {change}.",
         hint="Nothing was published. Run it again when nothing writes to the source any more.",
         file=name,
     )

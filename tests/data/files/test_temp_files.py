@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpuctl.data.files.temp_files import Offsets, TempFile, decompressed
+from tpuctl.data.files.temp_files import RecordOffsets, TempFile, decompressed
 from tpuctl.errors import StateError, UsageError
 
 
 @pytest.mark.parametrize("records", [0, 1, 1000, (1 << 20) + 5, 3 << 20])
 def test_offsets_are_found_again_however_many_there_are(records: int) -> None:
-    offsets = Offsets()
+    offsets = RecordOffsets()
     every = np.arange(records + 1) * 3
     for part in np.array_split(every, 3):
         offsets.extend(part)

@@ -52,7 +52,7 @@ def test_shares_are_read_exactly_and_in_order() -> None:
         ("train", "'train' is not NAME=FRACTION"),
         ("train=0.8,", "'' is not NAME=FRACTION"),
         ("train=0.8,test=0.3", "the fractions add up to 1.1, not to 1"),
-        ("train=0.8,train=0.2", "'train' is there twice"),
+        ("train=0.8,train=0.2", "'train' is named twice"),
         ("train=most,test=0.2", "'most' is not a fraction"),
         ("train=80%,test=20%", "'80%' is not a fraction"),
         ("train=1/0", "'1/0' is not a fraction"),

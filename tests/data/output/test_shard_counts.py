@@ -43,8 +43,8 @@ def test_the_count_is_a_multiple_of_the_hosts_within_records_and_bounds(
     [
         (1_797, 500_000, 1, 1, "500 kB in one file"),
         (1_797, 500_000, 4, 4, "one for each of the 4 hosts, 125 kB each"),
-        (10_000, 1_030_000_000, 1, 10, "103 MB each, near the 100 MB wanted"),
-        (10_000, 1_030_000_000, 4, 12, "85.8 MB each, near the 100 MB wanted, a multiple of the 4 hosts"),
+        (10_000, 1_030_000_000, 1, 10, "103 MB each, near the target of 100 MB"),
+        (10_000, 1_030_000_000, 4, 12, "85.8 MB each, near the target of 100 MB, a multiple of the 4 hosts"),
         (3, 900, 4, 3, "one record each; some of the 4 hosts will read nothing"),
         (7, 10_000_000_000, 4, 4, "at most the 7 records, and the same for each host"),
     ],

@@ -96,7 +96,7 @@ def test_rows_are_found_again_where_their_places_do_not_fit_in_memory(
         text = "\nx,label\n" + "".join(f"{name}-{n},{n % 3}\n" for n in range(100))
         (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
     wanted = items(open_(tmp_path))
-    monkeypatch.setattr("tpuctl.data.files.temp_files._KEPT", 10)
+    monkeypatch.setattr("tpuctl.data.files.temp_files._MOST_HELD", 10)
     assert items(open_(tmp_path)) == wanted
     assert len(wanted) == 300
     assert items(open_(tmp_path), 299, 100, 0) == [wanted[299], wanted[100], wanted[0]]

@@ -92,7 +92,7 @@ def test_a_bad_first_file_does_not_decide_on_the_channels(tree: Tree) -> None:
     [
         (b"", "is empty"),
         (b"hello, I am a text\n", "is not a PNG or JPEG image"),
-        (b"GIF89a\1\0\1\0\0\0\0;", "is a GIF image, and PNG or JPEG is wanted"),
+        (b"GIF89a\1\0\1\0\0\0\0;", "is a GIF image, expected PNG or JPEG"),
         (b"\x89PNG\r\n\x1a\n", "cannot be decoded"),
     ],
 )

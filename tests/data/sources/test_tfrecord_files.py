@@ -85,9 +85,9 @@ def test_a_type_says_how_a_feature_is_read_and_does_not_change_it(tmp_path: Path
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (encode({"x": [1, 2]}), "has 2 values in the feature 'x', and 1 are wanted"),
-        (encode({"y": 1}), "has nothing in the feature 'x', and 1 are wanted"),
-        (encode({"x": 0.5}), "has floats in the feature 'x', and integers are wanted"),
+        (encode({"x": [1, 2]}), "has 2 values in the feature 'x', expected 1"),
+        (encode({"y": 1}), "has nothing in the feature 'x', expected 1"),
+        (encode({"x": 0.5}), "has floats in the feature 'x', expected integers"),
         (b"\xff\xff\xff", "is not a tf.train.Example"),
     ],
 )
@@ -206,7 +206,7 @@ def test_a_folder_of_tfds_keeps_its_types_splits_and_records(tmp_path: Path) -> 
             "has 1 records, and dataset_info.json says 2",
         ),
         ({"splits": [{"name": "train", "shardLengths": ["4", "1", "7"]}]}, "Cannot read 'pets-train"),
-        ({"fileFormat": "riegeli"}, "files are riegeli, and TFRecord is wanted"),
+        ({"fileFormat": "riegeli"}, "files are riegeli, expected TFRecord"),
         ({"name": "../pets"}, "says that a shard is called '../pets-train"),
     ],
 )

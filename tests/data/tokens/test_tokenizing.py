@@ -241,7 +241,9 @@ class TestDataset:
     def test_one_that_is_given_is_taken_and_no_other_is_made(
         self, reviews: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tokenizing, "learn", None)  # as on a worker: the training split is not read again
+        monkeypatch.setattr(
+            tokenizing, "learn_vocabulary", None
+        )  # as on a worker: the training split is not read again
         given = Vocabulary(("[PAD]", "[UNK]", "great"))
         assert planned(reviews, WORDS, vocabulary=given).vocabulary is given
 

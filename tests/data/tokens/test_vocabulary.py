@@ -26,13 +26,13 @@ class TestCounts:
         counts = WordCounts()
         counts.add(["b", "a", "c"])
         counts.add(["c", "x" * 101])
-        assert counts.in_order() == [("c", 2), ("a", 1), ("b", 1)]
+        assert counts.by_frequency() == [("c", 2), ("a", 1), ("b", 1)]
 
     def test_of_too_many_words_the_rarest_go(self) -> None:
         counts = WordCounts(most=100)
         for number in range(1000):
             counts.add([f"rare{number}", "often", f"some{number % 5}"])
-        found = dict(counts.in_order())
+        found = dict(counts.by_frequency())
         assert len(found) <= 100
         assert found["often"] == 1000
         assert {found[f"some{number}"] for number in range(5)} == {200}

@@ -15,13 +15,13 @@ from tpuctl.data.images.raw_png import CHANNELS
 from tpuctl.errors import UsageError
 
 _ENDING = re.compile(r"npy|npz|gz|ubyte|idx\d?")
-"""From such a word on, a name says the format: `points-idx2-short`."""
+"""Words after which a name says the format: `points-idx2-short`."""
 _INPUTS = ("x", "data", "img", "imgs", "image", "images", "input", "inputs")
 _TARGETS = ("y", "label", "labels", "target", "targets", "class", "classes")
 
 
-class Named(NamedTuple):
-    """An array with what is known of it besides: those of one group and split belong together."""
+class NamedArray(NamedTuple):
+    """An array and its name; the arrays of one group and split belong together."""
 
     group: str
     split: str
@@ -29,38 +29,38 @@ class Named(NamedTuple):
     array: Array
 
 
-def pair(found: Iterable[Named]) -> list[Block]:
+def pair(arrays: Iterable[NamedArray]) -> list[Block]:
     """Return the blocks that arrays form, by split; raises UsageError where two would be the same field."""
     blocks: dict[tuple[str, str], dict[str, Array]] = {}
-    for group, split, name, array in found:
-        told = list(takewhile(lambda word: not _ENDING.fullmatch(word), words(name)))
-        splits = {SPLIT_WORDS[word] for word in told if word in SPLIT_WORDS}
+    for group, split, name, array in arrays:
+        named = list(takewhile(lambda word: not _ENDING.fullmatch(word), words(name)))
+        splits = {SPLIT_WORDS[word] for word in named if word in SPLIT_WORDS}
         own = split or (splits.pop() if len(splits) == 1 else "")
         fields = blocks.setdefault((own, group), {})
-        field = _field([word for word in told if word not in SPLIT_WORDS], array)
+        field = _field([word for word in named if word not in SPLIT_WORDS], array)
         if field in fields:
             raise UsageError(
                 f"'{fields[field].where}' and '{array.where}' would both be the {field} of the same records.",
-                hint="Leave one of them out, or call them train and test.",
+                hint="Leave one of them out, or name them train and test.",
             )
         fields[field] = array
     if len({split == "" for split, _ in blocks}) > 1:
-        (_, _), lost = min(blocks.items(), key=lambda one: one[0])
+        lost = blocks[min(blocks)]
         raise UsageError(
             f"The name of '{next(iter(lost.values())).where}' says no split, and others do.",
-            hint="Call all arrays after their split, such as x_train and x_test, or none.",
+            hint="Name all arrays after their split, such as x_train and x_test, or none.",
         )
-    return [Block(split, fields) for (split, _), fields in sorted(blocks.items(), key=lambda one: one[0])]
+    return [Block(split, blocks[split, group]) for split, group in sorted(blocks)]
 
 
-def _field(told: list[str], array: Array) -> str:
-    if any(word in _TARGETS for word in told):
+def _field(named: list[str], array: Array) -> str:
+    if any(word in _TARGETS for word in named):
         return "label"
-    if any(word in _INPUTS for word in told):
-        return "image" if _is_picture(array) else told[-1] if told[-1] in _INPUTS else "_".join(told)
-    return "_".join(told) or ("image" if _is_picture(array) else "value")
+    if any(word in _INPUTS for word in named):
+        return "image" if _is_image(array) else named[-1] if named[-1] in _INPUTS else "_".join(named)
+    return "_".join(named) or ("image" if _is_image(array) else "value")
 
 
-def _is_picture(array: Array) -> bool:
+def _is_image(array: Array) -> bool:
     pixels = array.shape[1:]
     return array.dtype == np.uint8 and (len(pixels) == 2 or (len(pixels) == 3 and pixels[2] in CHANNELS))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,18 @@ from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.contents import Contents
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import ClassCollector, Classes
-from tpuctl.data.schema.features import Feature, example_kind
-from tpuctl.data.source import Indices, Observations, Part, Records, ScanProgress, changed
+from tpuctl.data.schema.features import example_kind
+from tpuctl.data.source import (
+    Indices,
+    Observations,
+    Part,
+    Records,
+    ScanProgress,
+    Source,
+    changed,
+    evenly_spaced,
+    supervised_pair,
+)
 from tpuctl.data.tables.columns import InvalidValue, check_options, label_column
 from tpuctl.data.tfrecord.example_encoding import Encoder
 from tpuctl.errors import UsageError
@@ -27,15 +37,15 @@ _BLOCK = 1 << 16
 
 
 class Array(NamedTuple):
-    """One array: where it lies, and what its bytes are."""
+    """One array: its place, the type and shape of its numbers."""
 
     where: str
     """For messages: `mnist.npz: x_train`."""
     file: int
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
     read: Callable[[int, int], bytes]
-    """Return from a place in the array so many bytes; fewer when its file is not what it was."""
+    """Return from a place in the array so many bytes; fewer when its file has become shorter."""
 
     @property
     def row(self) -> int:
@@ -55,46 +65,34 @@ class Block(NamedTuple):
         return next(iter(self.arrays.values())).shape[0]
 
 
-class ArraySource:
+class ArraySource(Source):
     """The records of several blocks, one after the other."""
-
-    exact = False
 
     def __init__(
         self, kind: str, contents: Contents, blocks: Sequence[Block], fields: dict[str, Field],
         target: str, labels: NDArray[np.int32] | None,
     ) -> None:  # fmt: skip
-        self.kind = kind
-        self.features: Mapping[str, Feature] = {name: field.feature for name, field in fields.items()}
-        others = [name for name in fields if name != target]
-        self.supervised = (others[0], target) if target and len(others) == 1 else None
-        self.labels = labels
-        self.bad: Sequence[BadRecord] = contents.files.bad
-        self.fingerprint = contents.files.listing.fingerprint
         self._contents = contents
-        self._blocks = blocks
         self._readers = [
             [(block.arrays[name], block.arrays[name].row, field.convert) for name, field in fields.items()]
             for block in blocks
         ]
         self._firsts = np.cumsum([0, *(block.records for block in blocks)], dtype=np.int64)
-        self._encoder = Encoder({name: example_kind(one) for name, one in self.features.items()})
-        self.parts: Sequence[Part] = self._measured()
+        self._encoder = Encoder({name: example_kind(field.feature) for name, field in fields.items()})
+        super().__init__(
+            kind=kind,
+            origin=contents.files,
+            features={name: field.feature for name, field in fields.items()},
+            supervised=supervised_pair(list(fields), target),
+            labels=labels,
+            parts=self._measured(blocks),
+        )
 
-    def read(self, indices: Indices, seen: Observations) -> Records:
+    def read(self, indices: Indices, observations: Observations) -> Records:
         blocks = np.searchsorted(self._firsts, indices, side="right") - 1
         places = (indices - self._firsts[blocks]).tolist()
         for number, place in zip(blocks.tolist(), places, strict=True):
             yield self._one(number, place)
-
-    def stamp(self, indices: Indices) -> bytes:
-        return self._contents.files.stamp
-
-    def check(self) -> None:
-        self._contents.files.check()
-
-    def final_features(self, seen: Observations) -> Mapping[str, Feature]:
-        return self.features
 
     def close(self) -> None:
         self._contents.close()
@@ -112,41 +110,34 @@ class ArraySource:
                 return BadRecord(array.where, str(error), place + 1, unit="record")
         return self._encoder.encode(values)
 
-    def _measured(self) -> tuple[Part, ...]:
+    def _measured(self, blocks: Sequence[Block]) -> tuple[Part, ...]:
         """Return the splits, with their sizes estimated from some records."""
-        found: dict[str, Part] = {}
-        for block, first in zip(self._blocks, self._firsts.tolist(), strict=False):
-            some = np.unique(
-                np.linspace(0, block.records - 1, min(_MEASURED, block.records)).astype(np.int64)
-            )
-            sizes = [len(one) for one in self.read(first + some, Observations()) if isinstance(one, bytes)]
+        parts: dict[str, Part] = {}
+        for block, first in zip(blocks, self._firsts.tolist(), strict=False):
+            sizes = self.sizes(first + evenly_spaced(block.records, _MEASURED))
             size = round(sum(sizes) / max(len(sizes), 1) * block.records)
-            before = found.get(block.split, Part(block.split, 0, 0))
-            found[block.split] = Part(block.split, before.records + block.records, before.size + size)
-        return tuple(found.values())
+            before = parts.get(block.split, Part(block.split, 0, 0))
+            parts[block.split] = Part(block.split, before.records + block.records, before.size + size)
+        return tuple(parts.values())
 
 
 def read_arrays(
     kind: str, contents: Contents, blocks: Sequence[Block], options: Options, progress: ScanProgress
 ) -> ArraySource:
     """Return the source of blocks in the order of their splits; raises UsageError where they do not agree."""
-    try:
-        _check(blocks)
-        first = blocks[0].arrays
-        check_options(options, tuple(first), f"'{contents.files.root.name}'")
-        target, said = label_column(options, first)
-        classes = _classes(blocks, target, options, progress, said=said) if target else None
-        fields = {name: _field(array, options.types.get(name, "")) for name, array in first.items()
-                  if not (classes and name == target)}  # fmt: skip
-        if classes:
-            fields[target] = label_field(first[target].dtype, classes.names, classes.numbers)
-        elif target:
-            fields[target] = target_field(fields[target], first[target].dtype)
-        labels = classes.labels if classes else None
-        return ArraySource(kind, contents, blocks, {name: fields[name] for name in first}, target, labels)
-    except BaseException:
-        contents.close()
-        raise
+    _check(blocks)
+    first = blocks[0].arrays
+    check_options(options, tuple(first), f"'{contents.files.root.name}'")
+    target, named_by_user = label_column(options, first)
+    classes = _classes(blocks, target, options, progress, named_by_user) if target else None
+    fields = {}
+    for name, array in first.items():
+        if classes and name == target:
+            fields[name] = label_field(array.dtype, classes)
+            continue
+        field = _field(array, options.types.get(name, ""))
+        fields[name] = target_field(field, array.dtype) if name == target else field
+    return ArraySource(kind, contents, blocks, fields, target, classes.labels if classes else None)
 
 
 def _field(array: Array, kind: str) -> Field:
@@ -156,13 +147,13 @@ def _field(array: Array, kind: str) -> Field:
 
 
 def _classes(
-    blocks: Sequence[Block], name: str, options: Options, progress: ScanProgress, *, said: bool
+    blocks: Sequence[Block], name: str, options: Options, progress: ScanProgress, named_by_user: bool
 ) -> Classes | None:
     """Return the classes of an array with one value for each record; None where it is something else."""
     arrays = [block.arrays[name] for block in blocks]
     one_each = all(array.row == array.dtype.itemsize for array in arrays)
     if options.types.get(name, "label") != "label" or (
-        not said and (not one_each or arrays[0].dtype.kind == "f")
+        not named_by_user and (not one_each or arrays[0].dtype.kind == "f")
     ):
         return None
     if not one_each:
@@ -171,15 +162,15 @@ def _classes(
             f"'{arrays[0].where}' has the shape ({shape}), and a label has one value for each record.",
             hint="Name another with --label.",
         )
-    gathering = ClassCollector(name)
+    collector = ClassCollector(name)
     for array in arrays:
         for start in range(0, array.shape[0], _BLOCK):
             count = min(_BLOCK, array.shape[0] - start)
-            gathering.add(
+            collector.add(
                 np.frombuffer(array.read(start * array.row, count * array.row), array.dtype).tolist()
             )
             progress(start + count, array.shape[0])
-    classes = gathering.finish()
+    classes = collector.finish()
     if classes.fractions or not classes.names:
         holds = f"fractions, such as {classes.names[0]}" if classes.names else "nothing but NaN"
         raise UsageError(

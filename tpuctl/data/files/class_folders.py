@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.listing import Folder, Listing, unreadable
+from tpuctl.data.source import Indices, Part, ScanProgress
 from tpuctl.errors import UsageError
 
 SPLIT_FOLDERS = {"train": "train", "test": "test", "validation": "validation", "val": "validation"}
@@ -29,34 +30,57 @@ class ClassFolders:
     classes: tuple[str, ...]
     bad: list[BadRecord]
 
+    @property
+    def fingerprint(self) -> str:
+        """That of the files."""
+        return self.files.fingerprint
+
+    def stamp(self, indices: Indices) -> bytes:
+        """Return bytes that differ when any of these files was written to."""
+        return self.files.stamp(indices)
+
+    def check(self) -> None:
+        """Raise UsageError (`changed`) if a file is new, removed or modified since the listing."""
+        self.files.check(list_class_folders(self.files.root).files)
+
     def labels(self) -> NDArray[np.int32]:
         """Return the index of each file's class."""
         numbers = {name: number for number, name in enumerate(self.classes)}
-        each = np.array([numbers[folder.label] for folder in self.files.folders], np.int32)
-        return np.repeat(each, self.files.counts)
+        of_folders = np.array([numbers[folder.label] for folder in self.files.folders], np.int32)
+        return np.repeat(of_folders, self.files.counts)
 
-    def splits(self) -> list[tuple[str, int, int]]:
-        """Return each split with the index of its first file and of the first after it."""
+    def parts(self, sizes: NDArray[np.int64]) -> tuple[Part, ...]:
+        """Return the splits, which are runs of folders; `sizes` are the bytes of all records."""
         firsts: dict[str, int] = {}
         for folder, bound in zip(self.files.folders, self.files.bounds.tolist(), strict=True):
             firsts.setdefault(folder.split, bound)
         ends = [*list(firsts.values())[1:], len(self.files)]
-        return [(split, first, end) for (split, first), end in zip(firsts.items(), ends, strict=True)]
+        return tuple(
+            Part(split, end - first, int(sizes[first:end].sum()))
+            for (split, first), end in zip(firsts.items(), ends, strict=True)
+        )
+
+    def unreadable_record(self, index: int, error: OSError) -> BadRecord:
+        """Return the bad record for a file that cannot be read; raises UsageError if it was removed."""
+        name = self.files.key(index)
+        if isinstance(error, FileNotFoundError):
+            raise unreadable(name, error) from error
+        return BadRecord(name, f"cannot be read: {error.strerror}", hint="Check its permissions.")
 
 
-def list_class_folders(root: Path) -> ClassFolders:
-    """Return the classes and files below `root`, and what does not belong there as bad.
+def list_class_folders(root: Path, progress: ScanProgress = lambda listed, total: None) -> ClassFolders:
+    """Return the classes and files below `root`, and as bad whatever does not belong there.
 
-    Raises UsageError where there are no classes at all, or splits and classes cannot be told apart.
+    Raises UsageError where there are no classes at all, or folders are both splits and classes.
     """
     walk = _Walk(root)
     for split, top in walk.split_folders():
         walk.class_folders(Path(top), split)
-    walk.files.settle()
+    walk.files.wait_past_newest()
     classes = sorted({folder.label for folder in walk.files.folders})
-    return ClassFolders(
-        walk.files, tuple(classes), list(dict.fromkeys(walk.bad))
-    )  # the root is looked at twice
+    progress(len(walk.files), len(walk.files))
+    bad = list(dict.fromkeys(walk.bad))  # the root is listed twice
+    return ClassFolders(walk.files, tuple(classes), bad)
 
 
 @dataclass
@@ -124,29 +148,32 @@ class _Walk:
         return names
 
     def _holds_folders(self, name: str) -> bool:
-        with os.scandir(self.root / name) as found:
-            return any(one.is_dir() for one in found if not one.name.startswith("."))
+        with os.scandir(self.root / name) as entries:
+            return any(entry.is_dir() for entry in entries if not entry.name.startswith("."))
 
     def _entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
-        """Yield what is in a folder by name, without the hidden; what leads astray is noted as bad."""
+        """Yield the entries of a folder by name, hidden ones left out; links out of the tree become bad."""
         try:
-            with os.scandir(self.root / folder) as found:
-                shown = [one for one in found if not one.name.startswith(".") and one.name not in _LITTER]
+            with os.scandir(self.root / folder) as entries:
+                visible = [
+                    entry for entry in entries if not entry.name.startswith(".") and entry.name not in _LITTER
+                ]
         except OSError as error:
             raise unreadable(str(self.root / folder), error) from error
-        for entry in sorted(shown, key=lambda entry: entry.name):
-            if why := astray(self.root, folder / entry.name, link=entry.is_symlink()):
+        for entry in sorted(visible, key=lambda entry: entry.name):
+            if why := path_problem(self.root, folder / entry.name, link=entry.is_symlink()):
                 self._note(folder / entry.name, why)
             else:
                 yield entry
 
     def _note(self, path: Path, why: str, hint: str = "") -> None:
-        shown = path.as_posix().encode("ascii" if _not_text(str(path)) else "utf-8", "backslashreplace")
-        self.bad.append(BadRecord(shown.decode(), why, hint=hint))
+        encoding = "ascii" if _not_text(str(path)) else "utf-8"
+        name = path.as_posix().encode(encoding, "backslashreplace").decode()
+        self.bad.append(BadRecord(name, why, hint=hint))
 
 
-def astray(root: Path, path: Path, *, link: bool) -> str:
-    """Return what is the matter with a path below `root` that cannot be followed: nothing if it can."""
+def path_problem(root: Path, path: Path, *, link: bool) -> str:
+    """Return why a path below `root` cannot be followed, to complete a sentence; empty if it can."""
     if not link:
         return _not_text(path.name)
     try:
@@ -166,5 +193,5 @@ def _not_text(name: str) -> str:
     return ""
 
 
-def _misplaced(path: Path, what: str) -> UsageError:
-    return UsageError(f"'{path}' {what}.", hint=_LAYOUT, file=str(path))
+def _misplaced(path: Path, problem: str) -> UsageError:
+    return UsageError(f"'{path}' {problem}.", hint=_LAYOUT, file=str(path))

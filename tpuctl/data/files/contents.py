@@ -1,4 +1,4 @@
-"""The contents of a source's files, read at any place by any number of threads; gzipped ones are unpacked."""
+"""The contents of a source's files, read at any place by any number of threads; gzip files are unpacked."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ _OPEN = 128
 
 
 class Contents:
-    """What is in each of `files`, by its number; a file called `.gz` lies unpacked in a scratch file."""
+    """The content of each of `files`, by its number; a `.gz` file is unpacked into a temporary file."""
 
     def __init__(self, files: SourceFiles, progress: ScanProgress) -> None:
-        """Unpack what is gzipped; raises UsageError that names a damaged or unreadable file."""
+        """Unpack gzip files; raises UsageError that names a damaged or unreadable file."""
         self.files = files
         self.sizes = array("q", files.listing.sizes.tolist())
         """Bytes of each file, unpacked."""
-        self._unpacked: dict[int, int] = {}  # where a file begins in the scratch file
-        self._scratch: TempFile | None = None
+        self._unpacked: dict[int, int] = {}  # where a file begins in the temporary file
+        self._temp_file: TempFile | None = None
         self._descriptor = -1
-        self._more: list[TempFile] = []
+        self._extra: list[TempFile] = []
         self._open: list[int] = []
-        self._newlines: dict[int, array[int]] = {}  # of each file that was asked for, before each block
+        self._newlines: dict[
+            int, array[int]
+        ] = {}  # of each file that `line` was called for: the number before each block
         try:
             self._unpack(progress)
             if len(files) <= _OPEN:
@@ -65,30 +67,30 @@ class Contents:
         block = at // BLOCK
         return self._newlines[file][block] + self.read(file, block * BLOCK, at % BLOCK).count(b"\n") + 1
 
-    def scratch(self) -> TempFile:
-        """Return a scratch file for what a reader itself has to unpack; it is closed with the others."""
-        self._more.append(TempFile())
-        return self._more[-1]
+    def temp_file(self) -> TempFile:
+        """Return a temporary file for data that a reader unpacks itself; it is closed with the others."""
+        self._extra.append(TempFile())
+        return self._extra[-1]
 
     def close(self) -> None:
-        """Close the files, and give the scratch files' space back."""
+        """Close the files, and give the space of the temporary files back."""
         while self._open:
             os.close(self._open.pop())
-        for one in (*self._more, *filter(None, [self._scratch])):
-            one.close()
+        for temp_file in (*self._extra, *filter(None, [self._temp_file])):
+            temp_file.close()
 
     def _unpack(self, progress: ScanProgress) -> None:
         for number in range(len(self.files)):
             if not self.files.name(number).lower().endswith(".gz"):
                 continue
-            self._scratch = self._scratch or TempFile()
-            self._unpacked[number] = self._scratch.size
+            self._temp_file = self._temp_file or TempFile()
+            self._unpacked[number] = self._temp_file.size
             for block in decompressed(self.files.path(number)):
-                self._scratch.append(block)
-                progress(self._scratch.size, 0)
-            self.sizes[number] = self._scratch.size - self._unpacked[number]
-        if self._scratch:
-            self._descriptor = self._scratch.finish()
+                self._temp_file.append(block)
+                progress(self._temp_file.size, 0)
+            self.sizes[number] = self._temp_file.size - self._unpacked[number]
+        if self._temp_file:
+            self._descriptor = self._temp_file.finish()
 
 
 def _read_all(descriptor: int, size: int, at: int) -> bytes:

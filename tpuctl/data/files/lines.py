@@ -12,7 +12,7 @@ from tpuctl.data.files.contents import Contents
 from tpuctl.errors import UsageError
 
 LONGEST = 64 << 20
-"""Bytes of the longest line: a quote that is never closed makes one of all the rest."""
+"""Bytes of the longest line: a quote that is never closed makes one line of the rest of the file."""
 _LINE_FEED, _RETURN, _QUOTE = b'\n\r"'
 _BOM = b"\xef\xbb\xbf"
 
@@ -27,26 +27,26 @@ def line_begins(contents: Contents, file: int, delimiter: bytes = b"") -> Iterat
     name = contents.files.name(file)
     _check_encoding(contents.read(file, 0, 4), name)
     at = skipped = len(_BOM) if contents.read(file, 0, 3) == _BOM else 0
-    rest, remaining, wanted = b"", contents.sizes[file], 0
+    rest, remaining, least = b"", contents.sizes[file], 0
     for block in contents.blocks(file):
         rest += block[skipped:]
         remaining, skipped = remaining - len(block), 0
-        if len(rest) < wanted and remaining:
-            continue  # a long line: it is not looked at again before there is twice as much of it
+        if len(rest) < least and remaining:
+            continue  # a long line: it is not searched again before twice as much of it was read
         ends = _ends(rest, delimiter)
         if not remaining and (not len(ends) or ends[-1] < len(rest)) and rest:
             ends = np.append(ends, len(rest))
         begins = np.concatenate(([0], ends[:-1])) if len(ends) else ends
         yield at + begins[_filled(rest, begins, ends)]
-        done = int(ends[-1]) if len(ends) else 0
-        at, rest = at + done, rest[done:]
-        wanted = 2 * len(rest)
+        complete = int(ends[-1]) if len(ends) else 0
+        at, rest = at + complete, rest[complete:]
+        least = 2 * len(rest)
         if len(rest) > LONGEST:
             raise _endless(name, contents.line(file, at))
 
 
 def _ends(block: bytes, delimiter: bytes) -> NDArray[np.int64]:
-    """Return where the lines of a block end that begins with one."""
+    """Return where the lines of a block end; it begins with a line."""
     if not delimiter or _QUOTE not in block:
         return np.flatnonzero(np.frombuffer(block, np.uint8) == _LINE_FEED) + 1
     quick = _quoted_ends(block, ord(delimiter))
@@ -74,8 +74,8 @@ def _careful_ends(block: bytes, delimiter: bytes) -> NDArray[np.int64]:
     """Return the same where quotes also stand inside of cells, as in `5" disk`."""
     mark = re.escape(delimiter)
     quoted = rb"(?:^|(?<=[\n\r" + mark + rb']))"[^"]*(?:""[^"]*)*(?:"|\Z)'
-    found = (one.end() for one in re.finditer(quoted + rb"|\n", block) if block[one.start()] == _LINE_FEED)
-    return np.fromiter(found, np.int64)
+    matches = re.finditer(quoted + rb"|\n", block)
+    return np.fromiter((match.end() for match in matches if block[match.start()] == _LINE_FEED), np.int64)
 
 
 def _filled(block: bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -93,7 +93,7 @@ def _filled(block: bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) ->
 def _check_encoding(start: bytes, name: str) -> None:
     if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise UsageError(
-            f"'{name}' is UTF-16 text, and UTF-8 is wanted.",
+            f"'{name}' is UTF-16 text, expected UTF-8.",
             hint="Convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW.",
             file=name,
         )

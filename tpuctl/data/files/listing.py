@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tpuctl.data.source import Indices, changed
 from tpuctl.errors import UsageError
+from tpuctl.polling import Sleep
 
 _TICK = 20_000_000
 """Nanoseconds within which a file system may give two writes the same time (Linux: up to 10 ms)."""
@@ -46,16 +47,16 @@ class Listing:
         return len(self._sizes)
 
     def start(self, folder: Folder) -> None:
-        """Begin a folder: what is added from now on lies in it."""
+        """Begin a folder: files that are added from now on lie in it."""
         self.folders.append(folder)
         self._bounds.append(len(self))
 
     def add(self, name: str, status: os.stat_result) -> None:
-        """Take one more file of the folder last begun."""
+        """Add a file of the folder last begun."""
         self._names += name.encode()
         self._ends.append(len(self._names))
         self._sizes.append(status.st_size)
-        self._times.append(max(status.st_mtime_ns, status.st_ctime_ns))
+        self._times.append(modified(status))
 
     def key(self, index: int) -> str:
         """Return a file's path below the root, with `/`."""
@@ -90,13 +91,13 @@ class Listing:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the names and sizes, in order."""
-        digest = sha256("\n".join(one.path for one in self.folders).encode())
+        digest = sha256("\n".join(folder.path for folder in self.folders).encode())
         for part in (self._bounds, self._names, self._ends, self._sizes):
             digest.update(part)
         return digest.hexdigest()
 
     def stamp(self, indices: Indices) -> bytes:
-        """Return what changes when any of these files is written to, replaced or renamed."""
+        """Return bytes that change when any of these files is written to, replaced or renamed."""
         names = b"\0".join(self.key(index).encode() for index in indices.tolist())
         return b"".join((names, self.sizes[indices].tobytes(), self.times[indices].tobytes()))
 
@@ -106,23 +107,23 @@ class Listing:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             status = os.fstat(descriptor)
-            known = (self._sizes[index], self._times[index])
+            listed = (self._sizes[index], self._times[index])
             data = os.read(descriptor, status.st_size + 1)
             while 0 < len(data) < status.st_size and (
                 more := os.read(descriptor, status.st_size - len(data))
             ):
                 data += more
-            if known != (len(data), max(status.st_mtime_ns, status.st_ctime_ns)):
+            if listed != (len(data), modified(status)):
                 raise changed(self.key(index), "has changed")
             return data
         finally:
             os.close(descriptor)
 
-    def settle(self) -> None:
-        """Wait until a write from now on gets another time than any file has; called once, after the last."""
+    def wait_past_newest(self, sleep: Sleep = time.sleep) -> None:
+        """Wait until any later write gets a later time than all files have; called once, at the end."""
         newest = max(self._times, default=0)
-        if 0 <= (left := newest + _TICK - time.time_ns()) <= _TICK:
-            time.sleep(left / 1e9)
+        if 0 <= (remaining := newest + _TICK - time.time_ns()) <= _TICK:
+            sleep(remaining / 1e9)
 
     def check(self, again: Listing) -> None:
         """Raise UsageError (`changed`) that names a file which is not the same in a later listing."""
@@ -143,11 +144,16 @@ class Listing:
         )
 
     def _described(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        return ((self.key(one), (self._sizes[one], self._times[one])) for one in range(len(self)))
+        return ((self.key(index), (self._sizes[index], self._times[index])) for index in range(len(self)))
+
+
+def modified(status: os.stat_result) -> int:
+    """Return when a file was last written to or replaced, in nanoseconds."""
+    return max(status.st_mtime_ns, status.st_ctime_ns)
 
 
 def unreadable(name: str, error: OSError) -> UsageError:
-    """Return the error for a file or folder that the system does not let us read."""
+    """Return the error for a file or folder that cannot be read."""
     return UsageError(
         f"Cannot read '{name}': {error.strerror}.",
         hint="Check that it is still there, and its permissions.",

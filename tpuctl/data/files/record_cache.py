@@ -1,98 +1,75 @@
-"""A source that can only be streamed, made to be read by index: its records go to a scratch file once."""
+"""A source that can only be streamed, made to be read by index: its records go to a temporary file once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.files.temp_files import Offsets, TempFile
-from tpuctl.data.schema.features import Feature
-from tpuctl.data.source import Indices, Observations, Part, Records, changed
+from tpuctl.data.files.temp_files import RecordOffsets, TempFile
+from tpuctl.data.source import Indices, Observations, Records, Source, changed
 
 _BATCH = 4096
-"""Records between two notes of where they begin."""
+"""Records written to the file before their offsets are."""
 
 
-@dataclass
-class CachedSource:
+@dataclass(eq=False, kw_only=True)
+class CachedSource(Source):
     """A source whose records come from `stream` in the order of their indices; that is called once, late.
 
-    The first read writes all serialised examples to a scratch file, as large as the dataset; later ones find
-    them there. So nothing is written where only a plan is asked for.
+    The first read writes all serialised examples to a temporary file, as large as the dataset; later reads
+    find them there. So nothing is written where only a plan is needed.
     """
 
-    kind: str
-    features: Mapping[str, Feature]
-    supervised: tuple[str, str] | None
-    parts: Sequence[Part]
-    fingerprint: str
-    stream: Callable[[], Iterator[bytes | BadRecord]]
+    stream: Callable[[], Records]
     """Yields as many records as `parts` say, or raises UsageError."""
-    stamped: bytes
-    """What changes when a file of the source is written to."""
-    recheck: Callable[[], None]
-    """`Source.check`."""
-    exact: bool = False
-    labels: NDArray[np.integer] | None = None
-    bad: Sequence[BadRecord] = ()
     _lock: Lock = field(default_factory=Lock, init=False)
-    _scratch: TempFile | None = field(default=None, init=False)
+    _file: TempFile | None = field(default=None, init=False)
     _descriptor: int = field(default=-1, init=False)
-    _offsets: Offsets = field(default_factory=Offsets, init=False)
-    _left_out: dict[int, BadRecord] = field(default_factory=dict, init=False)
+    _offsets: RecordOffsets = field(default_factory=RecordOffsets, init=False)
+    _bad_records: dict[int, BadRecord] = field(default_factory=dict, init=False)
 
-    def read(self, indices: Indices, seen: Observations) -> Records:
+    def read(self, indices: Indices, observations: Observations) -> Records:
         with self._lock:
-            if self._scratch is None:
-                self._spool()
+            if self._file is None:
+                self._fill()
         for index, (begin, end) in zip(indices.tolist(), self._offsets.spans(indices).tolist(), strict=True):
-            yield self._left_out.get(index) or os.pread(self._descriptor, end - begin, begin)
-
-    def stamp(self, indices: Indices) -> bytes:
-        return self.stamped
-
-    def check(self) -> None:
-        self.recheck()
-
-    def final_features(self, seen: Observations) -> Mapping[str, Feature]:
-        return self.features
+            yield self._bad_records.get(index) or os.pread(self._descriptor, end - begin, begin)
 
     def close(self) -> None:
-        """Give the scratch files' space back."""
+        """Give the space of the temporary files back."""
         self._offsets.close()
-        if self._scratch:
-            self._scratch.close()
+        if self._file:
+            self._file.close()
 
-    def _spool(self) -> None:
-        scratch = TempFile()
+    def _fill(self) -> None:
+        file = TempFile()
         try:
-            self._fill(scratch)
-            self._descriptor = scratch.finish()
+            self._write(file)
+            self._descriptor = file.finish()
         except BaseException:
-            scratch.close()
+            file.close()
             raise
-        self._scratch = scratch
+        self._file = file
 
-    def _fill(self, scratch: TempFile) -> None:
+    def _write(self, file: TempFile) -> None:
         records, begins, count = self.stream(), [0], 0
         while batch := list(islice(records, _BATCH)):
-            for one in batch:
-                if isinstance(one, BadRecord):
-                    self._left_out[count] = one
+            for record in batch:
+                if isinstance(record, BadRecord):
+                    self._bad_records[count] = record
                 else:
-                    scratch.append(one)
-                begins.append(scratch.size)
+                    file.append(record)
+                begins.append(file.size)
                 count += 1
             self._offsets.extend(np.array(begins, np.int64))
             begins = []
-        said = sum(part.records for part in self.parts)
-        if count != said:
-            raise changed(self.kind, f"had {said} records, and now {count}")
+        listed = sum(part.records for part in self.parts)
+        if count != listed:
+            raise changed(self.kind, f"had {listed} records, and now {count}")
         self._offsets.finish()

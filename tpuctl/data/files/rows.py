@@ -11,26 +11,26 @@ from numpy.typing import NDArray
 
 from tpuctl.data.files.contents import Contents
 from tpuctl.data.files.source_files import SourceFiles
-from tpuctl.data.files.temp_files import Offsets
-from tpuctl.data.source import Indices, Part, ScanProgress
+from tpuctl.data.files.temp_files import RecordOffsets
+from tpuctl.data.source import Indices, Part, ScanProgress, evenly_spaced
 
 _SAMPLE, _SAMPLE_BYTES = 20_000, 8 << 20
-"""Rows from which types are inferred, and about how many bytes; a smaller source is looked at whole."""
+"""Rows from which types are inferred, and about how many bytes; of a smaller source, all rows."""
 _BATCH, _BATCH_BYTES = 2048, 2 << 20
 """Rows that are read at once, and about how many bytes."""
 
 Begins = Callable[[Contents, int], Iterable[NDArray[np.int64]]]
-"""Where the rows of a file begin, by its number, in pieces; the last one ends where the file does."""
+"""Called with a file's number; yields where its rows begin, in pieces. The last row ends with the file."""
 
 
 class Rows:
     """Rows in the order of the files; what follows a row, such as blank lines, belongs to it."""
 
     def __init__(self, files: SourceFiles, begins: Begins, *, header: bool, progress: ScanProgress) -> None:
-        """Find all rows; with `header`, the first of each file is that and not a row."""
+        """Find all rows; with `header`, the first line of each file is its header and no row."""
         self.files = files
         self.contents = Contents(files, progress)
-        self._offsets = Offsets()
+        self._offsets = RecordOffsets()
         self._bases = array("q", [0])  # where each file begins, if they lay one after the other
         counts: list[int] = []
         try:
@@ -56,7 +56,7 @@ class Rows:
         return self.contents.read(file, begin, end - begin)
 
     def read(self, indices: Indices) -> list[bytes]:
-        """Return the bytes of these rows; fewer where a file is not what it was."""
+        """Return the bytes of these rows; fewer where a file has become shorter."""
         if not len(indices):
             return []
         files = self._file_of(indices)
@@ -82,13 +82,12 @@ class Rows:
         return self.contents.line(file, int(self._spans(np.array([file]), np.array([index]))[0, 0]))
 
     def sample(self) -> Indices:
-        """Return the indices of some rows, evenly over all."""
-        most = min(_SAMPLE, len(self), max(_SAMPLE_BYTES // self._mean, 16))
-        return np.unique(np.linspace(0, len(self) - 1, most).astype(np.int64))
+        """Return the indices of some rows, evenly spaced over all."""
+        return evenly_spaced(len(self), min(_SAMPLE, max(_SAMPLE_BYTES // self._mean, 16)))
 
     @property
     def batch(self) -> int:
-        """How many rows may be held in memory at once."""
+        """Rows that are held in memory at once."""
         return min(max(_BATCH_BYTES // self._mean, 1), _BATCH)
 
     def parts(self, sizes: dict[int, int]) -> tuple[Part, ...]:
@@ -110,7 +109,7 @@ class Rows:
             yield splits[start], int(self.firsts[start]), int(self.firsts[end]), size
 
     def close(self) -> None:
-        """Close the files, and give the scratch files' space back."""
+        """Close the files, and give the space of the temporary files back."""
         self.contents.close()
         self._offsets.close()
 
@@ -119,15 +118,15 @@ class Rows:
         return self._bases[-1] // max(len(self), 1) + 1
 
     def _find(self, begins: Iterable[NDArray[np.int64]], header: bool, progress: ScanProgress) -> int:
-        """Note where rows begin, after one more that begins the file: its header, if it has one."""
+        """Store where rows begin, after the offset of the file's header, or of the file without one."""
         base, count = self._bases[-1], 0
         if not header:
             self._offsets.extend(np.array([base]))
-        for some in begins:
-            self._offsets.extend(base + some)
-            count += len(some)
-            if len(some):
-                progress(base + int(some[-1]), sum(self.contents.sizes))
+        for piece in begins:
+            self._offsets.extend(base + piece)
+            count += len(piece)
+            if len(piece):
+                progress(base + int(piece[-1]), sum(self.contents.sizes))
         if header and not count:
             self._offsets.extend(np.array([base]))
         return count - (header and count > 0)
@@ -149,5 +148,5 @@ class Rows:
 
 
 def _estimate(sizes: NDArray[np.int64], chosen: NDArray[np.bool_], records: int) -> int:
-    some = sizes[chosen] if chosen.any() else sizes
-    return round(float(some.mean()) * records) if len(some) else 0
+    measured = sizes[chosen] if chosen.any() else sizes
+    return round(float(measured.mean()) * records) if len(measured) else 0

@@ -1,6 +1,6 @@
-"""Scratch files: what has to be read at any place but cannot be, laid down once on the local disk.
+"""Temporary files on the local disk: unpacked data and offsets that are written once and read at any place.
 
-They have no name: the system takes them back when the process ends, however it ends.
+They have no name: the system removes them when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from tpuctl.data.source import Indices
 from tpuctl.errors import StateError, UsageError
 
 _BLOCK = 1 << 20
-_KEPT = 1 << 20
-"""Offsets kept in memory before they are written away."""
+_MOST_HELD = 1 << 20
+"""Offsets held in memory before they are written to the file."""
 
 
 class TempFile:
     """Bytes that are appended first and read at any place afterwards, by any number of threads."""
 
     def __init__(self) -> None:
-        with _room():
+        with _disk_full_as_error():
             self._file: IO[bytes] = tempfile.TemporaryFile(prefix="tpuctl-", buffering=_BLOCK)  # noqa: SIM115
         self.size = 0
 
     def append(self, data: bytes) -> None:
         """Add to the end; raises StateError when the disk is full."""
-        with _room():
+        with _disk_full_as_error():
             self._file.write(data)
         self.size += len(data)
 
     def finish(self) -> int:
-        """End the appending, and return the descriptor to read from with `os.pread`."""
-        with _room():
+        """Flush, and return the descriptor to read from with `os.pread`."""
+        with _disk_full_as_error():
             self._file.flush()
         return self._file.fileno()
 
@@ -51,16 +51,16 @@ class TempFile:
         self._file.close()
 
 
-class Offsets:
-    """Where each record begins: 8 bytes each, in a scratch file once there are many. Ends with the end."""
+class RecordOffsets:
+    """Where each record begins, and where the last one ends: 8 bytes each, in a temporary file once many."""
 
     def __init__(self) -> None:
         self._recent: list[NDArray[np.int64]] = []
         self._held = 0
         self._count = 0
-        self._scratch: TempFile | None = None
+        self._file: TempFile | None = None
         self._descriptor = -1
-        self._whole: NDArray[np.int64] = np.empty(0, np.int64)
+        self._in_memory: NDArray[np.int64] = np.empty(0, np.int64)
 
     def __len__(self) -> int:
         """Number of records: one less than the offsets."""
@@ -71,39 +71,39 @@ class Offsets:
         self._recent.append(offsets.astype(np.int64))
         self._count += len(offsets)
         self._held += len(offsets)
-        if self._held > _KEPT:
-            self._write_away()
+        if self._held > _MOST_HELD:
+            self._flush()
 
     def finish(self) -> None:
-        """End the adding; to be called before `spans`."""
-        if self._scratch:
-            self._write_away()
-            self._descriptor = self._scratch.finish()
+        """To be called once, after the last `extend` and before `spans`."""
+        if self._file:
+            self._flush()
+            self._descriptor = self._file.finish()
         else:
-            self._whole = np.concatenate([*self._recent, self._whole])
+            self._in_memory = np.concatenate([*self._recent, self._in_memory])
             self._recent.clear()
 
     def spans(self, indices: Indices) -> NDArray[np.int64]:
         """Return an array of (begin, end) of these records."""
-        if not self._scratch:
-            return np.stack((self._whole[indices], self._whole[indices + 1]), axis=1)
+        if not self._file:
+            return np.stack((self._in_memory[indices], self._in_memory[indices + 1]), axis=1)
         pairs = b"".join([os.pread(self._descriptor, 16, 8 * index) for index in indices.tolist()])
         return np.frombuffer(pairs, np.int64).reshape(-1, 2)
 
     def close(self) -> None:
         """Give the space back."""
-        if self._scratch:
-            self._scratch.close()
+        if self._file:
+            self._file.close()
 
-    def _write_away(self) -> None:
-        self._scratch = self._scratch or TempFile()
-        self._scratch.append(b"".join([some.tobytes() for some in self._recent]))
+    def _flush(self) -> None:
+        self._file = self._file or TempFile()
+        self._file.append(b"".join([offsets.tobytes() for offsets in self._recent]))
         self._recent.clear()
         self._held = 0
 
 
 def decompressed(path: Path) -> Iterator[bytes]:
-    """Yield a gzip file's content in blocks; raises UsageError that names it where it is damaged."""
+    """Yield a gzip file's content in blocks; raises UsageError that names the file if it is damaged."""
     try:
         with gzip.open(path, "rb") as stream:
             while block := stream.read(_BLOCK):
@@ -117,14 +117,14 @@ def decompressed(path: Path) -> Iterator[bytes]:
 
 
 @contextmanager
-def _room() -> Iterator[None]:
+def _disk_full_as_error() -> Iterator[None]:
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise StateError(
-            f"There is no space left in '{tempfile.gettempdir()}' for what has to be unpacked.",
+            f"There is no space left in '{tempfile.gettempdir()}' for unpacked files.",
             hint="Free some, or name a larger disk: TMPDIR=/large tpuctl data upload ...",
             folder=tempfile.gettempdir(),
         ) from error

@@ -1,4 +1,4 @@
-"""A few images side by side on one sheet, each with its caption, to look at before training."""
+"""A contact sheet: a few images side by side, each with its caption, to check before training."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def contact_sheet(images: Sequence[tuple[bytes, str]]) -> bytes:
     sheet = Image.new("RGB", (columns * width + _GAP, rows * height + _GAP), _BACKGROUND)
     draw = ImageDraw.Draw(sheet)
     for number, (data, caption) in enumerate(images):
-        left, top = _GAP + number % columns * width, _GAP + number // columns * height
+        x, y = _GAP + number % columns * width, _GAP + number // columns * height
         picture = _fitted(data)
-        sheet.paste(picture, (left + (_SIDE - picture.width) // 2, top + (_SIDE - picture.height) // 2))
-        draw.text((left, top + _SIDE + 2), _shortened(draw, caption), fill=(0, 0, 0))
+        sheet.paste(picture, (x + (_SIDE - picture.width) // 2, y + (_SIDE - picture.height) // 2))
+        draw.text((x, y + _SIDE + 2), _shortened(draw, caption), fill=(0, 0, 0))
     stream = io.BytesIO()
     sheet.save(stream, "PNG")
     return stream.getvalue()
@@ -36,11 +36,11 @@ def _fitted(data: bytes) -> Image.Image:
         scale = _SIDE / max(image.size)
         size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
         sampling = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
-        return _shown(image).resize(size, sampling)
+        return _as_rgb(image).resize(size, sampling)
 
 
-def _shown(image: Image.Image) -> Image.Image:
-    """Return it in RGB: transparent where white, 16 bits as 8."""
+def _as_rgb(image: Image.Image) -> Image.Image:
+    """Return the image in RGB: what is transparent becomes white, 16 bits become 8."""
     if image.mode.startswith("I"):
         image = image.point(lambda value: value / 256).convert("L")
     if image.mode in ("RGBA", "LA", "P"):

@@ -1,13 +1,14 @@
-"""One encoded image: whether it is whole, and the shape TensorFlow will see, from its structure alone.
+"""The header of an encoded image: whether it is complete, and the shape that TensorFlow will decode it to.
 
 No pixel is decoded: of a PNG every chunk and its checksum are read; of a JPEG the segments up to the first
-scan, and that its end is there, which the compressed data itself cannot contain.
+scan, and the end marker, which the compressed data itself cannot contain.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 _PNG_MAGIC, _JPEG_MAGIC = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
@@ -33,28 +34,33 @@ class ImageInfo(NamedTuple):
     dtype: str
     encoding: str
 
+    @property
+    def pixels(self) -> tuple[int, str]:
+        """Channels and dtype, which all images of a source have in common."""
+        return self.channels, self.dtype
+
 
 class InvalidImage(ValueError):
-    """The text says what is the matter: `is empty`."""
+    """Not a PNG or JPEG image, or a damaged one; the text completes a sentence about it: `is empty`."""
 
 
 def inspect_image(data: bytes) -> ImageInfo:
     """Return the shape of a PNG or JPEG image; raises InvalidImage."""
     if data.startswith(_PNG_MAGIC[:4]):
-        return _reading(_png, data)
+        return _checked(_png, data)
     if data.startswith(_JPEG_MAGIC):
-        return _reading(_jpeg, data)
+        return _checked(_jpeg, data)
     if not data:
         raise InvalidImage("is empty")
     for magic, name in _OTHER_FORMATS.items():
         if data.startswith(magic):
-            raise InvalidImage(f"is a {name} image, and PNG or JPEG is wanted")
+            raise InvalidImage(f"is a {name} image, expected PNG or JPEG")
     raise InvalidImage("is not a PNG or JPEG image")
 
 
-def _reading(reader: object, data: bytes) -> ImageInfo:
+def _checked(read: Callable[[bytes], ImageInfo], data: bytes) -> ImageInfo:
     try:
-        return reader(data)  # type: ignore[operator,no-any-return]
+        return read(data)
     except (struct.error, IndexError):
         raise _broken("it ends in the middle") from None
 
@@ -96,12 +102,12 @@ def _png_shape(width: int, height: int, depth: int, colour: int, *, palette_is_c
 
 def _jpeg(data: bytes) -> ImageInfo:
     at = 2
-    found: ImageInfo | None = None
+    info: ImageInfo | None = None
     while True:
         if data[at] != 0xFF:
             raise _broken("its header is damaged")
         marker = data[at + 1]
-        if marker == 0xFF:  # filling
+        if marker == 0xFF:  # padding
             at += 1
             continue
         if marker == 0xD9:
@@ -111,22 +117,22 @@ def _jpeg(data: bytes) -> ImageInfo:
             continue
         (size,) = struct.unpack_from(">H", data, at + 2)
         if marker in _FRAMES:
-            found = _jpeg_shape(*struct.unpack_from(">BHHB", data, at + 4))
+            info = _jpeg_shape(*struct.unpack_from(">BHHB", data, at + 4))
         if marker in _OTHER_FRAMES:
             raise _broken("its kind of compression is not supported")
         at += 2 + size
         if marker == 0xDA:
             break
-    if found is None:
+    if info is None:
         raise _broken("its header is damaged")
     if data.rfind(b"\xff\xd9", at) < 0:
         raise _broken("it ends before its last marker")
-    return found
+    return info
 
 
 def _jpeg_shape(precision: int, height: int, width: int, components: int) -> ImageInfo:
     if components not in _JPEG_CHANNELS or not width or not height:
         raise _broken("its header is damaged")
     if precision != 8:
-        raise _broken(f"it has {precision} bits a pixel and channel, and 8 are wanted")
+        raise _broken(f"it has {precision} bits a pixel and channel, expected 8")
     return ImageInfo(height, width, _JPEG_CHANNELS[components], "uint8", "jpeg")

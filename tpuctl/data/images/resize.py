@@ -1,4 +1,4 @@
-"""Bringing an encoded image to one size: decoded, resized, encoded again in its own format.
+"""Resizing an encoded image: it is decoded, resized, and encoded again in its own format.
 
 JPEG is written at quality 95 with 4:2:0 chroma, PNG without loss. An image is stretched where it must be, as
 `tf.image.resize` does. The same bytes come out for the same version of Pillow.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 QUALITY = 95
 
 _MODES = {"1": "L", "CMYK": "RGB", "I;16": "I"}
-"""Modes that cannot be resized well -> what stands for them: TensorFlow decodes the result alike."""
+"""Modes that cannot be resized well -> the mode used instead: TensorFlow decodes the result alike."""
 
 
 def resized(data: bytes, size: tuple[int, int]) -> bytes:

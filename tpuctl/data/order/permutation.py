@@ -1,4 +1,4 @@
-"""A seeded permutation that is computed and not stored: a hundred million records need no memory for it."""
+"""A seeded permutation that is computed and not stored: it needs no memory for a hundred million records."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 class Permutation:
     """An order of `range(size)` that depends on its arguments alone, on no library's generator.
 
-    A Feistel network over the next power of two; what falls outside is sent through again until it falls
-    inside (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002): less than twice on average.
+    A Feistel network over the next power of two; a result outside is permuted again until it falls inside
+    (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002): less than twice on average.
     """
 
     def __init__(self, size: int, seed: int, purpose: str) -> None:
@@ -27,7 +27,7 @@ class Permutation:
         self._keys = np.frombuffer(digest, "<u8").astype(np.uint64)
 
     def __call__(self, positions: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return what stands at each of these positions."""
+        """Return the number at each of these positions."""
         places = self._once(positions.astype(np.uint64))
         outside = np.flatnonzero(places >= np.uint64(self.size))
         while len(outside):
@@ -38,11 +38,11 @@ class Permutation:
 
     def _once(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
         low, high = self._widths
-        right, left = values & _mask(low), values >> np.uint64(low)
+        right_half, left_half = values & _mask(low), values >> np.uint64(low)
         for key in self._keys:
-            left, right = right, left ^ (_mixed(right, key) & _mask(high))
+            left_half, right_half = right_half, left_half ^ (_mixed(right_half, key) & _mask(high))
             low, high = high, low
-        joined: NDArray[np.uint64] = (left << np.uint64(low)) | right
+        joined: NDArray[np.uint64] = (left_half << np.uint64(low)) | right_half
         return joined
 
 

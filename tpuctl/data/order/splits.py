@@ -1,4 +1,4 @@
-"""Splits: the shares a user asks for, and which records each split holds, in the order they are written."""
+"""Splits: the shares that a user gives, and the records of each split in the order they are written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HINT = "Write it as --split train=0.8,test=0.2."
 
 
 Chosen = NDArray[np.int32] | int
-"""The records of a split before they are shuffled: their indices, or the first of as many that follow it."""
+"""The records of a split before they are shuffled: their indices, or the first index of a run of them."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Members:
         return self._count if self._count >= 0 else self._order.size
 
     def indices(self, start: int, stop: int) -> Indices:
-        """Return the indices of the records that are written from place `start` to before `stop`."""
+        """Return the source's indices of the records that are written from place `start` to before `stop`."""
         places = self._order(np.arange(self._start + start, self._start + stop, dtype=np.int64))
         return (
             places + self._chosen if isinstance(self._chosen, int) else self._chosen[places].astype(np.int64)
@@ -58,7 +58,7 @@ def parse_splits(text: str) -> dict[str, Fraction]:
         if not _NAME.fullmatch(name) or name in _RESERVED:
             raise _bad(text, f"'{name}' cannot be the name of a split")
         if name in shares:
-            raise _bad(text, f"'{name}' is there twice")
+            raise _bad(text, f"'{name}' is named twice")
         shares[name] = _share(text, number)
     total = sum(shares.values())
     if total != 1:
@@ -69,8 +69,8 @@ def parse_splits(text: str) -> dict[str, Fraction]:
 def split_records(source: Source, shares: dict[str, Fraction] | None, seed: int) -> list[Members]:
     """Return the splits, each shuffled by `seed`.
 
-    With `shares` the splits are drawn; without, they are those of the source, or all is `train`. Raises
-    UsageError if both the source and the caller name splits, or if a split would be empty.
+    With `shares` the splits are drawn; without, they are those of the source, or all records are `train`.
+    Raises UsageError if both the source and the caller name splits, or if a split would be empty.
     """
     own = [part.split for part in source.parts if part.split]
     if own and shares:
@@ -96,49 +96,49 @@ def split_records(source: Source, shares: dict[str, Fraction] | None, seed: int)
 
 
 def _own(parts: Sequence[Part], seed: int) -> list[Members]:
-    found, first = [], 0
+    splits, first = [], 0
     for part in parts:
         if part.records:
             name = part.split or "train"
-            found.append(Members(name, part.size, Permutation(part.records, seed, "shard"), first))
+            splits.append(Members(name, part.size, Permutation(part.records, seed, "shard"), first))
         first += part.records
-    return sorted(found, key=lambda one: (one.name != "train", one.name))
+    return sorted(splits, key=lambda members: (members.name != "train", members.name))
 
 
 def _drawn(records: int, shares: dict[str, Fraction], size: int, seed: int) -> list[Members]:
     """One order of all records, and each split a run of it."""
-    order, found, before = Permutation(records, seed, "split"), [], Fraction()
+    order, splits, before = Permutation(records, seed, "split"), [], Fraction()
     for name, share in shares.items():
         first, end = _bound(records, before), _bound(records, before + share)
-        found.append(
+        splits.append(
             Members(name, size * end // records - size * first // records, order, 0, first, end - first)
         )
         before += share
-    return found
+    return splits
 
 
 def _stratified(
     labels: NDArray[np.integer], shares: dict[str, Fraction], size: int, seed: int
 ) -> list[Members]:
-    """Deal the records, class after class: each class and the whole keep the shares to within a record.
+    """Deal the records, class after class: each class and all records keep the shares to within a record.
 
-    The records of the first split are spread evenly over that order, those of the next over what is left.
+    The records of the first split are spread evenly over that order, those of the next over the rest.
     """
     order = Permutation(len(labels), seed, "split")(np.arange(len(labels)))
-    left = order[np.argsort(labels[order], kind="stable")].astype(np.int32)
-    found, remaining, before = [], Fraction(1), 0
+    pool = order[np.argsort(labels[order], kind="stable")].astype(np.int32)
+    splits, remaining, before = [], Fraction(1), 0
     for name, share in shares.items():
-        taken = _spread(len(left), share / remaining)
-        chosen, left = np.sort(left[taken]), left[~taken]
+        drawn = _spread(len(pool), share / remaining)
+        chosen, pool = np.sort(pool[drawn]), pool[~drawn]
         remaining -= share
         part = size * (before + len(chosen)) // len(labels) - size * before // len(labels)
         before += len(chosen)
-        found.append(Members(name, part, Permutation(len(chosen), seed, "shard"), chosen))
-    return found
+        splits.append(Members(name, part, Permutation(len(chosen), seed, "shard"), chosen))
+    return splits
 
 
 def _spread(count: int, share: Fraction) -> NDArray[np.bool_]:
-    """Return which of `count` places are taken when `share` of them are, as evenly as can be."""
+    """Return which of `count` places are drawn: `share` of them, as evenly spaced as possible."""
     if share == 1:
         return np.ones(count, np.bool_)
     places = np.arange(count + 1, dtype=np.int64)  # at most 23 bits: with 38 more, no product leaves 64

@@ -1,4 +1,4 @@
-"""The manifest: what a finished dataset consists of. Written last: without one a dataset does not exist."""
+"""The manifest: the splits, shards and features of a dataset. Written last: without one no dataset exists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpuctl.objects import Content
 
 FILE = "manifest.json"
 MOST_BAD = 10_000
-"""Bad records that are listed one by one; of more only the number is kept."""
+"""Bad records that are listed one by one; the others are only counted."""
 SCHEMA = 2
 
 
@@ -61,14 +61,14 @@ class SplitEntry(msgspec.Struct, frozen=True):
 
 
 class SourceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the dataset was made from."""
+    """The source of the dataset, and the options it was read with."""
 
     kind: str
     fingerprint: str
-    """SHA-256 over the names and sizes of what was read; of the contents the shards' checksums speak."""
+    """SHA-256 of the names and sizes of the source files; the shards' checksums cover their contents."""
     seed: int
     options: Options | None = None
-    """None: nothing was said."""
+    """None for the defaults."""
     skipped: int = 0
     """Records left out because they were bad."""
     bad: tuple[BadRecord, ...] = ()
@@ -111,7 +111,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that is said of the data; not of which version of tpuctl said it."""
+        """SHA-256 of all fields but the version of tpuctl."""
         return sha256(encode_manifest(msgspec.structs.replace(self, tpuctl=""))).hexdigest()
 
 

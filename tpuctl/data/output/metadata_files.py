@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -38,9 +37,9 @@ def small_files(
     The others are what `tfds.builder_from_directory` reads; their format is that of tensorflow_datasets 4.9,
     core/proto/dataset_info.proto and feature.proto written as JSON.
     """
-    notes = [note for split in splits.values() for note in split]
-    features = dict(source.final_features(_all_seen(notes)))
-    shards = {split: [note.entry for note in found] for split, found in splits.items()}
+    results = [result for split in splits.values() for result in split]
+    features = dict(source.final_features(_all_observations(results)))
+    shards = {name: [result.entry for result in split] for name, split in splits.items()}
     files = _text_files(features, vocabulary)
     files["features.json"] = _json(tfds_features(features))
     files["dataset_info.json"] = _json(_dataset_info(name, version, source, shards))
@@ -50,8 +49,8 @@ def small_files(
         version=version,
         features=features,
         classes=classes_of(source, features),
-        splits={split: _split_entry(found) for split, found in shards.items()},
-        source=_source_entry(source, seed, options, notes),
+        splits={split: _split_entry(entries) for split, entries in shards.items()},
+        source=_source_entry(source, seed, options, results),
         files={file: FileEntry.of(Content.of(data)) for file, data in files.items()},
         tpuctl=__version__,
     )
@@ -68,30 +67,29 @@ def classes_of(source: Source, features: Mapping[str, Feature]) -> tuple[str, ..
     if source.supervised:
         target = features[source.supervised[1]]
         return target.classes if isinstance(target, Label) else ()
-    labels = [one for one in features.values() if isinstance(one, Label)]  # of a table with several columns
+    labels = [feature for feature in features.values() if isinstance(feature, Label)]
     return labels[0].classes if len(labels) == 1 else ()
 
 
-def _all_seen(notes: Sequence[ShardResult]) -> Observations:
-    seen = Observations()
-    for note in notes:
-        seen.merge(Observations(note.observed))
-    return seen
+def _all_observations(results: Sequence[ShardResult]) -> Observations:
+    observations = Observations()
+    for result in results:
+        observations.merge(Observations(result.observed))
+    return observations
 
 
-def _source_entry(source: Source, seed: int, options: Options, notes: Sequence[ShardResult]) -> SourceEntry:
-    bad = sorted(
-        (*source.bad, *(one for note in notes for one in note.bad)), key=lambda one: (one.file, one.line)
-    )
-    skipped = len(source.bad) + sum(note.skipped for note in notes)
-    said = options if options != Options() else None
-    return SourceEntry(source.kind, source.fingerprint, seed, said, skipped, tuple(bad[:MOST_BAD]))
+def _source_entry(source: Source, seed: int, options: Options, results: Sequence[ShardResult]) -> SourceEntry:
+    of_shards = (record for result in results for record in result.bad)
+    bad = sorted((*source.bad, *of_shards), key=lambda record: (record.file, record.line))
+    skipped = len(source.bad) + sum(result.skipped for result in results)
+    chosen = options if options != Options() else None
+    return SourceEntry(source.kind, source.fingerprint, seed, chosen, skipped, tuple(bad[:MOST_BAD]))
 
 
 def _dataset_info(
     name: str, version: str, source: Source, splits: Mapping[str, Sequence[ShardEntry]]
-) -> dict[str, Any]:
-    info: dict[str, Any] = {
+) -> dict[str, object]:
+    info: dict[str, object] = {
         "name": name,
         "version": version,
         "fileFormat": "tfrecord",
@@ -102,7 +100,7 @@ def _dataset_info(
     return info
 
 
-def _split_info(split: str, shards: Sequence[ShardEntry]) -> dict[str, Any]:
+def _split_info(split: str, shards: Sequence[ShardEntry]) -> dict[str, object]:
     return {
         "name": split,
         "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
@@ -121,7 +119,7 @@ def _split_entry(shards: Sequence[ShardEntry]) -> SplitEntry:
 
 
 def _text_files(features: Mapping[str, Feature], vocabulary: Vocabulary | None) -> dict[str, bytes]:
-    """Return the files with a name a line: of each label's classes, and of the tokens."""
+    """Return the files with one name a line: the classes of each label, and the vocabulary."""
     labels = {
         f"{key}.labels.txt": "".join(f"{name}\n" for name in feature.classes).encode()
         for key, feature in features.items()
@@ -130,5 +128,5 @@ def _text_files(features: Mapping[str, Feature], vocabulary: Vocabulary | None) 
     return {**labels, VOCABULARY: vocabulary.content} if vocabulary else labels
 
 
-def _json(content: dict[str, Any]) -> bytes:
+def _json(content: Mapping[str, object]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"

@@ -52,22 +52,22 @@ def choose_count(records: int, size: int, *, hosts: int, target: int = DEFAULT_S
 def fixed_count(shards: int, records: int, *, hosts: int, split: str) -> ShardCount:
     """Return the number of shards that the user gave; raises UsageError for one that is impossible."""
     if shards < 1:
-        raise UsageError(f"{shards} shards cannot be.", hint="Ask for one or more.", shards=shards)
+        raise UsageError(f"{shards} shards cannot be.", hint="Give one or more.", shards=shards)
     if shards % hosts:
         raise UsageError(
             f"{shards} shards cannot be shared evenly by {hosts} hosts.",
-            hint=f"Ask for a multiple of {hosts}, such as {ceil(shards / hosts) * hosts}.",
+            hint=f"Give a multiple of {hosts}, such as {ceil(shards / hosts) * hosts}.",
             shards=shards,
             hosts=hosts,
         )
     if shards > records:
         raise UsageError(
             f"The split '{split}' has {records} records, fewer than {shards} shards.",
-            hint="Ask for fewer shards, or leave the number to tpuctl.",
+            hint="Give fewer shards, or leave the number to tpuctl.",
             shards=shards,
             split=split,
         )
-    return ShardCount(shards, "as asked for")
+    return ShardCount(shards, "as requested")
 
 
 def bounds(records: int, count: int) -> list[int]:
@@ -88,7 +88,7 @@ def _why(count: int, size: int, hosts: int, target: int) -> str:
     if count == hosts:
         return f"one for each of the {hosts} hosts, {shard_size}"
     shared = f", a multiple of the {hosts} hosts" if hosts > 1 else ""
-    return f"{shard_size}, near the {_readable(target)} wanted{shared}"
+    return f"{shard_size}, near the target of {_readable(target)}{shared}"
 
 
 def _readable(size: float) -> str:

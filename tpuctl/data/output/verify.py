@@ -1,4 +1,4 @@
-"""Whether a shard is what its manifest says."""
+"""Verifying a shard: its framing, checksums, and the size that the manifest says."""
 
 from __future__ import annotations
 

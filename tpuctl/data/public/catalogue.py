@@ -1,4 +1,4 @@
-"""Public datasets that `tpuctl data fetch` knows: where they are, what they must be, how to unpack them."""
+"""Public datasets for `tpuctl data fetch`: where each is published, its checksums, how it is unpacked."""
 
 from __future__ import annotations
 
@@ -208,8 +208,8 @@ PUBLIC: dict[str, PublicDataset] = {
                 ],
                 unpacked(
                     {
-                        f"aclImdb/{one}/": f"{one}/"
-                        for one in ("train/pos", "train/neg", "test/pos", "test/neg")
+                        f"aclImdb/{folder}/": f"{folder}/"
+                        for folder in ("train/pos", "train/neg", "test/pos", "test/neg")
                     }
                 ),
             )
@@ -219,7 +219,7 @@ PUBLIC: dict[str, PublicDataset] = {
         "Maas et al., Learning Word Vectors for Sentiment Analysis (ACL 2011)",
     ),
 }
-"""Name, as of `tpuctl data upload`, and what it is. Each sum has its source above it."""
+"""Datasets by the name that `tpuctl data upload` gives them. The source of each checksum is above it."""
 
 
 def public_set(name: str) -> PublicDataset:

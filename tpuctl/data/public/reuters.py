@@ -64,7 +64,7 @@ def from_json(files: Sequence[Path], folder: Path) -> None:
     try:
         texts, labels, names = json.loads(gzip.decompress(file.read_bytes()))
         stories = [Story(text, names[label]) for text, label in zip(texts, labels, strict=True)]
-        if any(not isinstance(one, str) for story in stories for one in story):
+        if any(not isinstance(field, str) for story in stories for field in story):
             raise TypeError("texts and class names are strings")
     except (OSError, EOFError, ValueError, TypeError, IndexError) as error:
         raise damaged(file, str(error)) from error
@@ -76,8 +76,8 @@ def parse(sgml: str) -> Iterator[Story]:
 
     A story without a body, a headline that came in advance, has what stands in its text.
     """
-    for found in _STORY.finditer(sgml):
-        topic, text = _TOPIC.search(found[0]), _TEXT.search(found[0])
+    for story in _STORY.finditer(sgml):
+        topic, text = _TOPIC.search(story[0]), _TEXT.search(story[0])
         if topic and text:
             body = _BODY.search(text[1])
             plain = html.unescape(body[1] if body else _TAG.sub("", text[1]))
@@ -88,22 +88,22 @@ def frequent(stories: Iterable[Story], most: int) -> list[Story]:
     """Return the stories under the most frequent topics; of those as frequent, the first by name."""
     listed = list(stories)
     counts = Counter(story.topic for story in listed)
-    kept = set(sorted(counts, key=lambda topic: (-counts[topic], topic))[:most])
-    return [story for story in listed if story.topic in kept]
+    topics = set(sorted(counts, key=lambda topic: (-counts[topic], topic))[:most])
+    return [story for story in listed if story.topic in topics]
 
 
 def write(stories: Sequence[Story], folder: Path) -> None:
     """Write each story to a file of its own: `train/earn/00001.txt`; raises UsageError for a wrong topic."""
-    trained, made = int(len(stories) * _TRAIN), set[Path]()
+    training, folders = int(len(stories) * _TRAIN), set[Path]()
     for number, story in enumerate(stories):
         if not _SAFE.fullmatch(story.topic):
             raise UsageError(
                 f"'{story.topic}' cannot be the name of a class folder.", hint="This is not Reuters-21578."
             )
-        place = folder / ("train" if number < trained else "test") / story.topic
-        if place not in made:
+        place = folder / ("train" if number < training else "test") / story.topic
+        if place not in folders:
             place.mkdir(parents=True)
-            made.add(place)
+            folders.add(place)
         (place / f"{number:05d}.txt").write_bytes(story.text.encode())
 
 

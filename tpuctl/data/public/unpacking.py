@@ -1,4 +1,4 @@
-"""Archives of others unpacked: only what is wanted, and nothing that would leave the folder."""
+"""Unpacking archives: only chosen members, and none that would leave the folder."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import IO, NamedTuple
 from tpuctl.errors import UsageError
 
 Unpack = Callable[[Sequence[Path], Path], None]
-"""Called with the files and an empty folder, which it fills with what `tpuctl data upload` reads."""
+"""Called with the files and an empty folder, which it fills with a source for `tpuctl data upload`."""
 
 _LITTER = ("Thumbs.db", ".DS_Store", "desktop.ini")
 DAMAGED = (
     zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError
 )  # fmt: skip
-"""What reading an archive raises that is not whole, or is none."""
+"""Raised when an archive is read that is incomplete, or is none."""
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
@@ -35,7 +35,7 @@ class _Member(NamedTuple):
 
 
 def copied(files: Sequence[Path], folder: Path) -> None:
-    """Put the files there as they are."""
+    """Copy the files unchanged."""
     for file in files:
         shutil.copyfile(file, folder / file.name)
 
@@ -51,8 +51,8 @@ def unpacked(places: Mapping[str, str]) -> Unpack:
 
 
 def _unpack(file: Path, folder: Path, places: Mapping[str, str]) -> None:
-    """Raise UsageError for a damaged archive, one without what is wanted, a member that would leave."""
-    made = 0
+    """Raise UsageError for a damaged archive, one without chosen members, a member that would leave."""
+    written = 0
     try:
         for member in members(file):
             target = _target(member.name, places)
@@ -63,17 +63,16 @@ def _unpack(file: Path, folder: Path, places: Mapping[str, str]) -> None:
             stream = member.open()
             if stream is not None:
                 _write(stream, folder / target)
-                made += 1
+                written += 1
     except DAMAGED as error:
         raise damaged(file, str(error)) from error
-    if not made:
+    if not written:
         raise UsageError(f"'{file.name}' does not hold {', '.join(places)}.", hint="It is another archive.")
 
 
 def members(file: Path) -> Iterator[_Member]:
-    """Yield what is in a zip or tar archive, folders aside; raises UsageError for a name that would leave."""
-    found = _of_zip(file) if zipfile.is_zipfile(file) else _of_tar(file)
-    for member in found:
+    """Yield the files of a zip or tar archive; raises UsageError for a name that would leave the folder."""
+    for member in _of_zip(file) if zipfile.is_zipfile(file) else _of_tar(file):
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts or "\\" in member.name or _DRIVE.match(member.name):
             raise _unsafe(file, member.name, "leads out of the folder")
@@ -87,17 +86,17 @@ def damaged(file: Path, why: str) -> UsageError:
 
 def _of_zip(file: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(file) as archive:
-        for one in archive.infolist():
-            if not one.is_dir():
-                kind = one.external_attr >> 28  # of a Unix mode; 8 is a file, and 0 says nothing
-                yield _Member(one.filename, kind in (0, 8), lambda one=one: archive.open(one))  # type: ignore[misc]
+        for info in archive.infolist():
+            if not info.is_dir():
+                kind = info.external_attr >> 28  # of a Unix mode; 8 is a file, and 0 says nothing
+                yield _Member(info.filename, kind in (0, 8), lambda info=info: archive.open(info))  # type: ignore[misc]
 
 
 def _of_tar(file: Path) -> Iterator[_Member]:
     with tarfile.open(file, "r|*") as archive:
-        for one in archive:
-            if not one.isdir():
-                yield _Member(one.name, one.isfile(), lambda one=one: archive.extractfile(one))  # type: ignore[misc]
+        for info in archive:
+            if not info.isdir():
+                yield _Member(info.name, info.isfile(), lambda info=info: archive.extractfile(info))  # type: ignore[misc]
 
 
 def _target(name: str, places: Mapping[str, str]) -> str | None:

@@ -1,4 +1,4 @@
-"""The classes of a label column: every value it holds, gathered in one pass, and the number each one gets."""
+"""The classes of a label column: all its values, collected in one pass, and the number of each class."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from array import array
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from tpuctl.errors import UsageError
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
-"""Texts, in small letters, that say there is no value, where one is wanted."""
+"""Texts, in small letters, of cells that have no value."""
 MOST_LABELS = 1 << 23
 """Records whose labels are held, 4 bytes each: up to so many, a drawn split keeps the share of each class."""
 _MOST = 100_000
@@ -27,11 +26,11 @@ _REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Classes:
-    """What a label column holds."""
+    """The classes of a label column."""
 
     names: tuple[str, ...]
-    numbers: dict[Any, int]
-    """Value as it stands in the source -> index of its class; a missing value is not there."""
+    numbers: dict[Hashable, int]
+    """Value as it stands in the source -> index of its class; missing values are left out."""
     labels: NDArray[np.int32] | None
     """Class of each record, -1 for none; None where they are too many to hold."""
     fractions: bool
@@ -40,21 +39,21 @@ class Classes:
 
 @dataclass
 class ClassCollector:
-    """The pass over all values."""
+    """Collects the values of a label column in one pass."""
 
     column: str
-    _seen: dict[Hashable, int] = field(default_factory=dict)
-    _each: array[int] = field(default_factory=lambda: array("i"))
+    _keys: dict[Hashable, int] = field(default_factory=dict)
+    _labels: array[int] = field(default_factory=lambda: array("i"))
     _records: int = 0
 
-    def add(self, values: Iterable[Any]) -> None:
-        """Take the values of some more records, None where there is none; raises UsageError for too many."""
-        seen = self._seen
-        some = [seen.setdefault(_hashable(value), len(seen)) for value in values]
-        self._records += len(some)
+    def add(self, values: Iterable[object]) -> None:
+        """Add the values of the next records, None for a missing one; raises UsageError for too many."""
+        keys = self._keys
+        labels = [keys.setdefault(_hashable(value), len(keys)) for value in values]
+        self._records += len(labels)
         if self._records <= MOST_LABELS:
-            self._each.extend(some)
-        if len(seen) > _MOST:
+            self._labels.extend(labels)
+        if len(keys) > _MOST:
             raise UsageError(
                 f"The column '{self.column}' has more than {_MOST} different values: they are no classes.",
                 hint=f"Give it a type: --type {self.column}=text.",
@@ -62,29 +61,29 @@ class ClassCollector:
             )
 
     def finish(self) -> Classes:
-        """Return the classes, in the order of numbers where all are, else of the alphabet."""
-        keys = {value: key for value in self._seen if (key := _key(value)) is not None}
-        names = sorted(set(keys.values()))
-        fractions = any(not _WHOLE.fullmatch(one) for one in names) and all(map(_REAL.fullmatch, names))
-        if names and all(map(_WHOLE.fullmatch, names)):
-            names = _numbered({int(float(one)) if "." in one else int(one) for one in names})
-            keys = {value: str(int(key.partition(".")[0])) for value, key in keys.items()}
-        places = {name: place for place, name in enumerate(names)}
-        numbers = {value: places[key] for value, key in keys.items()}
-        return Classes(tuple(names), numbers, self._labels(numbers), fractions)
+        """Return the classes, in the order of numbers if all are numbers, else of the alphabet."""
+        names = {value: name for value in self._keys if (name := _name(value)) is not None}
+        ordered = sorted(set(names.values()))
+        fractions = any(not _WHOLE.fullmatch(name) for name in ordered) and all(map(_REAL.fullmatch, ordered))
+        if ordered and all(map(_WHOLE.fullmatch, ordered)):
+            ordered = _numbered({int(float(name)) if "." in name else int(name) for name in ordered})
+            names = {value: str(int(name.partition(".")[0])) for value, name in names.items()}
+        places = {name: place for place, name in enumerate(ordered)}
+        numbers = {value: places[name] for value, name in names.items()}
+        return Classes(tuple(ordered), numbers, self._class_of_each(numbers), fractions)
 
-    def _labels(self, numbers: dict[Any, int]) -> NDArray[np.int32] | None:
+    def _class_of_each(self, numbers: dict[Hashable, int]) -> NDArray[np.int32] | None:
         if self._records > MOST_LABELS:
             return None
-        final = np.array([numbers.get(value, -1) for value in self._seen], np.int32)
-        return final[np.frombuffer(self._each, np.int32)] if self._records else np.empty(0, np.int32)
+        final = np.array([numbers.get(value, -1) for value in self._keys], np.int32)
+        return final[np.frombuffer(self._labels, np.int32)] if self._records else np.empty(0, np.int32)
 
 
-def _hashable(value: Any) -> Hashable:
+def _hashable(value: object) -> Hashable:
     return value if isinstance(value, Hashable) else None
 
 
-def _key(value: Hashable) -> str | None:
+def _name(value: Hashable) -> str | None:
     """Return the name of the class that a value stands for; None for a missing one."""
     if value is None:
         return None
@@ -99,5 +98,5 @@ def _key(value: Hashable) -> str | None:
 def _numbered(numbers: set[int]) -> list[str]:
     most = max(numbers)
     if min(numbers) >= 0 and (most < _NUMBERED or most + 1 == len(numbers)):
-        return [str(one) for one in range(most + 1)]
-    return [str(one) for one in sorted(numbers)]
+        return [str(number) for number in range(most + 1)]
+    return [str(number) for number in sorted(numbers)]

@@ -1,7 +1,8 @@
-"""What each field of a record is, how TFDS writes that in `features.json`, and the names of the types."""
+"""The feature of each field of a record, its form in TFDS's `features.json`, and the types users can name."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -43,7 +44,7 @@ class Tensor(msgspec.Struct, frozen=True, tag="tensor", tag_field="kind"):
 
 
 class Other(msgspec.Struct, frozen=True, tag="other", tag_field="kind"):
-    """A feature of TFDS that tpuctl hands on without looking into it: sequences, boxes, audio, video."""
+    """A feature of TFDS that tpuctl passes on unchanged: sequences, boxes, audio, video."""
 
     content: dict[str, Any]
     """As it stands in `features.json`."""
@@ -58,7 +59,7 @@ TYPES: dict[str, Feature] = {
     "text": Text(),
     "bytes": Tensor("string"),
 }
-"""What a user can call the type of a field; `label` besides, whose classes the reader gathers."""
+"""Types of a field that a user can name; besides them `label`, whose classes the reader collects."""
 
 _PACKAGE = "tensorflow_datasets.core.features"
 
@@ -68,21 +69,21 @@ def example_kind(feature: Feature) -> Kind:
     if isinstance(feature, Label):
         return "int64"
     if isinstance(feature, Other):
-        raise ValueError("what TFDS keeps of this feature is not known")
+        raise ValueError("the list in which TFDS stores this feature is not known")
     if isinstance(feature, Image | Text) or feature.dtype == "string":
         return "bytes"
     return "float" if "float" in feature.dtype else "int64"
 
 
-def tfds_features(features: dict[str, Feature]) -> dict[str, Any]:
+def tfds_features(features: dict[str, Feature]) -> Mapping[str, object]:
     """Return the content of TFDS's `features.json`: protobuf JSON, in which 64-bit integers are strings."""
     return {
         "pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict",
-        "featuresDict": {"features": {name: _tfds_feature(one) for name, one in features.items()}},
+        "featuresDict": {"features": {name: _tfds_feature(feature) for name, feature in features.items()}},
     }
 
 
-def _tfds_feature(feature: Feature) -> dict[str, Any]:
+def _tfds_feature(feature: Feature) -> Mapping[str, object]:
     match feature:
         case Label(classes):
             return _named("class_label_feature.ClassLabel", "classLabel", {"numClasses": str(len(classes))})
@@ -91,7 +92,7 @@ def _tfds_feature(feature: Feature) -> dict[str, Any]:
         case Text():
             return _named("text_feature.Text", "text", {})
         case Image():
-            image: dict[str, Any] = {"shape": _dimensions(feature.shape), "dtype": feature.dtype}
+            image: dict[str, object] = {"shape": _dimensions(feature.shape), "dtype": feature.dtype}
             if feature.encoding:
                 image["encodingFormat"] = feature.encoding
             return _named("image_feature.Image", "image", image)
@@ -101,7 +102,7 @@ def _tfds_feature(feature: Feature) -> dict[str, Any]:
             return _named(name, "tensor", tensor)
 
 
-def _named(python: str, field: str, content: dict[str, Any]) -> dict[str, Any]:
+def _named(python: str, field: str, content: Mapping[str, object]) -> Mapping[str, object]:
     return {"pythonClassName": f"{_PACKAGE}.{python}", field: content}
 
 

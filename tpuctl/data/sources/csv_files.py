@@ -1,4 +1,4 @@
-"""The reader of CSV and TSV files with a header: RFC 4180, as Python's csv module takes it."""
+"""The reader of CSV and TSV files with a header: RFC 4180, as Python's csv module reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuctl.data.files.lines import LONGEST, line_begins
 from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
-from tpuctl.data.source import ScanProgress
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.tables.csv_cells import given_column, infer_column
 from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table
 from tpuctl.errors import UsageError
@@ -24,23 +24,19 @@ from tpuctl.errors import UsageError
 FILES = re.compile(r"\.(csv|tsv)(\.gz)?$")
 _DELIMITERS = ",;\t|"
 _NEXT = "next"
-"""A row to follow the last: without it a quote that is still open would not show."""
+"""A row appended after the last one: without it a quote that is not closed would go unnoticed."""
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+")
 
 
-def read_csv(root: Path, options: Options, progress: ScanProgress) -> TableSource:
+def read_csv(root: Path, options: Options, progress: ScanProgress) -> TableSource[str]:
     """Return the file at `root`, or all CSV files below it, which have the same header; raises UsageError."""
     csv.field_size_limit(LONGEST)
     lines = _Lines()
-    rows = Rows(list_files(root, FILES), lines, header=True, progress=progress)
-    try:
+    with closed_on_error(Rows(list_files(root, FILES), lines, header=True, progress=progress)) as rows:
         names = _header(rows, lines.delimiter)
-    except BaseException:
-        rows.close()
-        raise
-    parser = _Parser(lines.delimiter, len(names))
-    dialect = Dialect("csv", names, parser, infer_column, given_column)
-    return read_table(rows, dialect, options, f"'{root.name}'", progress)
+        parser = _Parser(lines.delimiter, len(names))
+        dialect = Dialect("csv", names, parser, infer_column, given_column)
+        return read_table(rows, dialect, options, root.name, progress)
 
 
 class _Lines:
@@ -57,12 +53,12 @@ class _Lines:
 
 @dataclass(frozen=True)
 class _Parser:
-    """Takes rows apart, thousands at once; only where that fails, one by one."""
+    """Splits rows into cells, thousands at once; one by one only where that fails."""
 
     delimiter: str
     width: int
 
-    def __call__(self, rows: Sequence[bytes]) -> Sequence[Parsed]:
+    def __call__(self, rows: Sequence[bytes]) -> Sequence[Parsed[str]]:
         try:
             lines = [row.decode() for row in rows]
             *cells, last = csv.reader([*lines, _NEXT], delimiter=self.delimiter)
@@ -72,7 +68,7 @@ class _Parser:
             return cells
         return [self._one(row) for row in rows]
 
-    def _one(self, row: bytes) -> Parsed:
+    def _one(self, row: bytes) -> Parsed[str]:
         try:
             cells, *more = csv.reader([row.decode(), _NEXT], delimiter=self.delimiter)
         except UnicodeDecodeError:
@@ -88,22 +84,22 @@ class _Parser:
 
 
 def _delimiter(file: str, start: bytes) -> str:
-    """Return what separates the cells: tabs in a .tsv, else what the header has most of, a comma first."""
+    """Return the delimiter: a tab in a .tsv, else the most frequent one of the header, a comma first."""
     if re.search(r"\.tsv(\.gz)?$", file.lower()):
         return "\t"
     header = re.sub(rb'"[^"]*"', b"", start.lstrip().partition(b"\n")[0])
-    return max(_DELIMITERS, key=lambda one: header.count(one.encode()))
+    return max(_DELIMITERS, key=lambda delimiter: header.count(delimiter.encode()))
 
 
 def _header(rows: Rows, delimiter: str) -> tuple[str, ...]:
     """Return the names of the columns, the same in every file; raises UsageError."""
-    found: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
     for file in range(len(rows.files)):
         names = _names(rows.header(file), rows.files.name(file), delimiter)
-        found = found or names
-        if names != found:
-            raise _other_header(rows.files.name(0), found, rows.files.name(file), names)
-    return found
+        first = first or names
+        if names != first:
+            raise _other_header(rows.files.name(0), first, rows.files.name(file), names)
+    return first
 
 
 def _names(header: bytes, file: str, delimiter: str) -> tuple[str, ...]:
@@ -119,21 +115,22 @@ def _names(header: bytes, file: str, delimiter: str) -> tuple[str, ...]:
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise _no_header(file, f"has the column '{twice}' twice")
     if all(_NUMBER.fullmatch(name) for name in names):
-        shown = ", ".join(names[:5])
-        raise _no_header(file, f"has no header: its first line is {shown}", "Put the columns' names there.")
+        line = ", ".join(names[:5])
+        raise _no_header(file, f"has no header: its first line is {line}", "Put the columns' names there.")
     return names
 
 
-def _no_header(file: str, what: str, hint: str = "The first line names the columns.") -> UsageError:
-    return UsageError(f"'{file}' {what}.", hint=hint, file=file, line=1)
+def _no_header(file: str, problem: str, hint: str = "The first line names the columns.") -> UsageError:
+    return UsageError(f"'{file}' {problem}.", hint=hint, file=file, line=1)
 
 
-def _other_header(first: str, wanted: tuple[str, ...], file: str, names: tuple[str, ...]) -> UsageError:
-    more, less = [one for one in names if one not in wanted], [one for one in wanted if one not in names]
-    differs = [f"has '{one}'" for one in more[:3]] + [f"lacks '{one}'" for one in less[:3]]
+def _other_header(first: str, expected: tuple[str, ...], file: str, names: tuple[str, ...]) -> UsageError:
+    added = [name for name in names if name not in expected]
+    missing = [name for name in expected if name not in names]
+    differs = [f"has '{name}'" for name in added[:3]] + [f"lacks '{name}'" for name in missing[:3]]
     return UsageError(
         f"The header of '{file}' is not that of '{first}': it {', '.join(differs) or 'has another order'}.",
-        hint="All files of a source have the same columns; give one of them alone, or mend its header.",
+        hint="All files of a source have the same columns; give one of them alone, or fix its header.",
         file=file,
         line=1,
     )

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tpuctl.data.arrays.names import Named, pair
+from tpuctl.data.arrays.names import NamedArray, pair
 from tpuctl.data.arrays.source import Array, ArraySource, read_arrays
 from tpuctl.data.files.contents import Contents
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
-from tpuctl.data.source import ScanProgress
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"([-.]idx\d?|-ubyte)(\.gz)?$|[-.]idx\d-\w+(\.gz)?$")
@@ -27,18 +27,14 @@ _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: "
 
 def read_idx(root: Path, options: Options, progress: ScanProgress) -> ArraySource:
     """Return the arrays of the file at `root`, or of all IDX files below it; raises UsageError."""
-    contents = Contents(list_files(root, FILES), progress)
-    try:
+    with closed_on_error(Contents(list_files(root, FILES), progress)) as contents:
         blocks = pair(_named(contents, number) for number in range(len(contents.files)))
-    except BaseException:
-        contents.close()
-        raise
-    return read_arrays("idx", contents, blocks, options, progress)
+        return read_arrays("idx", contents, blocks, options, progress)
 
 
-def _named(contents: Contents, file: int) -> Named:
+def _named(contents: Contents, file: int) -> NamedArray:
     name = contents.files.name(file)
-    return Named("", contents.files.split(file), name.rpartition("/")[2], _array(contents, file, name))
+    return NamedArray("", contents.files.split(file), name.rpartition("/")[2], _array(contents, file, name))
 
 
 def _array(contents: Contents, file: int, name: str) -> Array:
@@ -52,11 +48,11 @@ def _array(contents: Contents, file: int, name: str) -> Array:
     shape = struct.unpack_from(f">{start[3]}I", start, 4)
     offset = 4 + 4 * len(shape)
     array = Array(name, file, np.dtype(_TYPES[start[2]]), shape, partial(_read, contents, file, offset))
-    there, wanted = contents.sizes[file] - offset, array.row * shape[0] if shape else array.dtype.itemsize
-    if there != wanted:
-        ends = "ends in the middle: it" if there < wanted else "is longer than it should be: it"
+    actual, expected = contents.sizes[file] - offset, array.row * shape[0] if shape else array.dtype.itemsize
+    if actual != expected:
+        ends = "ends in the middle: it" if actual < expected else "is longer than it should be: it"
         raise UsageError(
-            f"'{name}' {ends} has {there} bytes of numbers, and its header says {wanted}.",
+            f"'{name}' {ends} has {actual} bytes of numbers, and its header says {expected}.",
             hint="Download it again.",
             file=name,
         )

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -14,7 +13,7 @@ from tpuctl.data.files.lines import line_begins
 from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
-from tpuctl.data.source import ScanProgress
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table
 from tpuctl.data.tables.typed_cells import given_column, infer_column
 from tpuctl.errors import UsageError
@@ -22,45 +21,42 @@ from tpuctl.errors import UsageError
 FILES = re.compile(r"\.(jsonl|ndjson|jsonlines)(\.gz)?$")
 
 
-def read_json_lines(root: Path, options: Options, progress: ScanProgress) -> TableSource:
+def read_json_lines(root: Path, options: Options, progress: ScanProgress) -> TableSource[object]:
     """Return the file at `root`, or all JSON Lines files below it; raises UsageError."""
-    rows = Rows(list_files(root, FILES), line_begins, header=False, progress=progress)
-    try:
+    files = list_files(root, FILES)
+    with closed_on_error(Rows(files, line_begins, header=False, progress=progress)) as rows:
         names = _names(rows)
-    except BaseException:
-        rows.close()
-        raise
-    parser = _Parser(names, frozenset(names))
-    dialect = Dialect("jsonl", names, parser, infer_column, given_column)
-    return read_table(rows, dialect, options, f"'{root.name}'", progress)
+        dialect = Dialect("jsonl", names, _Parser(names, frozenset(names)), infer_column, given_column)
+        return read_table(rows, dialect, options, root.name, progress)
 
 
 @dataclass(frozen=True)
 class _Parser:
     names: tuple[str, ...]
-    known: frozenset[str]
+    fields: frozenset[str]
+    """The names, to compare them with those of an object."""
 
-    def __call__(self, rows: Sequence[bytes]) -> Sequence[Parsed]:
+    def __call__(self, rows: Sequence[bytes]) -> Sequence[Parsed[object]]:
         return [self._one(row) for row in rows]
 
-    def _one(self, row: bytes) -> Parsed:
-        found = _object(row)
-        if isinstance(found, str):
-            return found
-        if found.keys() <= self.known:
-            return [found.get(name) for name in self.names]
-        other = next(name for name in found if name not in self.known)
+    def _one(self, row: bytes) -> Parsed[object]:
+        values = _object(row)
+        if isinstance(values, str):
+            return values
+        if values.keys() <= self.fields:
+            return [values.get(name) for name in self.names]
+        other = next(name for name in values if name not in self.fields)
         return f"has the field '{other}', which hardly any other has"
 
 
 def _names(rows: Rows) -> tuple[str, ...]:
-    """Return the fields in the order in which they appear; not one that less than 1 % of the rows have."""
+    """Return the fields in the order in which they appear, but those that less than 1 % of the rows have."""
     counts: dict[str, int] = {}
     objects = 0
     for row in rows.read(rows.sample()):
-        if isinstance(found := _object(row), dict):
+        if isinstance(values := _object(row), dict):
             objects += 1
-            for name in found:
+            for name in values:
                 counts[name] = counts.get(name, 0) + 1
     if len(rows) and not counts:
         wrong = _object(rows.read(rows.sample()[:1])[0])
@@ -74,9 +70,10 @@ def _names(rows: Rows) -> tuple[str, ...]:
     return tuple(name for name, count in counts.items() if 100 * count >= objects)
 
 
-def _object(row: bytes) -> dict[str, Any] | str:
+def _object(row: bytes) -> dict[str, object] | str:
+    """Return the object of a line, or what is wrong with the line."""
     try:
-        found = _DECODER.decode(row)
+        decoded = _DECODER.decode(row)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         nan = re.search(rb"[:\[,]\s*-?(NaN|Infinity)", row)
         return (
@@ -84,7 +81,7 @@ def _object(row: bytes) -> dict[str, Any] | str:
             if nan
             else f"is not JSON ({_reason(error)})"
         )
-    return found if isinstance(found, dict) else "is not a JSON object"
+    return decoded if isinstance(decoded, dict) else "is not a JSON object"
 
 
 def _reason(error: Exception) -> str:

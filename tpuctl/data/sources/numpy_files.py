@@ -11,17 +11,17 @@ import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
-from tpuctl.data.arrays.names import Named, pair
+from tpuctl.data.arrays.names import NamedArray, pair
 from tpuctl.data.arrays.source import Array, ArraySource, read_arrays
 from tpuctl.data.files.contents import BLOCK, Contents
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.files.temp_files import TempFile
 from tpuctl.data.options import Options
-from tpuctl.data.source import ScanProgress
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"\.(npy|npz|npy\.gz)$")
@@ -30,25 +30,20 @@ _LONGEST_HEADER = 1 << 16
 
 def read_numpy(root: Path, options: Options, progress: ScanProgress) -> ArraySource:
     """Return the arrays of the file at `root`, or of all NumPy files below it; raises UsageError."""
-    contents = Contents(list_files(root, FILES), progress)
-    try:
-        blocks = pair(_arrays(contents, progress))
-    except BaseException:
-        contents.close()
-        raise
-    return read_arrays("numpy", contents, blocks, options, progress)
+    with closed_on_error(Contents(list_files(root, FILES), progress)) as contents:
+        return read_arrays("numpy", contents, pair(_arrays(contents, progress)), options, progress)
 
 
-def _arrays(contents: Contents, progress: ScanProgress) -> Iterator[Named]:
+def _arrays(contents: Contents, progress: ScanProgress) -> Iterator[NamedArray]:
     files = contents.files
     for number in range(len(files)):
         name = files.name(number)
         folder, _, last = name.rpartition("/")
         if name.lower().endswith(".npz"):
             for member, array in _members(contents, number, progress):
-                yield Named(name, files.split(number), member, array)
+                yield NamedArray(name, files.split(number), member, array)
         else:
-            yield Named(folder, files.split(number), last, _plain(contents, number))
+            yield NamedArray(folder, files.split(number), last, _plain(contents, number))
 
 
 def _plain(contents: Contents, file: int) -> Array:
@@ -61,7 +56,7 @@ def _plain(contents: Contents, file: int) -> Array:
 
 
 def _members(contents: Contents, file: int, progress: ScanProgress) -> Iterator[tuple[str, Array]]:
-    """Yield the arrays in an archive, by name; each is read through once, which proves its checksum."""
+    """Yield the arrays in an archive, by name; each is read to its end once, which verifies its checksum."""
     name = contents.files.name(file)
     path = contents.files.path(file)
     try:
@@ -92,21 +87,21 @@ def _member(
         return _array(
             where, file, dtype, shape, member.file_size - offset, partial(_shifted, contents, file, begin)
         )
-    scratch = contents.scratch()
-    begin = scratch.size
-    scratch.append(start[offset:])
-    _read_through(stream, scratch, member.file_size, progress)
-    read = partial(_unpacked, scratch.finish(), begin)
+    temp_file = contents.temp_file()
+    begin = temp_file.size
+    temp_file.append(start[offset:])
+    _read_through(stream, temp_file, member.file_size, progress)
+    read = partial(_unpacked, temp_file.finish(), begin)
     return _array(where, file, dtype, shape, member.file_size - offset, read)
 
 
-def _read_through(stream: IO[bytes], scratch: TempFile | None, size: int, progress: ScanProgress) -> None:
-    done = 0
+def _read_through(stream: IO[bytes], copy: TempFile | None, size: int, progress: ScanProgress) -> None:
+    read = 0
     while block := stream.read(BLOCK):
-        done += len(block)
-        progress(min(done, size), size)
-        if scratch:
-            scratch.append(block)
+        read += len(block)
+        progress(min(read, size), size)
+        if copy:
+            copy.append(block)
 
 
 def _content_begins(contents: Contents, file: int, member: zipfile.ZipInfo) -> int:
@@ -115,7 +110,7 @@ def _content_begins(contents: Contents, file: int, member: zipfile.ZipInfo) -> i
     return member.header_offset + 30 + int(name) + int(extra)
 
 
-def _header(stream: IO[bytes], where: str) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
+def _header(stream: IO[bytes], where: str) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
     """Return where the numbers begin, their type and the shape; raises UsageError."""
     try:
         version = np.lib.format.read_magic(stream)
@@ -145,14 +140,19 @@ def _header(stream: IO[bytes], where: str) -> tuple[int, np.dtype[Any], tuple[in
 
 
 def _array(
-    where: str, file: int, dtype: np.dtype[Any], shape: tuple[int, ...], there: int, read: partial[bytes]
+    where: str,
+    file: int,
+    dtype: np.dtype[np.generic],
+    shape: tuple[int, ...],
+    actual: int,
+    read: partial[bytes],
 ) -> Array:
     array = Array(where, file, dtype, shape, read)
-    wanted = array.row * shape[0] if shape else dtype.itemsize
-    if there != wanted:
+    expected = array.row * shape[0] if shape else dtype.itemsize
+    if actual != expected:
         raise UsageError(
-            f"'{where}' has {there} bytes of numbers, and its header says {wanted}.",
-            hint="Copy it again." if there < wanted else "Save it again.",
+            f"'{where}' has {actual} bytes of numbers, and its header says {expected}.",
+            hint="Copy it again." if actual < expected else "Save it again.",
             file=where,
         )
     return array

@@ -6,20 +6,26 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.record_cache import CachedSource
 from tpuctl.data.files.source_files import SourceFiles, list_files
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import ClassCollector, Classes
-from tpuctl.data.schema.features import Label
-from tpuctl.data.source import Part, Records, ScanProgress, changed
+from tpuctl.data.source import Part, Records, ScanProgress, changed, evenly_spaced
 from tpuctl.data.sources.parquet_columns import arrow_column
-from tpuctl.data.tables.columns import Column, Columns, check_options, label_column, without_nan
+from tpuctl.data.tables.columns import (
+    Column,
+    Columns,
+    check_options,
+    class_column,
+    label_column,
+    target_column,
+)
 from tpuctl.data.tables.typed_cells import given_column
 from tpuctl.errors import ConfigError, UsageError
 
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 FILES = re.compile(r"\.(parquet|pq)$")
 _BUFFER = 1 << 20
 _BATCH_BYTES, _MOST_ROWS = 2 << 20, 4096
-"""What a batch of rows takes, about, in memory."""
+"""Size of a batch of rows in memory, about."""
 _MEASURED_GROUPS, _MEASURED_ROWS = 16, 200
 """Rows that are encoded to estimate the size of all."""
 
@@ -40,24 +46,21 @@ def read_parquet(root: Path, options: Options, progress: ScanProgress) -> Cached
     Raises UsageError, and ConfigError where pyarrow is not installed.
     """
     table = _Table(list_files(root, FILES))
-    what = f"'{root.name}'"
+    source = f"'{root.name}'"
     if not sum(table.rows):
-        raise UsageError(f"{what} has no records.", hint="Give a source with some.", file=root.name)
-    check_options(options, table.names, what)
-    target, said = label_column(options, table.names)
-    classes = table.classes(target, options, progress, said=said) if target else None
+        raise UsageError(f"{source} has no records.", hint="Give a source with some.", file=root.name)
+    check_options(options, table.names, source)
+    target, named_by_user = label_column(options, table.names)
+    classes = table.classes(target, options, progress, named_by_user) if target else None
     columns = Columns(table.columns(options, target, classes), target)
     return CachedSource(
-        "parquet",
-        columns.features,
-        columns.supervised,
-        table.parts(columns),
-        table.files.listing.fingerprint,
-        lambda: table.stream(columns),
-        table.files.stamp,
-        table.files.check,
+        kind="parquet",
+        origin=table.files,
+        features=columns.features,
+        supervised=columns.supervised,
         labels=classes.labels if classes else None,
-        bad=table.files.bad,
+        parts=table.parts(columns),
+        stream=partial(table.stream, columns),
     )
 
 
@@ -68,57 +71,57 @@ class _Table:
         self.files = files
         self._parquet = _library()
         self.rows: list[int] = []
-        self._gaps: set[str] = set()
-        first = self._open(0)
-        self._schema: Any = first.schema_arrow
+        self._with_nulls: set[str] = set()
+        self._schema: pyarrow.Schema = self._open(0).schema_arrow
         self.names: tuple[str, ...] = tuple(self._schema.names)
         if twice := next((name for name in self.names if self.names.count(name) > 1), ""):
             raise UsageError(f"'{files.name(0)}' has the column '{twice}' twice.", hint="Rename one of them.")
         for number in range(len(files)):
             with self._open(number) as file:
-                self._note(number, file)
+                self._read_footer(number, file)
 
-    def columns(self, options: Options, target: str, classes: Classes | None) -> list[Column]:
+    def columns(self, options: Options, target: str, classes: Classes | None) -> list[Column[object]]:
         """Return the columns with their types, given by the options or the schema."""
-        found = []
+        columns: list[Column[object]] = []
         for name in self.names:
             if classes and name == target:
-                column = Column(name, Label(classes.names), classes.numbers.__getitem__, "classes")
-            elif name in options.types:
+                columns.append(class_column(name, classes))
+                continue
+            if name in options.types:
                 column = given_column(name, options.types[name])
             else:
                 kind = self._schema.field(name).type
-                column = arrow_column(name, kind, name in self._gaps, partial(self._first, name))
-            if name == target and not classes:
-                column = column._replace(convert=without_nan(column.convert))
-            found.append(column)
-        return found
+                column = arrow_column(name, kind, name in self._with_nulls, partial(self._first, name))
+            columns.append(target_column(column) if name == target else column)
+        return columns
 
-    def classes(self, name: str, options: Options, progress: ScanProgress, *, said: bool) -> Classes | None:
+    def classes(
+        self, name: str, options: Options, progress: ScanProgress, named_by_user: bool
+    ) -> Classes | None:
         """Return the classes in a column; None where it holds numbers to be learnt."""
         if options.types.get(name, "label") != "label":
             return None
-        gathering, done = ClassCollector(name), 0
+        collector, scanned = ClassCollector(name), 0
         for number in range(len(self.files)):
             for batch in self._batches(number, [name]):
-                gathering.add(batch.column(0).to_pylist())
-                done += batch.num_rows
-                progress(done, sum(self.rows))
-        classes = gathering.finish()
+                collector.add(batch.column(0).to_pylist())
+                scanned += batch.num_rows
+                progress(scanned, sum(self.rows))
+        classes = collector.finish()
         if classes.names and not classes.fractions:
             return classes
-        if not said:
+        if not named_by_user:
             return None
         raise UsageError(
             f"The column '{name}' holds {'fractions' if classes.names else 'nothing'}: they are no classes.",
             hint=f"To learn numbers, give its type: --label {name} --type {name}=float.",
         )
 
-    def stream(self, columns: Columns) -> Records:
+    def stream(self, columns: Columns[object]) -> Records:
         """Yield every record."""
         for number in range(len(self.files)):
             row = 0
-            for batch in self._batches(number, list(self.names)):
+            for batch in self._batches(number, self.names):
                 for cells in _transposed(batch):
                     row += 1
                     example, why, hint = columns.record(cells)
@@ -126,41 +129,39 @@ class _Table:
             if row != self.rows[number]:
                 raise changed(self.files.name(number), "has changed")
 
-    def parts(self, columns: Columns) -> list[Part]:
+    def parts(self, columns: Columns[object]) -> list[Part]:
         """Return the splits, with sizes estimated from some rows of some row groups."""
-        found: dict[str, Part] = {}
-        for number in range(len(self.files)):
-            before = found.get(self.files.split(number), Part(self.files.split(number), 0, 0))
-            found[before.split] = before._replace(records=before.records + self.rows[number])
-        mean = float(np.mean(self._sizes(columns) or [0]))
-        return [part._replace(size=round(mean * part.records)) for part in found.values()]
+        records: dict[str, int] = {}
+        for number, rows in enumerate(self.rows):
+            split = self.files.split(number)
+            records[split] = records.get(split, 0) + rows
+        sizes = self._sizes(columns)
+        mean = sum(sizes) / len(sizes) if sizes else 0.0
+        return [Part(split, count, round(mean * count)) for split, count in records.items()]
 
-    def _sizes(self, columns: Columns) -> list[int]:
+    def _sizes(self, columns: Columns[object]) -> list[int]:
+        """Return the sizes of some examples."""
         sizes: list[int] = []
-        some = np.unique(
-            np.linspace(0, len(self.files) - 1, min(_MEASURED_GROUPS, len(self.files))).astype(int)
-        )
-        for number in some.tolist():
+        sample = evenly_spaced(len(self.files), _MEASURED_GROUPS).tolist()
+        for number in sample:
             with self._open(number) as file, self._named(number):
-                groups = file.metadata.num_row_groups
-                each = min(max(_MEASURED_GROUPS // len(some), 1), groups)
-                for group in np.unique(np.linspace(0, groups - 1, each).astype(int)).tolist():
-                    batch = next(
-                        file.iter_batches(_MEASURED_ROWS, row_groups=[group], columns=list(self.names)), None
-                    )
-                    records = [columns.record(cells) for cells in _transposed(batch)] if batch else []
-                    sizes += [len(one.example) for one in records if not one.why]
+                groups = evenly_spaced(file.metadata.num_row_groups, max(_MEASURED_GROUPS // len(sample), 1))
+                for group in groups.tolist():
+                    batches = file.iter_batches(_MEASURED_ROWS, row_groups=[group], columns=[*self.names])
+                    for batch in islice(batches, 1):
+                        records = map(columns.record, _transposed(batch))
+                        sizes += [len(record.example) for record in records if not record.why]
         return sizes
 
-    def _batches(self, number: int, names: Sequence[str]) -> Iterator[Any]:
+    def _batches(self, number: int, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         with self._open(number) as file, self._named(number):
-            size = sum(
-                file.metadata.row_group(one).total_byte_size for one in range(file.metadata.num_row_groups)
-            )
-            each = max(size // max(self.rows[number], 1), 1)
-            yield from file.iter_batches(min(max(_BATCH_BYTES // each, 16), _MOST_ROWS), columns=names)
+            groups = range(file.metadata.num_row_groups)
+            size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+            row_size = max(size // max(self.rows[number], 1), 1)
+            rows = min(max(_BATCH_BYTES // row_size, 16), _MOST_ROWS)
+            yield from file.iter_batches(rows, columns=[*names])
 
-    def _first(self, name: str) -> Any:
+    def _first(self, name: str) -> object:
         """Return the first value in a column that is not null."""
         for number in range(len(self.files)):
             for batch in self._batches(number, [name]):
@@ -168,8 +169,8 @@ class _Table:
                     return value.as_py()
         return None
 
-    def _note(self, number: int, file: pyarrow.parquet.ParquetFile) -> None:
-        """Take the number of rows of a file, and which columns have nulls, from its footer."""
+    def _read_footer(self, number: int, file: pyarrow.parquet.ParquetFile) -> None:
+        """Read the number of rows of a file, and which columns have nulls."""
         if not file.schema_arrow.equals(self._schema):
             raise _other_schema(self.files, number, self._schema, file.schema_arrow)
         self.rows.append(file.metadata.num_rows)
@@ -177,7 +178,7 @@ class _Table:
             for place in range(file.metadata.num_columns):
                 chunk = file.metadata.row_group(group).column(place)
                 if chunk.is_stats_set and chunk.statistics.null_count:
-                    self._gaps.add(chunk.path_in_schema.partition(".")[0])
+                    self._with_nulls.add(chunk.path_in_schema.partition(".")[0])
 
     def _open(self, number: int) -> pyarrow.parquet.ParquetFile:
         with self._named(number):
@@ -185,7 +186,7 @@ class _Table:
 
     @contextmanager
     def _named(self, number: int) -> Iterator[None]:
-        """Name the file in what the library says of it."""
+        """Name the file in the library's errors."""
         import pyarrow  # noqa: PLC0415  only for Parquet
 
         try:
@@ -200,11 +201,11 @@ class _Table:
             ) from error
 
 
-def _transposed(batch: Any) -> Iterator[tuple[Any, ...]]:
+def _transposed(batch: pyarrow.RecordBatch) -> Iterator[tuple[object, ...]]:
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _library() -> Any:
+def _library() -> ModuleType:
     try:
         import pyarrow.parquet  # noqa: PLC0415  only for Parquet
     except ImportError as error:
@@ -212,16 +213,21 @@ def _library() -> Any:
             "Reading Parquet needs pyarrow, which is not installed.",
             hint="Install it: pip install 'tpuctl[parquet]'.",
         ) from error
-    # its own allocator keeps what it has been given back: memory would grow with the source
+    # Arrow's own allocator does not give freed memory back: memory would grow with the source
     pyarrow.set_memory_pool(pyarrow.system_memory_pool())
-    return pyarrow.parquet
+    parquet: ModuleType = pyarrow.parquet
+    return parquet
 
 
-def _other_schema(files: SourceFiles, number: int, wanted: Any, found: Any) -> UsageError:
-    differs = [one for one in wanted if one not in found] or [one for one in found if one not in wanted]
-    what = f"'{differs[0].name}' ({differs[0].type})" if differs else "their order"
+def _other_schema(
+    files: SourceFiles, number: int, expected: pyarrow.Schema, actual: pyarrow.Schema
+) -> UsageError:
+    differing = [field for field in expected if field not in actual] or [
+        field for field in actual if field not in expected
+    ]
+    difference = f"'{differing[0].name}' ({differing[0].type})" if differing else "their order"
     return UsageError(
-        f"The schema of '{files.name(number)}' is not that of '{files.name(0)}': they differ in {what}.",
+        f"The schema of '{files.name(number)}' differs from that of '{files.name(0)}' in {difference}.",
         hint="All files of a source have the same columns; give one of them alone.",
         file=files.name(number),
     )

@@ -1,4 +1,4 @@
-"""Which reader takes which source."""
+"""The readers: which one reads a source is inferred from the names of its files, or given by the user."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tpuctl.data.sources import (
 from tpuctl.errors import UsageError, nearest
 
 _IMAGES = (".png", ".jpg", ".jpeg")
-_LOOKED_AT = 1000
-"""Names in a folder that are looked at to tell what it is."""
+_MOST_NAMES = 1000
+"""Names in a folder from which its kind is inferred."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """What the names alone say of a source."""
+class SourceNames:
+    """The names of a source's files, from which its kind is inferred."""
 
     path: Path
     folder: bool
@@ -41,52 +41,54 @@ class Look:
         """Tell whether any of the names ends so, in small or capital letters."""
         return any(name.lower().endswith(suffixes) for name in self.names)
 
-    def found(self, name: re.Pattern[str]) -> bool:
-        """Tell whether there are files of such names, and no pictures: beside those, a table is an extra."""
-        return any(name.search(one.lower()) for one in self.names) and not self.has(*_IMAGES)
+    def match(self, pattern: re.Pattern[str]) -> bool:
+        """Tell whether there are files of such names, and no images: beside images, a table is an extra."""
+        return any(pattern.search(name.lower()) for name in self.names) and not self.has(*_IMAGES)
 
 
 class Reader(NamedTuple):
     """One kind of source."""
 
-    fits: Callable[[Look], bool]
+    fits: Callable[[SourceNames], bool]
     read: Callable[[Path, Options, ScanProgress], Source]
-    what: str
+    description: str
     """For the user, where no kind fits: `a folder with one folder of images for each class`."""
 
 
 READERS: dict[str, Reader] = {
     "tfds": Reader(
-        lambda look: look.has(tfds_folder.INFO) and look.has(tfds_folder.FEATURES),
+        lambda names: names.has(tfds_folder.INFO) and names.has(tfds_folder.FEATURES),
         tfds_folder.read_tfds,
         "a folder that TFDS wrote",
     ),
     "tfrecord": Reader(
-        lambda look: look.found(tfrecord_files.FILES), tfrecord_files.read_tfrecords, "TFRecords of Examples"
+        lambda names: names.match(tfrecord_files.FILES),
+        tfrecord_files.read_tfrecords,
+        "TFRecords of Examples",
     ),
     "parquet": Reader(
-        lambda look: look.found(parquet_files.FILES), parquet_files.read_parquet, "Parquet files"
+        lambda names: names.match(parquet_files.FILES), parquet_files.read_parquet, "Parquet files"
     ),
     "jsonl": Reader(
-        lambda look: look.found(json_lines.FILES), json_lines.read_json_lines, "JSON Lines (.jsonl)"
+        lambda names: names.match(json_lines.FILES), json_lines.read_json_lines, "JSON Lines (.jsonl)"
     ),
-    "csv": Reader(lambda look: look.found(csv_files.FILES), csv_files.read_csv, "CSV or TSV with a header"),
+    "csv": Reader(lambda names: names.match(csv_files.FILES), csv_files.read_csv, "CSV or TSV with a header"),
     "numpy": Reader(
-        lambda look: look.found(numpy_files.FILES), numpy_files.read_numpy, "NumPy arrays (.npy, .npz)"
+        lambda names: names.match(numpy_files.FILES), numpy_files.read_numpy, "NumPy arrays (.npy, .npz)"
     ),
-    "idx": Reader(lambda look: look.found(idx_files.FILES), idx_files.read_idx, "IDX files, as MNIST's"),
+    "idx": Reader(lambda names: names.match(idx_files.FILES), idx_files.read_idx, "IDX files, as MNIST's"),
     "text": Reader(
-        lambda look: look.folder and look.has(*text_folders.SUFFIXES) and not look.has(*_IMAGES),
+        lambda names: names.folder and names.has(*text_folders.SUFFIXES) and not names.has(*_IMAGES),
         text_folders.read_text_files,
         "a folder with one folder of texts (.txt) for each class",
     ),
     "images": Reader(
-        lambda look: look.folder,
+        lambda names: names.folder,
         image_folders.read_images,
         "a folder with one folder of images for each class",
     ),
 }
-"""Kind of source -> its reader; the first that fits is taken, the most particular first."""
+"""Kind of source -> its reader; the first that fits is used, the most specific first."""
 
 
 def open_source(path: Path, kind: str | None, options: Options, progress: ScanProgress) -> Source:
@@ -95,13 +97,13 @@ def open_source(path: Path, kind: str | None, options: Options, progress: ScanPr
         raise _missing(path)
     if kind is not None:
         return _named(kind).read(path, options, progress)
-    look = _look(path)
+    names = _names(path)
     for reader in READERS.values():
-        if reader.fits(look):
+        if reader.fits(names):
             return reader.read(path, options, progress)
     raise UsageError(
         f"'{path}' is not a source tpuctl can read.",
-        hint=f"Give {', or '.join(reader.what for reader in READERS.values())}.",
+        hint=f"Give {', or '.join(reader.description for reader in READERS.values())}.",
         source=str(path),
     )
 
@@ -114,24 +116,24 @@ def _named(kind: str) -> Reader:
     return READERS[kind]
 
 
-def _look(path: Path) -> Look:
+def _names(path: Path) -> SourceNames:
     if not path.is_dir():
-        return Look(path, False, (path.name,))
+        return SourceNames(path, False, (path.name,))
     names: list[str] = []
     waiting = [path]
-    while waiting and len(names) < _LOOKED_AT:
-        for one in sorted(waiting.pop().iterdir())[:_LOOKED_AT]:
-            if one.name.startswith("."):
+    while waiting and len(names) < _MOST_NAMES:
+        for entry in sorted(waiting.pop().iterdir())[:_MOST_NAMES]:
+            if entry.name.startswith("."):
                 continue
-            if one.is_dir() and not one.is_symlink():
-                waiting.append(one)
+            if entry.is_dir() and not entry.is_symlink():
+                waiting.append(entry)
             else:
-                names.append(one.relative_to(path).as_posix())
-    return Look(path, True, tuple(names))
+                names.append(entry.relative_to(path).as_posix())
+    return SourceNames(path, True, tuple(names))
 
 
 def _missing(path: Path) -> UsageError:
-    siblings = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+    siblings = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
     close = nearest(path.name, siblings)
     return UsageError(
         f"There is no '{path}'.",

@@ -14,7 +14,7 @@ from tpuctl.data.files.listing import unreadable
 from tpuctl.data.files.source_files import chosen_files
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature, Image, Label, Other, Tensor, Text
-from tpuctl.data.source import ScanProgress
+from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.tfrecord_files import TFRecordSource, open_records
 from tpuctl.errors import UsageError
 
@@ -26,36 +26,33 @@ def read_tfds(root: Path, options: Options, progress: ScanProgress) -> TFRecordS
     """Return the dataset in the folder at `root`, or in the only version below it; raises UsageError."""
     if options.types or options.label or options.resize:
         raise UsageError(
-            "A dataset of TFDS says the types of its fields itself, and its records go on as they are.",
+            "A dataset of TFDS has the types of its fields itself, and its records are not changed.",
             hint="Leave --type, --label and --resize out.",
         )
     folder = _version(root)
     info, features = _json(folder / INFO), _features(folder)
     lengths = {file: (split, count) for split, file, count in _shards(info)}
-    rows, bad = open_records(
+    rows, damaged = open_records(
         chosen_files(folder, [(split, file) for file, (split, _) in lengths.items()]), progress
     )
-    try:
-        if not bad:  # else the damage says more than the count
+    with closed_on_error(rows):
+        if not damaged:  # else the damage says more than the count
             for number, count in enumerate(np.diff(rows.firsts).tolist()):
                 _check_count(rows.files.name(number), count, lengths[rows.files.name(number)][1])
         supervised = _supervised(info, features)
-        return TFRecordSource("tfds", rows, bad, features, supervised, pictures=False)
-    except BaseException:
-        rows.close()
-        raise
+        return TFRecordSource("tfds", rows, damaged, features, supervised, inspect_images=False)
 
 
 def _version(root: Path) -> Path:
-    found = sorted(one.parent for one in root.rglob(INFO) if (one.parent / FEATURES).is_file())
-    if len(found) == 1:
-        return found[0]
-    versions = ", ".join(f"'{one.relative_to(root)}'" for one in found)
+    folders = sorted(info.parent for info in root.rglob(INFO) if (info.parent / FEATURES).is_file())
+    if len(folders) == 1:
+        return folders[0]
+    versions = ", ".join(f"'{folder.relative_to(root)}'" for folder in folders)
     raise UsageError(
         f"There are several datasets in '{root}': {versions}."
-        if found
+        if folders
         else f"There is no {INFO} in '{root}'.",
-        hint="Name one of them." if found else "Give the folder of a version, which has it.",
+        hint="Name one of them." if folders else "Give the folder of a version, which has it.",
         file=str(root),
     )
 
@@ -65,12 +62,12 @@ def _shards(info: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     suffix = info.get("fileFormat") or "tfrecord"
     if suffix != "tfrecord":
         raise UsageError(
-            f"The dataset's files are {suffix}, and TFRecord is wanted.",
+            f"The dataset's files are {suffix}, expected TFRecord.",
             hint="Build it again: tfds build --file_format=tfrecord.",
             file=INFO,
         )
     for split in info.get("splits", []):
-        lengths = [int(one) for one in split.get("shardLengths", [])]
+        lengths = [int(length) for length in split.get("shardLengths", [])]
         for number, length in enumerate(lengths):
             names = {
                 "DATASET": info.get("name", ""),
@@ -85,7 +82,7 @@ def _shards(info: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
 
 def _file(template: str, names: Mapping[str, str]) -> str:
     """Return the name of a shard, which lies in the folder itself."""
-    file = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], found[0]), template)
+    file = re.sub(r"\{(\w+)\}", lambda match: names.get(match[1], match[0]), template)
     if "/" in file or "{" in file:
         raise UsageError(
             f"{INFO} says that a shard is called '{file}'.",
@@ -95,10 +92,10 @@ def _file(template: str, names: Mapping[str, str]) -> str:
     return file
 
 
-def _check_count(file: str, found: int, wanted: int) -> None:
-    if found != wanted:
+def _check_count(file: str, actual: int, expected: int) -> None:
+    if actual != expected:
         raise UsageError(
-            f"'{file}' has {found} records, and {INFO} says {wanted}.",
+            f"'{file}' has {actual} records, and {INFO} says {expected}.",
             hint="Copy the dataset again, all of its files.",
             file=file,
         )
@@ -107,8 +104,8 @@ def _check_count(file: str, found: int, wanted: int) -> None:
 def _features(folder: Path) -> dict[str, Feature]:
     content = _json(folder / FEATURES)
     try:
-        named = content["featuresDict"]["features"]
-        return {name: _feature(name, one, folder) for name, one in sorted(named.items())}
+        fields = content["featuresDict"]["features"]
+        return {name: _feature(name, field, folder) for name, field in sorted(fields.items())}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"'{FEATURES}' is not in the form that TFDS writes since 4.3.",
@@ -143,7 +140,7 @@ def _feature(name: str, content: dict[str, Any], folder: Path) -> Feature:
 
 def _shape(content: Mapping[str, Any]) -> tuple[int | None, ...]:
     sizes = content.get("shape", {}).get("dimensions", [])
-    return tuple(None if int(one) < 0 else int(one) for one in sizes)
+    return tuple(None if int(size) < 0 else int(size) for size in sizes)
 
 
 def _class_names(file: Path, count: int) -> tuple[str, ...]:
@@ -162,17 +159,17 @@ def _class_names(file: Path, count: int) -> tuple[str, ...]:
 
 def _supervised(info: Mapping[str, Any], features: Mapping[str, Feature]) -> tuple[str, str] | None:
     items = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
-    keys = [one.get("featureKey", "") for one in items]
+    keys = [item.get("featureKey", "") for item in items]
     return (keys[0], keys[1]) if len(keys) == 2 and all(key in features for key in keys) else None
 
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_bytes())
+        content = json.loads(file.read_bytes())
     except OSError as error:
         raise unreadable(file.name, error) from error
     except ValueError as error:
         raise UsageError(
             f"'{file.name}' is not JSON ({error}).", hint="Copy it again.", file=file.name
         ) from error
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

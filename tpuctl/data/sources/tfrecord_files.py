@@ -1,4 +1,4 @@
-"""The reader of existing TFRecord files of tf.train.Example: each record goes on as it is, but verified."""
+"""The reader of existing TFRecord files of tf.train.Example: each record is verified, and not changed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,17 @@ from tpuctl.data.files.source_files import SourceFiles, list_files
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import ClassCollector
 from tpuctl.data.schema.features import TYPES, Feature, Label, Tensor, example_kind
-from tpuctl.data.source import Indices, Observations, Part, Records, ScanProgress
-from tpuctl.data.sources.example_fields import Checks, infer_fields
+from tpuctl.data.source import (
+    Indices,
+    Observations,
+    Part,
+    Records,
+    ScanProgress,
+    Source,
+    closed_on_error,
+    supervised_pair,
+)
+from tpuctl.data.sources.example_fields import ExampleChecks, infer_features
 from tpuctl.data.tables.columns import check_options, label_column
 from tpuctl.data.tfrecord.example_decoding import Values, decode
 from tpuctl.data.tfrecord.framing import OVERHEAD, frame_parts, framed_length
@@ -31,41 +40,37 @@ _HEAD = 12
 _SAMPLE = 1000
 
 
-class TFRecordSource:
+class TFRecordSource(Source):
     """Records of TFRecord files."""
 
     def __init__(
-        self, kind: str, rows: Rows, bad: Sequence[BadRecord], features: Mapping[str, Feature],
-        supervised: tuple[str, str] | None, labels: NDArray[np.int32] | None = None, *, pictures: bool,
+        self, kind: str, rows: Rows, damaged: Sequence[BadRecord], features: Mapping[str, Feature],
+        supervised: tuple[str, str] | None, labels: NDArray[np.int32] | None = None, *, inspect_images: bool,
     ) -> None:  # fmt: skip
-        """With `pictures`, the images of every record are looked into."""
-        self.kind = kind
-        self.features = features
-        self.supervised = supervised
-        self.labels = labels
-        self.bad = [*rows.files.bad, *bad]
-        self.exact = not bad
-        self.fingerprint = rows.files.listing.fingerprint
-        self.parts: Sequence[Part] = _parts(rows)
+        """`damaged` are the records after which the rest of a file is lost."""
         self._rows = rows
-        self._checks = Checks(features, pictures=pictures)
+        self._checks = ExampleChecks(features, inspect_images=inspect_images)
+        super().__init__(
+            kind=kind,
+            origin=rows.files,
+            features=features,
+            supervised=supervised,
+            labels=labels,
+            exact=not damaged,
+            parts=_parts(rows),
+        )
+        self.bad = [*self.bad, *damaged]
 
-    def read(self, indices: Indices, seen: Observations) -> Records:
+    def read(self, indices: Indices, observations: Observations) -> Records:
         for start in range(0, len(indices), self._rows.batch):
-            some = indices[start : start + self._rows.batch]
-            for index, framed in zip(some.tolist(), self._rows.read(some), strict=True):
+            batch = indices[start : start + self._rows.batch]
+            for index, framed in zip(batch.tolist(), self._rows.read(batch), strict=True):
                 record, why = unframed(framed)
-                why = why or self._checks(record, seen)
+                why = why or self._checks(record, observations)
                 yield self._bad(index, why) if why else record
 
-    def stamp(self, indices: Indices) -> bytes:
-        return self._rows.files.stamp
-
-    def check(self) -> None:
-        self._rows.files.check()
-
-    def final_features(self, seen: Observations) -> Mapping[str, Feature]:
-        return self._checks.final_features(self.features, seen)
+    def final_features(self, observations: Observations) -> Mapping[str, Feature]:
+        return self._checks.final_features(self.features, observations)
 
     def close(self) -> None:
         self._rows.close()
@@ -73,40 +78,35 @@ class TFRecordSource:
     def _bad(self, index: int, why: str) -> BadRecord:
         file = self._rows.file_of(index)
         self._rows.files.unchanged(file)
-        return BadRecord(
-            self._rows.files.name(file), why, index - int(self._rows.firsts[file]) + 1, unit="record"
-        )
+        number = index - int(self._rows.firsts[file]) + 1
+        return BadRecord(self._rows.files.name(file), why, number, unit="record")
 
 
 def read_tfrecords(root: Path, options: Options, progress: ScanProgress) -> TFRecordSource:
     """Return the records of the file at `root`, or of all TFRecord files below it; raises UsageError."""
-    rows, bad = open_records(list_files(root, FILES), progress)
-    try:
-        features = infer_fields(_sample(rows))
+    rows, damaged = open_records(list_files(root, FILES), progress)
+    with closed_on_error(rows):
+        features = infer_features(_sample(rows))
         if not features:
-            raise _no_examples(root.name, bad)
+            raise _no_examples(root.name, damaged)
         check_options(options, tuple(features), f"'{root.name}'")
         features |= {
             name: _given(name, features[name], kind)
             for name, kind in options.types.items()
             if kind != "label"
         }
-        label, said = label_column(options, features)
+        label, named_by_user = label_column(options, features)
         labels = None
-        if said and options.types.get(label, "label") == "label":
+        if named_by_user and options.types.get(label, "label") == "label":
             features[label], labels = _classes(rows, label, features[label], progress)
-        others = [name for name in features if name != label]
-        supervised = (others[0], label) if label and len(others) == 1 else None
-        return TFRecordSource("tfrecord", rows, bad, features, supervised, labels, pictures=True)
-    except BaseException:
-        rows.close()
-        raise
+        supervised = supervised_pair(list(features), label)
+        return TFRecordSource("tfrecord", rows, damaged, features, supervised, labels, inspect_images=True)
 
 
 def open_records(files: SourceFiles, progress: ScanProgress) -> tuple[Rows, list[BadRecord]]:
-    """Find where the records begin; what follows a damaged length is lost, and bad."""
-    bad: list[BadRecord] = []
-    return Rows(files, partial(_begins, bad), header=False, progress=progress), bad
+    """Find where the records begin; return as bad each damaged one, after which its file's rest is lost."""
+    damaged: list[BadRecord] = []
+    return Rows(files, partial(_begins, damaged), header=False, progress=progress), damaged
 
 
 def unframed(framed: bytes) -> tuple[bytes, str]:
@@ -119,19 +119,19 @@ def unframed(framed: bytes) -> tuple[bytes, str]:
     return record, ""
 
 
-def _begins(bad: list[BadRecord], contents: Contents, file: int) -> Iterator[NDArray[np.int64]]:
-    """Yield where the records of a file begin: only their lengths are looked at."""
+def _begins(damaged: list[BadRecord], contents: Contents, file: int) -> Iterator[NDArray[np.int64]]:
+    """Yield where the records of a file begin: only their lengths are read."""
     size, at, length, records = contents.sizes[file], 0, 0, 0
     block, block_at = b"", 0
     begins: list[int] = []
     while at < size:
         if at + _HEAD > block_at + len(block):
-            # small records come by the block, and large ones are jumped over
+            # small records are read by the block, and large ones are skipped
             block, block_at = contents.read(file, at, _HEAD if length > BLOCK >> 4 else BLOCK), at
         head = block[at - block_at : at - block_at + _HEAD]
         length = framed_length(head) or 0
         if (not length and head[:8] != bytes(8)) or at + length + OVERHEAD > size:
-            bad.append(_lost(contents.files.name(file), records + 1, in_length=not length))
+            damaged.append(_lost(contents.files.name(file), records + 1, in_length=not length))
             break
         begins.append(at)
         records += 1
@@ -143,33 +143,33 @@ def _begins(bad: list[BadRecord], contents: Contents, file: int) -> Iterator[NDA
 
 
 def _lost(file: str, record: int, *, in_length: bool) -> BadRecord:
-    what = "the checksum of its length does not match" if in_length else "the file ends in the middle of it"
-    why = f"is damaged ({what}), and what follows is lost"
+    damage = "the checksum of its length does not match" if in_length else "the file ends in the middle of it"
+    why = f"is damaged ({damage}), and what follows is lost"
     return BadRecord(file, why, record, "Copy the file again", "record")
 
 
 def _sample(rows: Rows) -> list[dict[str, Values]]:
-    some = rows.sample()
-    found = []
-    for framed in rows.read(some[:: max(len(some) // _SAMPLE, 1)]):
+    sample = rows.sample()
+    examples = []
+    for framed in rows.read(sample[:: max(len(sample) // _SAMPLE, 1)]):
         record, why = unframed(framed)
         try:
-            found += [] if why else [decode(record)]
+            examples += [] if why else [decode(record)]
         except UsageError:
             continue
-    return found
+    return examples
 
 
 def _given(name: str, inferred: Feature, kind: str) -> Feature:
-    wanted = TYPES[kind]
-    if example_kind(wanted) != example_kind(inferred):
+    feature = TYPES[kind]
+    if example_kind(feature) != example_kind(inferred):
         raise UsageError(
             f"The feature '{name}' holds {example_kind(inferred)} values, and cannot be {kind}.",
-            hint="The records go on as they are: a type says how they are read, and does not change them.",
+            hint="The records are not changed: a type only says how they are read.",
             feature=name,
         )
     shape = inferred.shape if isinstance(inferred, Tensor) else ()
-    return Tensor(wanted.dtype if isinstance(wanted, Tensor) else "string", shape) if shape else wanted
+    return Tensor(feature.dtype if isinstance(feature, Tensor) else "string", shape) if shape else feature
 
 
 def _classes(
@@ -178,19 +178,19 @@ def _classes(
     if example_kind(feature) != "int64" or feature != Tensor("int64"):
         raise UsageError(
             f"The feature '{name}' is no label: it is not one whole number.",
-            hint="The records go on as they are, and a label is the number of its class.",
+            hint="The records are not changed, and a label is the number of its class.",
             feature=name,
         )
-    gathering, done = ClassCollector(name), 0
-    for some in rows.in_order():
-        gathering.add(_value(framed, name) for framed in some)
-        done += len(some)
-        progress(done, len(rows))
-    classes = gathering.finish()
+    collector, scanned = ClassCollector(name), 0
+    for batch in rows.in_order():
+        collector.add(_value(framed, name) for framed in batch)
+        scanned += len(batch)
+        progress(scanned, len(rows))
+    classes = collector.finish()
     if not classes.names or any(value != number for value, number in classes.numbers.items()):
         raise UsageError(
             f"The feature '{name}' is no label: its numbers do not count the classes from 0 on.",
-            hint="The records go on as they are; leave the label out.",
+            hint="The records are not changed; leave the label out.",
             feature=name,
         )
     return Label(classes.names), classes.labels
@@ -211,8 +211,8 @@ def _parts(rows: Rows) -> tuple[Part, ...]:
     )
 
 
-def _no_examples(name: str, bad: Sequence[BadRecord]) -> UsageError:
-    why = f": {bad[0]}" if bad else ""
+def _no_examples(name: str, damaged: Sequence[BadRecord]) -> UsageError:
+    why = f": {damaged[0]}" if damaged else ""
     return UsageError(
         f"'{name}' has no records of tf.train.Example{why}.",
         hint="Give TFRecord files, with the features of an Example in each record.",

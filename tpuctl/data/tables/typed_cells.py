@@ -1,18 +1,19 @@
-"""Cells that have a type of their own, as in JSON and Parquet: a column's type, and what a cell becomes."""
+"""The cells of JSON and Parquet, which have types: a column's type is inferred, cells are converted."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
 
 import msgspec
 
 from tpuctl.data.schema.features import TYPES, Feature, Tensor
 from tpuctl.data.tables.columns import Column, InvalidValue, real, whole
+from tpuctl.data.tfrecord.example_encoding import Scalar
 from tpuctl.errors import UsageError
 
+_Convert = Callable[[object], Scalar]
 _LISTS = {
     "int": Tensor("int64", (None,)),
     "float": Tensor("float32", (None,)),
@@ -21,50 +22,50 @@ _LISTS = {
 """Type of the items -> feature of the list."""
 
 
-def infer_column(name: str, cells: Sequence[Any]) -> Column:
+def infer_column(name: str, cells: Sequence[object]) -> Column[object]:
     """Return a column of the type all cells have, or nearly all; raises UsageError for objects.
 
     Whole numbers among fractions are floats, and so are whole numbers where some are missing.
     """
-    there = [cell for cell in cells if cell is not None]
-    if lists := [cell for cell in there if isinstance(cell, list)]:
+    present = [cell for cell in cells if cell is not None]
+    if lists := [cell for cell in present if isinstance(cell, list)]:
         items = {_kind(item) for cell in lists for item in cell} or {"float"}
         kind = "float" if items == {"int", "float"} else items.pop() if len(items) == 1 else "other"
         if kind not in _LISTS:
             raise _nested(name)
         return list_column(name, _LISTS[kind], kind)
     counts = dict.fromkeys(("int", "float", "bool", "text", "other"), 0)
-    for cell in there:
+    for cell in present:
         counts[_kind(cell)] += 1
-    kind = max(counts, key=lambda one: counts[one]) if there else "text"
+    kind = max(counts, key=counts.__getitem__) if present else "text"
     if kind == "other":
         raise _nested(name)
-    if kind == "int" and (counts["float"] or len(there) < len(cells)):
+    if kind == "int" and (counts["float"] or len(present) < len(cells)):
         kind = "float"
     return _column(name, kind)
 
 
-def given_column(name: str, kind: str) -> Column:
+def given_column(name: str, kind: str) -> Column[object]:
     """Return a column of a type in `features.TYPES`; as text, a number, list or object is its JSON."""
     return _column(name, kind, _any_text if kind in ("text", "bytes") else None)
 
 
-def list_column(name: str, feature: Feature, kind: str) -> Column:
+def list_column(name: str, feature: Feature, kind: str) -> Column[object]:
     """Return a column of lists of `kind`; a missing one is an empty one."""
     convert = _CONVERTERS[kind][0]
     return Column(name, feature, lambda cell: _items(cell, convert), f"lists of {_CONVERTERS[kind][1]}")
 
 
-def _column(name: str, kind: str, convert: Callable[[Any], Any] | None = None) -> Column:
+def _column(name: str, kind: str, convert: _Convert | None = None) -> Column[object]:
     usual, holds = _CONVERTERS[kind]
     return Column(name, TYPES[kind], convert or usual, holds)
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return _KINDS.get(type(value), "other")
 
 
-def _items(cell: Any, convert: Callable[[Any], Any]) -> list[Any]:
+def _items(cell: object, convert: _Convert) -> list[Scalar]:
     if cell is None:
         return []
     if not isinstance(cell, list) or None in cell:
@@ -72,13 +73,13 @@ def _items(cell: Any, convert: Callable[[Any], Any]) -> list[Any]:
     return [convert(item) for item in cell]
 
 
-def _whole(cell: Any) -> int:
+def _whole(cell: object) -> int:
     if type(cell) is not int:
         raise InvalidValue
     return whole(cell)
 
 
-def _real(cell: Any) -> float:
+def _real(cell: object) -> float:
     if type(cell) is float:
         return real(cell)
     if cell is None:
@@ -88,13 +89,13 @@ def _real(cell: Any) -> float:
     raise InvalidValue
 
 
-def _truth(cell: Any) -> bool:
+def _truth(cell: object) -> bool:
     if type(cell) is not bool:
         raise InvalidValue
     return cell
 
 
-def _text(cell: Any) -> str:
+def _text(cell: object) -> str:
     if cell is None:
         return ""
     if type(cell) is not str:
@@ -102,7 +103,7 @@ def _text(cell: Any) -> str:
     return cell
 
 
-def _bytes(cell: Any) -> bytes:
+def _bytes(cell: object) -> bytes:
     if cell is None:
         return b""
     if type(cell) is not bytes:
@@ -110,7 +111,7 @@ def _bytes(cell: Any) -> bytes:
     return cell
 
 
-def _any_text(cell: Any) -> str | bytes:
+def _any_text(cell: object) -> str | bytes:
     if isinstance(cell, str | bytes):
         return cell
     if isinstance(cell, bool | int | float | list | dict):
@@ -121,13 +122,13 @@ def _any_text(cell: Any) -> str | bytes:
 def _nested(name: str) -> UsageError:
     return UsageError(
         f"The field '{name}' holds objects, or lists of different types.",
-        hint=f"Plain values and lists of one type are taken; to have its JSON as text: --type {name}=text.",
+        hint=f"Give plain values or lists of one type; to have its JSON as text: --type {name}=text.",
         column=name,
     )
 
 
 _KINDS = {int: "int", float: "float", bool: "bool", str: "text"}
-_CONVERTERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+_CONVERTERS: dict[str, tuple[_Convert, str]] = {
     "int": (_whole, "whole numbers"),
     "float": (_real, "numbers"),
     "bool": (_truth, "true or false"),

@@ -1,4 +1,4 @@
-"""Reading a tf.train.Example: by protobuf's own parser, from a message class that TensorFlow does not see."""
+"""Decoding a tf.train.Example by protobuf's own parser, with a message class of its own."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def decode(record: bytes) -> dict[str, Values]:
     return {name: _items(features[name]) for name in sorted(features)}
 
 
-def counts(record: bytes, wanted: Sequence[tuple[str, Kind]]) -> list[int]:
+def counts(record: bytes, kinds: Sequence[tuple[str, Kind]]) -> list[int]:
     """Return how many values of its kind each feature has, faster than `decode`; raises UsageError like that.
 
     There are none where the feature has another kind, or is not there.
     """
     features = _features(record)
-    return [len(getattr(features[name], f"{kind}_list").value) for name, kind in wanted]
+    return [len(getattr(features[name], f"{kind}_list").value) for name, kind in kinds]
 
 
 def _features(record: bytes) -> Any:
@@ -74,11 +74,11 @@ def _file_descriptor() -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto(
         name="tensorflow/core/example/example.proto", package="tensorflow", syntax="proto3"
     )
-    made: dict[str, descriptor_pb2.DescriptorProto] = {}
+    messages: dict[str, descriptor_pb2.DescriptorProto] = {}
     for path, fields in _MESSAGES.items():
         parent, _, name = path.rpartition(".")
-        message = made[parent].nested_type.add(name=name) if parent else file.message_type.add(name=name)
-        made[path] = message
+        message = messages[parent].nested_type.add(name=name) if parent else file.message_type.add(name=name)
+        messages[path] = message
         message.options.map_entry = bool(parent)
         if path in _ONEOFS:
             message.oneof_decl.add(name=_ONEOFS[path])

@@ -1,4 +1,4 @@
-"""Writing a tf.train.Example: the few messages it consists of, laid out by hand, as protobuf would.
+"""Encoding a tf.train.Example: its few messages are written by hand, in the bytes that protobuf would write.
 
 Example { features = 1: Features { feature = 1: map of name -> Feature { bytes_list = 1 | float_list = 2 |
 int64_list = 3 } } }, each list with its values, packed, in field 1. Source: tensorflow/core/example/*.proto.
@@ -10,14 +10,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.schema.features import Kind
 
-Value = bytes | str | int | float | Sequence[bytes] | Sequence[str] | Sequence[int] | Sequence[float]
+Scalar: TypeAlias = bytes | str | int | float
+Value: TypeAlias = Scalar | Sequence[Scalar]
+"""One value of a field, or several of one type; bytes also hold packed numbers."""
+_Texts: TypeAlias = bytes | str | Sequence[bytes | str]
+_Floats: TypeAlias = bytes | float | Sequence[float]
+_Ints: TypeAlias = bytes | int | Sequence[int]
 
 _LIST_TAGS: dict[Kind, bytes] = {"bytes": b"\x0a", "float": b"\x12", "int64": b"\x1a"}
 _FIRST, _SECOND = b"\x0a", b"\x12"
@@ -26,8 +31,8 @@ _KINDS: dict[type, Kind] = {bytes: "bytes", str: "bytes", int: "int64", bool: "i
 
 _LAST = [bytes([value]) for value in range(128)]
 _MORE = [bytes([value | 128]) for value in range(128)]
-_MOST_KEPT = 4096
-"""Entries and heads kept of a field: labels, categories and lengths come again and again."""
+_MOST_CACHED = 4096
+"""Entries and heads cached for a field: labels, categories and lengths repeat."""
 
 
 class Encoder:
@@ -38,10 +43,12 @@ class Encoder:
         fields = sorted(enumerate(kinds.items()), key=_name)
         order = [index for index, _ in fields]
         self._entries = tuple(_ENTRIES[kind](name) for _, (name, kind) in fields)
-        self._sorted: Callable[[Sequence[Any]], Any] = itemgetter(*order) if len(order) > 1 else tuple
-        self._heads = _Kept(lambda size: _FIRST + varint(size))
+        self._sorted: Callable[[Sequence[Any]], Sequence[Any]] = (
+            itemgetter(*order) if len(order) > 1 else tuple
+        )
+        self._heads = _Cache(lambda size: _FIRST + varint(size))
 
-    def encode(self, values: Sequence[Any]) -> bytes:
+    def encode(self, values: Sequence[Value]) -> bytes:
         """Return the Example of one record.
 
         A value is one of its kind, or a sequence of them: bytes or str for `bytes`, int or bool for `int64`,
@@ -51,12 +58,12 @@ class Encoder:
         features = b"".join([entry(value) for entry, value in named])
         return self._heads[len(features)] + features
 
-    def encode_all(self, columns: Sequence[Sequence[Any]]) -> list[bytes]:
+    def encode_all(self, columns: Sequence[Sequence[Value]]) -> list[bytes]:
         """Return the Examples of many records, from the values that each field has in all of them."""
         heads = self._heads
         named = zip(self._entries, self._sorted(columns), strict=True)
         entries = [map(entry, values) for entry, values in named]
-        return [heads[len(one)] + one for one in map(b"".join, zip(*entries, strict=True))]
+        return [heads[len(features)] + features for features in map(b"".join, zip(*entries, strict=True))]
 
 
 def encode(values: Mapping[str, Value]) -> bytes:
@@ -80,11 +87,11 @@ def packed_ints(values: NDArray[np.integer] | NDArray[np.bool_]) -> bytes:
     if not len(wide) or wide.max() < 128:
         return wide.astype(np.uint8).tobytes()
     shifted = wide[:, None] >> np.arange(0, 70, 7, dtype=np.uint64)
-    there = shifted > 0
-    there[:, 0] = True
+    used = shifted > 0
+    used[:, 0] = True
     groups = (shifted & np.uint64(127)).astype(np.uint8)
-    groups[:, :-1] |= np.where(there[:, 1:], 128, 0).astype(np.uint8)
-    packed: bytes = groups[there].tobytes()
+    groups[:, :-1] |= np.where(used[:, 1:], 128, 0).astype(np.uint8)
+    packed: bytes = groups[used].tobytes()
     return packed
 
 
@@ -127,27 +134,27 @@ def _field(tag: bytes, content: bytes) -> bytes:
     return b"".join((tag, varint(len(content)), content))
 
 
-class _Kept(dict[int, bytes]):
-    """Bytes by number, made when they are first asked for, and kept while there are few of them."""
+class _Cache(dict[int, bytes]):
+    """Bytes by number, computed at first use, and cached while they are few."""
 
-    def __init__(self, make: Callable[[int], bytes]) -> None:
+    def __init__(self, compute: Callable[[int], bytes]) -> None:
         super().__init__()
-        self._make = make
+        self._compute = compute
 
     def __missing__(self, number: int) -> bytes:
-        made = self._make(number)
-        if len(self) < _MOST_KEPT:
-            self[number] = made
-        return made
+        computed = self._compute(number)
+        if len(self) < _MOST_CACHED:
+            self[number] = computed
+        return computed
 
 
 class _Heads:
-    """What stands in the map entry of a field before the content of its list, by the size of that."""
+    """The bytes of a field's map entry before the content of its list, by the size of that content."""
 
     def __init__(self, name: str, kind: Kind) -> None:
         self._key, self._tag = _field(_FIRST, name.encode()), _LIST_TAGS[kind]
-        self.of_list = _Kept(self._of_list)
-        self.of_one = _Kept(lambda size: self._of_list(len(varint(size)) + 1 + size) + _FIRST + varint(size))
+        self.of_list = _Cache(self._of_list)
+        self.of_one = _Cache(lambda size: self._of_list(len(varint(size)) + 1 + size) + _FIRST + varint(size))
         """The same where the list is one field of so many bytes: a single value, or all of them packed."""
 
     def _of_list(self, size: int) -> bytes:
@@ -161,26 +168,28 @@ class _Heads:
         return self.of_one[len(values)] + values if values else self.of_list[0]
 
 
-def _bytes_entry(name: str) -> Callable[[Any], bytes]:
+def _bytes_entry(name: str) -> Callable[[_Texts], bytes]:
     heads = _Heads(name, "bytes")
     of_one, of_list = heads.of_one, heads.of_list
 
-    def encoded(value: Any) -> bytes:
+    def encoded(value: _Texts) -> bytes:
         if isinstance(value, str):
             value = value.encode()
         if isinstance(value, bytes):
             return of_one[len(value)] + value
-        content = b"".join([_field(_FIRST, one.encode() if isinstance(one, str) else one) for one in value])
+        content = b"".join(
+            [_field(_FIRST, text.encode() if isinstance(text, str) else text) for text in value]
+        )
         return of_list[len(content)] + content
 
     return encoded
 
 
-def _float_entry(name: str) -> Callable[[Any], bytes]:
+def _float_entry(name: str) -> Callable[[_Floats], bytes]:
     heads, pack = _Heads(name, "float"), struct.Struct("<f").pack
     head = heads.of_one[4]
 
-    def encoded(value: Any) -> bytes:
+    def encoded(value: _Floats) -> bytes:
         if isinstance(value, float):
             return head + pack(value)
         return heads.packed(value if isinstance(value, bytes) else struct.pack(f"<{len(value)}f", *value))
@@ -188,14 +197,16 @@ def _float_entry(name: str) -> Callable[[Any], bytes]:
     return encoded
 
 
-def _int_entry(name: str) -> Callable[[Any], bytes]:
+def _int_entry(name: str) -> Callable[[_Ints], bytes]:
     heads = _Heads(name, "int64")
-    of_one = _Kept(lambda value: heads.packed(varint(value)))
+    of_one = _Cache(lambda value: heads.packed(varint(value)))
 
-    def encoded(value: Any) -> bytes:
+    def encoded(value: _Ints) -> bytes:
         if isinstance(value, int):
             return of_one[value]
-        return heads.packed(value if isinstance(value, bytes) else b"".join([varint(one) for one in value]))
+        return heads.packed(
+            value if isinstance(value, bytes) else b"".join([varint(number) for number in value])
+        )
 
     return encoded
 

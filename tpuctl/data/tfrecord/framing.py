@@ -24,7 +24,7 @@ _MASK_DELTA = 0xA282EAD8
 
 
 class Readable(Protocol):
-    """A stream of bytes; `read` may return fewer than asked for, and none at the end."""
+    """A stream of bytes; `read` may return fewer than requested, and none at the end."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -40,12 +40,12 @@ def frame_parts(record: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def framed_length(head: bytes) -> int | None:
-    """Return the length of the record that the first 12 bytes of its frame tell; None if they are damaged."""
+    """Return the length of a record from the first 12 bytes of its frame; None if they are damaged."""
     length, checksum = head[: _LENGTH.size], head[_LENGTH.size :]
     if len(length) < _LENGTH.size or checksum != _checksum(length):
         return None
-    (found,) = _LENGTH.unpack(length)
-    return int(found)
+    (size,) = _LENGTH.unpack(length)
+    return int(size)
 
 
 def read_records(stream: Readable) -> Iterator[bytes]:
@@ -74,7 +74,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _read(stream: Readable, size: int, offset: int, *, at_end_of_record: bool = False) -> bytes:
-    """Read exactly `size` bytes, however few come at a time; at the end of a record, none are right too."""
+    """Read exactly `size` bytes, however few come at a time; at the end of a record, none are valid, too."""
     data = stream.read(size)
     while len(data) < size:
         more = stream.read(size - len(data))

@@ -1,8 +1,8 @@
-"""Words as BERT's own tokenizer has them before it looks into its vocabulary.
+"""Splitting texts into words as BERT's own tokenizer does, before it looks them up in its vocabulary.
 
-Devlin et al., "BERT" (2018), `BasicTokenizer`: control characters go, every punctuation and every Chinese
-character is a word by itself, everything else is parted at blanks; uncased, letters are small and without
-accents.
+Devlin et al., "BERT" (2018), `BasicTokenizer`: control characters are removed, each punctuation mark and each
+Chinese character is a word by itself, all other text is split at blanks. Uncased, letters are small and
+without accents.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _CHINESE = (
 )  # fmt: skip
 """Code points of the ideographs, which are written without blanks between words."""
 _ASCII_SYMBOLS = "$+<=>^`|~"
-"""No punctuation to Unicode, but to BERT."""
+"""Punctuation in BERT, though not in Unicode."""
 
 
 class WordSplitter:
-    """Takes texts apart into words; may be used by several threads."""
+    """Splits texts into words; may be used by several threads."""
 
     def __init__(self, *, cased: bool) -> None:
         """With `cased`, letters stay as they are: capital or small, with their accents."""
@@ -36,24 +36,24 @@ class WordSplitter:
 
 
 class _Characters(dict[int, str | None]):
-    """What becomes of each character, worked out when it is first met."""
+    """The replacement of each character, computed at its first use."""
 
     def __init__(self, *, cased: bool) -> None:
         super().__init__()
-        self._gone = ("Cc", "Cf", "Co", "Cs") if cased else ("Cc", "Cf", "Co", "Cs", "Mn")
+        self._removed = ("Cc", "Cf", "Co", "Cs") if cased else ("Cc", "Cf", "Co", "Cs", "Mn")
 
     def __missing__(self, code: int) -> str | None:
-        self[code] = made = self._made(chr(code))
-        return made
+        self[code] = replacement = self._replacement(chr(code))
+        return replacement
 
-    def _made(self, one: str) -> str | None:
-        if one in _SPACES or (one.isspace() and category(one) != "Cc"):
+    def _replacement(self, character: str) -> str | None:
+        if character in _SPACES or (character.isspace() and category(character) != "Cc"):
             return " "
-        if one == "\ufffd" or category(one) in self._gone:
+        if character == "\ufffd" or category(character) in self._removed:
             return None
-        if category(one)[0] == "P" or one in _ASCII_SYMBOLS or _is_chinese(ord(one)):
-            return f" {one} "
-        return one
+        if category(character)[0] == "P" or character in _ASCII_SYMBOLS or _is_chinese(ord(character)):
+            return f" {character} "
+        return character
 
 
 def _is_chinese(code: int) -> bool:

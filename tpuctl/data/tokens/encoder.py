@@ -1,4 +1,4 @@
-"""From a text to the ids of its tokens: always the same number of them."""
+"""Encoding a text as token ids: always the same number of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from tpuctl.data.tokens.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 from tpuctl.data.tokens.word_counts import LONGEST
 from tpuctl.data.tokens.word_pieces import INSIDE
 
-_MOST_KEPT = 1 << 16
-"""Words whose ids are kept: most texts are made of few."""
+_MOST_CACHED = 1 << 16
+"""Words whose ids are cached: most texts consist of few different words."""
+
+_LookUp = Callable[[str], tuple[int, ...]]
+"""Returns the ids of a word."""
 
 
 class TokenEncoder:
@@ -22,55 +25,55 @@ class TokenEncoder:
 
     def __init__(self, kind: TokenKind, vocabulary: Vocabulary, length: int) -> None:
         self._split = WordSplitter(cased=vocabulary.cased)
-        self._of_word = _Kept(_MAKERS[kind](vocabulary.ids))
+        self._of_word = _IdCache(_LOOKUPS[kind](vocabulary.ids))
         ends = (START, END) if kind == "wordpiece" else ()
-        self._ends = [vocabulary.ids[one] for one in ends]
+        self._ends = [vocabulary.ids[token] for token in ends]
         self._padding = vocabulary.ids[PAD]
         self._length = length
 
     def __call__(self, text: str) -> NDArray[np.int64]:
         """Return the ids of a text: cut at the end, or padded there; pieces stand between [CLS] and [SEP]."""
         room = self._length - len(self._ends)
-        found = self._first(self._split(text), room)
-        ids = [*self._ends[:1], *found, *self._ends[1:]]
+        first = self._first(self._split(text), room)
+        ids = [*self._ends[:1], *first, *self._ends[1:]]
         vector = np.full(self._length, self._padding, np.int64)
         vector[: len(ids)] = ids
         return vector
 
     def _first(self, words: Iterable[str], room: int) -> list[int]:
-        found: list[int] = []
+        ids: list[int] = []
         for word in words:
-            if len(found) >= room:
+            if len(ids) >= room:
                 break
-            found += self._of_word[word]
-        return found[:room]
+            ids += self._of_word[word]
+        return ids[:room]
 
 
-class _Kept(dict[str, tuple[int, ...]]):
-    """The ids of words, worked out when they are first met, and kept while there are few of them."""
+class _IdCache(dict[str, tuple[int, ...]]):
+    """The ids of words, computed at first use, and cached while they are few."""
 
-    def __init__(self, make: Callable[[str], tuple[int, ...]]) -> None:
+    def __init__(self, look_up: _LookUp) -> None:
         super().__init__()
-        self._make = make
+        self._look_up = look_up
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        made = self._make(word)
-        if len(self) < _MOST_KEPT and len(word) <= LONGEST:
-            self[word] = made
-        return made
+        ids = self._look_up(word)
+        if len(self) < _MOST_CACHED and len(word) <= LONGEST:
+            self[word] = ids
+        return ids
 
 
-def _whole(ids: Mapping[str, int]) -> Callable[[str], tuple[int, ...]]:
+def _whole(ids: Mapping[str, int]) -> _LookUp:
     return lambda word: (ids.get(word, ids[UNKNOWN]),)
 
 
-def _pieces(ids: Mapping[str, int]) -> Callable[[str], tuple[int, ...]]:
-    """The longest piece that fits, from the beginning on; where none fits the rest, the word is unknown."""
+def _pieces(ids: Mapping[str, int]) -> _LookUp:
+    """Return a look-up of the longest pieces, from the beginning on; a word with a rest is unknown."""
 
-    def made(word: str) -> tuple[int, ...]:
+    def look_up(word: str) -> tuple[int, ...]:
         if len(word) > LONGEST:
             return (ids[UNKNOWN],)
-        found: list[int] = []
+        pieces: list[int] = []
         start = 0
         while start < len(word):
             before = INSIDE if start else ""
@@ -78,14 +81,14 @@ def _pieces(ids: Mapping[str, int]) -> Callable[[str], tuple[int, ...]]:
             end = next((end for end in ends if before + word[start:end] in ids), 0)
             if not end:
                 return (ids[UNKNOWN],)
-            found.append(ids[before + word[start:end]])
+            pieces.append(ids[before + word[start:end]])
             start = end
-        return tuple(found)
+        return tuple(pieces)
 
-    return made
+    return look_up
 
 
-_MAKERS: dict[TokenKind, Callable[[Mapping[str, int]], Callable[[str], tuple[int, ...]]]] = {
+_LOOKUPS: dict[TokenKind, Callable[[Mapping[str, int]], _LookUp]] = {
     "words": _whole,
     "wordpiece": _pieces,
 }

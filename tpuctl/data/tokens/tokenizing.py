@@ -1,4 +1,4 @@
-"""What is asked of tokens: checked, and brought about, with a vocabulary made where none is given."""
+"""Replacing a text by token ids: options are checked, and a vocabulary is learnt where none is given."""
 
 from __future__ import annotations
 
@@ -21,117 +21,122 @@ from tpuctl.data.tokens.word_pieces import learn_pieces
 from tpuctl.errors import UsageError, nearest
 
 TRAINING = "train"
-"""The split that a vocabulary is made from: of the others a model must know nothing."""
+"""The split that a vocabulary is learnt from: a model must know nothing of the others."""
 _LONGEST = 1 << 16
 """Token ids of a record."""
 _BATCH = 1024
 
 
-def check_tokens(asked: TokenOptions) -> None:
-    """Raise UsageError for a length or a number of entries that cannot be."""
-    least = 3 if asked.kind == "wordpiece" else 1
-    if not least <= asked.length <= _LONGEST:
+def check_tokens(options: TokenOptions) -> None:
+    """Raise UsageError for a length or a vocabulary size out of bounds."""
+    least = 3 if options.kind == "wordpiece" else 1
+    if not least <= options.length <= _LONGEST:
         raise UsageError(
-            f"A record cannot have {asked.length} token ids.",
+            f"A record cannot have {options.length} token ids.",
             hint=f"From {least} to {_LONGEST}: --length 128",
-            length=asked.length,
+            length=options.length,
         )
-    special = len(SPECIAL[asked.kind])
-    if asked.vocabulary_size is not None and not special < asked.vocabulary_size <= MOST:
+    special = len(SPECIAL[options.kind])
+    if options.vocabulary_size is not None and not special < options.vocabulary_size <= MOST:
         raise UsageError(
-            f"A vocabulary cannot have {asked.vocabulary_size} entries.",
-            hint=f"From {special + 1} to {MOST}; {', '.join(SPECIAL[asked.kind])} are among them.",
-            vocabulary=asked.vocabulary_size,
+            f"A vocabulary cannot have {options.vocabulary_size} entries.",
+            hint=f"From {special + 1} to {MOST}; {', '.join(SPECIAL[options.kind])} are among them.",
+            vocabulary=options.vocabulary_size,
         )
 
 
 def tokenized(
     source: Source,
-    asked: TokenOptions,
+    options: TokenOptions,
     vocabulary: Vocabulary | None,
     splits: Sequence[Members],
     progress: ScanProgress,
 ) -> tuple[TokenizedSource, TokenOptions, Vocabulary]:
-    """Return the source with ids for its text, what was asked with all that is known now, the vocabulary.
+    """Return the source with ids in place of its text, the options completed, and the vocabulary.
 
-    Without a `vocabulary` one is made of the split `train`; raises UsageError.
+    Without a `vocabulary` one is learnt from the split `train`; raises UsageError.
     """
-    asked = msgspec.structs.replace(asked, text=text_field(source, asked.text))
+    options = msgspec.structs.replace(options, text=text_field(source, options.text))
     if vocabulary is None:
-        vocabulary = learn(source, asked, _training(splits), progress)
-    asked = msgspec.structs.replace(asked, entries=len(vocabulary))
-    return TokenizedSource(source, asked, vocabulary), asked, vocabulary
+        vocabulary = learn_vocabulary(source, options, _training(splits), progress)
+    options = msgspec.structs.replace(options, entries=len(vocabulary))
+    return TokenizedSource(source, options, vocabulary), options, vocabulary
 
 
-def text_field(source: Source, wanted: str) -> str:
-    """Return the name of the field that holds the text: `wanted`, or the only one; raises UsageError."""
-    texts = [name for name, one in source.features.items() if isinstance(one, Text)]
-    others = [name for name in source.features if name != wanted]
-    if wanted and wanted not in texts:
-        close = nearest(wanted, texts)
-        what = "is no text" if wanted in source.features else "is not there"
-        named = f"Its texts: {', '.join(texts)}." if texts else "It has no text."
-        raise UsageError(
-            f"--tokens makes ids of a text, and the field '{wanted}' {what}.",
-            hint=f"Did you mean {close[0]}?" if close else named,
-            field=wanted,
-        )
+def text_field(source: Source, chosen: str) -> str:
+    """Return the name of the field that holds the text: `chosen`, or the only one; raises UsageError."""
+    texts = [name for name, feature in source.features.items() if isinstance(feature, Text)]
+    others = [name for name in source.features if name != chosen]
+    if chosen and chosen not in texts:
+        raise _no_text(chosen, texts, exists=chosen in source.features)
     if not texts:
         raise UsageError(
             f"--tokens makes ids of a text, and the source has none: its fields are {', '.join(others)}.",
             hint="Leave --tokens out; or say that a column is a text: --type COLUMN=text.",
         )
-    if not wanted and len(texts) > 1:
+    if not chosen and len(texts) > 1:
         raise UsageError(
             f"--tokens makes ids of one text, and the source has several: {', '.join(texts)}.",
             hint=f"Say which: --text {texts[0]}",
             texts=texts,
         )
-    found = wanted or texts[0]
-    _check_others({name: one for name, one in source.features.items() if name != found})
-    return found
+    text = chosen or texts[0]
+    _check_others({name: feature for name, feature in source.features.items() if name != text})
+    return text
 
 
-def learn(source: Source, asked: TokenOptions, training: Members, progress: ScanProgress) -> Vocabulary:
-    """Return a vocabulary of at most `vocabulary_size` entries, made from the records of the training split.
+def learn_vocabulary(
+    source: Source, options: TokenOptions, training: Members, progress: ScanProgress
+) -> Vocabulary:
+    """Return a vocabulary of at most `vocabulary_size` entries, from the records of the training split.
 
-    They are read once; bad ones are passed over, the conversion will name them. Raises UsageError where there
-    is no room for the characters of the texts, or for anything.
+    They are read once; bad records are skipped, the conversion will name them. Raises UsageError where the
+    size is too small for the characters of the texts.
     """
     split, counts, total = WordSplitter(cased=False), WordCounts(), len(training)
     for start in range(0, total, _BATCH):
         indices = np.sort(training.indices(start, min(start + _BATCH, total)))
         for record in source.read(indices, Observations()):
             if not isinstance(record, BadRecord):
-                counts.add(split(text_of(decode(record).get(asked.text, ()))))
+                counts.add(split(text_of(decode(record).get(options.text, []))))
         progress(min(start + _BATCH, total), total)
-    special = SPECIAL[asked.kind]
-    room = (asked.vocabulary_size or 0) - len(special)
-    words = counts.in_order()
-    found = learn_pieces(words, room) if asked.kind == "wordpiece" else [word for word, _ in words[:room]]
-    return Vocabulary((*special, *found))
+    special = SPECIAL[options.kind]
+    room = (options.vocabulary_size or 0) - len(special)
+    words = counts.by_frequency()
+    tokens = learn_pieces(words, room) if options.kind == "wordpiece" else [word for word, _ in words[:room]]
+    return Vocabulary((*special, *tokens))
 
 
 def _training(splits: Sequence[Members]) -> Members:
-    for one in splits:
-        if one.name == TRAINING:
-            return one
+    for members in splits:
+        if members.name == TRAINING:
+            return members
     raise UsageError(
         f"A vocabulary is made from the split '{TRAINING}', and there is none.",
         hint="Give one: --vocabulary FILE.",
     )
 
 
+def _no_text(name: str, texts: Sequence[str], *, exists: bool) -> UsageError:
+    close = nearest(name, texts)
+    listed = f"Its texts: {', '.join(texts)}." if texts else "It has no text."
+    return UsageError(
+        f"--tokens makes ids of a text, and the field '{name}' {'is no text' if exists else 'is not there'}.",
+        hint=f"Did you mean {close[0]}?" if close else listed,
+        field=name,
+    )
+
+
 def _check_others(features: Mapping[str, Feature]) -> None:
-    """Raise UsageError where the other fields cannot stand beside the tokens."""
+    """Raise UsageError where the other fields cannot be in a record with tokens."""
     if TOKENS in features:
         raise UsageError(
             f"The source has a field '{TOKENS}' already.", hint="Give that column another name.", field=TOKENS
         )
-    for name, one in features.items():
-        if isinstance(one, Other):
+    for name, feature in features.items():
+        if isinstance(feature, Other):
             raise UsageError(
-                f"The field '{name}' is of a kind that can only be handed on as it is.",
+                f"The field '{name}' is of a kind that can only be copied unchanged.",
                 hint="Leave --tokens out, or make the source without that field.",
                 field=name,
             )

@@ -1,4 +1,4 @@
-"""A vocabulary: which token has which id, and the file that says so, one token a line."""
+"""A vocabulary: the id of each token, and its file, one token a line."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SPECIAL: dict[TokenKind, tuple[str, ...]] = {
     "words": (PAD, UNKNOWN),
     "wordpiece": (PAD, UNKNOWN, START, END, MASK),
 }
-"""Tokens that stand for no text: the first of every vocabulary that is made here."""
+"""Tokens that stand for no text: the first ones of every vocabulary that tpuctl learns."""
 NEEDED: dict[TokenKind, tuple[str, ...]] = {
     "words": (PAD, UNKNOWN),
     "wordpiece": (PAD, UNKNOWN, START, END),
 }
-"""Those that a vocabulary given must have, wherever they stand; the padding is the first."""
+"""Those that a user's vocabulary must have, at any place; the padding is the first."""
 MOST = 1_000_000
 """Entries that a vocabulary may have."""
 _LARGEST = 64 << 20
@@ -47,7 +47,9 @@ class Vocabulary:
     @property
     def cased(self) -> bool:
         """Whether any token has a capital letter, but for those in brackets: then texts keep theirs."""
-        return any(one != one.lower() and not (one[0] == "[" and one[-1] == "]") for one in self.tokens)
+        return any(
+            token != token.lower() and not (token[0] == "[" and token[-1] == "]") for token in self.tokens
+        )
 
     @property
     def content(self) -> bytes:
@@ -62,8 +64,8 @@ class Vocabulary:
     def text(self, ids: Sequence[int]) -> str:
         """Return tokens as people read them: pieces joined to words, without the padding."""
         padding = self.ids[PAD]
-        named = [self.tokens[one] if 0 <= one < len(self) else UNKNOWN for one in ids if one != padding]
-        return " ".join(named).replace(" ##", "")
+        tokens = [self.tokens[id_] if 0 <= id_ < len(self) else UNKNOWN for id_ in ids if id_ != padding]
+        return " ".join(tokens).replace(" ##", "")
 
 
 def read_vocabulary(path: Path, kind: TokenKind) -> Vocabulary:
@@ -85,14 +87,14 @@ def parse_vocabulary(data: bytes, kind: TokenKind, path: Path) -> Vocabulary:
     except UnicodeDecodeError as error:
         raise _wrong(path, "is not UTF-8 text", line=data.count(b"\n", 0, error.start) + 1) from error
     tokens = tuple(line.removesuffix("\r") for line in lines)
-    seen: dict[str, int] = {}
+    lines_of: dict[str, int] = {}
     for line, token in enumerate(tokens, 1):
         if not token:
             raise _wrong(path, "has no token", line=line)
-        if token in seen:
-            raise _wrong(path, f"has the token '{token}' again, of line {seen[token]}", line=line)
-        seen[token] = line
-    if missing := [one for one in NEEDED[kind] if one not in seen]:
+        if token in lines_of:
+            raise _wrong(path, f"has the token '{token}' again, of line {lines_of[token]}", line=line)
+        lines_of[token] = line
+    if missing := [token for token in NEEDED[kind] if token not in lines_of]:
         raise _wrong(path, f"lacks {' and '.join(missing)}")
     if tokens[0] != PAD:
         raise _wrong(path, f"has the token '{tokens[0]}', and the first is {PAD}: the id 0 pads", line=1)

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 
 MOST = 1 << 19
-"""Different words that are counted at the same time, some 80 MB."""
+"""Different words that are counted at the same time, some 80 MB in memory."""
 LONGEST = 100
 """Characters of a word; a longer one is unknown, as in BERT."""
 
 
 class WordCounts:
-    """Counts words as long as there are fewer than `MOST`; then the rarest go, and are counted anew."""
+    """Counts words; at more than `MOST` different ones the rarest are dropped, and counted again from 0."""
 
     def __init__(self, most: int = MOST) -> None:
         self._counts: Counter[str] = Counter()
@@ -24,11 +24,11 @@ class WordCounts:
         if len(self._counts) > self._most:
             self._drop()
 
-    def in_order(self) -> list[tuple[str, int]]:
+    def by_frequency(self) -> list[tuple[str, int]]:
         """Return words and counts, the most frequent first; those of the same count by their characters."""
-        return sorted(self._counts.items(), key=lambda one: (-one[1], one[0]))
+        return sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
 
     def _drop(self) -> None:
-        """Leave fewer than half: all goes that is no more frequent than the word in the middle."""
+        """Drop at least half: all words that are no more frequent than the median."""
         rarest = sorted(self._counts.values())[len(self._counts) // 2]
         self._counts = Counter({word: count for word, count in self._counts.items() if count > rarest})

@@ -1,4 +1,4 @@
-"""Making a vocabulary of word pieces: characters, and what is written most often one after the other.
+"""Learning a vocabulary of word pieces: characters, and the pairs of pieces that are most frequent.
 
 Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units" (2016): beginning
 with single characters, the pair of pieces that occurs most often becomes a piece, until there are enough. A
@@ -17,7 +17,7 @@ from tpuctl.errors import UsageError
 
 INSIDE = "##"
 MOST_WORDS = 100_000
-"""Words that pieces are made from, the most frequent ones: more do not change which pieces are frequent."""
+"""Words that pieces are learnt from, the most frequent ones: more do not change which pieces are frequent."""
 MOST_CHARACTERS = 1_000
 """Different characters, the most frequent ones: words with others have no pieces."""
 
@@ -25,36 +25,36 @@ Pair = tuple[str, str]
 
 
 def learn_pieces(words: Sequence[tuple[str, int]], most: int) -> list[str]:
-    """Return at most so many pieces, from words and counts in the order of `WordCounts.in_order`.
+    """Return at most so many pieces, from words and counts in the order of `WordCounts.by_frequency`.
 
-    First the characters, then the pieces in the order in which they were found. Raises UsageError where
+    First the characters, then the pieces in the order in which they were learnt. Raises UsageError where
     `most` would not even hold the characters.
     """
     learner = _Learner(words[:MOST_WORDS])
-    found = learner.alphabet
-    if len(found) > most:
+    pieces = learner.alphabet
+    if len(pieces) > most:
         raise UsageError(
-            f"The characters of the texts alone are {len(found)} entries, and there is room for {most}.",
+            f"The characters of the texts alone are {len(pieces)} entries, and there is room for {most}.",
             hint="Ask for a larger --vocabulary.",
-            characters=len(found),
+            characters=len(pieces),
         )
-    known = set(found)
+    learnt = set(pieces)
     for piece in learner.merges():
-        if len(found) == most:
+        if len(pieces) == most:
             break
-        if piece not in known:  # should both a+bc and ab+c have been joined
-            known.add(piece)
-            found.append(piece)
-    return found
+        if piece not in learnt:  # both a+bc and ab+c make abc
+            learnt.add(piece)
+            pieces.append(piece)
+    return pieces
 
 
 class _Learner:
-    """Words as pieces, and how often which two follow one another."""
+    """Words as pieces, and how often each pair of pieces occurs."""
 
     def __init__(self, words: Sequence[tuple[str, int]]) -> None:
-        kept = _frequent_characters(words)
-        usable = [(word, count) for word, count in words if kept.issuperset(word)]
-        self._words = [[word[0], *(INSIDE + one for one in word[1:])] for word, _ in usable]
+        characters = _frequent_characters(words)
+        usable = [(word, count) for word, count in words if characters.issuperset(word)]
+        self._words = [[word[0], *(INSIDE + character for character in word[1:])] for word, _ in usable]
         self._weights = [count for _, count in usable]
         self._counts: Counter[Pair] = Counter()
         self._places: defaultdict[Pair, set[int]] = defaultdict(set)
@@ -65,22 +65,22 @@ class _Learner:
         )
 
     def merges(self) -> Iterator[str]:
-        """Yield the piece that each step makes; a step takes place when the next is asked for."""
+        """Yield the piece of each merge; a merge takes place when the next piece is requested."""
         waiting = [(-count, pair) for pair, count in self._counts.items()]
         heapify(waiting)
         while waiting:
             count, pair = heappop(waiting)
             now = self._counts[pair]
-            if now != -count:  # other pairs have taken pieces away since it was put there
+            if now != -count:  # other merges have used up pieces of the pair since it was queued
                 if now:
                     heappush(waiting, (-now, pair))
                 continue
             yield _joined(pair)
-            for one in self._merge(pair):
-                heappush(waiting, (-self._counts[one], one))
+            for grown in self._merge(pair):
+                heappush(waiting, (-self._counts[grown], grown))
 
     def _merge(self, pair: Pair) -> set[Pair]:
-        """Join a pair wherever it occurs; return the pairs that came about."""
+        """Join a pair wherever it occurs; return the new pairs."""
         piece, grown = _joined(pair), set()
         for number in self._places.pop(pair):
             before = self._words[number]
@@ -88,7 +88,7 @@ class _Learner:
             self._words[number] = after
             self._forget(number, pairwise(before))
             self._note(number, pairwise(after))
-            grown |= {one for one in pairwise(after) if piece in one}
+            grown |= {neighbours for neighbours in pairwise(after) if piece in neighbours}
         return grown
 
     def _note(self, number: int, pairs: Iterable[Pair]) -> None:
@@ -105,9 +105,10 @@ class _Learner:
 def _frequent_characters(words: Sequence[tuple[str, int]]) -> set[str]:
     counts: Counter[str] = Counter()
     for word, count in words:
-        for one in word:
-            counts[one] += count
-    return set(sorted(counts, key=lambda one: (-counts[one], one))[:MOST_CHARACTERS])
+        for character in word:
+            counts[character] += count
+    ordered = sorted(counts, key=lambda character: (-counts[character], character))
+    return set(ordered[:MOST_CHARACTERS])
 
 
 def _first_the_beginnings(piece: str) -> tuple[bool, str]:
@@ -119,13 +120,13 @@ def _joined(pair: Pair) -> str:
 
 
 def _replaced(pieces: Sequence[str], pair: Pair, piece: str) -> list[str]:
-    found: list[str] = []
+    replaced: list[str] = []
     place = 0
     while place < len(pieces):
         if tuple(pieces[place : place + 2]) == pair:
-            found.append(piece)
+            replaced.append(piece)
             place += 2
         else:
-            found.append(pieces[place])
+            replaced.append(pieces[place])
             place += 1
-    return found
+    return replaced

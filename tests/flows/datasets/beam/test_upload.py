@@ -148,7 +148,7 @@ class TestWorker:
         options = Options(tokens=TokenOptions("words", 3, vocabulary_size=6))
         request = UploadRequest(source=str(tmp_path / "a.csv"), ref=PETS, shards=4, options=options)
         planned = make_plan(request)
-        monkeypatch.setattr(tokenizing, "learn", None)
+        monkeypatch.setattr(tokenizing, "learn_vocabulary", None)
         task = pickle.loads(pickle.dumps(Task.of(planned, request, cloud)))
         worker = Worker(task)
         for number, shard in enumerate(planned.shards()):
