@@ -26,7 +26,7 @@ from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.records import GuestAttribute, Host
 from tpuctl.sim.settings import profile
 from tpuctl.sim.state.database import Database
-from tpuctl.sim.tpu import grpc_front
+from tpuctl.sim.tpu import grpc_api
 from tpuctl.sim.world import World
 
 ZONE = "europe-west4-a"
@@ -181,11 +181,11 @@ async def _serve_many(database: Database) -> tuple[World, Any, str]:
     world = World(database, profile("instant"), NoHosts(), FaultRegistry())
     fields = {"acceleratorType": "v3-8", "runtimeVersion": RUNTIME}
     for number in range(NODES):
-        world.fleet.create(f"projects/bench/locations/{ZONE}", f"n{number}", fields)
+        world.nodes.create(f"projects/bench/locations/{ZONE}", f"n{number}", fields)
     while world.operations.running():
         await asyncio.sleep(0.01)
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers(tuple(grpc_front.handlers(world)))
+    server.add_generic_rpc_handlers(tuple(grpc_api.handlers(world)))
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
     return world, server, address

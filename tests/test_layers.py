@@ -103,13 +103,13 @@ BESIDE_ROOMS = {
     "cli": {"main", "output", "progress", "session"},
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
-        "host_environment", "json_values", "orphan_cleanup", "records", "run_progress", "settings",
-        "simulator", "token_server", "tpu_servers",
+        "host_environment", "json_values", "orphan_cleanup", "records", "resource_names", "run_progress",
+        "settings", "simulator", "token_server", "tpu_servers",
     },
     "sim/hosts": {"disk", "host", "faults", "isolation", "network", "os_inventory", "pool"},
     "sim/world": {
-        "api_errors", "change_notifier", "fault_errors", "filters", "names", "operations", "pages",
-        "resources", "states", "tasks", "world",
+        "api_errors", "api_json", "change_notifier", "filters", "injected_faults", "names", "operations",
+        "pages", "resources", "state", "state_machine", "tasks", "world",
     },
     "sim/gcs": {"checksums", "crc32c_combine", "errors", "server", "timestamps"},
 }  # fmt: skip

@@ -47,7 +47,7 @@ def pictures(home: Path) -> Path:
 def nothing_created(simulator):
     """Fails a test that leaves a node, an operation or an object behind."""
     yield
-    assert simulator.world.nodes() == []
+    assert simulator.world.nodes.all() == []
     assert objects(simulator) == []
 
 
@@ -146,7 +146,7 @@ class TestNodes:
 
     def test_down_asks_first(self, tpuctl, node, simulator) -> None:
         assert tpuctl("down").code == 10
-        assert len(simulator.world.nodes()) == 1
+        assert len(simulator.world.nodes.all()) == 1
 
 
 @pytest.mark.usefixtures("nothing_created")

@@ -80,7 +80,7 @@ def test_up_twice_finds_the_node_and_down_twice_is_no_error(
     assert tpuctl("up", "v3-8", "--yes").code == 0
     again = tpuctl("up", "v3-8")
     assert again.code == 0, "nothing is created, so nothing is asked"
-    assert len(simulator.world.nodes()) == 1
+    assert len(simulator.world.nodes.all()) == 1
     assert tpuctl("down", "--yes").code == 0
     last = tpuctl("down", "--yes")
     assert last.code == 0
@@ -95,7 +95,7 @@ def test_down_leaves_the_nodes_of_others_alone(
     assert tpuctl("up", "v3-8", "--name", "theirs", "--yes").code == 0
     monkeypatch.delenv("TPUCTL_SSH_USER")
     assert tpuctl("down", "--yes").code == 0
-    assert [node.name.split("/")[-1] for node in simulator.world.nodes()] == ["theirs"]
+    assert [node.name.split("/")[-1] for node in simulator.world.nodes.all()] == ["theirs"]
     assert tpuctl("down", "theirs", "--yes").code == 0
 
 
@@ -311,7 +311,7 @@ def test_two_ups_at_once_make_one_node(home: Path, simulator: RunningSimulator) 
     for process in processes:
         _, err = process.communicate(timeout=120)
         assert process.returncode == 0, err.decode()
-    assert len(simulator.world.nodes()) == 1
+    assert len(simulator.world.nodes.all()) == 1
 
 
 def test_a_host_that_has_no_python_says_so(tpuctl: Tpuctl, node: str, simulator: RunningSimulator) -> None:
@@ -355,7 +355,7 @@ def test_a_dry_run_shows_the_requests_and_sends_none(
     result = tpuctl(*command)
     assert result.code == 0, result.err
     assert requests in result.out
-    assert simulator.world.nodes() == []
+    assert simulator.world.nodes.all() == []
     assert tpuctl("data", "ls", "--json").json["datasets"] == []
 
 

@@ -26,11 +26,11 @@ def watch(note: Note) -> None:
 
 
 def _watch_tpu(note: Note) -> None:
-    from tpuctl.sim.tpu import grpc_front, rest_front
+    from tpuctl.sim.tpu import grpc_api, rest_api
     from tpuctl.sim.tpu.rpcs import MIXINS
 
     shared = {rpc.name: f"{rpc.service.rpartition('.')[2]}.{rpc.name}" for rpc in MIXINS}
-    behaviour, answer = grpc_front._behaviour, rest_front._answer
+    behaviour, answer = grpc_api._behaviour, rest_api._respond
 
     def watched_behaviour(service: Any, rpc: Any) -> Any:
         original = behaviour(service, rpc)
@@ -51,8 +51,8 @@ def _watch_tpu(note: Note) -> None:
                 break
         return result
 
-    grpc_front._behaviour = watched_behaviour
-    rest_front._answer = watched_answer
+    grpc_api._behaviour = watched_behaviour
+    rest_api._respond = watched_answer
 
 
 def _watch_storage(note: Note) -> None:
@@ -81,14 +81,14 @@ def _watch_storage(note: Note) -> None:
 
 
 def _watch_compute(note: Note) -> None:
-    from tpuctl.sim.compute.rest_front import _Front
+    from tpuctl.sim.compute.rest_api import _ComputeApi
 
     for name, method in (
         ("get", "projects.get"),
         ("set_metadata", "projects.setCommonInstanceMetadata"),
         ("get_operation", "globalOperations.{}"),
     ):
-        setattr(_Front, name, _watched_compute(getattr(_Front, name), f"compute.{method}", note))
+        setattr(_ComputeApi, name, _watched_compute(getattr(_ComputeApi, name), f"compute.{method}", note))
 
 
 def _watched_compute(original: Any, method: str, note: Note) -> Any:

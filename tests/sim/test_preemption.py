@@ -52,13 +52,13 @@ def test_between_the_notice_and_the_end_a_program_can_save(
     wait_until(lambda: diary.exists() and diary.read_text())
     preemption = simulator.call(preempt())
     wait_until(lambda: "preempted TRUE\n" in diary.read_text())
-    assert simulator.world.fleet.get(f"{PARENT}/nodes/one").state == "READY"
+    assert simulator.world.nodes.get(f"{PARENT}/nodes/one").state == "READY"
     (home / "go").touch()
     wait_until(lambda: "saved\n" in diary.read_text())
     simulator.simulator.clock.advance(3600)
     wait_until(preemption.done)
     assert diary.read_text().splitlines() == ["began", "preempted TRUE", "saved", "SIGTERM"]
     assert simulator.gcs.store.objects.get("sim-project-tpuctl", "checkpoint").size == 5
-    assert simulator.world.fleet.get(f"{PARENT}/nodes/one").state == "PREEMPTED"
+    assert simulator.world.nodes.get(f"{PARENT}/nodes/one").state == "PREEMPTED"
     with pytest.raises(KeyError):
         user.run(Path(known["hosts_file"]), node.network_endpoints[0].ip_address, "true")

@@ -1,4 +1,4 @@
-"""A project's number and its default service account: made up from its name, the same on every run."""
+"""A project's number and its default service account, derived from its name: the same on every run."""
 
 from __future__ import annotations
 

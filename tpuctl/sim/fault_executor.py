@@ -18,8 +18,8 @@ from tpuctl.sim.hosts.pool import HostId, HostPool
 from tpuctl.sim.records import Host
 from tpuctl.sim.run_progress import RunProgress
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.world import Node, Problem, World, names
-from tpuctl.sim.world.change_notifier import Wakes
+from tpuctl.sim.world import ApiError, Node, World, names
+from tpuctl.sim.world.change_notifier import ChangeNotifier
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class FaultExecutor:
         self._cut_isolated = cut_isolated
         self._faults = world.faults
         self._changed = False
-        self._wakes = Wakes(profile)
+        self._notifier = ChangeNotifier(profile)
         self._progress = RunProgress(store, self._wake)
         self._ready_since: dict[int, float] = {}
         self._tried_nodes: set[tuple[str, int]] = set()
@@ -76,7 +76,7 @@ class FaultExecutor:
         """Wake at each change of the world; none is missed, as there is no other await between two sleeps."""
         while True:
             self._wake()
-            await self._world.wakes.sleep(None)
+            await self._world.change_notifier.wait(None)
 
     async def _run(self) -> None:
         while True:
@@ -89,22 +89,22 @@ class FaultExecutor:
             except Exception:
                 logger.exception("a fault could not be carried out")
             if not self._changed:  # while it was busy
-                await self._wakes.sleep(self._next_moment())
+                await self._notifier.wait(self._next_moment())
 
     def _wake(self) -> None:
         self._changed = True
-        self._wakes.call()
+        self._notifier.notify()
 
     def _note_nodes(self) -> None:
         """Note since when nodes are READY, and forget those that are gone."""
         now = self._profile.clock()
         self._ready_since = {node.uid: self._ready_since.get(node.uid, now) for node in self._ready_nodes()}
-        uids = {node.uid for node in self._world.nodes()}
+        uids = {node.uid for node in self._world.nodes.all()}
         self._tried_nodes = {(fault, uid) for fault, uid in self._tried_nodes if uid in uids}
         self._tried_hosts = {(fault, host) for fault, host in self._tried_hosts if int(host[0]) in uids}
 
     def _ready_nodes(self) -> Iterator[Node]:
-        return (node for node in self._world.nodes() if node.state == "READY")
+        return (node for node in self._world.nodes.all() if node.state == "READY")
 
     def _next_moment(self) -> float | None:
         ages = [
@@ -170,13 +170,13 @@ class FaultExecutor:
         await self._world.preempt(node.name, fault["notice"])
 
     async def _announce(self, fault: Fault, node: Node) -> None:
-        self._world.fleet.simulate_maintenance(node.name, [str(fault["worker"])])
+        self._world.nodes.simulate_maintenance(node.name, [str(fault["worker"])])
 
     async def _maintain(self, fault: Fault, node: Node) -> None:
         if fault["notice"]:
-            self._world.fleet.simulate_maintenance(node.name, [])
+            self._world.nodes.simulate_maintenance(node.name, [])
             await self._profile.sleep(fault["notice"])
-        self._world.fleet.perform_maintenance(node.name)
+        self._world.nodes.perform_maintenance(node.name)
 
     def _start(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(_unless_too_late(work))
@@ -187,12 +187,12 @@ class FaultExecutor:
 async def _unless_too_late(work: Awaitable[None]) -> None:
     try:
         await work
-    except Problem as problem:  # the node is gone meanwhile, or is being deleted
-        logger.info("a fault came too late: %s", problem)
+    except ApiError as error:  # the node is gone meanwhile, or is being deleted
+        logger.info("a fault came too late: %s", error)
 
 
 def _facts(node: Node) -> dict[str, str]:
-    return {"node": node.name, "zone": names.place(node.name)[1], "type": node.accelerator_type}
+    return {"node": node.name, "zone": names.parse(node.name).zone, "type": node.accelerator_type}
 
 
 def _id(host: Host) -> HostId:

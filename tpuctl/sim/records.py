@@ -1,10 +1,12 @@
-"""What the simulator's parts tell each other about: nodes and their hosts."""
+"""A node's hosts, as the world and the program that runs the hosts describe them to each other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from tpuctl.sim import resource_names
 
 
 @dataclass(frozen=True)
@@ -26,19 +28,19 @@ class Host:
     """Addresses of all hosts of the node, in worker order."""
     preemptible: bool
     slices: tuple[str, ...] = ()
-    """Addresses of worker 0 of each slice of a request for several; none for a slice alone."""
+    """Addresses of worker 0 of each slice of a multislice request; empty for a single slice."""
 
     @property
     def project(self) -> str:
-        return self.node.split("/")[1]
+        return resource_names.parse(self.node).project
 
     @property
     def zone(self) -> str:
-        return self.node.split("/")[3]
+        return resource_names.parse(self.node).zone
 
     @property
     def node_id(self) -> str:
-        return self.node.split("/")[5]
+        return resource_names.parse(self.node).id
 
 
 @dataclass(frozen=True)
@@ -52,26 +54,26 @@ class GuestAttribute:
 
 @dataclass(frozen=True)
 class Notices:
-    """What the platform has announced to the host."""
+    """The notices that the host's metadata server shows."""
 
     preempted: bool = False
     maintenance_event: str = "NONE"
 
 
 class Hosts(Protocol):
-    """What the world asks of whoever runs the hosts."""
+    """Runs the hosts: the world calls it when a node is created, stopped, deleted or preempted."""
 
     async def start(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
-        """Bring every host of a node up (again, after a restart): `metadata` is the node's. Idempotent."""
+        """Start every host of a node, also again after a restart; idempotent. `metadata` is the node's."""
 
     async def stop(self, hosts: Sequence[Host], *, keep_disk: bool) -> None:
-        """End every process of the hosts, close their servers; without `keep_disk` delete their files."""
+        """End the hosts' processes and close their servers; without `keep_disk` delete their files."""
 
     async def update_metadata(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
-        """The node's metadata has changed, `ssh-keys` included."""
+        """Replace the node's metadata on its hosts, `ssh-keys` included."""
 
     async def announce(self, hosts: Sequence[Host], notices: Notices) -> None:
-        """Show a preemption or maintenance notice on these hosts' metadata servers; nothing is ended yet."""
+        """Show a preemption or maintenance notice on the hosts' metadata servers; nothing is stopped."""
 
     def guest_attributes(self, host: Host) -> list[GuestAttribute]:
-        """Return what the host has written: `hostkeys/ssh-ed25519` and `guestInventory/...`."""
+        """Return the attributes that the host has written: `hostkeys/ssh-ed25519`, `guestInventory/...`."""

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from tpuctl.sim.client_environment import ClientEnvironment
 from tpuctl.sim.clock import Clock
-from tpuctl.sim.compute import rest_front as compute_front
+from tpuctl.sim.compute import rest_api as compute_api
 from tpuctl.sim.compute.operations import Operations
 from tpuctl.sim.compute.projects import Projects
 from tpuctl.sim.control import ControlApi
@@ -131,7 +131,7 @@ class Simulator:
         """Start every service, resume what was running, and write the endpoints file last."""
         await self._start_services()  # first: programs that outlived a killed simulator wait for them
         await self.world.resume()
-        up = [node for node in self.world.nodes() if node.state == "READY"]
+        up = [node for node in self.world.nodes.all() if node.state == "READY"]
         await self.hosts.end_orphans(live=[host for node in up for host in node.hosts()])
         self._executor.start()
         self.endpoints["tpu_grpc"], self.endpoints["tpu_rest"] = await self._tpu.serve(self.world)
@@ -165,7 +165,7 @@ class Simulator:
     async def _start_services(self) -> None:
         """Start all services but the Cloud TPU API, whose clients wait until it serves."""
         self.gcs.store.ensure_bucket(BUCKET, PROJECT, location=LOCATION)
-        compute = compute_front.application(self.projects, Operations(self._database))
+        compute = compute_api.application(self.projects, Operations(self._database))
         storage = await self._web.start("storage", web.AppRunner(self.gcs.application(), **RUNNER_OPTIONS))
         compute_rest = await self._web.start("compute_rest", web.AppRunner(compute, access_log=None))
         routes = google_routes(self._web, await self._tpu.listen(), self._profile.egress)

@@ -12,7 +12,7 @@ from aiohttp import web
 from tpuctl.sim.network.ports import LOOPBACK, Ports
 from tpuctl.sim.network.tls_mux import TlsMux
 from tpuctl.sim.network.web_servers import WebServers
-from tpuctl.sim.tpu import grpc_front, rest_front
+from tpuctl.sim.tpu import grpc_api, rest_api
 from tpuctl.sim.world import World
 
 GRPC_OPTIONS = [("grpc.so_reuseport", 0)]
@@ -41,9 +41,9 @@ class TpuServers:
 
     async def serve(self, world: World) -> tuple[str, str]:
         """Answer for `world`; returns the address of the gRPC server and the URL of the REST server."""
-        runner = web.AppRunner(rest_front.application(world), access_log=None)
+        runner = web.AppRunner(rest_api.application(world), access_log=None)
         rest = await self._web_servers.start("tpu_rest", runner)
-        self._grpc.add_generic_rpc_handlers(tuple(grpc_front.handlers(world)))
+        self._grpc.add_generic_rpc_handlers(tuple(grpc_api.handlers(world)))
         port = await self._ports.start("tpu_grpc", self._bind_grpc)
         await self._grpc.start()
         self._mux.forward_to(grpc=port, rest=self._ports.port("tpu_rest"))

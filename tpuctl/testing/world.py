@@ -32,7 +32,7 @@ class World:
 
     def nodes(self) -> list[Node]:
         """Return every node as it is now."""
-        return self._on_its_loop(self._world.nodes)
+        return self._on_its_loop(self._world.nodes.all)
 
     def node(self, name: str) -> Node:
         """Return one node as it is now; raises NotFoundError."""
@@ -40,7 +40,7 @@ class World:
 
     def queued_resources(self) -> list[QueuedResource]:
         """Return every queued resource as it is now."""
-        return self._on_its_loop(self._world.queued_resources)
+        return self._on_its_loop(self._world.queued_resources.all)
 
     def queued_resource(self, name: str) -> QueuedResource:
         """Return one queued resource as it is now; raises NotFoundError."""
@@ -52,12 +52,12 @@ class World:
         Returns once it is PREEMPTED, so a clock that stands still has to be advanced by another thread.
         Raises NotFoundError, and StateError when the node is not up.
         """
-        from tpuctl.sim.world import Problem  # noqa: PLC0415  the simulator is imported when one is started
+        from tpuctl.sim.world import ApiError  # noqa: PLC0415  the simulator is imported when one is started
 
         try:
             self._call(self._world.preempt(self.node(name).name, notice))
-        except Problem as problem:
-            raise StateError(problem.status.message) from problem
+        except ApiError as error:
+            raise StateError(error.status.message) from error
 
     def wait_for(self, name: str, state: str, *, timeout: float = WAIT) -> Node:
         """Return a node once it is in `state`; raises DeadlineError after `timeout` seconds of real time."""

@@ -135,7 +135,7 @@ class TestDoctor:
     def test_it_creates_nothing(self, tpuctl, simulator, tmp_path) -> None:
         tpuctl("doctor")
         assert not (tmp_path / "state" / "ssh").exists()
-        assert simulator.world.nodes() == []
+        assert simulator.world.nodes.all() == []
 
 
 class TestSimulator:

@@ -27,7 +27,7 @@ def add(tpuctl: Tpuctl, *words: str) -> str:
 
 
 def nodes(simulator: RunningSimulator) -> list[str]:
-    return [node.name.rpartition("/")[2] for node in simulator.world.nodes()]
+    return [node.name.rpartition("/")[2] for node in simulator.world.nodes.all()]
 
 
 class TestCommands:
@@ -282,4 +282,7 @@ class TestVerbs:
         assert result.code == 7, result.err
         assert "was preempted: the node is PREEMPTED" in result.err
         assert "step 5\n" in result.out
-        assert poll(lambda: simulator.world.nodes() or None, awaiting="it", timeout=5)[0].state == "PREEMPTED"
+        assert (
+            poll(lambda: simulator.world.nodes.all() or None, awaiting="it", timeout=5)[0].state
+            == "PREEMPTED"
+        )

@@ -105,15 +105,15 @@ def test_every_page_of_a_list_is_read(
     provider: CloudTpu, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tpuctl.sim.world import pages
-    from tpuctl.sim.world.nodes import service as fleet
+    from tpuctl.sim.world.nodes import service
 
-    monkeypatch.setattr(fleet, "page", lambda items, key, _size, token: pages.page(items, key, 2, token))
+    monkeypatch.setattr(service, "page", lambda items, key, _size, token: pages.page(items, key, 2, token))
     names = [f"n{number}" for number in range(5)]
     operations = [provider.create_node(named(name)) for name in names]
     for operation in operations:
         wait(operation)
     assert sorted(node.name for node in provider.list_nodes().nodes) == names
-    assert len(simulator.world.nodes()) == 5
+    assert len(simulator.world.nodes.all()) == 5
 
 
 def test_zones_that_do_not_answer_are_named(provider: CloudTpu, simulator: RunningSimulator) -> None:
@@ -153,7 +153,7 @@ def test_a_create_is_never_sent_twice_by_itself(provider: CloudTpu, simulator: R
     simulator.faults.add(grpc_fault("tpu.CreateNode", 14, "unavailable", count=1))
     with pytest.raises(DeadlineError, match="cannot be reached"):
         provider.create_node(REQUEST)
-    assert simulator.world.nodes() == []
+    assert simulator.world.nodes.all() == []
 
 
 def test_requests_that_may_be_repeated_are_retried(provider: CloudTpu, simulator: RunningSimulator) -> None:

@@ -45,7 +45,7 @@ class Site:
 
     def hosts(self, node_id: str) -> list[Host]:
         """Return the hosts of a node."""
-        return list(self._running.world.fleet.get(f"{PARENT}/nodes/{node_id}").hosts())
+        return list(self._running.world.nodes.get(f"{PARENT}/nodes/{node_id}").hosts())
 
     def run(self, address: str, command: str) -> str:
         """Run a command on a host."""

@@ -178,7 +178,7 @@ def test_one_of_four_hosts_dies_and_comes_back_without_its_programs(slice_of_fou
     assert waiting.returncode == 255
     assert rig.ssh("true", worker=2, patience=1).returncode == 255
     assert [rig.ssh("true", worker=worker).returncode for worker in (0, 1, 3)] == [0, 0, 0]
-    assert rig.simulator.world.nodes()[0].state == "READY"
+    assert rig.simulator.world.nodes.all()[0].state == "READY"
     rig.simulator.faults.remove(fault.id)
     rig.over("host-death")
     assert rig.run("ls", worker=2).split() == ["out", "pid", "ticks"]

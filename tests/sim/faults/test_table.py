@@ -17,7 +17,7 @@ from tpuctl.sim.fault_executor import HOST_KINDS, NODE_KINDS
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.http import request_faults
 from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
-from tpuctl.sim.world import fault_errors
+from tpuctl.sim.world import injected_faults
 
 
 def test_the_document_is_what_the_table_says() -> None:
@@ -26,7 +26,7 @@ def test_the_document_is_what_the_table_says() -> None:
 
 def test_every_kind_is_acted_on_by_somebody() -> None:
     elsewhere = {"quota", "unreachable", "slow-operation", "stuck-operation"}
-    acting = {*fault_errors.PROBLEMS, *request_faults.FAULTS, *NODE_KINDS, *HOST_KINDS, *elsewhere}
+    acting = {*injected_faults.ERRORS, *request_faults.FAULTS, *NODE_KINDS, *HOST_KINDS, *elsewhere}
     assert acting == set(KINDS)
 
 

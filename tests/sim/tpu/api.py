@@ -17,7 +17,7 @@ from tests.sim.tpu.recorded_hosts import NotedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.state.database import Database
-from tpuctl.sim.tpu import grpc_front, rest_front
+from tpuctl.sim.tpu import grpc_api, rest_api
 from tpuctl.sim.world import World
 
 T = TypeVar("T")
@@ -64,10 +64,10 @@ class Api:
         world = World(self._database, pace, self.hosts, self.faults)
         await world.resume()
         self._grpc = grpc.aio.server()
-        self._grpc.add_generic_rpc_handlers(grpc_front.handlers(world))
+        self._grpc.add_generic_rpc_handlers(grpc_api.handlers(world))
         self.grpc_address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         await self._grpc.start()
-        self._rest = web.AppRunner(rest_front.application(world))
+        self._rest = web.AppRunner(rest_api.application(world))
         await self._rest.setup()
         await web.TCPSite(self._rest, "127.0.0.1", 0).start()
         self.rest_address = f"http://127.0.0.1:{self._rest.addresses[0][1]}"

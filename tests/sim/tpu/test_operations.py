@@ -136,13 +136,13 @@ def test_a_stockout_is_creating_first(grpc_client: tpu_v2.TpuClient, api: Api, t
 def test_a_node_that_will_find_no_room_takes_none_from_others(
     grpc_client: tpu_v2.TpuClient, api: Api, time: ManualTime
 ) -> None:
-    supply = api.world.supply
-    supply.capacity["europe-west4-a", "v3-8"] = 0
+    capacity = api.world.capacity
+    capacity.limits["europe-west4-a", "v3-8"] = 0
     without_room = begin(grpc_client)
-    supply.capacity["europe-west4-a", "v3-8"] = 1
+    capacity.limits["europe-west4-a", "v3-8"] = 1
     node = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
     with_room = grpc_client.create_node(parent=PARENT, node_id="two", node=node)
-    assert supply.occupied("europe-west4-a", "v3-8") == 1
+    assert capacity.used("europe-west4-a", "v3-8") == 1
     api.run(time.advance(60))
     assert with_room.result(polling=POLLING).state == State.READY
     with pytest.raises(exceptions.ResourceExhausted):

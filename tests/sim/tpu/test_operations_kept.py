@@ -11,7 +11,7 @@ from tests.sim.tpu.recorded_hosts import NotedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import profile
 from tpuctl.sim.state.database import Database
-from tpuctl.sim.world import Problem, World
+from tpuctl.sim.world import ApiError, World
 from tpuctl.sim.world import operations as module
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
@@ -19,7 +19,7 @@ SPEC = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 
 
 def test_the_oldest_go_and_those_that_run_stay(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT", 3)
+    monkeypatch.setattr(module, "MAX_ENDED", 3)
 
     async def work(kept: Database) -> list[str]:
         hosts = NotedHosts()
@@ -27,12 +27,12 @@ def test_the_oldest_go_and_those_that_run_stay(database: Path, monkeypatch: pyte
         await world.resume()
         names = []
         for number in range(5):
-            names.append(world.fleet.create(PARENT, f"n{number}", SPEC).name)
+            names.append(world.nodes.create(PARENT, f"n{number}", SPEC).name)
             await world.operations.wait(names[-1], 10)
         hosts.hold = asyncio.Event()
-        running = world.fleet.create(PARENT, "slow", SPEC).name
+        running = world.nodes.create(PARENT, "slow", SPEC).name
         assert {one.name for one in world.operations.all(PARENT)} == {*names[2:], running}
-        with pytest.raises(Problem, match="was not found"):
+        with pytest.raises(ApiError, match="was not found"):
             world.operations.get(names[0])
         hosts.hold.set()
         await world.operations.wait(running, 10)
@@ -45,6 +45,6 @@ def test_the_oldest_go_and_those_that_run_stay(database: Path, monkeypatch: pyte
     after = Database(database)
     operations = module.Operations(after, profile("instant"))
     assert {one.name for one in operations.all(PARENT)} == set(names[-3:])
-    operations.forget(names[-1])
+    operations.delete(names[-1])
     assert operations.find(names[-1]) is None
     after.close()

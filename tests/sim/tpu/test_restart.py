@@ -48,7 +48,7 @@ class Opened:
             await asyncio.sleep(0)
 
     async def create(self, node_id: str = "one") -> str:
-        return self.world.fleet.create(PARENT, node_id, SPEC).name
+        return self.world.nodes.create(PARENT, node_id, SPEC).name
 
     async def end_of(self, operation: str) -> Node | None:
         ended = await self.world.operations.wait(operation, 10)
@@ -62,7 +62,7 @@ def test_ready_nodes_hosts_come_up_again_with_their_metadata(database: Path) -> 
         async with Opened(database) as before:
             node = await before.end_of(await before.create())
         async with Opened(database) as after:
-            (found,) = after.world.nodes()
+            (found,) = after.world.nodes.all()
             assert (found.uid, found.state, found.spec) == (node.uid, "READY", node.spec)
             assert list(after.hosts.up) == list(node.addresses)
             assert after.hosts.metadata == {node.name: {"a": "1"}}
@@ -78,7 +78,7 @@ def test_a_half_done_create_goes_on_and_takes_its_time_once(database: Path) -> N
             name = await before.create()
             await time.advance(40)
         async with Opened(database, pace) as after:
-            assert after.world.nodes()[0].state == "CREATING"
+            assert after.world.nodes.all()[0].state == "CREATING"
             assert after.hosts.calls == []
             await time.advance(20)
             node = await after.end_of(name)
@@ -106,8 +106,8 @@ def test_a_delete_waits_for_the_hosts_to_come_up_before_it_takes_them_down(datab
             opened.hosts.hold = asyncio.Event()
             creating = await opened.create()
             await opened.first_call()
-            (node,) = opened.world.nodes()
-            deleting = opened.world.fleet.delete(node.name)
+            (node,) = opened.world.nodes.all()
+            deleting = opened.world.nodes.delete(node.name)
             assert (await opened.world.operations.wait(creating, 10)).error.code == 1
             assert opened.hosts.calls == [("start", "one")]
             opened.hosts.hold.set()
@@ -127,7 +127,7 @@ def test_a_delete_lets_a_preemption_end_first(database: Path) -> None:
             preempting = asyncio.ensure_future(opened.world.preempt(node.name))
             while len(opened.hosts.calls) < 2:
                 await asyncio.sleep(0)
-            deleting = opened.world.fleet.delete(node.name)
+            deleting = opened.world.nodes.delete(node.name)
             opened.hosts.hold.set()
             await opened.end_of(deleting.name)
             await preempting
@@ -157,7 +157,7 @@ def test_addresses_are_not_given_out_twice_over_a_restart(database: Path) -> Non
     async def story() -> None:
         async with Opened(database) as before:
             first = await before.end_of(await before.create("one"))
-            await before.end_of(before.world.fleet.delete(first.name).name)
+            await before.end_of(before.world.nodes.delete(first.name).name)
         async with Opened(database) as after:
             second = await after.end_of(await after.create("two"))
             assert not set(first.addresses) & set(second.addresses)
@@ -172,9 +172,10 @@ def test_hosts_that_stay_down_leave_the_node_unhealthy_and_the_others_up(databas
         broken = Opened(database)
         broken.hosts.failure = OSError("no free port")
         async with broken as after:
-            assert (after.world.nodes()[0].state, after.world.nodes()[0].health) == ("READY", "TIMEOUT")
-        async with Opened(database) as mended:
-            assert mended.world.nodes()[0].health == "HEALTHY"
+            (node,) = after.world.nodes.all()
+            assert (node.state, node.health) == ("READY", "TIMEOUT")
+        async with Opened(database) as fixed:
+            assert fixed.world.nodes.all()[0].health == "HEALTHY"
 
     asyncio.run(story())
 
@@ -195,7 +196,7 @@ def test_a_node_and_its_operation_are_on_disk_together_or_not_at_all(database: P
     full = FullDisk(database)
     world = World(full, profile("instant"), NotedHosts(), FaultRegistry())
     with pytest.raises(sqlite3.OperationalError):
-        world.fleet.create(PARENT, "one", SPEC)
+        world.nodes.create(PARENT, "one", SPEC)
     full.close()
     again = Opened(database)
     assert again.world.idle()
@@ -217,20 +218,20 @@ def test_every_accepted_operation_outlives_a_kill(database: Path) -> None:
 
     async def story() -> None:
         opened = Opened(database)
-        for node in opened.world.nodes():  # a node under way has its operation, any other has none
+        for node in opened.world.nodes.all():  # a node under way has its operation, any other has none
             running = opened.world.operations.running_on(node.name)
             assert (running is None) == (node.state == "READY")
         async with opened as after:
             for name in accepted:
                 await after.end_of(name)
-            while any(one.state != "ACTIVE" for one in after.world.queued_resources()):
+            while any(one.state != "ACTIVE" for one in after.world.queued_resources.all()):
                 await asyncio.sleep(0.005)
-            for queued in after.world.queued_resources():
+            for queued in after.world.queued_resources.all():
                 assert all(
-                    after.world.fleet.get(node).queued_resource == queued.name for node in queued.nodes
+                    after.world.nodes.get(node).queued_resource == queued.name for node in queued.nodes
                 )
-            assert {node.state for node in after.world.nodes()} == {"READY"}
-            given = [address for node in after.world.nodes() for address in node.addresses]
+            assert {node.state for node in after.world.nodes.all()} == {"READY"}
+            given = [address for node in after.world.nodes.all() for address in node.addresses]
             assert len(given) == len(set(given))
 
     asyncio.run(story())

@@ -20,8 +20,8 @@ from tests.sim.tpu.api import Api
 from tests.sim.tpu.recorded_hosts import ManualTime
 from tpuctl.sim.faults import grpc_fault
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.world import Problem
-from tpuctl.sim.world.states import LOST, QUEUE_NEXT, SERVING, TRANSITIONS
+from tpuctl.sim.world import ApiError
+from tpuctl.sim.world.state_machine import LOST, NODE_TRANSITIONS, QUEUED_RESOURCE_NEXT, SERVING
 
 ZONE = "europe-west4-a"
 PARENT = f"projects/rehearsal/locations/{ZONE}"
@@ -63,7 +63,9 @@ tiers = st.sampled_from([{}, {"spot": True}])
 
 
 def test_the_table_of_nodes_here_has_every_state_of_the_worlds() -> None:
-    states = {one for each in TRANSITIONS.values() for one in (each.during, each.after)} - {None}
+    states = {
+        state for transition in NODE_TRANSITIONS.values() for state in (transition.during, transition.after)
+    } - {None}
     assert states <= set(NODE_NEXT)
 
 
@@ -76,23 +78,23 @@ class Calls(RuleBasedStateMachine):
         self.time = ManualTime()
         pace = Profile(DELAYS, clock=self.time.clock, sleep=self.time.sleep)
         self.api = Api(Path(self.folder.name) / "world", pace)
-        supply = self.api.world.supply
-        supply.quota[QUOTA] = LIMIT
-        supply.capacity[ZONE, "v3-8"] = ROOM
+        capacity = self.api.world.capacity
+        capacity.quotas.limits[QUOTA] = LIMIT
+        capacity.limits[ZONE, "v3-8"] = ROOM
         self.channel = grpc.insecure_channel(self.api.grpc_address, options=[("grpc.enable_http_proxy", 0)])
         self.client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=self.channel))
 
     def teardown(self) -> None:
         if not hasattr(self, "api"):
             return
-        for queued in self.api.world.queued_resources():
+        for queued in self.api.world.queued_resources.all():
             self.call(self.client.delete_queued_resource, {"name": queued.name, "force": True})
         self.wait()
-        assert not self.api.world.queued_resources()
+        assert not self.api.world.queued_resources.all()
         assert not [
-            node for node in self.api.world.nodes() if node.queued_resource and node.state not in LOST
+            node for node in self.api.world.nodes.all() if node.queued_resource and node.state not in LOST
         ]
-        for node in self.api.world.nodes():
+        for node in self.api.world.nodes.all():
             self.client.delete_node(name=node.name)
         self.wait()
         assert self.api.world.idle()
@@ -140,9 +142,9 @@ class Calls(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 5))
     def preempt(self, which: int) -> None:
-        nodes = sorted(self.api.world.nodes(), key=lambda node: node.name)
+        nodes = sorted(self.api.world.nodes.all(), key=lambda node: node.name)
         if which < len(nodes):
-            with contextlib.suppress(Problem):  # it is not up
+            with contextlib.suppress(ApiError):  # it is not up
                 self.api.run(self.api.world.preempt(nodes[which].name))
 
     @rule(failure=st.sampled_from(sorted(FAILURES)))
@@ -169,8 +171,8 @@ class Calls(RuleBasedStateMachine):
             if self.at_rest():
                 break
         assert self.at_rest()
-        for queued in self.api.world.queued_resources():
-            own = [node for node in self.api.world.nodes() if node.queued_resource == queued.name]
+        for queued in self.api.world.queued_resources.all():
+            own = [node for node in self.api.world.nodes.all() if node.queued_resource == queued.name]
             serving = [node.name for node in own if node.state in SERVING]
             assert (queued.state == "ACTIVE") == (set(serving) == set(queued.nodes)), queued
             assert queued.state == "ACTIVE" or not serving, queued
@@ -190,18 +192,18 @@ class Calls(RuleBasedStateMachine):
                     before = last.get(event.resource, first)
                     assert event.what in table[before], (event.resource, before, event.what)
                     last[event.resource] = event.what
-        given = [address for node in world.nodes() for address in node.addresses]
+        given = [address for node in world.nodes.all() for address in node.addresses]
         assert len(given) == len(set(given))
-        assert 0 <= world.supply.used(QUOTA) <= LIMIT
-        assert 0 <= world.supply.occupied(ZONE, "v3-8") <= ROOM
-        for node in world.nodes():
+        assert 0 <= world.capacity.quotas.used(QUOTA) <= LIMIT
+        assert 0 <= world.capacity.used(ZONE, "v3-8") <= ROOM
+        for node in world.nodes.all():
             assert (world.operations.running_on(node.name) is not None) >= (node.state == "CREATING")
         await asyncio.sleep(0)
 
     def at_rest(self) -> bool:
         world = self.api.world
         waiting = {"ACTIVE", "WAITING_FOR_RESOURCES", "SUSPENDED", "FAILED"}
-        resting = all(one.state in waiting for one in world.queued_resources())
+        resting = all(one.state in waiting for one in world.queued_resources.all())
         return resting and not world.operations.running()
 
     def call(self, method: Any, request: dict[str, Any]) -> None:
@@ -211,7 +213,7 @@ class Calls(RuleBasedStateMachine):
 
 
 QUEUE_TABLE: dict[str, set[str]] = {
-    **{state: set(following) for state, following in QUEUE_NEXT.items()},
+    **{state: set(following) for state, following in QUEUED_RESOURCE_NEXT.items()},
     "": {"CREATING"},
     "DELETING": {"DELETED"},
     "DELETED": {"CREATING"},

@@ -12,7 +12,8 @@ from google.protobuf import json_format
 from tests.sim.tpu.api import POLLING, Api
 from tpuctl import accelerators
 from tpuctl.sim.world import Reservation
-from tpuctl.sim.world.capacity.supply import QUOTAS, Wanted
+from tpuctl.sim.world.capacity.demand import Demand
+from tpuctl.sim.world.capacity.quotas import QUOTAS, quotas_of
 
 ZONE = "europe-west4-a"
 PARENT = f"projects/rehearsal/locations/{ZONE}"
@@ -31,7 +32,7 @@ def create(client: tpu_v2.TpuClient, *arguments: str, **fields: Any) -> tpu_v2.N
 def test_a_node_for_which_there_is_no_room_is_created_and_goes_again(
     client: tpu_v2.TpuClient, api: Api
 ) -> None:
-    api.world.supply.capacity[ZONE, "v3-8"] = 1
+    api.world.capacity.limits[ZONE, "v3-8"] = 1
     create(client)
     with pytest.raises(exceptions.ResourceExhausted, match="no more capacity in the zone"):
         create(client, "two")
@@ -42,7 +43,7 @@ def test_a_node_for_which_there_is_no_room_is_created_and_goes_again(
 
 
 def test_a_stopped_node_frees_its_room_and_may_not_find_it_again(client: tpu_v2.TpuClient, api: Api) -> None:
-    api.world.supply.capacity[ZONE, "v3-8"] = 1
+    api.world.capacity.limits[ZONE, "v3-8"] = 1
     create(client)
     client.stop_node(request={"name": NODE}).result(polling=POLLING)
     create(client, "two")
@@ -53,10 +54,10 @@ def test_a_stopped_node_frees_its_room_and_may_not_find_it_again(client: tpu_v2.
 
 def test_a_quota_counts_cores_and_is_said_at_once(client: tpu_v2.TpuClient, api: Api) -> None:
     quota = ("rehearsal", ZONE, "TPUV3sPodPerProjectPerZoneForTPUAPI")
-    api.world.supply.quota[quota] = 64
+    api.world.capacity.quotas.limits[quota] = 64
     create(client, "one", "v3-32")
     create(client, "single", "v3-8")
-    assert api.world.supply.used(quota) == 32
+    assert api.world.capacity.quotas.used(quota) == 32
     with pytest.raises(exceptions.TooManyRequests, match="Limit: 64 in zone europe-west4-a") as raised:
         begin(client, "two", "v3-64")
     (detail,) = raised.value.details
@@ -68,7 +69,7 @@ def test_a_quota_counts_cores_and_is_said_at_once(client: tpu_v2.TpuClient, api:
 
 def test_quotas_of_zone_and_region_are_named_together(client: tpu_v2.TpuClient, api: Api) -> None:
     for place, scope in ((ZONE, "Zone"), ("europe-west4", "Region")):
-        api.world.supply.quota["rehearsal", place, f"TPUV3sPerProjectPer{scope}ForTPUAPI"] = 0
+        api.world.capacity.quotas.limits["rehearsal", place, f"TPUV3sPerProjectPer{scope}ForTPUAPI"] = 0
     with pytest.raises(exceptions.TooManyRequests) as raised:
         begin(client)
     assert "Limit: 0,0 in zone europe-west4-a,region europe-west4" in raised.value.message
@@ -78,7 +79,7 @@ def test_quotas_of_zone_and_region_are_named_together(client: tpu_v2.TpuClient, 
 
 
 def test_spot_nodes_have_a_quota_of_their_own(client: tpu_v2.TpuClient, api: Api) -> None:
-    api.world.supply.quota["rehearsal", ZONE, "TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"] = 0
+    api.world.capacity.quotas.limits["rehearsal", ZONE, "TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"] = 0
     create(client)
     for tier in ({"spot": True}, {"preemptible": True}):
         with pytest.raises(exceptions.TooManyRequests, match="Preemptible"):
@@ -89,7 +90,7 @@ def test_a_suspended_queued_resource_keeps_its_quota_until_it_is_deleted(
     grpc_client: tpu_v2.TpuClient, api: Api
 ) -> None:
     quota = ("rehearsal", ZONE, "TPUV3sPreemptiblePerProjectPerZoneForTPUAPI")
-    api.world.supply.quota[quota] = 8
+    api.world.capacity.quotas.limits[quota] = 8
     node = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
     spec = {"parent": PARENT, "node_id": "one", "node": node}
     asked = tpu_v2.QueuedResource(tpu={"node_spec": [spec]}, spot={})
@@ -100,16 +101,16 @@ def test_a_suspended_queued_resource_keeps_its_quota_until_it_is_deleted(
     more = {"parent": PARENT, "queued_resource_id": "more", "queued_resource": another}
     with pytest.raises(exceptions.TooManyRequests):
         grpc_client.create_queued_resource(request=more)
-    api.until(lambda: api.world.queue.get(name).state == "ACTIVE")
-    assert api.world.supply.used(quota) == 8  # not twice, though there is a node
+    api.until(lambda: api.world.queued_resources.get(name).state == "ACTIVE")
+    assert api.world.capacity.quotas.used(quota) == 8  # not twice, though there is a node
     api.run(api.world.preempt(NODE))
-    api.until(lambda: api.world.queue.get(name).state == "SUSPENDED")
+    api.until(lambda: api.world.queued_resources.get(name).state == "SUSPENDED")
     grpc_client.delete_node(name=NODE).result(polling=POLLING)
-    assert api.world.supply.used(quota) == 8
+    assert api.world.capacity.quotas.used(quota) == 8
     with pytest.raises(exceptions.TooManyRequests):
         begin(grpc_client, "two", scheduling_config={"spot": True})
     grpc_client.delete_queued_resource(name=name).result(polling=POLLING)
-    assert api.world.supply.used(quota) == 0
+    assert api.world.capacity.quotas.used(quota) == 0
     create(grpc_client, "two", scheduling_config={"spot": True})
 
 
@@ -118,20 +119,20 @@ def test_a_reserved_node_needs_a_reservation_with_room(client: tpu_v2.TpuClient,
     with pytest.raises(exceptions.NotFound, match="Reservation not found"):
         create(client, scheduling_config=reserved)
     name = f"{PARENT}/reservations/r"
-    api.world.supply.reservations[name] = Reservation(name, "v3-8", 8)
+    api.world.capacity.reservations.add(Reservation(name, "v3-8", 8))
     create(client, scheduling_config=reserved)
     with pytest.raises(exceptions.FailedPrecondition, match="Insufficient reserved capacity"):
         create(client, "two", scheduling_config=reserved)
-    api.world.supply.capacity[ZONE, "v3-8"] = 1
+    api.world.capacity.limits[ZONE, "v3-8"] = 1
     create(client, "three")  # reserved nodes leave the others' room alone
 
 
 def test_every_type_of_the_catalogue_has_its_quotas() -> None:
-    for one in accelerators.catalogue().values():
-        assert (one.generation, one.hosts > 1) in QUOTAS
-    wanted = Wanted(f"projects/p/locations/{ZONE}", "v5litepod-16", 2, preemptible=True)
-    assert wanted.units == 32  # chips
-    assert wanted.quotas() == [
+    for accelerator in accelerators.catalogue().values():
+        assert (accelerator.generation, accelerator.hosts > 1) in QUOTAS
+    slices = Demand(f"projects/p/locations/{ZONE}", "v5litepod-16", 2, preemptible=True)
+    assert slices.units == 32  # chips
+    assert quotas_of(slices) == [
         ("p", ZONE, "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI"),
         ("p", "europe-west4", "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI"),
     ]

@@ -22,13 +22,14 @@ SLICES = {"parent": PARENT, "node": SPEC, "multisliceParams": {"nodeCount": 2}}
 async def main(database: Path) -> None:
     world = World(Database(database), profile("instant"), NotedHosts(), FaultRegistry())
     for number in range(ROUNDS):
-        print(world.queue.create(PARENT, f"q{number}", {"tpu": {"nodeSpec": [SLICES]}}).name, flush=True)
-        operation = world.fleet.create(PARENT, f"n{number}", SPEC)
+        requested = {"tpu": {"nodeSpec": [SLICES]}}
+        print(world.queued_resources.create(PARENT, f"q{number}", requested).name, flush=True)
+        operation = world.nodes.create(PARENT, f"n{number}", SPEC)
         print(operation.name, flush=True)
         if number % 3:
             await world.operations.wait(operation.name, None)
         if number % 3 == 1:
-            print(world.fleet.delete(operation.target).name, flush=True)
+            print(world.nodes.delete(operation.target).name, flush=True)
     await asyncio.Event().wait()
 
 

@@ -14,18 +14,18 @@ import pytest
 from tpuctl.errors import UsageError
 from tpuctl.sim.settings import DELAYS, Profile, profile
 from tpuctl.sim.state.database import Database, RecordTable
-from tpuctl.sim.world import Problem, names
-from tpuctl.sim.world.api_errors import ROWS
-from tpuctl.sim.world.change_notifier import Wakes
+from tpuctl.sim.world import ApiError, names
+from tpuctl.sim.world.api_errors import ERRORS
+from tpuctl.sim.world.change_notifier import ChangeNotifier
 from tpuctl.sim.world.pages import page
-from tpuctl.sim.world.states import (
-    ALLOWED,
+from tpuctl.sim.world.state_machine import (
     CANCELLABLE,
     LOST,
-    QUEUE_ALLOWED,
-    QUEUE_NEXT,
+    NODE_ALLOWED,
+    NODE_TRANSITIONS,
+    QUEUED_RESOURCE_ALLOWED,
+    QUEUED_RESOURCE_NEXT,
     SERVING,
-    TRANSITIONS,
 )
 
 
@@ -118,12 +118,12 @@ def test_addresses_start_at_127_77_0_1_and_never_end_in_0_or_255() -> None:
     ],
 )
 def test_a_parent_is_a_prefix_of_what_is_in_it(parent: str, expected: str) -> None:
-    assert names.prefix(parent) == expected
+    assert names.list_prefix(parent) == expected
 
 
 def test_a_parent_that_is_none_is_refused() -> None:
-    with pytest.raises(Problem):
-        names.prefix("projects/p")
+    with pytest.raises(ApiError):
+        names.list_prefix("projects/p")
 
 
 def test_pages_cover_everything_once_in_order() -> None:
@@ -137,39 +137,39 @@ def test_pages_cover_everything_once_in_order() -> None:
 
 
 def test_every_state_of_a_transition_has_its_row_of_allowed_calls() -> None:
-    for transition in TRANSITIONS.values():
-        assert {transition.during, transition.after} - {None} <= set(ALLOWED)
-    calls = {_camel(call) for call in set().union(*ALLOWED.values())}
-    assert calls - {"preempt", "getGuestAttributes"} == set(TRANSITIONS) - {"create"}
-    assert set(TRANSITIONS) >= CANCELLABLE
+    for transition in NODE_TRANSITIONS.values():
+        assert {transition.during, transition.after} - {None} <= set(NODE_ALLOWED)
+    calls = {_camel(call) for call in set().union(*NODE_ALLOWED.values())}
+    assert calls - {"preempt", "getGuestAttributes"} == set(NODE_TRANSITIONS) - {"create"}
+    assert set(NODE_TRANSITIONS) >= CANCELLABLE
 
 
 def test_every_state_of_a_queued_resource_has_its_rows() -> None:
-    assert set(QUEUE_ALLOWED) == set(QUEUE_NEXT)
-    assert set().union(*QUEUE_NEXT.values()) <= set(QUEUE_NEXT)
-    for state, calls in QUEUE_ALLOWED.items():
+    assert set(QUEUED_RESOURCE_ALLOWED) == set(QUEUED_RESOURCE_NEXT)
+    assert set().union(*QUEUED_RESOURCE_NEXT.values()) <= set(QUEUED_RESOURCE_NEXT)
+    for state, calls in QUEUED_RESOURCE_ALLOWED.items():
         assert "force delete" in calls or state == "DELETING"
-        assert "reset" not in calls or "SUSPENDING" in QUEUE_NEXT[state]
-        assert ("DELETING" in QUEUE_NEXT[state]) == ("force delete" in calls)
-    assert {state for state, calls in QUEUE_ALLOWED.items() if "delete" in calls} == {
+        assert "reset" not in calls or "SUSPENDING" in QUEUED_RESOURCE_NEXT[state]
+        assert ("DELETING" in QUEUED_RESOURCE_NEXT[state]) == ("force delete" in calls)
+    assert {state for state, calls in QUEUED_RESOURCE_ALLOWED.items() if "delete" in calls} == {
         "CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "SUSPENDED", "FAILED",
     }  # fmt: skip
-    assert set(ALLOWED) >= SERVING | LOST
+    assert set(NODE_ALLOWED) >= SERVING | LOST
 
 
 def test_whoever_sleeps_is_woken_by_a_call_or_by_the_clock() -> None:
     async def story() -> list[str]:
         woken: list[str] = []
-        wakes = Wakes(Profile({}, clock=lambda: 100.0, sleep=lambda _: asyncio.sleep(0)))
+        notifier = ChangeNotifier(Profile({}, clock=lambda: 100.0, sleep=lambda _: asyncio.sleep(0)))
 
         async def sleeper(name: str, until: float | None) -> None:
-            await wakes.sleep(until)
+            await notifier.wait(until)
             woken.append(name)
 
         timed, untimed = (asyncio.ensure_future(sleeper(*one)) for one in (("clock", 101.0), ("call", None)))
         await timed
         assert woken == ["clock"]
-        wakes.call()
+        notifier.notify()
         await untimed
         return woken
 
@@ -177,11 +177,10 @@ def test_whoever_sleeps_is_woken_by_a_call_or_by_the_clock() -> None:
 
 
 def test_every_error_says_where_its_text_is_from() -> None:
-    assert all(row.source for row in ROWS.values())
-    for row in ROWS.values():
-        assert all(
-            field is None or field.isidentifier() for _, field, _, _ in string.Formatter().parse(row.text)
-        )
+    assert all(template.source for template in ERRORS.values())
+    for template in ERRORS.values():
+        fields = [field for _, field, _, _ in string.Formatter().parse(template.text)]
+        assert all(field is None or field.isidentifier() for field in fields)
 
 
 def test_a_pause_lasts_what_is_left_of_the_transition() -> None:
@@ -199,7 +198,7 @@ def test_a_pause_lasts_what_is_left_of_the_transition() -> None:
 
 def test_the_profiles_know_every_transition_or_none() -> None:
     queue = {"accept", "queue", "retry", "suspend", "dequeue"}
-    assert set(DELAYS["real"]) == {*TRANSITIONS, "failure", *queue}
+    assert set(DELAYS["real"]) == {*NODE_TRANSITIONS, "failure", *queue}
     assert set(profile("instant").delays) == {"retry"}
     with pytest.raises(UsageError, match="slow"):
         profile("slow")

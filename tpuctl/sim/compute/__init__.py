@@ -1,1 +1,1 @@
-"""As much of the Compute Engine API as a TPU slice touches: the metadata that a project's hosts share."""
+"""The part of the Compute Engine API that TPU slices use: the metadata that a project's hosts share."""

@@ -1,4 +1,4 @@
-"""Global operations of Compute Engine: all are done at once, and can be asked for afterwards."""
+"""Global operations of Compute Engine: each is DONE at once, and can be read afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpuctl.sim.state.database import Database, RecordTable
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation, done; `name` is `PROJECT/operation-...`."""
+    """One operation, DONE; `name` is `PROJECT/operation-...`."""
 
     name: str
     kind: str
@@ -26,8 +26,8 @@ class Operation:
         return self.name.partition("/")[2]
 
 
-KEPT = 1_000
-"""Operations that can still be asked for; all have ended."""
+MAX_OPERATIONS = 1_000
+"""Older operations cannot be read any more."""
 
 
 class Operations:
@@ -36,14 +36,14 @@ class Operations:
     def __init__(self, database: Database) -> None:
         self._shelf = RecordTable(database, "compute operation", Operation)
 
-    def done(self, project: str, kind: str) -> Operation:
-        """Note that something has been done, and return its operation."""
+    def record(self, project: str, kind: str) -> Operation:
+        """Store and return the operation of a call that has taken effect."""
         now = time.time()
         parts = (secrets.token_hex(7)[:13], secrets.token_hex(4), secrets.token_hex(4))
         operation = Operation(f"{project}/operation-{int(now * 1000)}-{'-'.join(parts)}", kind, now)
         self._shelf.put(operation)
-        for old in sorted(self._shelf.all(), key=lambda one: one.time)[:-KEPT]:
-            self._shelf.remove(old.name)
+        for oldest in sorted(self._shelf.all(), key=lambda operation: operation.time)[:-MAX_OPERATIONS]:
+            self._shelf.remove(oldest.name)
         return operation
 
     def get(self, project: str, name: str) -> Operation | None:

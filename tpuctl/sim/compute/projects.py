@@ -1,4 +1,4 @@
-"""Projects as Compute Engine knows them: the metadata that all their hosts share, over restarts."""
+"""Projects of Compute Engine: the metadata that all hosts of a project share; it outlives restarts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from tpuctl.sim.state.database import Database, RecordTable
 
 KEY = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-LONGEST_VALUE = 256 << 10
-"""Bytes; both limits: Compute Engine's documentation of custom metadata."""
+MAX_VALUE_BYTES = 256 << 10
+"""Both limits: Compute Engine's documentation of custom metadata."""
 
 
 class StaleFingerprint(Exception):
@@ -22,12 +22,12 @@ class StaleFingerprint(Exception):
 
 
 class BadMetadata(ValueError):
-    """A key or a value that Compute Engine does not take."""
+    """A key or a value that Compute Engine refuses."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """What is kept of a project."""
+    """The stored record of a project."""
 
     name: str
     metadata: dict[str, str] = field(default_factory=dict)
@@ -42,11 +42,11 @@ class Project:
 
 
 class Projects:
-    """All projects: any name is one, as for the Cloud TPU API. `changed` is told of new metadata."""
+    """All projects: any name is one, as for the Cloud TPU API. `on_change` takes a project's name."""
 
-    def __init__(self, database: Database, changed: Callable[[str], None]) -> None:
+    def __init__(self, database: Database, on_change: Callable[[str], None]) -> None:
         self._shelf = RecordTable(database, "project", Project)
-        self._changed = changed
+        self._on_change = on_change
 
     def get(self, name: str) -> Project:
         """Return a project, with empty metadata unless it has been set."""
@@ -63,11 +63,11 @@ class Projects:
         for key, value in metadata.items():
             _check(key, value)
         self._shelf.put(Project(name, dict(metadata), time.time()))
-        self._changed(name)
+        self._on_change(name)
 
 
 def _check(key: str, value: str) -> None:
     if not KEY.fullmatch(key):
         raise BadMetadata(f"Invalid value for field 'metadata.items.key': '{key}'.")
-    if len(value.encode()) > LONGEST_VALUE:
-        raise BadMetadata(f"The value of '{key}' is longer than {LONGEST_VALUE} bytes.")
+    if len(value.encode()) > MAX_VALUE_BYTES:
+        raise BadMetadata(f"The value of '{key}' is longer than {MAX_VALUE_BYTES} bytes.")

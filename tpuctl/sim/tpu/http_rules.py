@@ -1,20 +1,21 @@
-"""Google's HTTP rules, read off the official client and turned round: from a path to a request message."""
+"""The HTTP rules of the API's methods, read off the official client: from a path to a request message."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from google.cloud.tpu_v2.services.tpu.transports import rest_base
 from google.protobuf import json_format
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
+from tpuctl.sim.json_values import JsonObject, JsonValue
 from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
-from tpuctl.sim.world import problem
+from tpuctl.sim.world import api_error
 
 V1_METHODS = frozenset(
     {
@@ -26,7 +27,7 @@ V1_METHODS = frozenset(
         "ListOperations",
     }
 )
-"""Methods that stock gcloud still asks for under /v1, where they are the same."""
+"""Methods that stock gcloud still calls under /v1, where they are the same."""
 
 ALPHA_RULES: tuple[tuple[str, str, str], ...] = (
     (
@@ -49,7 +50,7 @@ LIVE_FIELDS: dict[str, dict[str, frozenset[str]]] = {
     "CreateQueuedResource": {"provisioningModel": frozenset({"STANDARD", "SPOT"})},
 }
 """Fields that the live v2alpha1 has and this client's does not: gcloud always sends this one, next to the
-tier. The values that say no more than the tier are taken, others refused."""
+tier. The values that repeat the tier are accepted, others refused."""
 
 SYSTEM_PARAMETERS = frozenset(
     {
@@ -78,30 +79,30 @@ class Route:
     path: re.Pattern[str]
     body: str
     """The field that the body is, `*` for the whole request, or '' for no body."""
-    request: Any
+    request: type[Message]
 
-    def message(self, path: Mapping[str, str], query: Mapping[str, Sequence[str]], body: bytes) -> Any:
-        """Return the request message; raises INVALID_ARGUMENT for what does not fit it."""
-        fields: dict[str, Any] = {}
+    def message(self, path: Mapping[str, str], query: Mapping[str, Sequence[str]], body: bytes) -> Message:
+        """Return the request message; raises INVALID_ARGUMENT for fields that do not fit it."""
+        fields: JsonObject = {}
         if self.body:
             sent = _json(body)
-            fields = sent if self.body == "*" else {self.body: self._known(sent)}
+            fields = sent if self.body == "*" else {self.body: self._without_live_fields(sent)}
         for key, values in query.items():
             if not key.startswith("$") and key not in SYSTEM_PARAMETERS:
-                _set(fields, key, _query_value(self.request.DESCRIPTOR, key, values))
+                _set(fields, key, _query_value(self.request, key, values))
         for group, value in path.items():
             _set(fields, group.replace("__", "."), value)
         try:
             return json_format.ParseDict(fields, self.request())
         except json_format.ParseError as error:
-            raise problem("bad_json", what=str(error)) from None
+            raise api_error("bad_json", reason=str(error)) from None
 
-    def _known(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Leave out what this client's messages do not know yet and need not."""
+    def _without_live_fields(self, sent: JsonObject) -> JsonObject:
+        """Leave out the fields that this client's messages do not have yet."""
         live = LIVE_FIELDS.get(self.method, {}) if self.version == "v2alpha1" else {}
         for name, harmless in live.items():
             if sent.get(name) not in (None, *harmless):
-                raise problem("unimplemented", what=f"{name} {sent[name]}")
+                raise api_error("unimplemented", feature=f"{name} {sent[name]}")
         return {name: value for name, value in sent.items() if name not in live}
 
 
@@ -114,7 +115,7 @@ def routes() -> list[Route]:
 
 
 def _rules() -> list[tuple[str, dict[str, str]]]:
-    """Return method and HTTP rule of all that the client's REST transport speaks."""
+    """Return each method of the client's REST transport, with its HTTP rule."""
     return [
         (name.removeprefix("_Base"), rule)
         for name, member in inspect.getmembers(rest_base._BaseTpuRestTransport, inspect.isclass)
@@ -131,7 +132,7 @@ def _alpha_rules() -> list[tuple[str, dict[str, str]]]:
 
 
 def _routes(
-    version: str, rules: Sequence[tuple[str, dict[str, str]]], place: Callable[[str], str]
+    version: str, rules: Sequence[tuple[str, dict[str, str]]], path_version: Callable[[str], str]
 ) -> list[Route]:
     requests = {rpc.name: rpc.request for rpc in [*rpcs(version), *MIXINS]}
     return [
@@ -139,7 +140,7 @@ def _routes(
             method,
             version,
             rule["method"].upper(),
-            _pattern(rule["uri"], place(method)),
+            _pattern(rule["uri"], path_version(method)),
             rule.get("body", ""),
             requests[method],
         )
@@ -156,29 +157,29 @@ def _pattern(uri: str, version: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\{([\w.]+)=([^}]+)\}", group, uri).replace("/v2/", f"/{version}/", 1))
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def _json(body: bytes) -> JsonObject:
     try:
         sent = json.loads(body or b"{}")
     except ValueError as error:
-        raise problem("bad_json", what=str(error)) from None
+        raise api_error("bad_json", reason=str(error)) from None
     if not isinstance(sent, dict):
-        raise problem("bad_json", what="Root element must be a message.")
+        raise api_error("bad_json", reason="Root element must be a message.")
     return sent
 
 
-def _set(fields: dict[str, Any], path: str, value: object) -> None:
+def _set(fields: JsonObject, path: str, value: JsonValue) -> None:
     *parents, leaf = path.split(".")
     for parent in parents:
         inner = fields.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise problem("bad_json", what=f"{parent} is not a message.")
+            raise api_error("bad_json", reason=f"{parent} is not a message.")
         fields = inner
     fields[leaf] = value
 
 
-def _query_value(message: Descriptor, key: str, values: Sequence[str]) -> object:
-    """The JSON form of a query parameter, by the type of the field it names."""
-    field = _query_field(message, key)
+def _query_value(request: type[Message], key: str, values: Sequence[str]) -> JsonValue:
+    """Return the JSON form of a query parameter, by the type of the field that it names."""
+    field = _query_field(request, key)
     last = values[-1]
     if field.type == FieldDescriptor.TYPE_BOOL:
         return {"true": True, "false": False}.get(last.lower(), last)  # gcloud sends True
@@ -189,15 +190,15 @@ def _query_value(message: Descriptor, key: str, values: Sequence[str]) -> object
     return last
 
 
-def _query_field(message: Descriptor, key: str) -> FieldDescriptor:
+def _query_field(request: type[Message], path: str) -> FieldDescriptor:
+    """Return the field at a path such as `update_mask` or `node.networkConfig`; raises INVALID_ARGUMENT."""
     field: FieldDescriptor | None = None
-    inner: Descriptor | None = message
-    for part in key.split("."):
-        known = {**inner.fields_by_name, **inner.fields_by_camelcase_name} if inner else {}
-        field = known.get(part)
+    fields: Iterable[FieldDescriptor]
+    fields = request.DESCRIPTOR.fields  # type: ignore[assignment]  # the stubs have two classes for one
+    for part in path.split("."):
+        field = next((field for field in fields if part in (field.name, field.camelcase_name)), None)
         if field is None:
-            what = f'Unknown name "{key}": Cannot bind query parameter.'
-            raise problem("bad_json", what=what)
-        inner = field.message_type
+            raise api_error("bad_json", reason=f'Unknown name "{path}": Cannot bind query parameter.')
+        fields = field.message_type.fields if field.message_type else ()
     assert field is not None
     return field

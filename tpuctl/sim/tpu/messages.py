@@ -1,16 +1,17 @@
-"""The world's records as protobuf messages of one version of the API."""
+"""Turns the world's records into protobuf messages of one version of the API."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from types import ModuleType
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
-from google.protobuf import empty_pb2, json_format
+from google.protobuf import empty_pb2
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import Message
 from google.rpc import (
     error_details_pb2,  # noqa: F401  registers the details that a Status carries
     status_pb2,
@@ -19,12 +20,13 @@ from google.rpc import (
 from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
 from tpuctl.sim.records import GuestAttribute
-from tpuctl.sim.tpu import dialects
+from tpuctl.sim.tpu import api_versions
 from tpuctl.sim.world import Node, Operation, QueuedResource, Reservation, Status
+from tpuctl.sim.world.api_json import MessageFields
 from tpuctl.sim.world.capacity import availability
 
 NETWORK_PORT = 8470
-"""Where TensorFlow's gRPC server of a TPU host listens."""
+"""The port of TensorFlow's gRPC server on a TPU host."""
 
 
 class Messages:
@@ -36,28 +38,27 @@ class Messages:
     def __init__(self, module: ModuleType, version: str) -> None:
         self._module = module
         self._version = version
-        self._nodes: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
+        self._nodes: WeakKeyDictionary[Node, Message] = WeakKeyDictionary()
 
-    def new(self, message: str, **fields: Any) -> Any:
+    def new(self, message_type: str, **fields: object) -> Message:
         """Return a plain protobuf message of this API version by the name of its type."""
-        return getattr(self._module, message).pb()(**fields)
+        message: Message = getattr(self._module, message_type).pb()(**fields)
+        return message
 
-    def node(self, node: Node) -> Any:
-        """Return a Node; it is shared, do not change it."""
+    def node(self, node: Node) -> Message:
+        """Return a Node; callers share it and must not change it."""
         message = self._nodes.get(node)
         if message is None:
             # a version of the API that lacks a field or an enum's name leaves it out
-            fields = _node_json(node) | {"apiVersion": dialects.API_VERSIONS[self._version]}
-            message = json_format.ParseDict(fields, self.new("Node"), ignore_unknown_fields=True)
+            fields = _node_json(node) | {"apiVersion": api_versions.API_VERSIONS[self._version]}
+            message = ParseDict(fields, self.new("Node"), ignore_unknown_fields=True)
             self._nodes[node] = message
         return message
 
-    def operation(self, operation: Operation) -> Any:
+    def operation(self, operation: Operation) -> operations_pb2.Operation:
         """Return a google.longrunning.Operation with this API version's metadata and result."""
-        message = operations_pb2.Operation(name=operation.name, done=operation.done)
-        metadata = json_format.ParseDict(
-            _operation_json(operation, self._version), self.new("OperationMetadata")
-        )
+        message: operations_pb2.Operation = operations_pb2.Operation(name=operation.name, done=operation.done)
+        metadata = ParseDict(_operation_json(operation, self._version), self.new("OperationMetadata"))
         message.metadata.Pack(metadata)
         if operation.error:
             message.error.CopyFrom(status_message(operation.error))
@@ -65,40 +66,43 @@ class Messages:
             message.response.Pack(self._result(operation))
         return message
 
-    def queued_resource(self, queued: QueuedResource) -> Any:
+    def queued_resource(self, queued: QueuedResource) -> Message:
         """Return a QueuedResource."""
-        fields = dialects.spoken(self._version, _queued_json(queued))
-        return json_format.ParseDict(fields, self.new("QueuedResource"), ignore_unknown_fields=True)
+        fields = api_versions.from_v2(self._version, _queued_json(queued))
+        return ParseDict(fields, self.new("QueuedResource"), ignore_unknown_fields=True)
 
-    def reservation(self, reservation: Reservation, used: int) -> Any:
+    def reservation(self, reservation: Reservation, used: int) -> Message:
         """Return a Reservation, which only v2alpha1 has."""
         fields = _reservation_json(reservation, used)
-        return json_format.ParseDict(fields, self.new("Reservation"))
+        return ParseDict(fields, self.new("Reservation"))
 
-    def accelerator_type(self, parent: str, accelerator: Accelerator) -> Any:
+    def accelerator_type(self, parent: str, accelerator: Accelerator) -> Message:
         """Return an AcceleratorType."""
         config = {"type": availability.CONFIG_TYPES[accelerator.generation], "topology": accelerator.topology}
         name = f"{parent}/acceleratorTypes/{accelerator.type}"
         fields = {"name": name, "type": accelerator.type, "acceleratorConfigs": [config]}
-        return json_format.ParseDict(fields, self.new("AcceleratorType"))
+        return ParseDict(fields, self.new("AcceleratorType"))
 
-    def runtime_version(self, parent: str, version: str) -> Any:
+    def runtime_version(self, parent: str, version: str) -> Message:
         """Return a RuntimeVersion."""
         return self.new("RuntimeVersion", name=f"{parent}/runtimeVersions/{version}", version=version)
 
-    def guest_attributes(self, path: str, attributes: Iterable[GuestAttribute]) -> Any:
+    def guest_attributes(self, path: str, attributes: Iterable[GuestAttribute]) -> Message:
         """Return the GuestAttributes of one worker."""
-        items = [{"namespace": one.namespace, "key": one.key, "value": one.value} for one in attributes]
+        items = [
+            {"namespace": attribute.namespace, "key": attribute.key, "value": attribute.value}
+            for attribute in attributes
+        ]
         fields = {"queryPath": path, "queryValue": {"items": items}}
-        return json_format.ParseDict(fields, self.new("GuestAttributes"))
+        return ParseDict(fields, self.new("GuestAttributes"))
 
-    def _result(self, operation: Operation) -> Any:
-        if operation.queued and (operation.verb != "delete" or self._version in dialects.SHOWS_DELETED):
+    def _result(self, operation: Operation) -> Message:
+        if operation.queued and (operation.verb != "delete" or self._version in api_versions.SHOWS_DELETED):
             return self.queued_resource(operation.queued)
         return self.node(operation.result) if operation.result else empty_pb2.Empty()
 
 
-def location(project: str, zone: str) -> Any:
+def location(project: str, zone: str) -> locations_pb2.Location:
     """Return a google.cloud.location.Location."""
     return locations_pb2.Location(
         name=f"projects/{project}/locations/{zone}",
@@ -107,17 +111,17 @@ def location(project: str, zone: str) -> Any:
     )
 
 
-def status_message(status: Status) -> Any:
+def status_message(status: Status) -> status_pb2.Status:
     """Return a google.rpc.Status, details packed."""
-    return json_format.ParseDict(status_json(status), status_pb2.Status())
+    return ParseDict(status_json(status), status_pb2.Status())
 
 
-def status_json(status: Status) -> dict[str, Any]:
+def status_json(status: Status) -> MessageFields:
     """Return a google.rpc.Status in its JSON form."""
     return {"code": int(status.code), "message": status.message, "details": list(status.details)}
 
 
-def _node_json(node: Node) -> dict[str, Any]:
+def _node_json(node: Node) -> MessageFields:
     return {
         **node.spec,
         "name": node.name,
@@ -132,18 +136,18 @@ def _node_json(node: Node) -> dict[str, Any]:
     }
 
 
-def _endpoint_json(address: str, external: bool) -> dict[str, Any]:
+def _endpoint_json(address: str, external: bool) -> MessageFields:
     """The external address is the internal one: there is only loopback here."""
     endpoint = {"ipAddress": address, "port": NETWORK_PORT}
     return {**endpoint, "accessConfig": {"externalIp": address}} if external else endpoint
 
 
-def _queued_json(queued: QueuedResource) -> dict[str, Any]:
+def _queued_json(queued: QueuedResource) -> MessageFields:
     """The data of a state is empty, but for the error of a FAILED one."""
     error = status_json(queued.error) if queued.error else None
     name = queued.state.split("_")[0].lower() + "Data"
-    state: dict[str, Any] = {"state": queued.state}
-    if queued.state in dialects.STATES_WITH_DATA:
+    state: MessageFields = {"state": queued.state}
+    if queued.state in api_versions.STATES_WITH_DATA:
         state[name] = {"error": error} if error else {}
     if queued.initiator:
         state["stateInitiator"] = queued.initiator
@@ -155,7 +159,7 @@ def _queued_json(queued: QueuedResource) -> dict[str, Any]:
     }
 
 
-def _reservation_json(reservation: Reservation, used: int) -> dict[str, Any]:
+def _reservation_json(reservation: Reservation, used: int) -> MessageFields:
     interval = {"startTime": _timestamp(reservation.start), "endTime": _timestamp(reservation.end)}
     return {
         "name": reservation.name,
@@ -170,8 +174,8 @@ def _reservation_json(reservation: Reservation, used: int) -> dict[str, Any]:
     }
 
 
-def _operation_json(operation: Operation, version: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+def _operation_json(operation: Operation, version: str) -> MessageFields:
+    fields: MessageFields = {
         "createTime": _timestamp(operation.create_time),
         "target": operation.target,
         "verb": operation.verb,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import grpc
 from google.cloud.location import locations_pb2
@@ -13,6 +13,7 @@ from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport as AlphaGrpcTransport
 from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
+from google.protobuf.message import Message
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class Rpc:
 
     service: str
     name: str
-    request: Any
-    response: Any
+    request: type[Message]
+    response: type[Message]
 
 
 MIXINS: tuple[Rpc, ...] = tuple(
@@ -45,24 +46,35 @@ MIXINS: tuple[Rpc, ...] = tuple(
 """The services that every Google API shares."""
 
 
+class _Transport(Protocol):
+    """The attributes of the client's transport that are read and replaced here."""
+
+    _logged_channel: grpc.Channel
+    _stubs: dict[str, object]
+
+
 TRANSPORTS: dict[str, type] = {"v2": TpuGrpcTransport, "v2alpha1": AlphaGrpcTransport}
+
+Codec = Callable[..., object]
+"""`Node.serialize`, `Operation.FromString`: a class method of a message."""
 
 
 def rpcs(version: str) -> list[Rpc]:
     """Return every RPC of a version of the API that its client's gRPC transport speaks."""
     own = []
-    for path, (serialize, deserialize) in _recorded(TRANSPORTS[version]).items():
+    for path, (serializer, deserializer) in _prepared_methods(version).items():
         _, service, name = path.split("/")
         if service.startswith("google.cloud.tpu."):
-            own.append(Rpc(service, name, _message_class(serialize), _message_class(deserialize)))
+            own.append(Rpc(service, name, _message_class(serializer), _message_class(deserializer)))
     return own
 
 
-def _recorded(transport_class: Any) -> dict[str, tuple[Any, Any]]:
-    """Return path -> serializer and deserializer of everything that the transport prepares a stub for."""
+def _prepared_methods(version: str) -> dict[str, tuple[Codec, Codec]]:
+    """Return path -> serializer and deserializer of every stub that the client's transport prepares."""
     recorder = _Recorder()
-    transport = transport_class(channel=recorder)
-    # the logging channel around ours asks for a method only when it is called, and stubs are cached
+    transport_class = TRANSPORTS[version]
+    transport: _Transport = transport_class(channel=recorder)
+    # the logging channel around ours looks a method up only when it is called, and stubs are cached
     transport._logged_channel = recorder
     transport._stubs.clear()
     for name, _ in inspect.getmembers(transport_class, lambda member: isinstance(member, property)):
@@ -71,30 +83,25 @@ def _recorded(transport_class: Any) -> dict[str, tuple[Any, Any]]:
 
 
 class _Recorder(grpc.Channel):
-    """A channel that connects nowhere and notes the methods that a transport prepares on it."""
+    """A channel that connects nowhere and records the methods that a transport prepares on it."""
 
     def __init__(self) -> None:
-        self.methods: dict[str, tuple[Any, Any]] = {}
+        self.methods: dict[str, tuple[Codec, Codec]] = {}
 
-    def unary_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        *_: Any,
-        **__: Any,
-    ) -> Any:
+    def unary_unary(  # type: ignore[override]  # a transport passes both, and no test calls the stub
+        self, method: str, request_serializer: Codec, response_deserializer: Codec, **_: object
+    ) -> Callable[..., None]:
         self.methods[method] = (request_serializer, response_deserializer)
         return lambda *_, **__: None
 
-    def _no_streams(self, *_: Any, **__: Any) -> Any:
+    def _no_streams(self, *_: object, **__: object) -> grpc.UnaryStreamMultiCallable[Message, Message]:
         raise NotImplementedError("the Cloud TPU API has no streaming methods")
 
-    unary_stream = stream_unary = stream_stream = _no_streams
+    unary_stream = stream_unary = stream_stream = _no_streams  # type: ignore[assignment]
 
-    def subscribe(self, *_: Any, **__: Any) -> None: ...
+    def subscribe(self, *_: object, **__: object) -> None: ...
 
-    def unsubscribe(self, *_: Any, **__: Any) -> None: ...
+    def unsubscribe(self, *_: object, **__: object) -> None: ...
 
     def close(self) -> None: ...
 
@@ -104,7 +111,8 @@ class _Recorder(grpc.Channel):
     def __exit__(self, *_: object) -> None: ...
 
 
-def _message_class(coder: Callable[..., Any]) -> Any:
-    """The plain protobuf class behind `Node.serialize` or `Operation.FromString`."""
-    owner = coder.__self__  # type: ignore[attr-defined]  # both are class methods
-    return owner.pb() if hasattr(owner, "pb") else owner
+def _message_class(codec: Codec) -> type[Message]:
+    """Return the plain protobuf class of a serializer or deserializer."""
+    owner = codec.__self__  # type: ignore[attr-defined]  # both are class methods
+    message_class: type[Message] = owner.pb() if hasattr(owner, "pb") else owner
+    return message_class

@@ -1,21 +1,37 @@
-"""The API's methods: a request message in, the world asked, a response message out."""
+"""The methods of the API: each takes a request message, calls the world, returns a response message."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
 from google.cloud import tpu_v2, tpu_v2alpha1
 from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
-from google.protobuf import empty_pb2, json_format
+from google.protobuf import empty_pb2
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 
 from tpuctl.sim.accounts import project_number
-from tpuctl.sim.tpu import dialects, messages
+from tpuctl.sim.tpu import api_versions, messages
 from tpuctl.sim.tpu.messages import Messages
-from tpuctl.sim.world import Asked, Operation, Problem, World, names, problem
+from tpuctl.sim.tpu.requests import (
+    CreateNodeRequest,
+    CreateQueuedResourceRequest,
+    DeleteQueuedResourceRequest,
+    Filtered,
+    FilteredListRequest,
+    GetGuestAttributesRequest,
+    ListRequest,
+    NameRequest,
+    ParentRequest,
+    PerformMaintenanceQueuedResourceRequest,
+    UpdateNodeRequest,
+    WorkersRequest,
+)
+from tpuctl.sim.world import ApiError, Operation, RequestContext, World, api_error, names
 from tpuctl.sim.world.capacity import availability
 from tpuctl.sim.world.filters import matcher
 from tpuctl.sim.world.pages import page
@@ -32,11 +48,12 @@ RESOURCES: dict[str, Callable[[Any], str]] = {
 }
 """Methods whose resource is not simply the request's `name` or `parent`."""
 
-Method = Callable[[Any], Awaitable[Any]]
+Method = Callable[[Any], Awaitable[Message]]
+"""A function of `Service`; the name of a method decides the type of its request."""
 
 
 class Service:
-    """Answers the methods of one API version; both fronts speak through it."""
+    """Answers the methods of one API version, for gRPC and for REST."""
 
     def __init__(self, world: World, version: str = "v2") -> None:
         self._world = world
@@ -44,27 +61,27 @@ class Service:
         self._all_messages = {name: Messages(module, name) for name, module in MODULES.items()}
         self._messages = self._all_messages[version]
         self._methods: dict[str, Method] = {
-            **self._of_nodes(),
-            **self._of_queued_resources(),
-            **self._of_places(),
-            **self._of_operations(),
+            **self._node_methods(),
+            **self._queued_resource_methods(),
+            **self._location_methods(),
+            **self._operation_methods(),
         }
 
-    async def call(self, method: str, request: Any) -> Any:
-        """Answer one call, plain protobuf messages both ways; raises `Problem` and nothing else."""
+    async def call(self, method: str, request: Message) -> Message:
+        """Return the response to a request, both plain protobuf messages; raises `ApiError` alone."""
         try:
             resource = _resource(method, request)
-            self._world.admit(method, resource)
-            answer = await self._methods[method](request)
-            self._world.dismiss(method, resource)
-            return answer
-        except Problem:
+            self._world.before_call(method, resource)
+            response = await self._methods[method](request)
+            self._world.after_call(method, resource)
+            return response
+        except ApiError:
             raise
         except Exception as bug:
             logger.exception("%s failed", method)
-            raise problem("internal", what=f"{type(bug).__name__}: {bug}") from bug
+            raise api_error("internal", reason=f"{type(bug).__name__}: {bug}") from bug
 
-    def _of_nodes(self) -> dict[str, Method]:
+    def _node_methods(self) -> dict[str, Method]:
         return {
             "CreateNode": self._create_node,
             "GetNode": self._get_node,
@@ -78,7 +95,7 @@ class Service:
             "PerformMaintenance": self._perform_maintenance,
         }
 
-    def _of_queued_resources(self) -> dict[str, Method]:
+    def _queued_resource_methods(self) -> dict[str, Method]:
         return {
             "CreateQueuedResource": self._create_queued_resource,
             "GetQueuedResource": self._get_queued_resource,
@@ -89,7 +106,7 @@ class Service:
             "ListReservations": self._list_reservations,
         }
 
-    def _of_places(self) -> dict[str, Method]:
+    def _location_methods(self) -> dict[str, Method]:
         return {
             "GenerateServiceIdentity": self._generate_service_identity,
             "GetAcceleratorType": self._get_accelerator_type,
@@ -100,7 +117,7 @@ class Service:
             "ListLocations": self._list_locations,
         }
 
-    def _of_operations(self) -> dict[str, Method]:
+    def _operation_methods(self) -> dict[str, Method]:
         return {
             "GetOperation": self._get_operation,
             "ListOperations": self._list_operations,
@@ -109,189 +126,222 @@ class Service:
             "DeleteOperation": self._delete_operation,
         }
 
-    async def _create_node(self, request: Any) -> Any:
-        sent = json_format.MessageToDict(request.node)
-        asked = self._asked(request)
-        return self._operation(self._world.fleet.create(request.parent, request.node_id, sent, asked))
+    async def _create_node(self, request: CreateNodeRequest) -> Message:
+        sent, context = MessageToDict(request.node), self._context(request)
+        return self._operation(self._world.nodes.create(request.parent, request.node_id, sent, context))
 
-    async def _get_node(self, request: Any) -> Any:
-        return self._messages.node(self._world.fleet.get(request.name))
+    async def _get_node(self, request: NameRequest) -> Message:
+        return self._messages.node(self._world.nodes.get(request.name))
 
-    async def _list_nodes(self, request: Any) -> Any:
-        missing = self._world.unreachable(request.parent)
-        nodes, token = self._world.fleet.page(request.parent, request.page_size, request.page_token, missing)
-        shown = [self._messages.node(node) for node in nodes]
+    async def _list_nodes(self, request: ListRequest) -> Message:
+        unreachable = self._world.unreachable_zones(request.parent)
+        size, token = request.page_size, request.page_token
+        nodes, next_token = self._world.nodes.page(request.parent, size, token, unreachable)
         return self._messages.new(
-            "ListNodesResponse", nodes=shown, next_page_token=token, unreachable=_places(request, missing)
+            "ListNodesResponse",
+            nodes=[self._messages.node(node) for node in nodes],
+            next_page_token=next_token,
+            unreachable=_location_names(request.parent, unreachable),
         )
 
-    async def _update_node(self, request: Any) -> Any:
-        sent = json_format.MessageToDict(request.node)
-        mask = list(request.update_mask.paths)
-        return self._operation(self._world.fleet.update(request.node.name, sent, mask, self._asked(request)))
+    async def _update_node(self, request: UpdateNodeRequest) -> Message:
+        sent, mask = MessageToDict(request.node), list(request.update_mask.paths)
+        name = sent.get("name", "")
+        return self._operation(self._world.nodes.update(name, sent, mask, self._context(request)))
 
-    async def _delete_node(self, request: Any) -> Any:
-        return self._operation(self._world.fleet.delete(request.name, self._asked(request)))
+    async def _delete_node(self, request: NameRequest) -> Message:
+        return self._operation(self._world.nodes.delete(request.name, self._context(request)))
 
-    async def _stop_node(self, request: Any) -> Any:
-        return self._operation(self._world.fleet.stop(request.name, self._asked(request)))
+    async def _stop_node(self, request: NameRequest) -> Message:
+        return self._operation(self._world.nodes.stop(request.name, self._context(request)))
 
-    async def _start_node(self, request: Any) -> Any:
-        return self._operation(self._world.fleet.start(request.name, self._asked(request)))
+    async def _start_node(self, request: NameRequest) -> Message:
+        return self._operation(self._world.nodes.start(request.name, self._context(request)))
 
-    async def _get_guest_attributes(self, request: Any) -> Any:
-        path = request.query_path
-        workers = self._world.fleet.guest_attributes(request.name, list(request.worker_ids), path)
-        shown = [self._messages.guest_attributes(path, attributes) for attributes in workers]
-        return self._messages.new("GetGuestAttributesResponse", guest_attributes=shown)
+    async def _get_guest_attributes(self, request: GetGuestAttributesRequest) -> Message:
+        path, workers = request.query_path, list(request.worker_ids)
+        of_workers = self._world.nodes.guest_attributes(request.name, workers, path)
+        listed = [self._messages.guest_attributes(path, attributes) for attributes in of_workers]
+        return self._messages.new("GetGuestAttributesResponse", guest_attributes=listed)
 
-    async def _simulate_maintenance_event(self, request: Any) -> Any:
-        workers, asked = list(request.worker_ids), self._asked(request)
-        return self._operation(self._world.fleet.simulate_maintenance(request.name, workers, asked))
+    async def _simulate_maintenance_event(self, request: WorkersRequest) -> Message:
+        workers, context = list(request.worker_ids), self._context(request)
+        return self._operation(self._world.nodes.simulate_maintenance(request.name, workers, context))
 
-    async def _perform_maintenance(self, request: Any) -> Any:
-        return self._operation(self._world.fleet.perform_maintenance(request.name, self._asked(request)))
+    async def _perform_maintenance(self, request: NameRequest) -> Message:
+        return self._operation(self._world.nodes.perform_maintenance(request.name, self._context(request)))
 
-    async def _create_queued_resource(self, request: Any) -> Any:
-        sent = dialects.understood(self._version, json_format.MessageToDict(request.queued_resource))
-        identifier, asked = request.queued_resource_id, self._asked(request)
-        return self._operation(self._world.queue.create(request.parent, identifier, sent, asked))
+    async def _create_queued_resource(self, request: CreateQueuedResourceRequest) -> Message:
+        sent = api_versions.to_v2(self._version, MessageToDict(request.queued_resource))
+        identifier, context = request.queued_resource_id, self._context(request)
+        return self._operation(self._world.queued_resources.create(request.parent, identifier, sent, context))
 
-    async def _get_queued_resource(self, request: Any) -> Any:
-        return self._messages.queued_resource(self._world.queue.get(request.name))
+    async def _get_queued_resource(self, request: NameRequest) -> Message:
+        return self._messages.queued_resource(self._world.queued_resources.get(request.name))
 
-    async def _list_queued_resources(self, request: Any) -> Any:
-        missing = self._world.unreachable(request.parent)
-        found, token = self._world.queue.page(request.parent, request.page_size, request.page_token, missing)
+    async def _list_queued_resources(self, request: ListRequest) -> Message:
+        unreachable = self._world.unreachable_zones(request.parent)
+        size, token = request.page_size, request.page_token
+        listed, next_token = self._world.queued_resources.page(request.parent, size, token, unreachable)
         return self._messages.new(
             "ListQueuedResourcesResponse",
-            queued_resources=[self._messages.queued_resource(one) for one in found],
-            next_page_token=token,
-            unreachable=_places(request, missing),
+            queued_resources=[self._messages.queued_resource(queued) for queued in listed],
+            next_page_token=next_token,
+            unreachable=_location_names(request.parent, unreachable),
         )
 
-    async def _delete_queued_resource(self, request: Any) -> Any:
-        asked = self._asked(request)
-        return self._operation(self._world.queue.delete(request.name, force=request.force, asked=asked))
+    async def _delete_queued_resource(self, request: DeleteQueuedResourceRequest) -> Message:
+        force, context = request.force, self._context(request)
+        return self._operation(
+            self._world.queued_resources.delete(request.name, force=force, context=context)
+        )
 
-    async def _reset_queued_resource(self, request: Any) -> Any:
-        return self._operation(self._world.queue.reset(request.name, self._asked(request)))
+    async def _reset_queued_resource(self, request: NameRequest) -> Message:
+        return self._operation(self._world.queued_resources.reset(request.name, self._context(request)))
 
-    async def _perform_maintenance_queued_resource(self, request: Any) -> Any:
-        nodes, asked = list(request.node_names), self._asked(request)
-        return self._operation(self._world.queue.perform_maintenance(request.name, nodes, asked))
+    async def _perform_maintenance_queued_resource(
+        self, request: PerformMaintenanceQueuedResourceRequest
+    ) -> Message:
+        nodes, context = list(request.node_names), self._context(request)
+        return self._operation(self._world.queued_resources.perform_maintenance(request.name, nodes, context))
 
-    async def _list_reservations(self, request: Any) -> Any:
-        supply, prefix = self._world.supply, names.prefix(request.parent)
-        entries = [one for one in supply.reservations.values() if one.name.startswith(prefix)]
-        found, token = page(entries, lambda one: one.name, request.page_size, request.page_token)
-        shown = [self._messages.reservation(one, supply.taken(one.name)) for one in found]
-        return self._messages.new("ListReservationsResponse", reservations=shown, next_page_token=token)
+    async def _list_reservations(self, request: ListRequest) -> Message:
+        reservations = self._world.capacity.reservations
+        listed, next_token = page(
+            reservations.all(names.list_prefix(request.parent)),
+            lambda reservation: reservation.name,
+            request.page_size,
+            request.page_token,
+        )
+        return self._messages.new(
+            "ListReservationsResponse",
+            reservations=[
+                self._messages.reservation(reservation, reservations.used(reservation.name))
+                for reservation in listed
+            ],
+            next_page_token=next_token,
+        )
 
-    async def _generate_service_identity(self, request: Any) -> Any:
+    async def _generate_service_identity(self, request: ParentRequest) -> Message:
         """The name of a project's service agent: Google's list of service agents."""
-        project, _ = names.place(request.parent)
-        email = f"service-{project_number(project)}@cloud-tpu.iam.gserviceaccount.com"
+        number = project_number(names.parse(request.parent).project)
+        email = f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
         return self._messages.new("GenerateServiceIdentityResponse", identity={"email": email})
 
-    async def _get_accelerator_type(self, request: Any) -> Any:
-        parent, zone, name = _in_zone(request.name, "acceleratorTypes")
-        if name not in availability.types(zone):
-            raise problem("not_found", name=request.name)
-        return self._messages.accelerator_type(parent, availability.types(zone)[name])
+    async def _get_accelerator_type(self, request: NameRequest) -> Message:
+        names.require_collection(request.name, "acceleratorTypes")
+        name = names.parse(request.name)
+        offered = availability.accelerator_types(name.zone)
+        if name.id not in offered:
+            raise api_error("not_found", name=request.name)
+        return self._messages.accelerator_type(name.parent, offered[name.id])
 
-    async def _list_accelerator_types(self, request: Any) -> Any:
-        _, zone = names.place(request.parent)
-        every = (
-            self._messages.accelerator_type(request.parent, one) for one in availability.types(zone).values()
+    async def _list_accelerator_types(self, request: FilteredListRequest) -> Message:
+        offered = availability.accelerator_types(names.parse(request.parent).zone)
+        listed, next_token = _page(
+            request,
+            {
+                name: self._messages.accelerator_type(request.parent, accelerator)
+                for name, accelerator in offered.items()
+            },
         )
-        found, token = _page(request, every)
         return self._messages.new(
-            "ListAcceleratorTypesResponse", accelerator_types=found, next_page_token=token
+            "ListAcceleratorTypesResponse", accelerator_types=listed, next_page_token=next_token
         )
 
-    async def _get_runtime_version(self, request: Any) -> Any:
-        parent, _, version = _in_zone(request.name, "runtimeVersions")
-        if version not in availability.RUNTIME_VERSIONS:
-            raise problem("not_found", name=request.name)
-        return self._messages.runtime_version(parent, version)
+    async def _get_runtime_version(self, request: NameRequest) -> Message:
+        names.require_collection(request.name, "runtimeVersions")
+        name = names.parse(request.name)
+        if name.id not in availability.RUNTIME_VERSIONS:
+            raise api_error("not_found", name=request.name)
+        return self._messages.runtime_version(name.parent, name.id)
 
-    async def _list_runtime_versions(self, request: Any) -> Any:
-        every = (self._messages.runtime_version(request.parent, one) for one in availability.RUNTIME_VERSIONS)
-        found, token = _page(request, every)
+    async def _list_runtime_versions(self, request: FilteredListRequest) -> Message:
+        listed, next_token = _page(
+            request,
+            {
+                version: self._messages.runtime_version(request.parent, version)
+                for version in availability.RUNTIME_VERSIONS
+            },
+        )
         return self._messages.new(
-            "ListRuntimeVersionsResponse", runtime_versions=found, next_page_token=token
+            "ListRuntimeVersionsResponse", runtime_versions=listed, next_page_token=next_token
         )
 
-    async def _get_location(self, request: Any) -> Any:
-        return messages.location(*names.place(request.name))
+    async def _get_location(self, request: locations_pb2.GetLocationRequest) -> Message:
+        name = names.parse(request.name)
+        location: Message = messages.location(name.project, name.zone)
+        return location
 
-    async def _list_locations(self, request: Any) -> Any:
-        project, _ = names.place(request.name)
-        found, token = _page(request, (messages.location(project, zone) for zone in availability.zones()))
-        return locations_pb2.ListLocationsResponse(locations=found, next_page_token=token)
+    async def _list_locations(self, request: locations_pb2.ListLocationsRequest) -> Message:
+        project = names.parse(request.name).project
+        by_zone = {zone: messages.location(project, zone) for zone in availability.zones()}
+        listed, next_token = _page(request, by_zone)
+        response: Message = locations_pb2.ListLocationsResponse(locations=listed, next_page_token=next_token)
+        return response
 
-    async def _get_operation(self, request: Any) -> Any:
+    async def _get_operation(self, request: operations_pb2.GetOperationRequest) -> Message:
         return self._operation(self._world.operations.get(request.name))
 
-    async def _list_operations(self, request: Any) -> Any:
-        prefix = names.prefix(request.name)
-        missing = self._world.unreachable(request.name.removesuffix("/operations"))
-        if missing and not request.return_partial_success:
-            raise problem("unreachable")
-        every = (
-            self._operation(one)
-            for one in self._world.operations.all(prefix)
-            if names.place(one.name)[1] not in missing
+    async def _list_operations(self, request: operations_pb2.ListOperationsRequest) -> Message:
+        prefix = names.list_prefix(request.name)
+        parent = request.name.removesuffix("/operations")
+        unreachable = self._world.unreachable_zones(parent)
+        if unreachable and not request.return_partial_success:
+            raise api_error("unreachable")
+        by_name = {
+            operation.name: self._operation(operation)
+            for operation in self._world.operations.all(prefix)
+            if names.parse(operation.name).zone not in unreachable
+        }
+        listed, next_token = _page(request, by_name)
+        response: Message = operations_pb2.ListOperationsResponse(
+            operations=listed,
+            next_page_token=next_token,
+            unreachable=_location_names(parent, unreachable),
         )
-        found, token = _page(request, every)
-        return operations_pb2.ListOperationsResponse(
-            operations=found, next_page_token=token, unreachable=_places(request, missing)
-        )
+        return response
 
-    async def _wait_operation(self, request: Any) -> Any:
+    async def _wait_operation(self, request: operations_pb2.WaitOperationRequest) -> Message:
         seconds = request.timeout.ToMilliseconds() / 1000 if request.HasField("timeout") else None
         return self._operation(await self._world.operations.wait(request.name, seconds))
 
-    async def _cancel_operation(self, request: Any) -> Any:
-        self._world.cancel(request.name)
+    async def _cancel_operation(self, request: operations_pb2.CancelOperationRequest) -> Message:
+        self._world.cancel_operation(request.name)
         return empty_pb2.Empty()
 
-    async def _delete_operation(self, request: Any) -> Any:
-        self._world.operations.forget(request.name)
+    async def _delete_operation(self, request: operations_pb2.DeleteOperationRequest) -> Message:
+        self._world.operations.delete(request.name)
         return empty_pb2.Empty()
 
-    def _asked(self, request: Any) -> Asked:
-        return Asked(self._version, getattr(request, "request_id", ""))
+    def _context(self, request: object) -> RequestContext:
+        return RequestContext(self._version, getattr(request, "request_id", ""))
 
-    def _operation(self, operation: Operation) -> Any:
-        """An operation speaks the version it was asked for in, whoever looks at it."""
-        return self._all_messages[operation.asked.api_version].operation(operation)
+    def _operation(self, operation: Operation) -> Message:
+        """Return the message of the API version that began the operation, whichever reads it."""
+        message: Message = self._all_messages[operation.context.api_version].operation(operation)
+        return message
 
 
-def _resource(method: str, request: Any) -> str:
+def _resource(method: str, request: Message) -> str:
+    """Return the name of the resource that a request is about."""
     if method in RESOURCES:
         return RESOURCES[method](request)
     return str(getattr(request, "name", "") or getattr(request, "parent", ""))
 
 
-def _in_zone(name: str, collection: str) -> tuple[str, str, str]:
-    """Split a full name into its parent, the zone and the last part."""
-    names.require(name, collection)
-    parent, _, last = name.partition(f"/{collection}/")
-    return parent, names.place(name)[1], last
-
-
-def _page(request: Any, every: Iterable[Any]) -> tuple[list[Any], str]:
-    """One page, by name, of those messages that the request's filter lets through."""
+def _page(request: Filtered, messages_by_name: Mapping[str, Message]) -> tuple[list[Message], str]:
+    """Return one page, by name, of the messages that fit the request's filter, and the next token."""
     if getattr(request, "order_by", ""):
-        raise problem("unimplemented", what="order_by")
+        raise api_error("unimplemented", feature="order_by")
+    entries = list(messages_by_name.items())
     if request.filter:
         fits = matcher(request.filter)
-        every = [one for one in every if fits(json_format.MessageToDict(one))]
-    return page(every, lambda one: one.name, request.page_size, request.page_token)
+        entries = [(name, message) for name, message in entries if fits(MessageToDict(message))]
+    listed, next_token = page(entries, lambda entry: entry[0], request.page_size, request.page_token)
+    return [message for _, message in listed], next_token
 
 
-def _places(request: Any, zones: Iterable[str]) -> list[str]:
-    project, _ = names.place(getattr(request, "parent", "") or request.name)
+def _location_names(parent: str, zones: Iterable[str]) -> list[str]:
+    project = names.parse(parent).project
     return [f"projects/{project}/locations/{zone}" for zone in zones]

@@ -1,23 +1,29 @@
-"""What the simulated Cloud TPU API is about, free of any protocol: nodes, queued resources, operations."""
+"""The simulated Cloud TPU, free of any protocol: nodes, queued resources, operations.
+
+`world`: what every call passes first. `nodes`: a node's calls and operations, preemptions included.
+`queue`: how a queued resource becomes ACTIVE. `capacity`: quotas, stockouts, reservations.
+`state`: the records that all of them share. `state_machine`: which call each state allows.
+`api_errors`: every error in one table. `injected_faults`: errors that tests and rehearsals ask for.
+"""
 
 from __future__ import annotations
 
 from tpuctl.sim.events import Event
-from tpuctl.sim.world.api_errors import Code, Problem, Status, problem
-from tpuctl.sim.world.capacity.supply import Reservation
-from tpuctl.sim.world.resources import Asked, Node, Operation, QueuedResource
+from tpuctl.sim.world.api_errors import ApiError, Code, Status, api_error
+from tpuctl.sim.world.capacity.reservations import Reservation
+from tpuctl.sim.world.resources import Node, Operation, QueuedResource, RequestContext
 from tpuctl.sim.world.world import World
 
 __all__ = [
-    "Asked",
+    "ApiError",
     "Code",
     "Event",
     "Node",
     "Operation",
-    "Problem",
     "QueuedResource",
+    "RequestContext",
     "Reservation",
     "Status",
     "World",
-    "problem",
+    "api_error",
 ]

@@ -1,4 +1,4 @@
-"""Every error of the simulated Cloud TPU API in one table: code, text, details, and their source."""
+"""Every error of the simulated Cloud TPU API in one table: code, text, details, and the source of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TypedDict
 
 from tpuctl.sim.accounts import project_number
 
@@ -36,17 +36,38 @@ class Code(IntEnum):
     UNAUTHENTICATED = 16
 
 
+class Violation(TypedDict):
+    """google.rpc.QuotaFailure.Violation."""
+
+    subject: str
+    description: str
+
+
+ErrorDetail = TypedDict(
+    "ErrorDetail",
+    {
+        "@type": str,
+        "reason": str,
+        "domain": str,
+        "metadata": dict[str, str],
+        "violations": list[Violation],
+    },
+    total=False,
+)
+"""google.rpc.ErrorInfo (reason, domain, metadata) or QuotaFailure (violations) in its JSON form."""
+
+
 @dataclass(frozen=True)
 class Status:
-    """What google.rpc.Status says, with its details in their JSON form."""
+    """google.rpc.Status, its details in their JSON form."""
 
     code: int
     message: str
-    details: tuple[dict[str, Any], ...] = ()
+    details: tuple[ErrorDetail, ...] = ()
 
 
-class Problem(Exception):
-    """A call that fails: the API answers it with `status`."""
+class ApiError(Exception):
+    """A call that fails: the API's response is `status`."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(status.message)
@@ -54,8 +75,8 @@ class Problem(Exception):
 
 
 @dataclass(frozen=True)
-class Row:
-    """One kind of error; `{fields}` in text and details are filled in, `{eid}` always with a fresh number."""
+class Template:
+    """One kind of error; `{fields}` in text and metadata are filled in, `{eid}` with a fresh number."""
 
     code: Code
     text: str
@@ -70,8 +91,8 @@ OURS = "ours"
 BAD_REQUEST = "Cloud TPU received a bad request. "
 CONSUMER = {"consumer": "projects/{project}", "service": SERVICE}
 
-ROWS: dict[str, Row] = {
-    "api_disabled": Row(
+ERRORS: dict[str, Template] = {
+    "api_disabled": Template(
         Code.PERMISSION_DENIED,
         "Cloud TPU API has not been used in project {project} before or it is disabled. Enable it by "
         "visiting https://console.developers.google.com/apis/api/tpu.googleapis.com/overview?"
@@ -81,61 +102,61 @@ ROWS: dict[str, Row] = {
         "SERVICE_DISABLED",
         CONSUMER,
     ),
-    "location": Row(
+    "location": Template(
         Code.PERMISSION_DENIED,
         "Permission denied on 'locations/{zone}' (or it may not exist).",
         "a public log of the real API",
         "LOCATION_POLICY_VIOLATED",
         CONSUMER | {"location": "{zone}"},
     ),
-    "type_not_in_zone": Row(
+    "type_not_in_zone": Template(
         Code.INVALID_ARGUMENT,
         BAD_REQUEST + 'The requested accelerator configuration for accelerator type, "{type}", could not '
         'be found in the zonal accelerator configurations for "{zone}".; the accelerator {type} was not '
         "found in zone {zone} [EID: {eid}]",
         "a public log of the real API; the second half in skypilot-org/skypilot#3840",
     ),
-    "bad_runtime": Row(
+    "bad_runtime": Template(
         Code.INVALID_ARGUMENT,
         'Cloud TPU received an invalid argument. The field "RuntimeVersion" cannot be "{runtime}". '
         "[EID: {eid}]",
         "ours, after the same code and text for TensorflowVersion in API v1 (tensorflow/tpu#877)",
     ),
-    "exists": Row(Code.ALREADY_EXISTS, "Resource '{name}' already exists", OURS),
-    "not_found": Row(Code.NOT_FOUND, "Resource '{name}' was not found", OURS),
-    "wrong_state": Row(
+    "exists": Template(Code.ALREADY_EXISTS, "Resource '{name}' already exists", OURS),
+    "not_found": Template(Code.NOT_FOUND, "Resource '{name}' was not found", OURS),
+    "wrong_state": Template(
         Code.INVALID_ARGUMENT,
         BAD_REQUEST + "{call} is not supported while in state {state} [EID: {eid}]",
         "skypilot-org/skypilot, for update while in state PREEMPTED",
     ),
-    "several_hosts": Row(
+    "several_hosts": Template(
         Code.INVALID_ARGUMENT,
         BAD_REQUEST + "{call} is only available with single TPU nodes, {name} has {hosts} hosts [EID: {eid}]",
         "ours, after the client's documentation of start and stop",
     ),
-    "spot_start": Row(
+    "spot_start": Template(
         Code.INVALID_ARGUMENT,
         BAD_REQUEST + "start is not supported for the preemptible node {name} [EID: {eid}]",
         "ours, after gcloud's help: preemptible nodes cannot be restarted",
     ),
-    "concurrent_update": Row(
+    "concurrent_update": Template(
         Code.ABORTED,
         "Resource '{name}' is being updated by another operation",
         "ours; gcloud takes a 409 on UpdateNode for another update in flight",
     ),
-    "cancelled": Row(Code.CANCELLED, "The operation was cancelled.", OURS),
-    "stockout": Row(
+    "cancelled": Template(Code.CANCELLED, "The operation was cancelled.", OURS),
+    "stockout": Template(
         Code.RESOURCE_EXHAUSTED,
         'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud TPU Nodes '
         "are offered (see https://cloud.google.com/tpu/docs/regions) [EID: {eid}]",
         "GoogleCloudPlatform/magic-modules#7297",
     ),
-    "reserved_stockout": Row(
+    "reserved_stockout": Template(
         Code.FAILED_PRECONDITION,
         "Insufficient reserved capacity. Contact customer support to increase your reservation. [EID: {eid}]",
         "skypilot-org/skypilot#4579",
     ),
-    "quota": Row(
+    "quota": Template(
         Code.RESOURCE_EXHAUSTED,
         "Quota limit '{limit}' has been exceeded. Limit: {value} in {place}.",
         "a public log of the real API; several at once, joined by commas, in another",
@@ -147,77 +168,85 @@ ROWS: dict[str, Row] = {
             "subject": "{subject}",
         },
     ),
-    "no_reservation": Row(Code.NOT_FOUND, "Reservation not found", "skypilot-org/skypilot#4579"),
-    "expired": Row(
+    "no_reservation": Template(Code.NOT_FOUND, "Reservation not found", "skypilot-org/skypilot#4579"),
+    "expired": Template(
         Code.DEADLINE_EXCEEDED,
         "The queued resource could not be provisioned within the time it was valid.",
         "ours, after the comment on valid_until_time in the proto",
     ),
-    "unreachable": Row(
+    "unreachable": Template(
         Code.UNAVAILABLE, "The location could not be reached.", "ours; lists name it as unreachable"
     ),
-    "queue_state": Row(
+    "queue_state": Template(
         Code.FAILED_PRECONDITION,
         "{call} is not supported for the queued resource {name} while in state {state}{hint} [EID: {eid}]",
         "ours, after the comment on force in the proto",
     ),
-    "bad_filter": Row(Code.INVALID_ARGUMENT, "Invalid filter: {what}", OURS),
-    "permission": Row(
+    "bad_filter": Template(Code.INVALID_ARGUMENT, "Invalid filter: {reason}", OURS),
+    "permission": Template(
         Code.PERMISSION_DENIED,
         "Permission '{permission}' denied on '{resource}' (or it may not exist).",
         "Google's generic text",
         "IAM_PERMISSION_DENIED",
         {"permission": "{permission}", "resource": "{resource}"},
     ),
-    "deadline": Row(Code.DEADLINE_EXCEEDED, "Deadline exceeded.", "Google's generic text"),
-    "unavailable": Row(Code.UNAVAILABLE, "The service is currently unavailable.", "Google's generic text"),
-    "bad_name": Row(Code.INVALID_ARGUMENT, "Invalid resource field value in the request: '{name}'.", OURS),
-    "bad_id": Row(Code.INVALID_ARGUMENT, "Invalid node ID: '{id}'.", OURS),
-    "bad_page": Row(Code.INVALID_ARGUMENT, "Invalid {what}.", OURS),
-    "bad_field": Row(Code.INVALID_ARGUMENT, BAD_REQUEST + "{what} [EID: {eid}]", OURS),
-    "bad_mask": Row(
-        Code.INVALID_ARGUMENT, "Invalid update_mask: {paths}. Fields that can be updated: {known}.", OURS
+    "deadline": Template(Code.DEADLINE_EXCEEDED, "Deadline exceeded.", "Google's generic text"),
+    "unavailable": Template(
+        Code.UNAVAILABLE, "The service is currently unavailable.", "Google's generic text"
     ),
-    "bad_json": Row(Code.INVALID_ARGUMENT, "Invalid JSON payload received. {what}", "Google's generic text"),
-    "operation_runs": Row(Code.FAILED_PRECONDITION, "The operation '{name}' is still running.", OURS),
-    "no_route": Row(Code.NOT_FOUND, "There is no method {verb} {path} in the Cloud TPU API.", OURS),
-    "unimplemented": Row(Code.UNIMPLEMENTED, "The simulator does not know {what} yet.", OURS),
-    "internal": Row(Code.INTERNAL, "Internal error in the simulator: {what}", OURS),
+    "bad_name": Template(
+        Code.INVALID_ARGUMENT, "Invalid resource field value in the request: '{name}'.", OURS
+    ),
+    "bad_id": Template(Code.INVALID_ARGUMENT, "Invalid node ID: '{id}'.", OURS),
+    "bad_page": Template(Code.INVALID_ARGUMENT, "Invalid {parameter}.", OURS),
+    "bad_field": Template(Code.INVALID_ARGUMENT, BAD_REQUEST + "{reason} [EID: {eid}]", OURS),
+    "bad_mask": Template(
+        Code.INVALID_ARGUMENT, "Invalid update_mask: {paths}. Fields that can be updated: {updatable}.", OURS
+    ),
+    "bad_json": Template(
+        Code.INVALID_ARGUMENT, "Invalid JSON payload received. {reason}", "Google's generic text"
+    ),
+    "operation_runs": Template(Code.FAILED_PRECONDITION, "The operation '{name}' is still running.", OURS),
+    "no_route": Template(Code.NOT_FOUND, "There is no method {verb} {path} in the Cloud TPU API.", OURS),
+    "unimplemented": Template(Code.UNIMPLEMENTED, "The simulator does not know {feature} yet.", OURS),
+    "internal": Template(Code.INTERNAL, "Internal error in the simulator: {reason}", OURS),
 }
 
 
-def problem(kind: str, **fields: object) -> Problem:
+def api_error(kind: str, **fields: object) -> ApiError:
     """Return the error of this row of the table, filled in."""
-    row, filled = ROWS[kind], {"eid": f"0x{secrets.token_hex(8)}", **fields}
-    metadata = {key: value.format_map(filled) for key, value in (row.metadata or {}).items()}
-    return Problem(Status(row.code, row.text.format_map(filled), detailed(row.reason, metadata)))
+    template, values = ERRORS[kind], {"eid": f"0x{secrets.token_hex(8)}", **fields}
+    metadata = {key: text.format_map(values) for key, text in (template.metadata or {}).items()}
+    details = error_details(template.reason, metadata)
+    return ApiError(Status(template.code, template.text.format_map(values), details))
 
 
-def exhausted(project: str, quotas: Sequence[tuple[str, int, str]]) -> Problem:
+def quota_exceeded(project: str, quotas: Sequence[tuple[str, int, str]]) -> ApiError:
     """Return the error of exceeding these quotas of a project: id, limit, zone or region."""
-    kinds = ["zone" if "PerZone" in identifier else "region" for identifier, _, _ in quotas]
-    return problem(
+    kinds = ["zone" if "PerZone" in quota_id else "region" for quota_id, _, _ in quotas]
+    return api_error(
         "quota",
         subject=f"project:{project_number(project)}",
-        limit=",".join(identifier for identifier, _, _ in quotas),
+        limit=",".join(quota_id for quota_id, _, _ in quotas),
         value=",".join(str(limit) for _, limit, _ in quotas),
         place=",".join(f"{kind} {place}" for kind, (_, _, place) in zip(kinds, quotas, strict=True)),
     )
 
 
-def detailed(reason: str, metadata: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
-    """Return ErrorInfo when there is a reason, QuotaFailure when the metadata names a quota."""
-    found: list[dict[str, Any]] = []
+def error_details(reason: str, metadata: Mapping[str, str]) -> tuple[ErrorDetail, ...]:
+    """Return an ErrorInfo when there is a reason, a QuotaFailure when the metadata names a quota."""
+    details: list[ErrorDetail] = []
     if reason:
-        info = {"reason": reason, "domain": "googleapis.com", "metadata": dict(metadata)}
-        found.append({"@type": ERROR_INFO, **info})
+        details.append(
+            {"@type": ERROR_INFO, "reason": reason, "domain": "googleapis.com", "metadata": dict(metadata)}
+        )
     if "quota_limit" in metadata:
-        found.append({"@type": QUOTA_FAILURE, "violations": _violations(metadata)})
-    return tuple(found)
+        details.append({"@type": QUOTA_FAILURE, "violations": _violations(metadata)})
+    return tuple(details)
 
 
-def _violations(metadata: Mapping[str, str]) -> list[dict[str, str]]:
-    """One for each of the quotas, which stand joined by commas."""
+def _violations(metadata: Mapping[str, str]) -> list[Violation]:
+    """Return a violation for each of the quotas, which are joined by commas."""
     limits = metadata["quota_limit"].split(",")
     values = metadata.get("quota_limit_value", "0").split(",")
     places = metadata.get("quota_location", "").split(",")

@@ -1,4 +1,4 @@
-"""Waking those who wait for the world to change."""
+"""Tells waiting tasks that the world has changed."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from collections.abc import Callable
 from tpuctl.sim.settings import Profile
 
 
-class Wakes:
-    """Lets tasks sleep until something changes or a time comes, whichever is first."""
+class ChangeNotifier:
+    """Lets tasks wait until something changes or a moment comes, whichever is first."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
-        self._sleepers: set[asyncio.Event] = set()
+        self._waiting: set[asyncio.Event] = set()
 
-    def call(self) -> None:
-        """Wake all who sleep: something has changed."""
-        for woken in self._sleepers:
-            woken.set()
+    def notify(self) -> None:
+        """Wake all waiting tasks: something has changed."""
+        for changed in self._waiting:
+            changed.set()
 
-    def from_any_thread(self) -> Callable[[], None]:
-        """Return a function that does `call` on the loop that runs now, from whatever thread."""
+    def thread_safe_notify(self) -> Callable[[], None]:
+        """Return a function that any thread may call to `notify` on the loop that runs now."""
         loop = asyncio.get_running_loop()
 
-        def wake() -> None:
+        def notify() -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self.call)
+                loop.call_soon_threadsafe(self.notify)
 
-        return wake
+        return notify
 
-    async def sleep(self, until: float | None) -> None:
-        """Sleep until the next `call`, or until the profile's clock shows `until` (None: never).
+    async def wait(self, until: float | None) -> None:
+        """Wait for the next `notify`, or until the profile's clock shows `until` (None: no limit).
 
-        What the caller looked at before must not have changed meanwhile: do not await in between.
+        Do not await between reading the world and this call: a change in between would be missed.
         """
-        woken = asyncio.Event()
-        self._sleepers.add(woken)
-        waits: list[asyncio.Future[bool]] = [asyncio.ensure_future(woken.wait())]
+        changed = asyncio.Event()
+        self._waiting.add(changed)
+        waits: list[asyncio.Future[bool]] = [asyncio.ensure_future(changed.wait())]
         if until is not None:
             waits.append(asyncio.ensure_future(self._sleep(until)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._sleepers.discard(woken)
-            for one in waits:
-                one.cancel()
+            self._waiting.discard(changed)
+            for wait in waits:
+                wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def _sleep(self, until: float) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from tpuctl.sim.world.api_errors import problem
+from tpuctl.sim.world.api_errors import api_error
 
 TERM = re.compile(
     r"""\s*(?P<not>NOT\s+|-)? (?P<path>[\w.]+) \s*(?P<operator>!=|=|:)\s* (?P<value>"[^"]*"|[^\s()"]+)""",
@@ -14,15 +13,15 @@ TERM = re.compile(
 )
 AND = re.compile(r"\s+AND\s+|\s+")
 
-MATCHES: dict[str, Callable[[str, str], bool]] = {
-    "=": lambda found, wanted: found == wanted,
-    "!=": lambda found, wanted: found != wanted,
-    ":": lambda found, wanted: wanted.rstrip("*") in found,
+COMPARISONS: dict[str, Callable[[str, str], bool]] = {
+    "=": lambda actual, operand: actual == operand,
+    "!=": lambda actual, operand: actual != operand,
+    ":": lambda actual, operand: operand.rstrip("*") in actual,
 }
 
 
-def matcher(text: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Return a test of an entry in its JSON form; raises INVALID_ARGUMENT for what is no such filter.
+def matcher(text: str) -> Callable[[Mapping[str, object]], bool]:
+    """Return a test of a resource in its JSON form; raises INVALID_ARGUMENT for a text that is no filter.
 
     OR and parentheses are refused; the grammar of Google's filters (google.aip.dev/160) has more.
     """
@@ -34,19 +33,19 @@ def matcher(text: str) -> Callable[[Mapping[str, Any]], bool]:
             at = joint.end() if joint else at
         term = TERM.match(text, at)
         if not term or term["path"] in ("AND", "OR"):
-            raise problem("bad_filter", what=f"'{text}' is not understood at '{text[at:]}'")
+            raise api_error("bad_filter", reason=f"'{text}' is not understood at '{text[at:]}'")
         terms.append(term)
         at = term.end()
-    return lambda entry: all(_holds(term, entry) for term in terms)
+    return lambda resource: all(_holds(term, resource) for term in terms)
 
 
-def _holds(term: re.Match[str], entry: Mapping[str, Any]) -> bool:
-    value: Any = entry
+def _holds(term: re.Match[str], resource: Mapping[str, object]) -> bool:
+    value: object = resource
     for part in term["path"].split("."):
-        value = value.get(_camel(part)) if isinstance(value, Mapping) else None
+        value = value.get(_camel_case(part)) if isinstance(value, Mapping) else None
     text = str(value).lower() if isinstance(value, bool) else str("" if value is None else value)
-    return MATCHES[term["operator"]](text, term["value"].strip('"')) != bool(term["not"])
+    return COMPARISONS[term["operator"]](text, term["value"].strip('"')) != bool(term["not"])
 
 
-def _camel(part: str) -> str:
+def _camel_case(part: str) -> str:
     return re.sub(r"_(\w)", lambda match: match[1].upper(), part)

@@ -1,53 +1,51 @@
-"""Full resource names of the Cloud TPU API: `projects/P/locations/Z/nodes/N`."""
+"""Resource names in requests: parsed, checked and made; a bad one is INVALID_ARGUMENT."""
 
 from __future__ import annotations
 
 import re
 import secrets
 
-from tpuctl.sim.world.api_errors import problem
+from tpuctl.sim import resource_names
+from tpuctl.sim.resource_names import ResourceName
+from tpuctl.sim.world.api_errors import api_error
 
-PLACE = re.compile(r"projects/([^/]+)(?:/locations/([^/]+)(?:/.*)?)?", re.DOTALL)
 PARENT = re.compile(r"projects/[^/]+/locations/[^/]+")
 IDENTIFIER = re.compile(r"[A-Za-z0-9_.~+%-]+")
 """The rule for node ids in the comments of google/cloud/tpu/v2/cloud_tpu.proto."""
 
 
-def place(name: str) -> tuple[str, str]:
-    """Return the project and the zone ('' when there is none) in a name; raises INVALID_ARGUMENT."""
-    match = PLACE.fullmatch(name)
-    if not match:
-        raise problem("bad_name", name=name)
-    return match[1], match[2] or ""
+def parse(name: str) -> ResourceName:
+    """Return the parts of a name; raises INVALID_ARGUMENT."""
+    try:
+        return resource_names.parse(name)
+    except ValueError:
+        raise api_error("bad_name", name=name) from None
 
 
-def parent(name: str) -> str:
-    """Return the place of a full name: `projects/P/locations/Z`."""
-    project, zone = place(name)
-    return f"projects/{project}/locations/{zone}"
-
-
-def last(name: str) -> str:
-    """Return the last part of a name, its id."""
+def id_of(name: str) -> str:
+    """Return the last part of a full name; an id alone is returned as it is."""
     return name.rpartition("/")[2]
 
 
-def require(name: str, collection: str) -> None:
+def require_collection(name: str, collection: str) -> None:
     """Raise INVALID_ARGUMENT unless `name` is a full name in that collection."""
     if not re.fullmatch(rf"projects/[^/]+/locations/[^/]+/{collection}/[^/]+", name):
-        raise problem("bad_name", name=name)
+        raise api_error("bad_name", name=name)
 
 
-def prefix(parent: str) -> str:
-    """Return how the names of all in `parent` start; the zone `-` is every zone. Raises INVALID_ARGUMENT."""
+def list_prefix(parent: str) -> str:
+    """Return the prefix of the names that a list of `parent` shows; raises INVALID_ARGUMENT.
+
+    The zone `-` stands for every zone.
+    """
     parent = parent.removesuffix("/operations")
     if not PARENT.fullmatch(parent):
-        raise problem("bad_name", name=parent)
+        raise api_error("bad_name", name=parent)
     return parent.removesuffix("/-") + "/"
 
 
 def new_operation(parent: str, seconds: float) -> str:
-    """Return a fresh name such as Google's: `operation-<ms>-<13 hex>-<8 hex>-<8 hex>`."""
+    """Return a fresh name in Google's form: `operation-<ms>-<13 hex>-<8 hex>-<8 hex>`."""
     parts = (secrets.token_hex(7)[:13], secrets.token_hex(4), secrets.token_hex(4))
     return f"{parent}/operations/operation-{int(seconds * 1000)}-{'-'.join(parts)}"
 
@@ -55,7 +53,7 @@ def new_operation(parent: str, seconds: float) -> str:
 def address(number: int) -> str:
     """Return the loopback address of the host with this number: 1 is 127.77.0.1.
 
-    Addresses run through 127.64.0.0/10, skip .0 and .255, and come round again after 4 million hosts.
+    Addresses run through 127.64.0.0/10, skip .0 and .255, and repeat after 4 million hosts.
     """
     network, last = divmod(number - 1, 254)
     network = (network + (77 - 64) * 256) % (64 * 256)

@@ -1,43 +1,52 @@
-"""The long-running operations: their records, and waiting for them."""
+"""The long-running operations: their records, and waiting for their end."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from dataclasses import replace
-from typing import Any
 
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.state.database import Database, RecordTable
 from tpuctl.sim.world import names
-from tpuctl.sim.world.api_errors import Status, problem
-from tpuctl.sim.world.fault_errors import FREELY, Ending
-from tpuctl.sim.world.resources import PLAINLY, Asked, Node, Operation, QueuedResource
+from tpuctl.sim.world.api_errors import Status, api_error
+from tpuctl.sim.world.api_json import NodeFields
+from tpuctl.sim.world.injected_faults import NO_FAULT, OperationFault
+from tpuctl.sim.world.resources import DEFAULT_CONTEXT, Node, Operation, QueuedResource, RequestContext
 
-KEPT = 1_000
-"""Operations that have ended and can still be asked for; how long Google keeps them was not found."""
+MAX_ENDED = 1_000
+"""Ended operations that can still be read; how long Google keeps them was not found."""
 
 
 class Operations:
-    """Every operation that has not been deleted, the oldest that have ended aside; all outlive a restart."""
+    """All operations that run, and those that have ended, but for deleted and the oldest ones.
+
+    They are on disk and outlive a restart.
+    """
 
     def __init__(self, database: Database, profile: Profile) -> None:
         self._database = database
         self._shelf = RecordTable(database, "operation", Operation)
         self._clock = profile.clock
-        self._endings: dict[str, asyncio.Event] = {}
-        self._running = {one.target: one.name for one in self._shelf.all() if not one.done}
-        self._asked = {_key(one): one.name for one in self._shelf.all() if one.asked.request_id}
-        ended = sorted((one for one in self._shelf.all() if one.done), key=lambda one: one.end_time or 0.0)
-        self._ended = deque(one.name for one in ended)
+        self._end_events: dict[str, asyncio.Event] = {}
+        stored = self._shelf.all()
+        self._running = {operation.target: operation.name for operation in stored if not operation.done}
+        self._by_request = {
+            _request_key(operation): operation.name for operation in stored if operation.context.request_id
+        }
+        ended = sorted(
+            (operation for operation in stored if operation.done),
+            key=lambda operation: operation.end_time or 0.0,
+        )
+        self._ended = deque(operation.name for operation in ended)
 
     def get(self, name: str) -> Operation:
         """Return the operation called `name`; raises NOT_FOUND."""
-        found = self._shelf.get(name)
-        if found is None:
-            names.require(name, "operations")
-            raise problem("not_found", name=name)
-        return found
+        operation = self._shelf.get(name)
+        if operation is None:
+            names.require_collection(name, "operations")
+            raise api_error("not_found", name=name)
+        return operation
 
     def all(self, prefix: str) -> list[Operation]:
         """Return the operations whose names start with `prefix`."""
@@ -51,66 +60,69 @@ class Operations:
         """Return the operation called `name`, or None once it has been deleted."""
         return self._shelf.get(name)
 
-    def asked_before(self, verb: str, target: str, asked: Asked) -> Operation | None:
-        """Return the operation that the same request, by its id, has begun already."""
-        name = self._asked.get((verb, target, asked.request_id))
+    def find_repeated(self, verb: str, target: str, context: RequestContext) -> Operation | None:
+        """Return the operation that an earlier request with the same id began, or None."""
+        name = self._by_request.get((verb, target, context.request_id))
         return self._shelf.get(name) if name else None
 
     def running_on(self, target: str) -> Operation | None:
-        """Return the operation on this node or queued resource that has not ended: one at most."""
+        """Return the operation on this node or queued resource that has not ended: at most one."""
         name = self._running.get(target)
         return self.get(name) if name else None
 
     async def wait(self, name: str, seconds: float | None) -> Operation:
-        """Return the operation when it has ended, or after `seconds` as it is then; raises NOT_FOUND."""
+        """Return the operation when it has ended, or as it is after `seconds`; raises NOT_FOUND."""
         if not self.get(name).done:
-            ending = self._endings.setdefault(name, asyncio.Event())
+            end = self._end_events.setdefault(name, asyncio.Event())
             try:
-                await asyncio.wait_for(ending.wait(), seconds)
+                await asyncio.wait_for(end.wait(), seconds)
             except TimeoutError:
                 pass  # the caller sees that it is not done
         return self.get(name)
 
-    def forget(self, name: str) -> None:
-        """Drop the record of an operation that has ended; raises NOT_FOUND, FAILED_PRECONDITION."""
+    def delete(self, name: str) -> None:
+        """Remove the record of an ended operation; raises NOT_FOUND, FAILED_PRECONDITION."""
         if not self.get(name).done:
-            raise problem("operation_runs", name=name)
-        self._drop(name)
+            raise api_error("operation_runs", name=name)
+        self._remove(name)
 
     def begin(
         self,
         verb: str,
         target: Node | QueuedResource,
-        changes: dict[str, Any] | None = None,
-        ending: Ending = FREELY,
-        asked: Asked = PLAINLY,
+        *,
+        changes: NodeFields | None = None,
+        workers: tuple[int, ...] = (),
+        fault: OperationFault = NO_FAULT,
+        context: RequestContext = DEFAULT_CONTEXT,
     ) -> Operation:
-        """File a new operation on what has none running."""
+        """Store a new operation on a target that has none running."""
         now = self._clock()
         operation = Operation(
-            name=names.new_operation(names.parent(target.name), now),
+            name=names.new_operation(names.parse(target.name).parent, now),
             verb=verb,
             target=target.name,
             create_time=now,
             before=target.state,
             changes=changes or {},
-            fault=ending.error,
-            delay=ending.delay,
-            held=ending.held,
-            asked=asked,
+            workers=workers,
+            injected_error=fault.error,
+            delay=fault.delay,
+            held_by=fault.held_by,
+            context=context,
         )
         self._shelf.put(operation)
         self._database.on_rollback(lambda: self._running.pop(target.name, None))
         self._running[target.name] = operation.name
-        if asked.request_id:
-            self._asked[_key(operation)] = operation.name
+        if context.request_id:
+            self._by_request[_request_key(operation)] = operation.name
         return operation
 
     def request_cancel(self, operation: Operation) -> Operation:
-        """File that somebody asked for its end."""
-        asked = replace(operation, cancel_requested=True)
-        self._shelf.put(asked)
-        return asked
+        """Store that a client has cancelled the operation."""
+        cancelled = replace(operation, cancel_requested=True)
+        self._shelf.put(cancelled)
+        return cancelled
 
     def end(
         self,
@@ -119,8 +131,8 @@ class Operations:
         result: Node | QueuedResource | None = None,
         error: Status | None = None,
     ) -> None:
-        """File how it ended, and tell those who wait."""
-        current = self.get(operation.name)  # a cancel may have been asked for since
+        """Store the operation's result or error, and wake the callers of `wait`."""
+        current = self.get(operation.name)  # a cancel may have been requested since
         ended = replace(current, end_time=self._clock(), error=error)
         if isinstance(result, QueuedResource):
             self._shelf.put(replace(ended, queued=result))
@@ -128,18 +140,18 @@ class Operations:
             self._shelf.put(replace(ended, result=result))
         self._database.on_rollback(lambda: self._running.update({operation.target: operation.name}))
         del self._running[operation.target]
-        self._endings.pop(operation.name, asyncio.Event()).set()
+        self._end_events.pop(operation.name, asyncio.Event()).set()
         self._ended.append(operation.name)
-        while len(self._ended) > KEPT:
-            self._drop(self._ended.popleft())
+        while len(self._ended) > MAX_ENDED:
+            self._remove(self._ended.popleft())
 
-    def _drop(self, name: str) -> None:
-        """Drop a record, unless it has gone already, or its end was rolled back."""
-        found = self._shelf.get(name)
-        if found and found.done:
-            self._asked.pop(_key(found), None)
+    def _remove(self, name: str) -> None:
+        """Remove a record, unless it has been deleted already, or its end was rolled back."""
+        operation = self._shelf.get(name)
+        if operation and operation.done:
+            self._by_request.pop(_request_key(operation), None)
             self._shelf.remove(name)
 
 
-def _key(operation: Operation) -> tuple[str, str, str]:
-    return operation.verb, operation.target, operation.asked.request_id
+def _request_key(operation: Operation) -> tuple[str, str, str]:
+    return operation.verb, operation.target, operation.context.request_id

@@ -1,4 +1,4 @@
-"""Lists in pages: stable while things come and go, since a token is the last name seen."""
+"""Pages of lists: stable while resources come and go, since a page token is the last name shown."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import binascii
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from tpuctl.sim.world.api_errors import problem
+from tpuctl.sim.world.api_errors import api_error
 
-MOST = 1000
-"""Entries a page, unless fewer are asked for."""
+MAX_PAGE_SIZE = 1000
+"""Also the size when a request names none."""
 
-Entry = TypeVar("Entry")
+Resource = TypeVar("Resource")
 
 
 def page(
-    entries: Iterable[Entry], name: Callable[[Entry], str], size: int, token: str
-) -> tuple[list[Entry], str]:
-    """Return one page of `entries` by name, and the token of the next or ''; raises INVALID_ARGUMENT."""
+    resources: Iterable[Resource], name: Callable[[Resource], str], size: int, token: str
+) -> tuple[list[Resource], str]:
+    """Return one page of `resources` by name, and the token of the next or ''; raises INVALID_ARGUMENT."""
     if size < 0:
-        raise problem("bad_page", what=f"page_size {size}")
-    after = _last_seen(token)
-    ordered = sorted((entry for entry in entries if name(entry) > after), key=name)
-    size = min(size or MOST, MOST)
+        raise api_error("bad_page", parameter=f"page_size {size}")
+    after = _last_name(token)
+    ordered = sorted((resource for resource in resources if name(resource) > after), key=name)
+    size = min(size or MAX_PAGE_SIZE, MAX_PAGE_SIZE)
     chosen = ordered[:size]
     more = len(ordered) > size
     return chosen, base64.urlsafe_b64encode(name(chosen[-1]).encode()).decode() if more else ""
 
 
-def _last_seen(token: str) -> str:
+def _last_name(token: str) -> str:
     try:
         return base64.b64decode(token, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise problem("bad_page", what=f"page_token '{token}'") from None
+        raise api_error("bad_page", parameter=f"page_token '{token}'") from None

@@ -1,15 +1,13 @@
-"""Nodes, queued resources and operations as the world keeps them: frozen records, replaced on change."""
+"""Nodes, queued resources and operations as the world stores them: frozen records, replaced on change."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tpuctl.sim.records import Host
-from tpuctl.sim.world import names
+from tpuctl.sim.world import api_json, names
 from tpuctl.sim.world.api_errors import Status
+from tpuctl.sim.world.api_json import NodeFields, QueuedResourceFields, UpcomingMaintenance
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,27 +19,26 @@ class Node:
     """What the API shows as `id`: never used again, unlike the name."""
     state: str
     create_time: float
-    spec: dict[str, Any]
-    """The fields that its creator may set, as sent, in the API's JSON form."""
+    spec: NodeFields
+    """The fields that its creator may set, checked; the accelerator type and configuration are filled in."""
     addresses: tuple[str, ...]
     """Of its hosts, in worker order."""
     health: str = "HEALTH_UNSPECIFIED"
     queued_resource: str = ""
     """Full name of the queued resource that it was created for."""
     multislice: bool = False
-    """Whether that asked for several nodes."""
+    """Whether its queued resource has several nodes."""
     slices: tuple[str, ...] = ()
-    """Addresses of worker 0 of each of them, in the order of their names; none for a node alone."""
+    """Addresses of worker 0 of each of them, in the order of their names; empty for a single node."""
     reservation: str = ""
-    """Full name of the reservation that it uses up."""
-    maintenance: dict[str, Any] | None = None
-    """UpcomingMaintenance in its JSON form."""
-    flagged: tuple[int, ...] = ()
-    """The workers that have been told of it."""
+    """Full name of the reservation that its capacity comes from."""
+    maintenance: UpcomingMaintenance | None = None
+    maintenance_workers: tuple[int, ...] = ()
+    """The workers whose metadata servers announce it."""
 
     @property
     def accelerator_type(self) -> str:
-        return str(self.spec["acceleratorType"])
+        return self.spec["acceleratorType"]
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -50,20 +47,19 @@ class Node:
 
     @property
     def preemptible(self) -> bool:
-        """Whether Google may take it back: a spot node, or a preemptible one as it was called before."""
-        scheduling = self.spec.get("schedulingConfig", {})
-        return bool(scheduling.get("spot") or scheduling.get("preemptible"))
+        """Whether it is a spot or a preemptible node."""
+        return api_json.is_preemptible(self.spec)
 
     @property
     def external_ips(self) -> bool:
         """Whether its hosts have external addresses."""
-        networks = [self.spec.get("networkConfig"), *self.spec.get("networkConfigs", [])]
-        return any(network.get("enableExternalIps") for network in networks if network)
+        networks = [self.spec.get("networkConfig", {}), *self.spec.get("networkConfigs", [])]
+        return any(network.get("enableExternalIps") for network in networks)
 
     @property
-    def limited(self) -> bool:
-        """Whether it ends after 24 hours: a preemptible node does, a spot node does not."""
-        return bool(self.spec.get("schedulingConfig", {}).get("preemptible"))
+    def ends_after_24_hours(self) -> bool:
+        """A preemptible node does, a spot node does not."""
+        return self.spec.get("schedulingConfig", {}).get("preemptible", False)
 
     def hosts(self) -> list[Host]:
         """Return its hosts in worker order."""
@@ -84,66 +80,62 @@ class Node:
             for worker, address in enumerate(self.addresses)
         ]
 
-    def changed(self, changes: Mapping[str, Any]) -> Node:
-        """Return it with the fields at these paths (`networkConfig.enableExternalIps`) replaced."""
-        spec = copy.deepcopy(self.spec)
-        for path, value in changes.items():
-            *parents, leaf = path.split(".")
-            inner = spec
-            for parent in parents:
-                inner = inner.setdefault(parent, {})
-            inner[leaf] = value
+    def updated(self, changes: NodeFields) -> Node:
+        """Return the node with these fields replaced, of its network those that `changes` has."""
+        spec: NodeFields = {**self.spec, **changes}
+        if "networkConfig" in changes:
+            spec["networkConfig"] = {**self.spec.get("networkConfig", {}), **changes["networkConfig"]}
         return replace(self, spec=spec)
 
 
 @dataclass(frozen=True, eq=False)
 class QueuedResource:
-    """A request for nodes that waits its turn, and what became of it."""
+    """A request for nodes, provisioned when there is capacity."""
 
     name: str
     state: str
     create_time: float
     since: float
-    """When it came to its state."""
-    spec: dict[str, Any]
-    """What its creator may set, checked, in the JSON form of API v2 with v2alpha1's own fields."""
-    nodes: dict[str, dict[str, Any]]
-    """Full names of the nodes that it asks for -> their fields."""
+    """When it entered its state."""
+    spec: QueuedResourceFields
+    """The fields that its creator may set, checked."""
+    nodes: dict[str, NodeFields]
+    """Full names of the requested nodes -> their fields."""
     valid_after: float | None = None
     valid_until: float | None = None
     initiator: str = ""
     """Of SUSPENDING and SUSPENDED: `USER` or `SERVICE`."""
     error: Status | None = None
     """Why it FAILED."""
-    fault: Status | None = None
-    """The end it was asked to come to, once accepted."""
+    injected_error: Status | None = None
+    """With which it is to fail once it is accepted: a fault that a test or a rehearsal added."""
     operations: tuple[str, ...] = ()
     """Those that create its nodes, while it is PROVISIONING."""
-    tries: int = 0
-    """How often it has come to PROVISIONING."""
+    attempts: int = 0
+    """How often it has entered PROVISIONING."""
     requeue: bool = False
-    """Of SUSPENDING: whether it starts anew afterwards."""
+    """Of SUSPENDING: whether it is queued again afterwards."""
     force: bool = False
-    """Of DELETING: whether its nodes go with it."""
+    """Of DELETING: whether its nodes are deleted, too."""
 
     @property
     def reservation(self) -> str:
-        """The reservation it asks for, `.../-` for any of a project; '' for none."""
-        any_one = f"{names.parent(self.name)}/reservations/-"
+        """The reservation that it requests, `.../-` for any of a project; '' for none."""
+        any_reservation = f"{names.parse(self.name).parent}/reservations/-"
         reserved = self.spec.get("guaranteed", {}).get("reserved")
-        return str(self.spec.get("reservationName") or (any_one if reserved else ""))
+        return self.spec.get("reservationName") or (any_reservation if reserved else "")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """How an operation was asked for."""
+class RequestContext:
+    """The version of the API that a request came by, and its `request_id`."""
 
     api_version: str = "v2"
     request_id: str = ""
-    """Makes the same request, sent again, the same operation."""
+    """A request with the id of an earlier one returns the earlier one's operation."""
 
 
-PLAINLY = Asked()
+DEFAULT_CONTEXT = RequestContext()
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,22 +148,24 @@ class Operation:
     create_time: float
     before: str
     """The target's state before it, which a node returns to when the operation fails."""
-    changes: dict[str, Any] = field(default_factory=dict)
-    """Of an update: new values by path. Of a simulated maintenance event: `workers`."""
-    fault: Status | None = None
-    """The end it was asked to come to."""
+    changes: NodeFields = field(default_factory=NodeFields)
+    """Of an update: the new values."""
+    workers: tuple[int, ...] = ()
+    """Of a simulated maintenance event: the workers that it announces."""
+    injected_error: Status | None = None
+    """With which it is to fail: stockout, or a fault that a test or a rehearsal added."""
     delay: float = 0.0
-    """Seconds that it was asked to take longer."""
-    held: str = ""
-    """The fault that keeps it from ending, by id."""
+    """Seconds by which a fault lengthens it."""
+    held_by: str = ""
+    """The id of the fault that keeps it from ending."""
     end_time: float | None = None
     error: Status | None = None
     result: Node | None = None
-    """The node at the end of it; None when it is gone."""
+    """The node at its end; None when the node is gone."""
     queued: QueuedResource | None = None
-    """The queued resource at the end of an operation on one."""
+    """The queued resource at its end, when its target is one."""
     cancel_requested: bool = False
-    asked: Asked = PLAINLY
+    context: RequestContext = DEFAULT_CONTEXT
 
     @property
     def done(self) -> bool:
@@ -180,4 +174,4 @@ class Operation:
     @property
     def on_node(self) -> bool:
         """Whether its target is a node, not a queued resource."""
-        return "/nodes/" in self.target
+        return names.parse(self.target).collection == "nodes"

@@ -1,4 +1,4 @@
-"""What goes on in the background: at most one task a node, and a new one takes over from the old."""
+"""Background tasks by resource name: at most one runs for each, and a new one replaces the old."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ Task = asyncio.Task[None]
 
 
 class Tasks:
-    """The running tasks, by the name of what they work on."""
+    """The running tasks, by the name of the node or queued resource that they work on."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, set[Task]] = {}
 
-    def start(self, name: str, work: Callable[[], Awaitable[None]]) -> Task:
-        """Run `work`, once whatever ran under the same name has been cancelled and is over."""
+    def start(self, name: str, run: Callable[[], Awaitable[None]]) -> Task:
+        """Cancel the tasks of the same name, wait for their end, then await `run()`."""
         running = self._tasks.setdefault(name, set())
         earlier = set(running)
         for task in earlier:
             task.cancel()
-        task = asyncio.get_running_loop().create_task(_after(earlier, work))
+        task = asyncio.get_running_loop().create_task(_after(earlier, run))
         running.add(task)
-        task.add_done_callback(lambda done: self._forget(name, done))
+        task.add_done_callback(lambda ended: self._forget(name, ended))
         return task
 
     async def close(self) -> None:
-        """Cancel every task and wait until all are over."""
+        """Cancel every task and wait until all have ended."""
         tasks = [task for running in self._tasks.values() for task in running]
         for task in tasks:
             task.cancel()
@@ -40,7 +40,7 @@ class Tasks:
             del self._tasks[name]
 
 
-async def _after(earlier: set[Task], work: Callable[[], Awaitable[None]]) -> None:
+async def _after(earlier: set[Task], run: Callable[[], Awaitable[None]]) -> None:
     if earlier:
         await asyncio.wait(earlier)
-    await work()
+    await run()

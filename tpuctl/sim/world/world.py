@@ -6,19 +6,17 @@ from tpuctl.sim.events import Events
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.records import Hosts
 from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database, RecordTable
+from tpuctl.sim.state.database import Database
 from tpuctl.sim.world import names
-from tpuctl.sim.world.api_errors import problem
+from tpuctl.sim.world.api_errors import api_error
 from tpuctl.sim.world.capacity import availability
-from tpuctl.sim.world.capacity.supply import Supply
-from tpuctl.sim.world.change_notifier import Wakes
-from tpuctl.sim.world.fault_errors import is_unreachable, lose_answer, require_admission
+from tpuctl.sim.world.capacity.capacity import Capacity
+from tpuctl.sim.world.injected_faults import is_unreachable, raise_after_call, raise_before_call
 from tpuctl.sim.world.nodes.lifecycle import Lifecycle
-from tpuctl.sim.world.nodes.service import Fleet
-from tpuctl.sim.world.operations import Operations
+from tpuctl.sim.world.nodes.service import NodeService
 from tpuctl.sim.world.queue.provisioning import Provisioning
-from tpuctl.sim.world.queue.service import Queue
-from tpuctl.sim.world.resources import Node, QueuedResource
+from tpuctl.sim.world.queue.service import QueuedResourceService
+from tpuctl.sim.world.state import State
 
 WILDCARD_METHODS = frozenset({"ListNodes", "ListQueuedResources", "ListOperations"})
 """Methods that take `locations/-` for every zone."""
@@ -27,9 +25,9 @@ WILDCARD_METHODS = frozenset({"ListNodes", "ListQueuedResources", "ListOperation
 class World:
     """Everything behind the API, for one thread with a running event loop.
 
-    `fleet` holds the nodes, `queue` the queued resources and `operations` the long-running operations; all
-    raise `Problem`. `supply` says what there is to be had. The database and the hosts belong to the caller,
-    who closes them after the world.
+    `nodes`, `queued_resources` and `operations` hold the resources of the API; all raise `ApiError`.
+    `capacity` holds limits, quotas and reservations. Whoever builds the world closes the database and the
+    hosts after it.
     """
 
     def __init__(
@@ -41,28 +39,23 @@ class World:
         events: Events | None = None,
     ) -> None:
         self.faults = faults
-        self.events = events = Events(profile.clock) if events is None else events
+        self.events = Events(profile.clock) if events is None else events
         if faults.events is None:
-            faults.events = events
+            faults.events = self.events
         self.disabled_projects: set[str] = set()
         """Projects in which the API is off; in memory only, as faults are."""
-        self._nodes = nodes = RecordTable(database, "node", Node)
-        self._queued = queued = RecordTable(database, "queued resource", QueuedResource)
-        self.operations = operations = Operations(database, profile)
-        self.supply = supply = Supply(nodes, queued, operations, faults)
-        self.wakes = wakes = Wakes(profile)
-        self._lifecycle = lifecycle = Lifecycle(
-            database, profile, hosts, faults, events, nodes, operations, wakes
-        )
-        self.fleet = fleet = Fleet(database, profile, hosts, nodes, lifecycle, supply)
-        self._provisioning = provisioning = Provisioning(
-            database, profile, events, queued, nodes, fleet, operations, lifecycle, supply, wakes
-        )
-        self.queue = Queue(database, profile, faults, queued, fleet, operations, supply, provisioning)
+        state = State.load(database, profile, hosts, faults, self.events)
+        self.operations = state.operations
+        self.change_notifier = state.notifier
+        self.capacity = Capacity(state)
+        self._lifecycle = Lifecycle(state)
+        self.nodes = NodeService(state, self._lifecycle, self.capacity)
+        self._provisioning = Provisioning(state, self.nodes, self._lifecycle, self.capacity)
+        self.queued_resources = QueuedResourceService(state, self.nodes, self.capacity, self._provisioning)
 
     async def resume(self) -> None:
-        """Bring the hosts of READY nodes up again, continue what goes on; before any call is served."""
-        self.faults.add_listener(self.wakes.from_any_thread())
+        """Start the hosts of READY nodes again and continue running operations; before any call is served."""
+        self.faults.add_listener(self.change_notifier.thread_safe_notify())
         await self._lifecycle.resume()
         await self._provisioning.resume()
 
@@ -71,51 +64,46 @@ class World:
         await self._provisioning.close()
         await self._lifecycle.close()
 
-    def admit(self, method: str, resource: str) -> None:
-        """Let a call in, or raise what it meets first: a fault, the API switched off, a zone that is none."""
+    def before_call(self, method: str, resource: str) -> None:
+        """Note a call in the event log; raises the error by which it is rejected.
+
+        A call is rejected by a fault, when the API is off in its project, or for its zone.
+        """
         self.events.note("request", method, resource)
-        require_admission(self.faults, method, resource)
-        project, zone = names.place(resource)
-        if project in self.disabled_projects:
-            raise problem("api_disabled", project=project)
-        everywhere = not zone or (zone == "-" and method in WILDCARD_METHODS)
-        if everywhere:
+        raise_before_call(self.faults, method, resource)
+        name = names.parse(resource)
+        if name.project in self.disabled_projects:
+            raise api_error("api_disabled", project=name.project)
+        all_zones = not name.zone or (name.zone == "-" and method in WILDCARD_METHODS)
+        if all_zones:
             return
-        if zone not in availability.zones():
-            raise problem("location", project=project, zone=zone)
-        if is_unreachable(self.faults, project, zone):
-            raise problem("unreachable")
+        if name.zone not in availability.zones():
+            raise api_error("location", project=name.project, zone=name.zone)
+        if is_unreachable(self.faults, name.project, name.zone):
+            raise api_error("unreachable")
 
-    def dismiss(self, method: str, resource: str) -> None:
-        """Let the answer of a call out that took effect, or raise the fault by which it is lost."""
-        lose_answer(self.faults, method, resource)
+    def after_call(self, method: str, resource: str) -> None:
+        """Raise the error of a fault that loses the response of a call that has taken effect."""
+        raise_after_call(self.faults, method, resource)
 
-    def unreachable(self, parent: str) -> list[str]:
-        """Return the zones that do not answer a list over all zones, of which the parent is `locations/-`."""
-        project, zone = names.place(parent)
-        if zone != "-":
+    def unreachable_zones(self, parent: str) -> list[str]:
+        """Return the zones that are missing from a list over all zones, whose parent is `locations/-`."""
+        name = names.parse(parent)
+        if name.zone != "-":
             return []
-        return [one for one in availability.zones() if is_unreachable(self.faults, project, one)]
+        return [zone for zone in availability.zones() if is_unreachable(self.faults, name.project, zone)]
 
-    def cancel(self, operation: str) -> None:
-        """Ask an operation to end; raises NOT_FOUND."""
-        self._lifecycle.cancel(operation)
-
-    def nodes(self) -> list[Node]:
-        """Return every node, of all projects and zones."""
-        return self._nodes.all()
-
-    def queued_resources(self) -> list[QueuedResource]:
-        """Return every queued resource, of all projects and zones."""
-        return self._queued.all()
+    def cancel_operation(self, name: str) -> None:
+        """Cancel an operation, if it is of a kind that can be; raises NOT_FOUND."""
+        self._lifecycle.cancel(name)
 
     async def preempt(self, node: str, notice: float = 0.0) -> None:
-        """Take a node back, as Google does with spot nodes; raises `Problem` when it is not up.
+        """Preempt a node, as Google does with spot nodes; raises `ApiError` when its state forbids that.
 
-        Its hosts' metadata servers say so at once; the hosts end `notice` seconds later.
+        The notice is on the hosts' metadata servers at once; they stop `notice` seconds later.
         """
-        await self.fleet.preempt(node, notice)
+        await self.nodes.preempt(node, notice)
 
     def idle(self) -> bool:
         """Whether there is no node, no queued resource and no running operation."""
-        return not self._nodes.all() and not self._queued.all() and not self.operations.running()
+        return not self.nodes.all() and not self.queued_resources.all() and not self.operations.running()

@@ -45,7 +45,7 @@ def queue(alpha: tpu_v2alpha1.TpuClient, spec: dict[str, Any], **fields: Any) ->
 
 
 def wait_for_active(api: Api) -> None:
-    api.until(lambda: api.world.queue.get(NAME).state == "ACTIVE")
+    api.until(lambda: api.world.queued_resources.get(NAME).state == "ACTIVE")
 
 
 @pytest.mark.parametrize("version", ["v2", "v2alpha1"])
@@ -149,7 +149,7 @@ def test_several_nodes_have_another_name_here(
 
 def test_reservations_are_listed_with_their_use(alpha: tpu_v2alpha1.TpuClient, api: Api) -> None:
     name = f"{PARENT}/reservations/r"
-    api.world.supply.reservations[name] = Reservation(name, "v3-8", 32)
+    api.world.capacity.reservations.add(Reservation(name, "v3-8", 32))
     queue(alpha, {"node_id": "one"}, guaranteed={"reserved": True})
     wait_for_active(api)
     (found,) = alpha.list_reservations(request={"parent": PARENT})

@@ -53,7 +53,7 @@ def test_gcloud_creates_lists_describes_updates_and_deletes_a_node(gcloud: Gclou
         *("tpu-vm", "create", "one", "--accelerator-type=v3-32", "--version=tpu-vm-tf-2.17.0-pod-pjrt"),
         *("--spot", "--metadata=a=1", "--labels=team=vision"),
     )
-    (node,) = api.world.nodes()
+    (node,) = api.world.nodes.all()
     assert (node.state, node.preemptible, node.external_ips) == ("READY", True, True)
 
     (listed,) = gcloud.json("tpu-vm", "list", "--zone=-")
@@ -66,7 +66,7 @@ def test_gcloud_creates_lists_describes_updates_and_deletes_a_node(gcloud: Gclou
     assert "v3-32" in gcloud("tpu-vm", "list")
 
     gcloud("tpu-vm", "update", "one", "--add-tags=x", "--update-labels=stage=two")
-    (node,) = api.world.nodes()
+    (node,) = api.world.nodes.all()
     assert node.spec["labels"] == {"team": "vision", "stage": "two"}
 
     gcloud("tpu-vm", "delete", "one", "--quiet")
@@ -87,7 +87,7 @@ QUEUED = ("--accelerator-type=v3-8", "--runtime-version=tpu-ubuntu2204-base")
 
 def wait_for(api: Api, identifier: str, state: str) -> None:
     name = f"projects/rehearsal/locations/{ZONE}/queuedResources/{identifier}"
-    api.until(lambda: api.world.queue.get(name).state == state)
+    api.until(lambda: api.world.queued_resources.get(name).state == state)
 
 
 def test_gcloud_queues_lists_describes_and_deletes_with_force(gcloud: Gcloud, api: Api) -> None:
@@ -111,13 +111,13 @@ def test_gcloud_lists_tensorflow_and_runtime_versions(gcloud: Gcloud) -> None:
 def test_gcloud_stops_starts_and_attaches_a_disk(gcloud: Gcloud, api: Api) -> None:
     gcloud("tpu-vm", "create", "one", "--accelerator-type=v3-8", "--version=tpu-ubuntu2204-base")
     gcloud("tpu-vm", "stop", "one")
-    assert api.world.nodes()[0].state == "STOPPED"
+    assert api.world.nodes.all()[0].state == "STOPPED"
     gcloud("tpu-vm", "start", "one")
     disk = f"--disk=projects/rehearsal/zones/{ZONE}/disks/d"
     gcloud("tpu-vm", "attach-disk", "one", disk, "--mode=read-only", release="alpha")
-    assert api.world.nodes()[0].spec["dataDisks"][0]["mode"] == "READ_ONLY"
+    assert api.world.nodes.all()[0].spec["dataDisks"][0]["mode"] == "READ_ONLY"
     gcloud("tpu-vm", "detach-disk", "one", disk, release="alpha")
-    assert not api.world.nodes()[0].spec["dataDisks"]
+    assert not api.world.nodes.all()[0].spec["dataDisks"]
     assert "cloud-tpu.iam" in gcloud("tpu-vm", "service-identity", "create")
 
 
@@ -126,7 +126,7 @@ def test_gcloud_alpha_uses_what_only_v2alpha1_has(gcloud: Gcloud, api: Api) -> N
     words = ("queued-resources", "create", "q", "--node-id=one", "--best-effort", *QUEUED)
     gcloud(*words, release="alpha")
     wait_for(api, "q", "ACTIVE")
-    assert api.world.nodes()[0].preemptible
+    assert api.world.nodes.all()[0].preemptible
     gcloud("tpu-vm", "simulate-maintenance-event", "one", "--workers=0", release="alpha")
     gcloud("tpu-vm", "perform-maintenance", "one", release="alpha")
     assert api.hosts.calls == [("start", "one"), ("stop", "one"), ("start", "one")]

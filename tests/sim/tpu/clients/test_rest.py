@@ -82,5 +82,5 @@ def test_a_mask_is_understood_in_both_spellings(api: Api, mask: str) -> None:
         timeout=10,
     )
     api.run(api.world.operations.wait(answer.json()["name"], 10))
-    (node,) = api.world.nodes()
+    (node,) = api.world.nodes.all()
     assert node.external_ips

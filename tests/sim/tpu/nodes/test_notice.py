@@ -89,10 +89,10 @@ def test_a_program_reads_the_notice_and_works_on_until_it_is_ended(simulator: An
         preempting = pool.submit(simulator.call, simulator.world.preempt(NODE, notice=3600))
         assert out.readline() == "TRUE\n"
         host.run("true", "")
-        assert simulator.world.nodes()[0].state == "READY"
+        assert simulator.world.nodes.all()[0].state == "READY"
         simulator.simulator.clock.advance(3600)
         preempting.result()
-    assert simulator.world.nodes()[0].state == "PREEMPTED"
+    assert simulator.world.nodes.all()[0].state == "PREEMPTED"
     with pytest.raises((socket.error, paramiko.SSHException, EOFError)):
         host.run("true", "")
 
@@ -106,4 +106,4 @@ def test_a_program_reads_of_a_maintenance_event_and_is_not_ended(
     alpha.simulate_maintenance_event(request={"name": NODE}).result(polling=POLLING)
     assert out.readline() == "TERMINATE_ON_HOST_MAINTENANCE\n"
     host.run("true", "")
-    assert simulator.world.nodes()[0].state == "READY"
+    assert simulator.world.nodes.all()[0].state == "READY"

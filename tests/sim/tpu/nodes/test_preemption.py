@@ -97,7 +97,7 @@ def test_a_preemptible_node_ends_after_a_day_and_a_spot_node_does_not(
     api.run(time.advance(24 * HOURS - 1))
     assert grpc_client.get_node(name=NODE).state == State.READY
     api.run(time.advance(1))
-    api.until(lambda: api.world.fleet.get(NODE).state == "TERMINATED")
+    api.until(lambda: api.world.nodes.get(NODE).state == "TERMINATED")
     assert not api.hosts.up
     with pytest.raises(exceptions.InvalidArgument, match="while in state TERMINATED"):
         grpc_client.stop_node(request={"name": NODE})
@@ -115,12 +115,12 @@ def test_the_day_of_a_preemptible_node_goes_on_over_a_restart(database: Path, ti
     async def story() -> None:
         async with Opened(database, pace) as before:
             spec = {**SPEC, "schedulingConfig": {"preemptible": True}}
-            await before.end_of(before.world.fleet.create(PARENT, "one", spec).name)
+            await before.end_of(before.world.nodes.create(PARENT, "one", spec).name)
             await time.advance(20 * HOURS)
         async with Opened(database, pace) as after:
             await asyncio.sleep(0)
             await time.advance(4 * HOURS)
-            while after.world.nodes()[0].state != "TERMINATED":
+            while after.world.nodes.all()[0].state != "TERMINATED":
                 await asyncio.sleep(0)
 
     asyncio.run(story())

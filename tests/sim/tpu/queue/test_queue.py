@@ -169,7 +169,7 @@ def test_a_reset_queues_it_anew(client: tpu_v2.TpuClient, api: Api) -> None:
 
 
 def test_a_request_that_is_being_provisioned_cannot_be_reset(grpc_client: tpu_v2.TpuClient, api: Api) -> None:
-    api.world.supply.capacity["europe-west4-a", "v3-8"] = 0
+    api.world.capacity.limits["europe-west4-a", "v3-8"] = 0
     create(grpc_client)
     settled(grpc_client, "WAITING_FOR_RESOURCES")
     with pytest.raises(exceptions.FailedPrecondition, match="reset is not supported"):
@@ -178,7 +178,7 @@ def test_a_request_that_is_being_provisioned_cannot_be_reset(grpc_client: tpu_v2
 
 
 def test_it_waits_for_capacity_and_goes_on_when_there_is_some(client: tpu_v2.TpuClient, api: Api) -> None:
-    api.world.supply.capacity["europe-west4-a", "v3-8"] = 1
+    api.world.capacity.limits["europe-west4-a", "v3-8"] = 1
     create(client)
     settled(client, "ACTIVE")
     create(client, "later", node_id="two")
@@ -231,13 +231,13 @@ def test_a_name_that_is_taken_conflicts_at_once_or_when_its_turn_comes(
     for identifier, node_id in (("q", "two"), ("other", "one")):
         with pytest.raises(exceptions.Conflict, match="already exists"):
             create(client, identifier, node_id=node_id)
-    api.world.supply.capacity["europe-west4-a", "v3-8"] = 0
+    api.world.capacity.limits["europe-west4-a", "v3-8"] = 0
     create(client, "late", node_id="two")
     late = f"{PARENT}/queuedResources/late"
     settled(client, "WAITING_FOR_RESOURCES", name=late)
     other = tpu_v2.Node(accelerator_type="v2-8", runtime_version="tpu-ubuntu2204-base")
     client.create_node(parent=PARENT, node_id="two", node=other)  # of which there are enough
-    api.world.supply.capacity.clear()
+    api.world.capacity.limits.clear()
     assert settled(client, "FAILED", name=late).name == late
 
 
@@ -283,11 +283,11 @@ def test_a_reserved_request_takes_its_reservation_and_waits_when_it_is_used_up(
     client: tpu_v2.TpuClient, api: Api
 ) -> None:
     name = f"{PARENT}/reservations/r"
-    api.world.supply.reservations[name] = Reservation(name, "v3-8", 8)
+    api.world.capacity.reservations.add(Reservation(name, "v3-8", 8))
     create(client, reservation_name=f"{PARENT}/reservations/-", guaranteed={})
     settled(client, "ACTIVE")
     assert client.get_node(name=NODE).scheduling_config.reserved
-    assert api.world.supply.taken(name) == 8
+    assert api.world.capacity.reservations.used(name) == 8
     create(client, "more", node_id="two", reservation_name=name)
     settled(client, "WAITING_FOR_RESOURCES", name=f"{PARENT}/queuedResources/more")
     create(client, "none", node_id="three", reservation_name=f"{PARENT}/reservations/none")
@@ -298,7 +298,7 @@ def test_a_reserved_request_takes_its_reservation_and_waits_when_it_is_used_up(
 def test_slices_asked_for_together_know_each_other(grpc_client: tpu_v2.TpuClient, api: Api) -> None:
     create(grpc_client, multislice_params={"node_count": 2})
     settled(grpc_client, "ACTIVE")
-    nodes = sorted(api.world.nodes(), key=lambda node: node.name)
+    nodes = sorted(api.world.nodes.all(), key=lambda node: node.name)
     assert {node.slices for node in nodes} == {tuple(node.addresses[0] for node in nodes)}
     assert all(host.slices == node.slices for node in nodes for host in node.hosts())
 
@@ -306,4 +306,4 @@ def test_slices_asked_for_together_know_each_other(grpc_client: tpu_v2.TpuClient
 def test_a_node_alone_knows_no_slices(grpc_client: tpu_v2.TpuClient, api: Api) -> None:
     create(grpc_client)
     settled(grpc_client, "ACTIVE")
-    assert [node.slices for node in api.world.nodes()] == [()]
+    assert [node.slices for node in api.world.nodes.all()] == [()]

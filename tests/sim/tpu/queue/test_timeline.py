@@ -55,7 +55,7 @@ async def settle() -> None:
 
 
 def state(world: World) -> str:
-    return world.queue.get(NAME).state
+    return world.queued_resources.get(NAME).state
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def time() -> ManualTime:
 def test_each_state_takes_its_time(database: Path, time: ManualTime) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
-            operation = world.queue.create(PARENT, "q", sent())
+            operation = world.queued_resources.create(PARENT, "q", sent())
             seen = []
             for _ in range(70):
                 await settle()
@@ -95,16 +95,16 @@ def test_a_request_that_finds_no_room_in_time_fails_and_stays_listed(
 ) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
-            world.supply.capacity[ROOM] = 0
-            world.queue.create(PARENT, "q", sent(queueingPolicy=policy))
+            world.capacity.limits[ROOM] = 0
+            world.queued_resources.create(PARENT, "q", sent(queueingPolicy=policy))
             await pass_time(time, 99)
             assert state(world) == "WAITING_FOR_RESOURCES"
             await pass_time(time, 1)
-            (failed,) = world.queued_resources()
+            (failed,) = world.queued_resources.all()
             assert failed.state == "FAILED"
             assert failed.error is not None
             assert failed.error.code == Code.DEADLINE_EXCEEDED
-            assert world.nodes() == []
+            assert world.nodes.all() == []
 
     asyncio.run(story())
 
@@ -122,9 +122,9 @@ def test_nothing_is_provisioned_before_a_request_is_valid(
 ) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
-            world.queue.create(PARENT, "q", sent(queueingPolicy=policy))
+            world.queued_resources.create(PARENT, "q", sent(queueingPolicy=policy))
             await pass_time(time, 49)
-            assert (state(world), world.nodes()) == ("WAITING_FOR_RESOURCES", [])
+            assert (state(world), world.nodes.all()) == ("WAITING_FOR_RESOURCES", [])
             await pass_time(time, 1)
             assert state(world) == "PROVISIONING"
 
@@ -135,13 +135,13 @@ def test_after_a_fall_back_it_waits_before_it_tries_again(database: Path, time: 
     async def story() -> None:
         async with opened(database, time) as world:
             world.faults.add("stockout", zone="europe-west4-a", count=1)
-            world.queue.create(PARENT, "q", sent())
+            world.queued_resources.create(PARENT, "q", sent())
             await pass_time(time, 6)
             assert state(world) == "WAITING_FOR_RESOURCES"  # a failure takes no time in this profile
             await pass_time(time, 28)
             assert state(world) == "WAITING_FOR_RESOURCES"
             await pass_time(time, 3)
-            assert (state(world), len(world.nodes())) == ("PROVISIONING", 1)
+            assert (state(world), len(world.nodes.all())) == ("PROVISIONING", 1)
 
     asyncio.run(story())
 
@@ -162,15 +162,15 @@ def test_after_a_restart_every_state_goes_on_where_it_was(
 ) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
-            world.queue.create(PARENT, "q", sent(queueingPolicy={"validAfterDuration": "50s"}))
+            world.queued_resources.create(PARENT, "q", sent(queueingPolicy={"validAfterDuration": "50s"}))
             await pass_time(time, seconds)
             assert state(world) == LIFE[seconds]
-            before = world.queue.get(NAME)
+            before = world.queued_resources.get(NAME)
         async with opened(database, time) as world:
-            assert same(world.queue.get(NAME), before)
+            assert same(world.queued_resources.get(NAME), before)
             await pass_time(time, 115 - seconds)
             assert state(world) == "ACTIVE"
-            (node,) = world.nodes()
+            (node,) = world.nodes.all()
             assert (node.state, node.queued_resource) == ("READY", NAME)
 
     asyncio.run(story())
@@ -179,15 +179,15 @@ def test_after_a_restart_every_state_goes_on_where_it_was(
 def test_a_suspension_and_a_forced_delete_go_on_after_a_restart(database: Path, time: ManualTime) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
-            world.queue.create(PARENT, "q", sent(spot={}))
+            world.queued_resources.create(PARENT, "q", sent(spot={}))
             await pass_time(time, 70)
             await world.preempt(NODE)
             await settle()
             assert state(world) == "SUSPENDING"
         async with opened(database, time) as world:
             await pass_time(time, 6)
-            assert (state(world), world.queue.get(NAME).initiator) == ("SUSPENDED", "SERVICE")
-            operation = world.queue.delete(NAME, force=True)
+            assert (state(world), world.queued_resources.get(NAME).initiator) == ("SUSPENDED", "SERVICE")
+            operation = world.queued_resources.delete(NAME, force=True)
             await pass_time(time, 3)
         async with opened(database, time) as world:
             assert state(world) == "DELETING"
@@ -201,15 +201,15 @@ def test_a_suspension_and_a_forced_delete_go_on_after_a_restart(database: Path, 
 def test_a_reset_goes_on_after_a_restart(database: Path, time: ManualTime) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
-            world.queue.create(PARENT, "q", sent(spot={}))
+            world.queued_resources.create(PARENT, "q", sent(spot={}))
             await pass_time(time, 70)
-            operation = world.queue.reset(NAME)
+            operation = world.queued_resources.reset(NAME)
             await pass_time(time, 2)
         async with opened(database, time) as world:
             await pass_time(time, 24)
             assert world.operations.get(operation.name).queued.state == "ACCEPTED"
             await pass_time(time, 70)
-            assert (state(world), len(world.nodes())) == ("ACTIVE", 1)
+            assert (state(world), len(world.nodes.all())) == ("ACTIVE", 1)
 
     asyncio.run(story())
 

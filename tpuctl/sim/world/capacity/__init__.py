@@ -1,1 +1,6 @@
-"""What the zones of the simulated Cloud TPU offer, and how much of it is left."""
+"""The capacity of the simulated zones.
+
+`availability`: the accelerator types and runtime versions of each zone. `demand`: the capacity that a node
+or a queued resource requests. `quotas`: where quota is checked. `reservations`: reserved capacity and its
+use. `capacity`: whether there is a stockout.
+"""

@@ -1,21 +1,20 @@
-"""What each zone offers: accelerator types, from the catalogue, and runtime versions."""
+"""The accelerator types, from the catalogue, and the runtime versions that each zone offers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
-from tpuctl.sim.world.api_errors import problem
+from tpuctl.sim.world.api_errors import api_error
+from tpuctl.sim.world.api_json import NodeFields
 
 TENSORFLOW_VERSIONS = ("2.15.0", "2.16.0", "2.16.1", "2.17.0", "2.18.0")
-TENSORFLOW_FORMS = ("", "-pjrt", "-pod", "-pod-pjrt")
+TENSORFLOW_SUFFIXES = ("", "-pjrt", "-pod", "-pod-pjrt")
 
 RUNTIME_VERSIONS: tuple[str, ...] = (
     *accelerators.RUNTIME_BASES,
-    *(f"tpu-vm-tf-{version}{form}" for version in TENSORFLOW_VERSIONS for form in TENSORFLOW_FORMS),
+    *(f"tpu-vm-tf-{version}{suffix}" for version in TENSORFLOW_VERSIONS for suffix in TENSORFLOW_SUFFIXES),
 )
 """The same in every zone."""
 
@@ -30,7 +29,7 @@ CONFIG_TYPES = {
 """Generation in the catalogue -> AcceleratorConfig.Type."""
 
 DEFAULT_TYPE = "v2-8"
-"""What a node gets that asks for no type (the proto's comment on accelerator_type)."""
+"""The type of a node whose request names none (the proto's comment on accelerator_type)."""
 
 
 @cache
@@ -40,31 +39,32 @@ def zones() -> tuple[str, ...]:
 
 
 @cache
-def types(zone: str) -> dict[str, Accelerator]:
+def accelerator_types(zone: str) -> dict[str, Accelerator]:
     """Return the accelerator types of a zone by name."""
-    return {name: one for name, one in accelerators.catalogue().items() if zone in one.zones}
+    catalogue = accelerators.catalogue().items()
+    return {name: accelerator for name, accelerator in catalogue if zone in accelerator.zones}
 
 
 def accelerator(zone: str, name: str) -> Accelerator:
-    """Return the type called `name` in a zone; raises INVALID_ARGUMENT when it is not offered there."""
-    if name not in types(zone):
-        raise problem("type_not_in_zone", type=name, zone=zone)
-    return types(zone)[name]
+    """Return the type called `name` in a zone; raises INVALID_ARGUMENT when the zone does not offer it."""
+    if name not in accelerator_types(zone):
+        raise api_error("type_not_in_zone", type=name, zone=zone)
+    return accelerator_types(zone)[name]
 
 
-def chosen(zone: str, spec: Mapping[str, Any]) -> Accelerator:
-    """Return the type that a node as sent asks for, by `acceleratorType` or by `acceleratorConfig`."""
-    config = spec.get("acceleratorConfig")
-    if spec.get("acceleratorType") or not config:
-        return accelerator(zone, spec.get("acceleratorType") or DEFAULT_TYPE)
-    wanted = (config.get("type"), config.get("topology"))
-    for one in types(zone).values():
-        if (CONFIG_TYPES[one.generation], one.topology) == wanted:
-            return one
-    raise problem("type_not_in_zone", type=" ".join(str(part) for part in wanted), zone=zone)
+def requested_accelerator(zone: str, node: NodeFields) -> Accelerator:
+    """Return the type that a node requests by `acceleratorType` or by `acceleratorConfig`."""
+    config = node.get("acceleratorConfig")
+    if node.get("acceleratorType") or not config:
+        return accelerator(zone, node.get("acceleratorType") or DEFAULT_TYPE)
+    requested = (config.get("type"), config.get("topology"))
+    for offered in accelerator_types(zone).values():
+        if (CONFIG_TYPES[offered.generation], offered.topology) == requested:
+            return offered
+    raise api_error("type_not_in_zone", type=" ".join(str(part) for part in requested), zone=zone)
 
 
-def require_runtime(name: str) -> None:
+def require_runtime_version(name: str) -> None:
     """Raise INVALID_ARGUMENT unless there is such a runtime version."""
     if name not in RUNTIME_VERSIONS:
-        raise problem("bad_runtime", runtime=name)
+        raise api_error("bad_runtime", runtime=name)

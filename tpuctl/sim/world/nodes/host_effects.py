@@ -1,4 +1,4 @@
-"""What an operation on a node does to its hosts."""
+"""The effects of a node's operations on its hosts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from tpuctl.sim.records import Host, Hosts, Notices
 from tpuctl.sim.world.resources import Node, Operation
@@ -17,84 +16,93 @@ MAINTENANCE_WINDOW = timedelta(hours=1)
 """Ours: how long real windows last was not found."""
 
 
-class Work:
-    """Carries out operations; each returns the node as it is then, or None when it is gone."""
+class HostEffects:
+    """Carries out operations on the hosts of a node."""
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
-        self._steps: dict[str, Callable[[Node, Operation], Awaitable[Node | None]]] = {
-            "create": self._bring_up,
+        self._effects: dict[str, Callable[[Node, Operation], Awaitable[Node | None]]] = {
+            "create": self._start,
             "delete": self._delete,
             "update": self._update,
             "stop": self._stop,
-            "start": self._bring_up,
+            "start": self._start,
             "simulateMaintenanceEvent": self._announce_maintenance,
-            "performMaintenance": self._maintain,
+            "performMaintenance": self._perform_maintenance,
         }
 
-    async def do(self, node: Node, operation: Operation) -> Node | None:
-        """Carry an operation out."""
-        return await self._steps[operation.verb](node, operation)
+    async def carry_out(self, node: Node, operation: Operation) -> Node | None:
+        """Return the node after the operation, or None when it is deleted."""
+        return await self._effects[operation.verb](node, operation)
 
-    async def take_down(self, node: Node, *, keep_disk: bool) -> None:
-        """End the hosts."""
-        await to_the_end(self._hosts.stop(node.hosts(), keep_disk=keep_disk))
+    async def stop_hosts(self, node: Node, *, keep_disk: bool) -> None:
+        """Stop the node's hosts."""
+        await _uncancelled(self._hosts.stop(node.hosts(), keep_disk=keep_disk))
 
-    async def revive(self, node: Node) -> None:
-        """Bring the hosts up again after a restart of the simulator."""
+    async def restart_hosts(self, node: Node) -> None:
+        """Start the node's hosts again after a restart of the simulator."""
         await self._hosts.start(node.hosts(), node.metadata)
-        await self._hosts.announce(_flagged(node), MAINTENANCE)
+        await self._hosts.announce(_hosts_under_notice(node), MAINTENANCE)
 
     async def announce_preemption(self, node: Node) -> None:
-        """Tell the hosts that they are about to be taken away."""
+        """Show the preemption on the hosts' metadata servers."""
         await self._hosts.announce(node.hosts(), Notices(preempted=True))
 
-    async def _bring_up(self, node: Node, _: Operation) -> Node:
-        await to_the_end(self._hosts.start(node.hosts(), node.metadata))
+    async def _start(self, node: Node, _: Operation) -> Node:
+        await _uncancelled(self._hosts.start(node.hosts(), node.metadata))
         return replace(node, state="READY", health="HEALTHY")
 
     async def _delete(self, node: Node, _: Operation) -> None:
-        await self.take_down(node, keep_disk=False)
+        await self.stop_hosts(node, keep_disk=False)
 
     async def _update(self, node: Node, operation: Operation) -> Node:
-        changed = node.changed(operation.changes)
+        updated = node.updated(operation.changes)
         if "metadata" in operation.changes and node.state == "READY":
-            await to_the_end(self._hosts.update_metadata(changed.hosts(), changed.metadata))
-        return changed
+            await _uncancelled(self._hosts.update_metadata(updated.hosts(), updated.metadata))
+        return updated
 
     async def _stop(self, node: Node, _: Operation) -> Node:
-        await self.take_down(node, keep_disk=True)
-        return replace(node, state="STOPPED", health=NO_HEALTH, maintenance=None, flagged=())
+        await self.stop_hosts(node, keep_disk=True)
+        return replace(node, state="STOPPED", health=NO_HEALTH, maintenance=None, maintenance_workers=())
 
     async def _announce_maintenance(self, node: Node, operation: Operation) -> Node:
-        """The notice stays until the maintenance is performed or the hosts go down."""
+        """The notice stays until the maintenance is performed or the hosts are stopped."""
         begin = datetime.fromtimestamp(operation.create_time, UTC)
-        window = {"windowStartTime": _text(begin), "windowEndTime": _text(begin + MAINTENANCE_WINDOW)}
-        maintenance = {"type": "UNSCHEDULED", "canReschedule": True, "maintenanceStatus": "PENDING", **window}
-        noticed = replace(node, maintenance=maintenance, flagged=tuple(operation.changes["workers"]))
-        await to_the_end(self._hosts.announce(_flagged(noticed), MAINTENANCE))
-        return noticed
+        announced = replace(
+            node,
+            maintenance={
+                "type": "UNSCHEDULED",
+                "canReschedule": True,
+                "maintenanceStatus": "PENDING",
+                "windowStartTime": _timestamp(begin),
+                "windowEndTime": _timestamp(begin + MAINTENANCE_WINDOW),
+            },
+            maintenance_workers=operation.workers,
+        )
+        await _uncancelled(self._hosts.announce(_hosts_under_notice(announced), MAINTENANCE))
+        return announced
 
-    async def _maintain(self, node: Node, operation: Operation) -> Node:
-        await self.take_down(node, keep_disk=True)
-        return replace(await self._bring_up(node, operation), maintenance=None, flagged=())
+    async def _perform_maintenance(self, node: Node, operation: Operation) -> Node:
+        await self.stop_hosts(node, keep_disk=True)
+        started = await self._start(node, operation)
+        return replace(started, maintenance=None, maintenance_workers=())
 
 
-async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await what the hosts do; a cancel takes effect after it, so that no host is left half up."""
-    doing = asyncio.ensure_future(work)
+async def _uncancelled(effect: Coroutine[object, None, None]) -> None:
+    """Await an effect on hosts; a cancel waits for its end, so that no host is left half started."""
+    task = asyncio.ensure_future(effect)
     try:
-        await asyncio.shield(doing)
+        await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({doing})
-        if not doing.cancelled():
-            doing.exception()  # whoever takes over looks at the hosts afresh
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # read, so that asyncio does not log it: the next operation looks at the hosts
         raise
 
 
-def _flagged(node: Node) -> list[Host]:
-    return [host for host in node.hosts() if host.worker in node.flagged]
+def _hosts_under_notice(node: Node) -> list[Host]:
+    return [host for host in node.hosts() if host.worker in node.maintenance_workers]
 
 
-def _text(moment: datetime) -> str:
+def _timestamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,77 +1,63 @@
-"""The fields of a node that a request may set, in the API's JSON form: which are kept, checked, changed."""
+"""The fields of a node that requests may set: checked on create, and replaced by an update's mask."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-from tpuctl.sim.world.api_errors import problem
+from tpuctl.sim.world.api_errors import api_error
+from tpuctl.sim.world.api_json import NodeFields, node_fields
 from tpuctl.sim.world.capacity import availability
 
-OUTPUT_ONLY = frozenset(
-    {
-        "name",
-        "state",
-        "healthDescription",
-        "createTime",
-        "networkEndpoints",
-        "health",
-        "id",
-        "apiVersion",
-        "symptoms",
-        "queuedResource",
-        "multisliceNode",
-        "upcomingMaintenance",
-    }
-)
-"""Fields of a node that only the service writes; as with Google, they are ignored when sent."""
-
-UPDATABLE: dict[str, tuple[str, Any]] = {
-    "description": ("description", ""),
-    "labels": ("labels", {}),
-    "metadata": ("metadata", {}),
-    "tags": ("tags", []),
-    "data_disks": ("dataDisks", []),
-    "network_config.enable_external_ips": ("networkConfig.enableExternalIps", False),
+UPDATABLE: dict[str, Callable[[NodeFields], NodeFields]] = {
+    "description": lambda sent: {"description": sent.get("description", "")},
+    "labels": lambda sent: {"labels": sent.get("labels", {})},
+    "metadata": lambda sent: {"metadata": sent.get("metadata", {})},
+    "tags": lambda sent: {"tags": sent.get("tags", [])},
+    "data_disks": lambda sent: {"dataDisks": sent.get("dataDisks", [])},
+    "network_config.enable_external_ips": lambda sent: {
+        "networkConfig": {"enableExternalIps": sent.get("networkConfig", {}).get("enableExternalIps", False)}
+    },
 }
-"""Paths that an update's mask may name -> the path in JSON, the value when the request leaves it out."""
+"""Path that an update's mask may name -> the new value, a default when the request leaves it out."""
 
-LONGEST_DESCRIPTION = 512
-
-
-def checked(zone: str, sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to keep of a node as sent, its accelerator filled in; raises INVALID_ARGUMENT."""
-    spec = {name: value for name, value in sent.items() if name not in OUTPUT_ONLY}
-    chosen = availability.chosen(zone, spec)
-    _check(spec, chosen.hosts)
-    availability.require_runtime(spec.get("runtimeVersion", ""))
-    config = {"type": availability.CONFIG_TYPES[chosen.generation], "topology": chosen.topology}
-    return {**spec, "acceleratorType": chosen.type, "acceleratorConfig": config}
+MAX_DESCRIPTION = 512
 
 
-def changes(sent: Mapping[str, Any], mask: Sequence[str], *, hosts: int) -> dict[str, Any]:
-    """Return the new values by JSON path that an update of a node asks for; raises INVALID_ARGUMENT."""
+def checked(zone: str, sent: Mapping[str, object]) -> NodeFields:
+    """Return the fields of a node as sent, its accelerator filled in; raises INVALID_ARGUMENT."""
+    spec = node_fields(sent)
+    accelerator = availability.requested_accelerator(zone, spec)
+    _check(spec, accelerator.hosts)
+    availability.require_runtime_version(spec.get("runtimeVersion", ""))
+    return {
+        **spec,
+        "acceleratorType": accelerator.type,
+        "acceleratorConfig": {
+            "type": availability.CONFIG_TYPES[accelerator.generation],
+            "topology": accelerator.topology,
+        },
+    }
+
+
+def changes(sent: Mapping[str, object], mask: Sequence[str], *, hosts: int) -> NodeFields:
+    """Return the new values of the fields in an update's mask; raises INVALID_ARGUMENT."""
     unknown = [path for path in mask if path not in UPDATABLE]
     if unknown or not mask:
-        raise problem("bad_mask", paths=", ".join(unknown) or "it is empty", known=", ".join(UPDATABLE))
-    wanted = {path: _at(sent, path, default) for path, default in map(UPDATABLE.__getitem__, mask)}
-    _check(wanted, hosts)
-    return wanted
+        paths = ", ".join(unknown) or "it is empty"
+        raise api_error("bad_mask", paths=paths, updatable=", ".join(UPDATABLE))
+    changed: NodeFields = {}
+    for path in mask:
+        changed.update(UPDATABLE[path](node_fields(sent)))
+    _check(changed, hosts)
+    return changed
 
 
-def _check(spec: Mapping[str, Any], hosts: int) -> None:
-    if len(spec.get("description", "")) > LONGEST_DESCRIPTION:
-        raise problem("bad_field", what=f"description has more than {LONGEST_DESCRIPTION} characters")
+def _check(spec: NodeFields, hosts: int) -> None:
+    if len(spec.get("description", "")) > MAX_DESCRIPTION:
+        raise api_error("bad_field", reason=f"description has more than {MAX_DESCRIPTION} characters")
     if spec.get("networkConfig") and spec.get("networkConfigs"):
-        raise problem("bad_field", what="network_config and network_configs are mutually exclusive")
+        raise api_error("bad_field", reason="network_config and network_configs are mutually exclusive")
     if len(spec.get("networkConfigs", [])) > 1:
-        raise problem("unimplemented", what="nodes with several networks")
+        raise api_error("unimplemented", feature="nodes with several networks")
     if hosts > 1 and any(disk.get("mode") == "READ_WRITE" for disk in spec.get("dataDisks", [])):
-        raise problem("bad_field", what="a data disk of a slice of several hosts is read-only")
-
-
-def _at(sent: Mapping[str, Any], path: str, default: Any) -> Any:
-    value: Any = sent
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return default if value is None else value
+        raise api_error("bad_field", reason="a data disk of a slice of several hosts is read-only")

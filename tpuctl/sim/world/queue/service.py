@@ -1,123 +1,118 @@
-"""The queued resources: what may be asked of them, and the answers that take no time."""
+"""The calls on queued resources: each checks its request, then begins an operation or returns a record."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.settings import Profile
-from tpuctl.sim.state.database import Database, RecordTable
 from tpuctl.sim.world import names
-from tpuctl.sim.world.api_errors import problem
-from tpuctl.sim.world.capacity.supply import Supply, wanted_in
-from tpuctl.sim.world.fault_errors import ending
-from tpuctl.sim.world.nodes.service import Fleet
-from tpuctl.sim.world.operations import Operations
+from tpuctl.sim.world.api_errors import api_error
+from tpuctl.sim.world.capacity import demand
+from tpuctl.sim.world.capacity.capacity import Capacity
+from tpuctl.sim.world.injected_faults import operation_fault
+from tpuctl.sim.world.nodes.service import NodeService
 from tpuctl.sim.world.pages import page
-from tpuctl.sim.world.queue import specs as queue_specs
+from tpuctl.sim.world.queue import specs
 from tpuctl.sim.world.queue.provisioning import Provisioning
-from tpuctl.sim.world.resources import PLAINLY, Asked, Operation, QueuedResource
-from tpuctl.sim.world.states import QUEUE_ALLOWED
+from tpuctl.sim.world.resources import DEFAULT_CONTEXT, Operation, QueuedResource, RequestContext
+from tpuctl.sim.world.state import State
+from tpuctl.sim.world.state_machine import QUEUED_RESOURCE_ALLOWED
 
 HINTS = {"delete": "; set force to delete its nodes, too"}
 
 
-class Queue:
+class QueuedResourceService:
     """All queued resources. As with nodes, no call awaits between its checks and its commit."""
 
     def __init__(
-        self,
-        database: Database,
-        profile: Profile,
-        faults: FaultRegistry,
-        queued: RecordTable[QueuedResource],
-        fleet: Fleet,
-        operations: Operations,
-        supply: Supply,
-        provisioning: Provisioning,
+        self, state: State, nodes: NodeService, capacity: Capacity, provisioning: Provisioning
     ) -> None:
-        self._database = database
-        self._profile = profile
-        self._faults = faults
-        self._queued = queued
-        self._fleet = fleet
-        self._operations = operations
-        self._supply = supply
+        self._state = state
+        self._nodes = nodes
+        self._capacity = capacity
         self._provisioning = provisioning
 
     def get(self, name: str) -> QueuedResource:
         """Return the queued resource called `name`; raises NOT_FOUND."""
-        found = self._queued.get(name)
-        if found is None:
-            names.require(name, "queuedResources")
-            raise problem("not_found", name=name)
-        return found
+        queued = self._state.queued_resources.get(name)
+        if queued is None:
+            names.require_collection(name, "queuedResources")
+            raise api_error("not_found", name=name)
+        return queued
+
+    def all(self) -> list[QueuedResource]:
+        """Return every queued resource, of all projects and zones."""
+        return self._state.queued_resources.all()
 
     def page(
         self, parent: str, size: int, token: str, without: Collection[str] = ()
     ) -> tuple[list[QueuedResource], str]:
         """Return one page of those in a zone, or with `-` in all but `without`, and the token of the next."""
-        found = self._queued.all(names.prefix(parent))
+        listed = self._state.queued_resources.all(names.list_prefix(parent))
         if without:
-            found = [one for one in found if names.place(one.name)[1] not in without]
-        return page(found, lambda one: one.name, size, token)
+            listed = [queued for queued in listed if names.parse(queued.name).zone not in without]
+        return page(listed, lambda queued: queued.name, size, token)
 
     def create(
-        self, parent: str, identifier: str, sent: Mapping[str, Any], asked: Asked = PLAINLY
+        self,
+        parent: str,
+        identifier: str,
+        sent: Mapping[str, object],
+        context: RequestContext = DEFAULT_CONTEXT,
     ) -> Operation:
-        """Queue a request for nodes; raises RESOURCE_EXHAUSTED for quota, while it waits for capacity."""
+        """Queue a request for nodes; raises RESOURCE_EXHAUSTED for quota. It waits for capacity."""
         if not names.IDENTIFIER.fullmatch(identifier):
-            raise problem("bad_id", id=identifier)
+            raise api_error("bad_id", id=identifier)
         name = f"{parent}/queuedResources/{identifier}"
-        names.require(name, "queuedResources")
-        known = self._operations.asked_before("create", name, asked)
-        if known:
-            return known
+        names.require_collection(name, "queuedResources")
+        repeated = self._state.operations.find_repeated("create", name, context)
+        if repeated:
+            return repeated
         queued = self._draft(name, sent)
-        for taken in (name, *queued.nodes):
-            if self._queued.get(taken) or self._fleet.has(taken):
-                raise problem("exists", name=taken)
-        for wanted in wanted_in(queued):
-            self._supply.require_quota(wanted)
-        return self._provisioning.begin("create", queued, asked)
+        for new_name in (name, *queued.nodes):
+            if self._state.queued_resources.get(new_name) or self._nodes.has(new_name):
+                raise api_error("exists", name=new_name)
+        for requested in demand.of_queued_resource(queued):
+            self._capacity.quotas.require(requested)
+        return self._provisioning.begin("create", queued, context)
 
-    def delete(self, name: str, *, force: bool, asked: Asked = PLAINLY) -> Operation:
+    def delete(self, name: str, *, force: bool, context: RequestContext = DEFAULT_CONTEXT) -> Operation:
         """Delete a queued resource, with `force` its nodes before it; raises FAILED_PRECONDITION."""
-        known = self._operations.asked_before("delete", name, asked)
-        if known:
-            return known
+        repeated = self._state.operations.find_repeated("delete", name, context)
+        if repeated:
+            return repeated
         queued = self.get(name)
-        nodeless = not any(self._fleet.has(node) for node in queued.nodes) and queued.state != "DELETING"
+        nodeless = not any(self._nodes.has(node) for node in queued.nodes) and queued.state != "DELETING"
         if force or not nodeless:
             self._require(queued, "force delete" if force else "delete")
-        return self._provisioning.begin("delete", replace(queued, force=force), asked)
+        return self._provisioning.begin("delete", replace(queued, force=force), context)
 
-    def reset(self, name: str, asked: Asked = PLAINLY) -> Operation:
-        """Delete what is left of its nodes and queue it anew."""
+    def reset(self, name: str, context: RequestContext = DEFAULT_CONTEXT) -> Operation:
+        """Delete its remaining nodes and queue it again."""
         queued = self.get(name)
         self._require(queued, "reset")
-        return self._provisioning.begin("reset", replace(queued, requeue=True), asked)
+        return self._provisioning.begin("reset", replace(queued, requeue=True), context)
 
-    def perform_maintenance(self, name: str, nodes: Sequence[str], asked: Asked = PLAINLY) -> Operation:
-        """Perform maintenance on these of its nodes, by id or by name, on all when none is given."""
+    def perform_maintenance(
+        self, name: str, nodes: Sequence[str], context: RequestContext = DEFAULT_CONTEXT
+    ) -> Operation:
+        """Perform maintenance on these of its nodes, by id or by name; on all when `nodes` is empty."""
         queued = self.get(name)
         self._require(queued, "perform maintenance")
-        known = {names.last(node): node for node in queued.nodes}
-        unknown = [node for node in nodes if names.last(node) not in known]
+        by_id = {names.id_of(node): node for node in queued.nodes}
+        unknown = [node for node in nodes if names.id_of(node) not in by_id]
         if unknown:
-            raise problem("bad_field", what=f"{name} has no node {', '.join(unknown)}")
-        chosen = [known[names.last(node)] for node in nodes] or list(queued.nodes)
-        with self._database.transaction():
+            raise api_error("bad_field", reason=f"{name} has no node {', '.join(unknown)}")
+        chosen = [by_id[names.id_of(node)] for node in nodes] or list(queued.nodes)
+        with self._state.database.transaction():
             for node in chosen:
-                self._fleet.perform_maintenance(node, asked)
-            return self._provisioning.begin("performMaintenanceQueuedResource", queued, asked)
+                self._nodes.perform_maintenance(node, context)
+            return self._provisioning.begin("performMaintenanceQueuedResource", queued, context)
 
-    def _draft(self, name: str, sent: Mapping[str, Any]) -> QueuedResource:
-        now = self._profile.clock()
-        spec, nodes = queue_specs.checked(names.parent(name), names.last(name), sent)
-        after, until = queue_specs.validity(spec, now)
+    def _draft(self, name: str, sent: Mapping[str, object]) -> QueuedResource:
+        now = self._state.profile.clock()
+        spec, nodes = specs.checked(names.parse(name).parent, names.id_of(name), sent)
+        after, until = specs.validity(spec, now)
         return QueuedResource(
             name=name,
             state="CREATING",
@@ -127,10 +122,11 @@ class Queue:
             nodes=nodes,
             valid_after=after,
             valid_until=until,
-            fault=ending(self._faults, "CreateQueuedResource", name, "").error,
+            injected_error=operation_fault(self._state.faults, "CreateQueuedResource", name, "").error,
         )
 
     def _require(self, queued: QueuedResource, call: str) -> None:
-        if call not in QUEUE_ALLOWED[queued.state]:
+        """Raise FAILED_PRECONDITION unless the queued resource's state allows the call."""
+        if call not in QUEUED_RESOURCE_ALLOWED[queued.state]:
             hint = HINTS.get(call, "")
-            raise problem("queue_state", call=call, name=queued.name, state=queued.state, hint=hint)
+            raise api_error("queue_state", call=call, name=queued.name, state=queued.state, hint=hint)

@@ -1,95 +1,104 @@
-"""The fields of a queued resource that a request may set: which nodes it asks for, and when it is valid."""
+"""The fields of a queued resource that a request may set: the nodes it requests, and when it is valid."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from tpuctl.sim.world import names
-from tpuctl.sim.world.api_errors import problem
-from tpuctl.sim.world.nodes import specs
+from tpuctl.sim.world.api_errors import api_error
+from tpuctl.sim.world.api_json import (
+    NodeFields,
+    NodeSpec,
+    QueuedResourceFields,
+    SchedulingConfig,
+    queued_resource_fields,
+)
+from tpuctl.sim.world.nodes import specs as node_specs
 
-OUTPUT_ONLY = frozenset({"name", "createTime", "state"})
-
-TIERS: dict[str, dict[str, bool]] = {
-    "spot": {"spot": True},
-    "bestEffort": {"preemptible": True},  # of v2alpha1; that its nodes are preemptible is ours
-    "guaranteed": {},
-}
-"""The tier -> what it makes of the nodes' schedulingConfig."""
-
-MOST_NODES = 256
-"""Ours: a bound on what one request makes."""
+MAX_NODES = 256
+"""Ours: a bound on the nodes of one request."""
 
 
-def checked(parent: str, identifier: str, sent: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what to keep of a queued resource as sent, and the fields of each node it asks for by name.
+def checked(
+    parent: str, identifier: str, sent: Mapping[str, object]
+) -> tuple[QueuedResourceFields, dict[str, NodeFields]]:
+    """Return the fields of a queued resource as sent, and those of each requested node by its full name.
 
     Raises INVALID_ARGUMENT.
     """
-    spec = {name: value for name, value in sent.items() if name not in OUTPUT_ONLY}
-    asked = spec.get("tpu", {}).get("nodeSpec", [])
-    if not asked:
-        raise problem("bad_field", what="a queued resource must have a node_spec")
-    nodes: dict[str, Any] = {}
-    kept = []
-    for one in asked:
-        if one.get("parent") != parent:
-            raise problem("bad_field", what=f"node_spec.parent must be {parent}")
-        node = specs.checked(names.place(parent)[1], one.get("node", {}))
-        kept.append({**one, "node": node})
-        for node_id in _node_ids(identifier, one):
+    spec = queued_resource_fields(sent)
+    requested = spec.get("tpu", {}).get("nodeSpec", [])
+    if not requested:
+        raise api_error("bad_field", reason="a queued resource must have a node_spec")
+    nodes: dict[str, NodeFields] = {}
+    node_specs_checked: list[NodeSpec] = []
+    for node_spec in requested:
+        if node_spec.get("parent") != parent:
+            raise api_error("bad_field", reason=f"node_spec.parent must be {parent}")
+        node = node_specs.checked(names.parse(parent).zone, node_spec.get("node", {}))
+        node_specs_checked.append({**node_spec, "node": node})
+        for node_id in _node_ids(identifier, node_spec):
             nodes[f"{parent}/nodes/{node_id}"] = _in_tier(spec, node)
-    if len(nodes) > MOST_NODES:
-        raise problem("bad_field", what=f"a queued resource has {MOST_NODES} nodes at most")
-    return {**spec, "tpu": {"nodeSpec": kept}}, nodes
+    if len(nodes) > MAX_NODES:
+        raise api_error("bad_field", reason=f"a queued resource has {MAX_NODES} nodes at most")
+    return {**spec, "tpu": {"nodeSpec": node_specs_checked}}, nodes
 
 
-def validity(spec: Mapping[str, Any], now: float) -> tuple[float | None, float | None]:
+def validity(spec: QueuedResourceFields, now: float) -> tuple[float | None, float | None]:
     """Return from when and until when resources may be created, in seconds since 1970."""
     policy = spec.get("queueingPolicy", {})
     interval = policy.get("validInterval", {})
-    after, until = interval.get("startTime"), interval.get("endTime")
-    ends = {
-        "after": _moment(policy.get("validAfterTime", after), policy.get("validAfterDuration"), now),
-        "until": _moment(policy.get("validUntilTime", until), policy.get("validUntilDuration"), now),
-    }
-    if ends["until"] is not None and ends["until"] <= max(ends["after"] or now, now):
-        raise problem("bad_field", what="queueing_policy leaves no time in which resources may be created")
-    return ends["after"], ends["until"]
+    start, end = interval.get("startTime"), interval.get("endTime")
+    after = _moment(policy.get("validAfterTime", start), policy.get("validAfterDuration"), now)
+    until = _moment(policy.get("validUntilTime", end), policy.get("validUntilDuration"), now)
+    if until is not None and until <= max(after or now, now):
+        raise api_error(
+            "bad_field", reason="queueing_policy leaves no time in which resources may be created"
+        )
+    return after, until
 
 
-def _node_ids(identifier: str, asked: Mapping[str, Any]) -> Iterator[str]:
-    """One id, or `PREFIX-0` to `PREFIX-<n-1>`."""
-    several: Mapping[str, Any] = asked.get("multisliceParams", {})
-    if bool(several) == bool(asked.get("nodeId")):
-        raise problem("bad_field", what="node_spec needs either a node_id or the parameters of several nodes")
-    prefix = asked.get("nodeId") or several.get("nodeIdPrefix") or identifier
+def _node_ids(identifier: str, node_spec: NodeSpec) -> Iterator[str]:
+    """Yield one id, or `PREFIX-0` to `PREFIX-<n-1>`."""
+    multislice = node_spec.get("multisliceParams", {})
+    if bool(multislice) == bool(node_spec.get("nodeId")):
+        reason = "node_spec needs either a node_id or the parameters of several nodes"
+        raise api_error("bad_field", reason=reason)
+    prefix = node_spec.get("nodeId") or multislice.get("nodeIdPrefix") or identifier
     if not names.IDENTIFIER.fullmatch(prefix):
-        raise problem("bad_id", id=prefix)
-    if not several:
+        raise api_error("bad_id", id=prefix)
+    if not multislice:
         yield prefix
         return
-    count = several.get("nodeCount", 0)
+    count = multislice.get("nodeCount", 0)
     if count <= 1:
-        raise problem("bad_field", what="node_count must be greater than 1")
+        raise api_error("bad_field", reason="node_count must be greater than 1")
     yield from (f"{prefix}-{number}" for number in range(count))
 
 
-def _in_tier(spec: Mapping[str, Any], node: Mapping[str, Any]) -> dict[str, Any]:
-    tier = next((TIERS[name] for name in TIERS if name in spec), {})
-    reserved = spec.get("reservationName") or spec.get("guaranteed", {}).get("reserved")
-    scheduling = {**node.get("schedulingConfig", {}), **tier, **({"reserved": True} if reserved else {})}
-    return {**node, "schedulingConfig": scheduling} if scheduling else dict(node)
+def _in_tier(spec: QueuedResourceFields, node: NodeFields) -> NodeFields:
+    """Return a node's fields with the schedulingConfig of the queued resource's tier."""
+    scheduling: SchedulingConfig = {**node.get("schedulingConfig", {}), **_tier(spec)}
+    if spec.get("reservationName") or spec.get("guaranteed", {}).get("reserved"):
+        scheduling["reserved"] = True
+    return {**node, "schedulingConfig": scheduling} if scheduling else node
+
+
+def _tier(spec: QueuedResourceFields) -> SchedulingConfig:
+    if "spot" in spec:
+        return {"spot": True}
+    if "bestEffort" in spec:  # of v2alpha1; that its nodes are preemptible is ours
+        return {"preemptible": True}
+    return {}
 
 
 def _moment(time: str | None, duration: str | None, now: float) -> float | None:
-    """From protobuf's JSON: `2026-01-31T12:00:00.5Z`, `3600s`."""
+    """Return seconds since 1970 from protobuf's JSON: `2026-01-31T12:00:00.5Z`, `3600s`."""
     if duration is not None:
         return now + float(duration.removesuffix("s"))
     if time is None:
         return None
-    whole, _, fraction = time.removesuffix("Z").partition(".")
-    moment = datetime.fromisoformat(whole).replace(tzinfo=UTC)
+    seconds, _, fraction = time.removesuffix("Z").partition(".")
+    moment = datetime.fromisoformat(seconds).replace(tzinfo=UTC)
     return moment.timestamp() + float(f"0.{fraction or 0}")

@@ -7,25 +7,26 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from google.cloud import tpu_v2
-from google.protobuf import json_format
+from google.protobuf.json_format import MessageToDict
 
+from tpuctl.sim.json_values import JsonObject
 from tpuctl.sim.tpu.service import Service
 from tpuctl.sim.world.capacity import availability
 
 PLACE = r"projects/[^/]+/locations/[^/]+"
 RENAMED = {"runtimeVersion": "tensorflowVersion"}
-KEPT = (
+SHARED_FIELDS = (
     *("name", "description", "acceleratorType", "state", "health", "healthDescription", "createTime"),
     *("cidrBlock", "labels", "symptoms", "runtimeVersion"),
 )
 """Fields of a node that v1 has as v2 does, but for the name of the last."""
 SCHEDULING = ("preemptible", "reserved")
 
-Answer = Callable[[Service, re.Match[str]], Awaitable[dict[str, Any]]]
+Method = Callable[[Service, re.Match[str]], Awaitable[JsonObject]]
 
 
-async def answer(service: Service, verb: str, path: str) -> dict[str, Any] | None:
-    """Return the JSON at a path that only v1 has, or None; raises `Problem`."""
+async def respond(service: Service, verb: str, path: str) -> JsonObject | None:
+    """Return the JSON at a path that only v1 has, or None; raises `ApiError`."""
     for pattern, method in METHODS.items():
         match = pattern.fullmatch(path) if verb == "GET" else None
         if match:
@@ -33,18 +34,20 @@ async def answer(service: Service, verb: str, path: str) -> dict[str, Any] | Non
     return None
 
 
-async def _get_node(service: Service, match: re.Match[str]) -> dict[str, Any]:
-    return _node(await service.call("GetNode", tpu_v2.GetNodeRequest.pb()(name=match[1])))
+async def _get_node(service: Service, match: re.Match[str]) -> JsonObject:
+    return _node(MessageToDict(await service.call("GetNode", tpu_v2.GetNodeRequest.pb()(name=match[1]))))
 
 
-async def _list_nodes(service: Service, match: re.Match[str]) -> dict[str, Any]:
+async def _list_nodes(service: Service, match: re.Match[str]) -> JsonObject:
     """All of them: v1's clients are older than pages of nodes."""
-    found = await service.call("ListNodes", tpu_v2.ListNodesRequest.pb()(parent=match[1], page_size=1000))
-    return {"nodes": [_node(node) for node in found.nodes], "unreachable": list(found.unreachable)}
+    request = tpu_v2.ListNodesRequest.pb()(parent=match[1], page_size=1000)
+    listed = MessageToDict(await service.call("ListNodes", request))
+    nodes = [_node(node) for node in listed.get("nodes", [])]
+    return {"nodes": nodes, "unreachable": listed.get("unreachable", [])}
 
 
-async def _list_versions(service: Service, match: re.Match[str]) -> dict[str, Any]:
-    """What `gcloud compute tpus versions list` asks for."""
+async def _list_versions(service: Service, match: re.Match[str]) -> JsonObject:
+    """For `gcloud compute tpus versions list`."""
     await service.call("ListRuntimeVersions", tpu_v2.ListRuntimeVersionsRequest.pb()(parent=match[1]))
     return {
         "tensorflowVersions": [
@@ -54,7 +57,7 @@ async def _list_versions(service: Service, match: re.Match[str]) -> dict[str, An
     }
 
 
-async def _describe(_: Service, __: re.Match[str]) -> dict[str, Any]:
+async def _describe(_: Service, __: re.Match[str]) -> JsonObject:
     """The discovery document, for googleapiclient 1 (cloud-tpu-client pins it), which brings none along."""
     return {
         "kind": "discovery#restDescription",
@@ -74,7 +77,7 @@ async def _describe(_: Service, __: re.Match[str]) -> dict[str, Any]:
     }
 
 
-METHODS: Mapping[re.Pattern[str], Answer] = {
+METHODS: Mapping[re.Pattern[str], Method] = {
     re.compile(rf"/v1/({PLACE}/nodes/[^/]+)"): _get_node,
     re.compile(rf"/v1/({PLACE})/nodes"): _list_nodes,
     re.compile(rf"/v1/({PLACE})/tensorflowVersions"): _list_versions,
@@ -82,9 +85,9 @@ METHODS: Mapping[re.Pattern[str], Answer] = {
 }
 
 
-def _method(name: str, parameter: str, path: str, pattern: str, response: str) -> dict[str, Any]:
+def _method(name: str, parameter: str, path: str, pattern: str, response: str) -> JsonObject:
     """A method of nodes in the discovery document."""
-    described = {"location": "path", "pattern": pattern, "required": True, "type": "string"}
+    described: JsonObject = {"location": "path", "pattern": pattern, "required": True, "type": "string"}
     return {
         "id": f"tpu.projects.locations.nodes.{name}",
         "httpMethod": "GET",
@@ -101,17 +104,17 @@ NODE_METHODS = {
 }
 
 
-def _node(message: Any) -> dict[str, Any]:
-    """A node in v1's JSON: https://cloud.google.com/tpu/docs/reference/rest/v1/projects.locations.nodes."""
-    node = json_format.MessageToDict(message)
-    shown = {RENAMED.get(name, name): node[name] for name in KEPT if name in node}
+def _node(node: Mapping[str, Any]) -> JsonObject:
+    """A v2 node in v1's JSON: https://cloud.google.com/tpu/docs/reference/rest/v1/projects.locations.nodes."""
     endpoints = [
-        {"ipAddress": one["ipAddress"], "port": one["port"]} for one in node.get("networkEndpoints", [])
+        {"ipAddress": endpoint["ipAddress"], "port": endpoint["port"]}
+        for endpoint in node.get("networkEndpoints", [])
     ]
-    if endpoints:
-        shown |= {"ipAddress": endpoints[0]["ipAddress"], "port": str(endpoints[0]["port"])}
     scheduling = node.get("schedulingConfig", {})
-    return shown | {
+    fields: JsonObject = {RENAMED.get(name, name): node[name] for name in SHARED_FIELDS if name in node}
+    if endpoints:
+        fields |= {"ipAddress": endpoints[0]["ipAddress"], "port": str(endpoints[0]["port"])}
+    return fields | {
         "networkEndpoints": endpoints,
         "network": node.get("networkConfig", {}).get("network", "default"),
         "schedulingConfig": {name: scheduling[name] for name in SCHEDULING if name in scheduling},

@@ -1,17 +1,18 @@
-"""The Cloud TPU API over REST: v2, v2alpha1, and under /v1 what clients still ask for there."""
+"""The Cloud TPU API over REST: v2, v2alpha1, and those paths under /v1 that clients still use."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from aiohttp import web
-from google.protobuf import json_format
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 
-from tpuctl.sim.tpu import version_one
+from tpuctl.sim.tpu import api_v1
 from tpuctl.sim.tpu.http_rules import Route, routes
 from tpuctl.sim.tpu.service import MODULES, Service
-from tpuctl.sim.world import Code, Problem, Status, World, problem
+from tpuctl.sim.world import ApiError, Code, Status, World, api_error
+from tpuctl.sim.world.api_json import MessageFields
 
 HTTP_STATUS = {
     Code.CANCELLED: 499,
@@ -31,7 +32,7 @@ HTTP_STATUS = {
 """google/rpc/code.proto; every other code is 500."""
 
 ENUMS_AS_NUMBERS = "enum-encoding=int"
-"""What the official client adds to `$alt` to get enums as numbers."""
+"""The official client adds it to `$alt` to get enums as numbers."""
 
 
 def application(world: World) -> web.Application:
@@ -47,33 +48,33 @@ def _handler(
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
-            old = await version_one.answer(services["v2"], request.method, request.path)
-            if old is not None:
-                return web.json_response(old)
-            answer = await _answer(services, table, request)
-        except Problem as failure:
-            return _error(failure.status)
+            body = await api_v1.respond(services["v2"], request.method, request.path)
+            if body is not None:
+                return web.json_response(body)
+            message = await _respond(services, table, request)
+        except ApiError as failure:
+            return _error_response(failure.status)
         numbers = ENUMS_AS_NUMBERS in request.query.get("$alt", "")
-        return web.json_response(json_format.MessageToDict(answer, use_integers_for_enums=numbers))
+        return web.json_response(MessageToDict(message, use_integers_for_enums=numbers))
 
     return handle
 
 
-async def _answer(services: dict[str, Service], table: list[Route], request: web.Request) -> Any:
+async def _respond(services: dict[str, Service], table: list[Route], request: web.Request) -> Message:
     for route in table:
         match = route.path.fullmatch(request.path) if route.verb == request.method else None
         if match:
             query = {key: request.query.getall(key) for key in request.query}
             message = route.message(match.groupdict(), query, await request.read())
             return await services[route.version].call(route.method, message)
-    raise problem("no_route", verb=request.method, path=request.path)
+    raise api_error("no_route", verb=request.method, path=request.path)
 
 
-def _error(status: Status) -> web.Response:
-    """Google's JSON form of an error."""
+def _error_response(status: Status) -> web.Response:
+    """Return an error in Google's JSON form."""
     code = Code(status.code)
     http = HTTP_STATUS.get(code, 500)
-    error: dict[str, Any] = {"code": http, "message": status.message, "status": code.name}
+    error: MessageFields = {"code": http, "message": status.message, "status": code.name}
     if status.details:
         error["details"] = list(status.details)
     return web.json_response({"error": error}, status=http)

@@ -1,4 +1,4 @@
-"""The states of nodes and queued resources: which calls each allows, what leads from one to another."""
+"""The states of nodes and queued resources: the calls that each allows, and the states that may follow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 MAINTENANCE = ("simulate maintenance event", "perform maintenance")
 
-ALLOWED: dict[str, frozenset[str]] = {
+NODE_ALLOWED: dict[str, frozenset[str]] = {
     # that a node can be deleted while it is being created is ours: no source was found
     "CREATING": frozenset({"delete", "preempt"}),
     "READY": frozenset({"delete", "preempt", "update", "stop", "get guest attributes", *MAINTENANCE}),
@@ -18,26 +18,25 @@ ALLOWED: dict[str, frozenset[str]] = {
     "PREEMPTED": frozenset({"delete"}),
     "TERMINATED": frozenset({"delete"}),
 }
-"""State -> calls that it allows; getting and listing always are."""
-
+"""State of a node -> calls that it allows, besides get and list."""
 
 LOST = frozenset({"PREEMPTED", "TERMINATED"})
-"""States in which a node has nothing left but its name, until it is deleted."""
+"""States in which only the record of a node is left, until it is deleted."""
 
 VACANT = LOST | {"STOPPED"}
-"""States in which a node takes up no capacity."""
+"""States in which a node uses no capacity."""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """What a long-running operation does to its node's state; None leaves it alone."""
+    """The state of a node during and after a long-running operation; None: unchanged, or deleted."""
 
     method: str
     during: str | None
     after: str | None
 
 
-TRANSITIONS: dict[str, Transition] = {
+NODE_TRANSITIONS: dict[str, Transition] = {
     "create": Transition("CreateNode", "CREATING", "READY"),
     "delete": Transition("DeleteNode", "DELETING", None),
     "update": Transition("UpdateNode", None, None),
@@ -47,13 +46,13 @@ TRANSITIONS: dict[str, Transition] = {
     # that a node under maintenance is REPAIRING is ours: no source was found
     "performMaintenance": Transition("PerformMaintenance", "REPAIRING", "READY"),
 }
-"""The operation's verb, as its metadata shows it -> its method and states."""
+"""Verb of an operation, as its metadata shows it -> its method and states."""
 
 CANCELLABLE = frozenset({"create"})
-"""Verbs whose operation on a node a cancel ends; other operations go on to their end (which operations
-Google's API can cancel is not documented)."""
+"""Verbs whose operation on a node can be cancelled; others run to their end (which operations Google's API
+can cancel is not documented)."""
 
-QUEUE_ALLOWED: dict[str, frozenset[str]] = {
+QUEUED_RESOURCE_ALLOWED: dict[str, frozenset[str]] = {
     "CREATING": frozenset({"delete", "force delete"}),
     "ACCEPTED": frozenset({"delete", "force delete"}),
     "WAITING_FOR_RESOURCES": frozenset({"delete", "force delete"}),
@@ -64,12 +63,12 @@ QUEUE_ALLOWED: dict[str, frozenset[str]] = {
     "FAILED": frozenset({"delete", "force delete", "reset"}),
     "DELETING": frozenset(),
 }
-"""State of a queued resource -> calls that it allows; getting and listing always are. Deleting as the
+"""State of a queued resource -> calls that it allows, besides get and list. Delete is as the
 comment on `force` in google/cloud/tpu/v2/cloud_tpu.proto says: without it in ACCEPTED, FAILED and SUSPENDED,
 and whenever there are no nodes (as in CREATING and WAITING_FOR_RESOURCES). In which states a queued resource
 can be reset is ours: no source was found."""
 
-QUEUE_NEXT: dict[str, frozenset[str]] = {
+QUEUED_RESOURCE_NEXT: dict[str, frozenset[str]] = {
     "CREATING": frozenset({"ACCEPTED", "DELETING"}),
     "ACCEPTED": frozenset({"WAITING_FOR_RESOURCES", "PROVISIONING", "FAILED", "DELETING"}),
     "WAITING_FOR_RESOURCES": frozenset({"PROVISIONING", "FAILED", "DELETING"}),

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import NoReturn, Protocol
 
 import grpc
+from google.protobuf.message import Message
 from grpc_status import rpc_status
 
 from tpuctl.sim.tpu.messages import status_message
 from tpuctl.sim.tpu.rpcs import MIXINS, Rpc, rpcs
 from tpuctl.sim.tpu.service import MODULES, Service
-from tpuctl.sim.world import Problem, World
+from tpuctl.sim.world import ApiError, World
 
 
-def handlers(world: World) -> Sequence[grpc.GenericRpcHandler[Any, Any]]:
+class Context(Protocol):
+    """The method of grpc.aio.ServicerContext that is called here."""
+
+    async def abort_with_status(self, status: grpc.Status) -> NoReturn: ...
+
+
+def handlers(world: World) -> Sequence[grpc.GenericRpcHandler[Message, Message]]:
     """Return a handler for each service: google.cloud.tpu.v2 and v2alpha1, Operations and Locations."""
-    by_service: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = defaultdict(dict)
+    by_service: dict[str, dict[str, grpc.RpcMethodHandler[Message, Message]]] = defaultdict(dict)
     services = {version: Service(world, version) for version in MODULES}
     tables = [(services[version], rpcs(version)) for version in MODULES]
     for service, table in [*tables, (services["v2"], MIXINS)]:
@@ -30,11 +37,11 @@ def handlers(world: World) -> Sequence[grpc.GenericRpcHandler[Any, Any]]:
     return [grpc.method_handlers_generic_handler(name, methods) for name, methods in by_service.items()]
 
 
-def _behaviour(service: Service, rpc: Rpc) -> Callable[[Any, Any], Awaitable[Any]]:
-    async def answer(request: Any, context: Any) -> Any:
+def _behaviour(service: Service, rpc: Rpc) -> Callable[[Message, Context], Awaitable[Message]]:
+    async def respond(request: Message, context: Context) -> Message:
         try:
             return await service.call(rpc.name, request)
-        except Problem as failure:
-            return await context.abort_with_status(rpc_status.to_status(status_message(failure.status)))
+        except ApiError as failure:
+            await context.abort_with_status(rpc_status.to_status(status_message(failure.status)))
 
-    return answer
+    return respond

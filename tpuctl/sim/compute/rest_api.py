@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from aiohttp import web
 
 from tpuctl.sim.accounts import project_number, service_account, stable_number
 from tpuctl.sim.compute.operations import Operation, Operations
 from tpuctl.sim.compute.projects import BadMetadata, Project, Projects, StaleFingerprint
+from tpuctl.sim.json_values import JsonObject
 
 VERSIONS = "v1|beta|alpha"
 PROJECT = f"/compute/{{version:{VERSIONS}}}/projects/{{project}}"
@@ -24,22 +24,22 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def application(projects: Projects, operations: Operations) -> web.Application:
-    """Return the REST server; what a TPU slice has no part in is 404."""
-    front = _Front(projects, operations)
+    """Return the REST server; every path that TPU slices do not use is 404."""
+    api = _ComputeApi(projects, operations)
     app = web.Application()
     for verb, path, handler in (
-        ("GET", PROJECT, front.get),
-        ("POST", f"{PROJECT}/setCommonInstanceMetadata", front.set_metadata),
-        ("GET", OPERATION, front.get_operation),
-        ("POST", f"{OPERATION}/wait", front.get_operation),
-        ("*", "/{path:.*}", front.unknown),
+        ("GET", PROJECT, api.get),
+        ("POST", f"{PROJECT}/setCommonInstanceMetadata", api.set_metadata),
+        ("GET", OPERATION, api.get_operation),
+        ("POST", f"{OPERATION}/wait", api.get_operation),
+        ("*", "/{path:.*}", api.unknown),
     ):
         app.router.add_route(verb, path, handler)
     return app
 
 
-class _Front:
-    """The methods."""
+class _ComputeApi:
+    """The methods of the API."""
 
     def __init__(self, projects: Projects, operations: Operations) -> None:
         self._projects = projects
@@ -52,20 +52,20 @@ class _Front:
     async def set_metadata(self, request: web.Request) -> web.Response:
         name = request.match_info["project"]
         try:
-            fingerprint, metadata = _sent(await request.read())
+            fingerprint, metadata = _metadata_of(await request.read())
             self._projects.set_metadata(name, metadata, fingerprint)
         except StaleFingerprint:
             return _error(412, STALE)
-        except BadMetadata as bad:
-            return _error(400, str(bad))
-        operation = self._operations.done(name, "compute.projects.setCommonInstanceMetadata")
+        except BadMetadata as error:
+            return _error(400, str(error))
+        operation = self._operations.record(name, "compute.projects.setCommonInstanceMetadata")
         return web.json_response(_operation(operation, _base(request)))
 
     async def get_operation(self, request: web.Request) -> web.Response:
-        where = request.match_info
-        operation = self._operations.get(where["project"], where["operation"])
+        parts = request.match_info
+        operation = self._operations.get(parts["project"], parts["operation"])
         if operation is None:
-            path = f"projects/{where['project']}/global/operations/{where['operation']}"
+            path = f"projects/{parts['project']}/global/operations/{parts['operation']}"
             return _error(404, f"The resource '{path}' was not found")
         return web.json_response(_operation(operation, _base(request)))
 
@@ -73,7 +73,7 @@ class _Front:
         return _error(404, f"The simulator has no {request.method} {request.path} of Compute Engine")
 
 
-def _sent(body: bytes) -> tuple[str, dict[str, str]]:
+def _metadata_of(body: bytes) -> tuple[str, dict[str, str]]:
     """Read a `Metadata` message: its fingerprint and its items; raises BadMetadata."""
     try:
         sent = json.loads(body or b"{}")
@@ -89,7 +89,7 @@ def _sent(body: bytes) -> tuple[str, dict[str, str]]:
     return fingerprint, metadata
 
 
-def _project(project: Project, base: str) -> dict[str, Any]:
+def _project(project: Project, base: str) -> JsonObject:
     items = [{"key": key, "value": value} for key, value in project.metadata.items()]
     return {
         "kind": "compute#project",
@@ -108,7 +108,7 @@ def _project(project: Project, base: str) -> dict[str, Any]:
     }
 
 
-def _operation(operation: Operation, base: str) -> dict[str, Any]:
+def _operation(operation: Operation, base: str) -> JsonObject:
     time = datetime.fromtimestamp(operation.time, UTC).isoformat(timespec="milliseconds")
     project = f"{base}/projects/{operation.project}"
     return {
@@ -133,7 +133,7 @@ def _base(request: web.Request) -> str:
 
 
 def _error(status: int, message: str) -> web.Response:
-    """Compute Engine's JSON form of an error."""
+    """Return an error in Compute Engine's JSON form."""
     reason = {"message": message, "domain": "global", "reason": REASONS[status]}
     error = {"code": status, "message": message, "errors": [reason]}
     return web.json_response({"error": error}, status=status)

@@ -1,0 +1,87 @@
+"""Quotas, and where they are checked: when a node or a queued resource is created."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpuctl import accelerators
+from tpuctl.sim.world.api_errors import quota_exceeded
+from tpuctl.sim.world.capacity import demand as demands
+from tpuctl.sim.world.capacity.demand import Demand
+from tpuctl.sim.world.state import State
+
+QUOTAS: dict[tuple[str, bool], tuple[str, str]] = {
+    # (generation, several hosts): on demand, preemptible or spot
+    ("v2", False): ("TPUV2s", "TPUV2sPreemptible"),
+    ("v2", True): ("TPUV2sPod", "TPUV2sPreemptiblePod"),
+    ("v3", False): ("TPUV3s", "TPUV3sPreemptible"),
+    ("v3", True): ("TPUV3sPod", "TPUV3sPreemptiblePod"),
+    ("v4", False): ("TPUV4sPod", "TPUV4sPreemptiblePod"),
+    ("v4", True): ("TPUV4sPod", "TPUV4sPreemptiblePod"),
+    ("v5e", False): ("TPUV5sLitepod", "TPUV5sPreemptibleLitepod"),
+    ("v5e", True): ("TPUV5sLitepod", "TPUV5sPreemptibleLitepod"),
+    ("v5p", False): ("TPUV5P", "TPUV5PPreemptible"),
+    ("v5p", True): ("TPUV5P", "TPUV5PPreemptible"),
+    ("v6e", False): ("TPUV6E", "TPUV6EPreemptible"),
+    ("v6e", True): ("TPUV6E", "TPUV6EPreemptible"),
+}
+"""How the quota ids start; from public logs, those of one host of v2 and v3 are ours."""
+
+SCOPES = {"zone": "PerProjectPerZoneForTPUAPI", "region": "PerProjectPerRegionForTPUAPI"}
+"""Zone or region -> how the ids of its quotas end."""
+
+Quota = tuple[str, str, str]
+"""Project, zone or region, quota id."""
+
+
+class Quotas:
+    """The quotas that tests and faults set, in memory only; all others are unlimited."""
+
+    def __init__(self, state: State) -> None:
+        self.limits: dict[Quota, int] = {}
+        """Quota -> cores, of v5e and v6e chips."""
+        self._state = state
+
+    def require(self, demand: Demand) -> None:
+        """Raise RESOURCE_EXHAUSTED when this demand would exceed a quota."""
+        self._require_injected(demand)
+        exceeded = [
+            (quota[2], self.limits[quota], quota[1])
+            for quota in quotas_of(demand)
+            if quota in self.limits and self.used(quota) + demand.units > self.limits[quota]
+        ]
+        if exceeded:
+            raise quota_exceeded(demand.project, exceeded)
+
+    def used(self, quota: Quota) -> int:
+        """Return how much of a quota is used: a queued resource uses it until it is deleted."""
+        return sum(demand.units for demand in self._demands() if quota in quotas_of(demand))
+
+    def _require_injected(self, demand: Demand) -> None:
+        """Check the quotas that faults set; all that one fault sets are reported together."""
+        facts = {"project": demand.project, "zone": demand.zone, "type": demand.accelerator_type}
+        faults = self._state.faults
+        for fault in faults.in_force("quota"):
+            exceeded = [
+                (quota[2], fault["limit"], quota[1])
+                for quota in quotas_of(demand)
+                if fault.matches({**facts, "quota": quota[2]})
+                and self.used(quota) + demand.units > fault["limit"]
+            ]
+            if exceeded and faults.fire_on(fault, demand.parent, "tpu.Create*"):
+                raise quota_exceeded(demand.project, exceeded)
+
+    def _demands(self) -> Iterator[Demand]:
+        """Yield all that counts in quotas: queued resources, and nodes without one."""
+        for queued in self._state.queued_resources.all():
+            yield from demands.of_queued_resource(queued)
+        for node in self._state.nodes.all():
+            if not self._state.queued_resources.get(node.queued_resource):
+                yield demands.of_node(node)
+
+
+def quotas_of(demand: Demand) -> list[Quota]:
+    """Return the quotas that a demand counts in."""
+    places = {"zone": demand.zone, "region": accelerators.region(demand.zone)}
+    stem = QUOTAS[demand.accelerator.generation, demand.accelerator.hosts > 1][demand.preemptible]
+    return [(demand.project, place, stem + SCOPES[scope]) for scope, place in places.items()]
