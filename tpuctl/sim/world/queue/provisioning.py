@@ -17,7 +17,7 @@ from tpuctl.sim.world.nodes.lifecycle import Lifecycle
 from tpuctl.sim.world.nodes.service import NodeService
 from tpuctl.sim.world.resources import Node, Operation, QueuedResource, RequestContext
 from tpuctl.sim.world.state import State
-from tpuctl.sim.world.state_machine import LOST, QUEUED_RESOURCE_NEXT, SERVING
+from tpuctl.sim.world.state_machine import LOST, NODE_ALLOWED, QUEUED_RESOURCE_NEXT, SERVING
 from tpuctl.sim.world.tasks import Tasks
 
 logger = logging.getLogger(__name__)
@@ -230,7 +230,7 @@ class Provisioning:
             ready = [
                 node
                 for node in nodes
-                if node.state != "DELETING" and not self._lifecycle.is_being_reclaimed(node)
+                if "delete" in NODE_ALLOWED[node.state] and not self._lifecycle.is_being_reclaimed(node)
             ]
             if any(node.name in tried for node in ready):  # its delete has failed
                 await self._profile.sleep(self._profile.seconds("retry"))
