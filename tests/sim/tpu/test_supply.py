@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -23,6 +24,14 @@ NODE = f"{PARENT}/nodes/one"
 def begin(client: tpu_v2.TpuClient, node_id: str = "one", accelerator: str = "v3-8", **fields: Any) -> Any:
     node = tpu_v2.Node(accelerator_type=accelerator, runtime_version="tpu-ubuntu2204-base", **fields)
     return client.create_node(parent=PARENT, node_id=node_id, node=node)
+
+
+async def hold_hosts(api: Api) -> None:
+    api.hosts.hold = asyncio.Event()
+
+
+async def release_hosts(api: Api) -> None:
+    api.hosts.hold.set()
 
 
 def create(client: tpu_v2.TpuClient, *arguments: str, **fields: Any) -> tpu_v2.Node:
@@ -50,6 +59,19 @@ def test_a_stopped_node_frees_its_room_and_may_not_find_it_again(client: tpu_v2.
     with pytest.raises(exceptions.ResourceExhausted):
         client.start_node(request={"name": NODE}).result(polling=POLLING)
     assert client.get_node(name=NODE).state == tpu_v2.Node.State.STOPPED
+
+
+def test_a_preempted_node_uses_no_capacity_while_it_is_deleted(client: tpu_v2.TpuClient, api: Api) -> None:
+    api.world.capacity.limits[ZONE, "v3-8"] = 1
+    create(client)
+    api.run(api.world.preempt(NODE))
+    create(client, "two")
+    api.run(hold_hosts(api))
+    deletion = client.delete_node(name=NODE)
+    assert client.get_node(name=NODE).state == tpu_v2.Node.State.DELETING
+    assert api.world.capacity.used(ZONE, "v3-8") == 1
+    api.run(release_hosts(api))
+    deletion.result(polling=POLLING)
 
 
 def test_a_quota_counts_cores_and_is_said_at_once(client: tpu_v2.TpuClient, api: Api) -> None:

@@ -69,14 +69,14 @@ def nodes_with_capacity(state: State) -> Iterator[Node]:
 
 
 def _uses_capacity(node: Node, state: State) -> bool:
-    """A node whose create or start is going to fail uses none."""
+    """A node whose create or start is going to fail uses none, nor does one that a delete found vacant."""
     if node.state in VACANT:
         return False
     running = state.operations.running_on(node.name)
     if running is None:
         return True
     failing = running.verb in ("create", "start") and running.injected_error
-    return not failing
+    return not failing and not (running.verb == "delete" and running.before in VACANT)
 
 
 def _requested_reservation(node: Node) -> str:
