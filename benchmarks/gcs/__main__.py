@@ -104,8 +104,8 @@ def _transfers(servers: Sequence[Server], source: Path) -> list[Figure]:
 
 
 def _small_puts(server: Server) -> list[Figure]:
-    each = PEER_SMALL_PUTS if server.name == PEER else SMALL_PUTS
-    rates, failures = zip(*(clients.small_puts(server, each) for _ in range(3)), strict=True)
+    puts = PEER_SMALL_PUTS if server.name == PEER else SMALL_PUTS
+    rates, failures = zip(*(clients.small_puts(server, puts) for _ in range(3)), strict=True)
     bound = "one event loop: parsing, a file and a transaction each"
     return [
         _figure(server, "puts of 1 kB, 16 connections", "a second", rates, "1,000 or more", bound),
@@ -135,11 +135,12 @@ def _ms(seconds: Sequence[float]) -> list[float]:
 def report(figures: Sequence[Figure], notes: Sequence[str]) -> None:
     """Print JSON on stdout and a table on stderr."""
     lines = []
-    for one in sorted(figures, key=lambda figure: figure.name):
-        spread = f"({one.lowest:.1f} to {one.highest:.1f})" if one.highest > one.lowest else ""
-        wanted = f"wanted: {one.mark}; bound by {one.bound_by}" if one.mark else ""
+    for figure in sorted(figures, key=lambda figure: figure.name):
+        spread = f"({figure.lowest:.1f} to {figure.highest:.1f})" if figure.highest > figure.lowest else ""
+        target = f"target: {figure.mark}; bound by {figure.bound_by}" if figure.mark else ""
         lines.append(
-            f"  {one.name:<50} {one.server:<21} {one.median:9.1f} {one.unit:<8} {spread:<22} {wanted}"
+            f"  {figure.name:<50} {figure.server:<21} {figure.median:9.1f} {figure.unit:<8} "
+            f"{spread:<22} {target}"
         )
     show("cloud storage", {"figures": [asdict(figure) for figure in figures]}, lines, notes)
 

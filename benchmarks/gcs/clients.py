@@ -63,26 +63,26 @@ def python_client(server: Server, source: Path, target: Path) -> tuple[float, fl
         return size / up / 1e6, size / (time.perf_counter() - began) / 1e6
 
 
-def small_puts(server: Server, each: int, connections: int = 16) -> tuple[float, int]:
+def small_puts(server: Server, puts: int, connections: int = 16) -> tuple[float, int]:
     """Upload objects of 1 kB over 16 connections at once; return how many a second, and how many failed."""
     stored: list[int] = []
     began = time.perf_counter()
     threads = [
-        threading.Thread(target=lambda number=number: stored.append(_puts(server, number, each)))
+        threading.Thread(target=lambda number=number: stored.append(_puts(server, number, puts)))
         for number in range(connections)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(stored) / (time.perf_counter() - began), each * connections - sum(stored)
+    return sum(stored) / (time.perf_counter() - began), puts * connections - sum(stored)
 
 
-def _puts(server: Server, number: int, each: int) -> int:
+def _puts(server: Server, number: int, puts: int) -> int:
     """Upload small objects over one connection; return how many were stored."""
     stored = 0
     with closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
-        for count in range(each):
+        for count in range(puts):
             try:
                 connection.request("POST", f"{UPLOAD}small-{number}-{count}", body=b"x" * 1000)
                 answer = connection.getresponse()
@@ -112,7 +112,7 @@ def list_pages(server: Server, bucket: str, delimiter: str) -> tuple[int, list[f
 
 def gets_under_load(server: Server, source: Path, parts: int) -> list[float]:
     """Read a small object again and again while `big` is composed and uploaded; return each GET's seconds."""
-    done = threading.Event()
+    loaded = threading.Event()
 
     def load() -> None:
         with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)) as connection:
@@ -122,7 +122,7 @@ def gets_under_load(server: Server, source: Path, parts: int) -> list[float]:
             _expect_success(f"HTTP/1.1 {connection.getresponse().status}".encode())
         for number in range(parts):
             upload(server, source, f"big-{number}")
-        done.set()
+        loaded.set()
 
     seconds = []
     thread = threading.Thread(target=load)
@@ -130,7 +130,7 @@ def gets_under_load(server: Server, source: Path, parts: int) -> list[float]:
         connection.request("POST", f"{UPLOAD}little", body=b"x" * 1000)
         connection.getresponse().read()
         thread.start()
-        while not done.is_set() and thread.is_alive():
+        while not loaded.is_set() and thread.is_alive():
             began = time.perf_counter()
             connection.request("GET", f"{DOWNLOAD}little?alt=media")
             connection.getresponse().read()

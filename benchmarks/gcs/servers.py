@@ -85,9 +85,9 @@ def _installed() -> Path:
     if not program.exists():
         venv.create(CACHE, with_pip=True)
         install = [str(CACHE / "bin" / "python"), "-m", "pip", "install", "--quiet", PEER_RANGE]
-        done = subprocess.run(install, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise OSError(f"{PEER} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+        process = subprocess.run(install, capture_output=True, text=True, check=False)
+        if process.returncode:
+            raise OSError(f"{PEER} cannot be installed: {process.stderr.strip().splitlines()[-1]}")
     return program
 
 

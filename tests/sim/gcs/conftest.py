@@ -27,8 +27,8 @@ def gcs(tmp_path: Path) -> Iterator[RunningGcs]:
 
 @pytest.fixture
 def client(gcs: RunningGcs) -> Iterator[storage.Client]:
-    with client_of(gcs.url) as made:
-        yield made
+    with client_of(gcs.url) as client:
+        yield client
 
 
 @pytest.fixture

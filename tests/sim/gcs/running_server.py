@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pytest
 from aiohttp import web
@@ -23,6 +23,8 @@ from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.network.proxy import ConnectProxy, Refuse, Serve
+
+Result = TypeVar("Result")
 
 PROJECT = "acme"
 BUCKET = "acme-data"
@@ -44,8 +46,13 @@ class RunningGcs:
         self.port: int = self.runner.addresses[0][1]
         self.url = f"http://127.0.0.1:{self.port}"
 
-    def call(self, work: Any) -> Any:
+    def call(self, work: Coroutine[object, object, Result]) -> Result:
+        """Run a coroutine in the server's loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+
+    def blob_files(self) -> list[Path]:
+        """Return the files with objects' bytes."""
+        return blob_files(self.root)
 
     def close(self) -> None:
         self.call(self.runner.cleanup())
@@ -60,6 +67,11 @@ class RunningGcs:
         await web.TCPSite(self.runner, "127.0.0.1", 0, backlog=256).start()
 
 
+def blob_files(root: Path) -> list[Path]:
+    """Return the files with objects' bytes in a store's folder."""
+    return [path for path in (root / "blobs").rglob("*") if path.is_file()]
+
+
 @contextmanager
 def client_of(url: str) -> Iterator[storage.Client]:
     client = storage.Client(
@@ -71,10 +83,10 @@ def client_of(url: str) -> Iterator[storage.Client]:
 
 @contextmanager
 def proxy_to(gcs: RunningGcs, folder: Path) -> Iterator[tuple[str, str]]:
-    """A proxy behind which Google's names are this server: its URL, and the file of the roots to trust."""
+    """A proxy that resolves Google's names to this server: its URL, and the file of trusted roots."""
     authority = CertificateAuthority(folder)
-    here = Serve(gcs.runner.server)
-    routes = {"storage.googleapis.com": here, "www.googleapis.com": here, "*": Refuse("not here")}
+    server = Serve(gcs.runner.server)
+    routes = {"storage.googleapis.com": server, "www.googleapis.com": server, "*": Refuse("not here")}
     proxy = ConnectProxy(routes, authority)
     port = gcs.call(proxy.start())
     try:

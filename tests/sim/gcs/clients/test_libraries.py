@@ -120,7 +120,7 @@ def run(program: str, *arguments: str, environment: dict[str, str]) -> str:
         "GOOGLE_APPLICATION_CREDENTIALS",
     )
     own = {name: value for name, value in os.environ.items() if name not in names}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         env={**own, **environment},
         capture_output=True,
@@ -128,8 +128,8 @@ def run(program: str, *arguments: str, environment: dict[str, str]) -> str:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+    assert process.returncode == 0, process.stderr[-4000:]
+    return process.stdout
 
 
 def test_tensorstore(gcs: RunningGcs, bucket: storage.Bucket, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def tool(program: str, *options: str, folder: Path, environment: dict[str, str])
     """Return what runs one command of a program in a folder and returns what it prints."""
 
     def run(*arguments: str) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             [program, *options, *arguments],
             env={**os.environ, **environment},
             cwd=folder,
@@ -31,8 +31,8 @@ def tool(program: str, *options: str, folder: Path, environment: dict[str, str])
             timeout=100,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert process.returncode == 0, process.stderr
+        return process.stdout
 
     return run
 
@@ -120,7 +120,7 @@ def test_gcloud_does_the_rest(gcloud: Tool, bucket: storage.Bucket, files: Path)
     assert bucket.get_blob("moved").metadata["color"] == "red"
     gcloud("objects", "update", f"gs://{BUCKET}/moved", "--no-temporary-hold")
     gcloud("rm", "-r", "gs://acme-made", f"gs://{BUCKET}/**")
-    assert [found.name for found in bucket.client.list_buckets()] == [BUCKET]
+    assert [listed.name for listed in bucket.client.list_buckets()] == [BUCKET]
     assert names(bucket) == []
 
 

@@ -84,7 +84,7 @@ class Nonsense:
         method, template = chance.choice(CALLS)
         if chance.random() < 0.1:
             method = chance.choice(METHODS)
-        path = re.sub(r"\{(\w+)\}", lambda found: quote(names[found[1].split("_")[-1]], safe=""), template)
+        path = re.sub(r"\{(\w+)\}", lambda match: quote(names[match[1].split("_")[-1]], safe=""), template)
         chosen = chance.sample(PARAMETERS, chance.randrange(4))
         query = "&".join(f"{name}={quote(chance.choice(VALUES))}" for name in chosen)
         headers = {name: self._header() for name in chance.sample(HEADERS, chance.randrange(3))}
@@ -154,7 +154,7 @@ def test_nonsense_never_breaks_the_server(
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 100,
     ],
 )
-def test_what_is_no_http_is_never_a_success(
+def test_invalid_http_is_never_a_success(
     gcs: RunningGcs, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], sent: bytes
 ) -> None:
     with socket.create_connection(("127.0.0.1", gcs.port), timeout=20) as connection:

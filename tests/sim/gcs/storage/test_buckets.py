@@ -10,12 +10,12 @@ from tests.sim.gcs.running_server import refused
 from tpuctl.sim.faults import grpc_fault
 
 
-def test_a_bucket_lives_and_dies(client: storage.Client) -> None:
+def test_a_bucket_is_created_and_deleted(client: storage.Client) -> None:
     bucket = client.bucket("acme-models")
     bucket.labels = {"team": "vision"}
     bucket.create(location="us-central1")
-    assert [found.name for found in client.list_buckets()] == ["acme-data", "acme-models"]
-    assert [found.name for found in client.list_buckets(project="other")] == []
+    assert [bucket.name for bucket in client.list_buckets()] == ["acme-data", "acme-models"]
+    assert [bucket.name for bucket in client.list_buckets(project="other")] == []
     again = client.get_bucket("acme-models")
     assert (again.location, again.location_type, again.labels) == (
         "US-CENTRAL1",
@@ -64,12 +64,12 @@ def test_a_policy_is_kept_and_guarded_by_its_etag(bucket: storage.Bucket) -> Non
     stale, policy = bucket.get_iam_policy(), bucket.get_iam_policy()
     policy.bindings.append({"role": "roles/storage.objectViewer", "members": {"user:ann@example.com"}})
     bucket.set_iam_policy(policy)
-    kept = {binding["role"]: binding["members"] for binding in bucket.get_iam_policy().bindings}
-    assert kept["roles/storage.objectViewer"] == {"user:ann@example.com"}
+    members = {binding["role"]: binding["members"] for binding in bucket.get_iam_policy().bindings}
+    assert members["roles/storage.objectViewer"] == {"user:ann@example.com"}
     with pytest.raises(exceptions.PreconditionFailed):
         bucket.set_iam_policy(stale)
-    wanted = ["storage.objects.get", "storage.objects.create"]
-    assert bucket.test_iam_permissions(wanted) == wanted
+    permissions = ["storage.objects.get", "storage.objects.create"]
+    assert bucket.test_iam_permissions(permissions) == permissions
 
 
 def test_a_permission_that_is_denied_says_which(gcs, client: storage.Client, bucket: storage.Bucket) -> None:

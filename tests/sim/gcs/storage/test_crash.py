@@ -42,7 +42,7 @@ class Worker(threading.Thread):
         self._change = (self._put, self._post, self._resume, self._compose, self._multipart)[number % 5]
 
     @property
-    def done(self) -> int:
+    def changes(self) -> int:
         """How many changes were acknowledged, counted with those before the last one."""
         return self.acknowledged + 1
 
@@ -111,13 +111,17 @@ def test_objects_are_old_or_new_and_never_torn_after_a_kill(tmp_path: Path, roun
             for worker in workers:
                 worker.start()
             threading.Event().wait(SECONDS_BEFORE_A_KILL)
-            wait_until(lambda workers=workers: all(acknowledged[one.number] + one.done for one in workers))
+            wait_until(
+                lambda workers=workers: all(
+                    acknowledged[worker.number] + worker.changes for worker in workers
+                )
+            )
             process.kill()
             for worker in workers:
                 worker.join()
         with closing(RunningGcs(tmp_path)) as again:
             for number, worker in enumerate(workers):
-                acknowledged[number] += worker.done
+                acknowledged[number] += worker.changes
                 previous[worker.object] = check(again.url, worker, previous.get(worker.object, ""))
             check_files(again)
     assert min(acknowledged.values()) > 0
@@ -125,24 +129,24 @@ def test_objects_are_old_or_new_and_never_torn_after_a_kill(tmp_path: Path, roun
 
 def check(url: str, worker: Worker, previous: str) -> str:
     """Return what a worker's object is now: whole, and no older than what was acknowledged."""
-    found = content_of(url, worker.object)
+    current = content_of(url, worker.object)
     allowed = set(worker.attempts[max(worker.acknowledged, 0) :])
     if worker.acknowledged < 0:
         allowed.add(previous)
-    assert found in allowed
-    return found
+    assert current in allowed
+    return current
 
 
 def check_files(gcs: RunningGcs) -> None:
     """Every file has a name in the database, and every name its file."""
-    kept = {path.name for path in (gcs.root / "blobs").glob("??/*")}
+    files = {path.name for path in (gcs.root / "blobs").glob("??/*")}
     named = {
         blob
         for table in NAMING_TABLES
         for blob in gcs.server.store.database.rows(str, f"select blob from {table}")
         if blob
     }
-    assert kept == named
+    assert files == named
 
 
 def content_of(url: str, name: str) -> str:
@@ -171,7 +175,7 @@ def test_a_restart_keeps_everything(tmp_path: Path, http: requests.Session) -> N
         assert http.get(f"{running.url}/{BUCKET}/a").content == b"data"
 
 
-def test_what_a_killed_process_left_behind_is_cleared(tmp_path: Path) -> None:
+def test_orphans_of_a_killed_process_are_deleted(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.close()
     orphan = tmp_path / "blobs" / "ab" / ("ab" + "0" * 30)

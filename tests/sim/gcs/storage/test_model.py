@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import google_crc32c
 import hypothesis.strategies as st
@@ -20,6 +21,8 @@ from tpuctl.sim.gcs.storage.blobs import NAMING_TABLES
 from tpuctl.sim.gcs.storage.listing import ListQuery, list_page
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
+
+Result = TypeVar("Result")
 
 NAMES = st.sampled_from(["a", "a/b", "a/c", "b", "é", "a/\U0010ffff"])
 DATA = st.binary(max_size=40)
@@ -47,28 +50,28 @@ class StoreAgainstModel(RuleBasedStateMachine):
             self.store.close()
             shutil.rmtree(self.folder)
 
-    def conditions(self, name: str, wanted: str | None) -> tuple[Preconditions, bool]:
+    def conditions(self, name: str, condition: str | None) -> tuple[Preconditions, bool]:
         """Return preconditions, and whether the model says that they hold."""
         generation = self.live[name][0] if name in self.live else 0
-        if wanted is None:
+        if condition is None:
             return Preconditions(), True
-        if wanted == "absent":
+        if condition == "absent":
             return Preconditions(generation_match=0), generation == 0
-        if wanted == "present":
+        if condition == "present":
             return Preconditions(generation_not_match=0), generation != 0
         return Preconditions(generation_match=generation + 1), False
 
-    def attempt(self, expected: bool, act: Any) -> Any:
-        """Do it, and see that it succeeds or fails as the model expects."""
+    def attempt(self, expected: bool, act: Callable[[], Result]) -> Result | None:
+        """Call `act`, and check that it succeeds or fails as the model expects."""
         try:
-            done = act()
+            result = act()
         except GcsError as error:
-            done, status = None, error.status
+            result, status = None, error.status
         else:
             status = 200
         assert (status == 200) == expected
         assert status in (200, 404, 412)
-        return done
+        return result
 
     def became(
         self, name: str, stored: StoredObject, data: bytes, metadata: dict[str, str]
@@ -86,9 +89,9 @@ class StoreAgainstModel(RuleBasedStateMachine):
             if self.versioned:
                 self.old[name, generation] = (data, metadata)
 
-    @rule(target=generations, name=NAMES, data=DATA, wanted=CONDITION)
-    def write(self, name: str, data: bytes, wanted: str | None) -> tuple[str, int]:
-        conditions, holds = self.conditions(name, wanted)
+    @rule(target=generations, name=NAMES, data=DATA, condition=CONDITION)
+    def write(self, name: str, data: bytes, condition: str | None) -> tuple[str, int]:
+        conditions, holds = self.conditions(name, condition)
         metadata = {"size": str(len(data))}
 
         def act() -> StoredObject:
@@ -100,50 +103,50 @@ class StoreAgainstModel(RuleBasedStateMachine):
         stored = self.attempt(holds, act)
         return self.became(name, stored, data, metadata) if stored else (name, 0)
 
-    @rule(target=generations, source=NAMES, name=NAMES, wanted=CONDITION)
-    def copy(self, source: str, name: str, wanted: str | None) -> tuple[str, int]:
-        conditions, holds = self.conditions(name, wanted)
-        known = self.live.get(source)
+    @rule(target=generations, source=NAMES, name=NAMES, condition=CONDITION)
+    def copy(self, source: str, name: str, condition: str | None) -> tuple[str, int]:
+        conditions, holds = self.conditions(name, condition)
+        live = self.live.get(source)
         stored = self.attempt(
-            holds and known is not None,
+            holds and live is not None,
             lambda: self.store.objects.copy(
                 self.store.objects.get(BUCKET, source), BUCKET, name, {}, conditions
             ),
         )
-        return self.became(name, stored, *known[1:]) if stored and known else (name, 0)
+        return self.became(name, stored, *live[1:]) if stored and live else (name, 0)
 
     @rule(target=generations, source=NAMES, name=NAMES)
     def move(self, source: str, name: str) -> tuple[str, int]:
-        known = self.live.get(source)
+        live = self.live.get(source)
         stored = self.attempt(
-            known is not None,
+            live is not None,
             lambda: self.store.objects.move(
                 self.store.objects.get(BUCKET, source), name, Preconditions(), Preconditions()
             ),
         )
-        if not stored or not known:
+        if not stored or not live:
             return name, 0
-        made = self.became(name, stored, *known[1:])
+        moved = self.became(name, stored, *live[1:])
         if source != name:
             self.retired(source)
-        return made
+        return moved
 
     @rule(name=NAMES, color=st.sampled_from(["red", None]))
     def patch(self, name: str, color: str | None) -> None:
-        known = self.live.get(name)
+        live = self.live.get(name)
         changed = self.attempt(
-            known is not None,
+            live is not None,
             lambda: self.store.objects.patch(
                 self.store.objects.get(BUCKET, name), {"metadata": {"color": color}}, Preconditions()
             ),
         )
-        if changed and known:
-            metadata = {key: value for key, value in known[2].items() if key != "color"}
-            self.live[name] = (known[0], known[1], metadata | ({"color": color} if color else {}))
+        if changed and live:
+            metadata = {key: value for key, value in live[2].items() if key != "color"}
+            self.live[name] = (live[0], live[1], metadata | ({"color": color} if color else {}))
 
-    @rule(name=NAMES, wanted=CONDITION)
-    def delete(self, name: str, wanted: str | None) -> None:
-        conditions, holds = self.conditions(name, wanted)
+    @rule(name=NAMES, condition=CONDITION)
+    def delete(self, name: str, condition: str | None) -> None:
+        conditions, holds = self.conditions(name, condition)
         expected = holds and name in self.live
         self.attempt(expected, lambda: self.store.objects.delete(BUCKET, name, None, conditions) or True)
         if expected:
@@ -192,15 +195,15 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def both_hold_the_same(self) -> None:
         if not hasattr(self, "store"):
             return
-        everything = {(name, one[0]): one[1:] for name, one in self.live.items()} | self.old
+        everything = {(name, live[0]): live[1:] for name, live in self.live.items()} | self.old
         query = ListQuery(versions=True)
-        found = {
+        listed = {
             (stored.name, stored.generation): stored
             for stored in list_page(self.store.database, BUCKET, query).items
         }
-        assert set(found) == set(everything)
+        assert set(listed) == set(everything)
         for key, (data, metadata) in everything.items():
-            stored = found[key]
+            stored = listed[key]
             with self.store.blobs.open(stored.blob) as file:
                 assert file.read() == data
             assert stored.fields["metadata"] == metadata
@@ -210,9 +213,9 @@ class StoreAgainstModel(RuleBasedStateMachine):
     @invariant()
     def no_file_is_left_over(self) -> None:
         if hasattr(self, "store"):
-            kept = {path.name for path in (self.folder / "blobs").glob("??/*")}
+            files = {path.name for path in (self.folder / "blobs").glob("??/*")}
             tables = (self.store.database.rows(str, f"select blob from {table}") for table in NAMING_TABLES)
-            assert kept == {blob for blobs in tables for blob in blobs}
+            assert files == {blob for blobs in tables for blob in blobs}
 
 
 def crc32c_of(data: bytes) -> str:

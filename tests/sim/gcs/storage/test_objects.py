@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize("size", [0, 1, 64 << 10, 3 * MIB + 7])
-def test_what_is_uploaded_comes_back(bucket: storage.Bucket, size: int) -> None:
+def test_an_uploaded_object_is_downloaded_unchanged(bucket: storage.Bucket, size: int) -> None:
     data = os.urandom(size)
     blob = bucket.blob("dir/größe \U0001f600?#%.bin")
     blob.upload_from_string(data, content_type="application/x-test", checksum="md5")
@@ -60,7 +60,7 @@ def test_a_wrong_checksum_is_refused_and_changes_nothing(bucket: storage.Bucket)
     assert bucket.blob("a").download_as_bytes() == b"old"
 
 
-def test_what_is_not_there_is_not_found(bucket: storage.Bucket, client: storage.Client) -> None:
+def test_an_absent_object_or_bucket_is_not_found(bucket: storage.Bucket, client: storage.Client) -> None:
     with refused(exceptions.NotFound, "No such object: acme-data/nothing"):
         bucket.blob("nothing").download_as_bytes()
     with pytest.raises(exceptions.NotFound, match="bucket does not exist"):
@@ -89,7 +89,7 @@ def test_preconditions_hold_on_every_write(bucket: storage.Bucket) -> None:
         bucket.blob("a").download_as_bytes(if_generation_match=1)
     with pytest.raises(exceptions.NotModified):
         blob.reload(if_generation_not_match=blob.generation)
-    assert [found.name for found in bucket.list_blobs()] == ["a"]
+    assert [blob.name for blob in bucket.list_blobs()] == ["a"]
     blob.upload_from_string(b"2", if_generation_match=blob.generation, if_metageneration_match=1)
     assert blob.download_as_bytes() == b"2"
 
@@ -132,7 +132,7 @@ def test_of_many_counters_none_loses_a_count(bucket: storage.Bucket) -> None:
     assert bucket.blob("count").download_as_bytes() == b"32"
 
 
-def test_listing_shows_folders_once_and_pages_hold_no_more_than_asked(bucket: storage.Bucket) -> None:
+def test_listing_has_each_folder_once_and_pages_within_their_size(bucket: storage.Bucket) -> None:
     names = [f"runs/{run}/log/{part:03}" for run in "abc" for part in range(7)] + ["runs/x", "runs/y", "zoo"]
     for name in names:
         bucket.blob(name).upload_from_string(b"")
@@ -157,7 +157,7 @@ def test_listing_shows_folders_once_and_pages_hold_no_more_than_asked(bucket: st
         ({"prefix": "nothing"}, []),
     ],
 )
-def test_listing_keeps_to_what_is_asked(
+def test_listing_applies_its_filters(
     bucket: storage.Bucket, options: dict[str, object], expected: list[str]
 ) -> None:
     for name in ["a", "b/", "b/1", "c", "d/1", "d/2"]:
@@ -186,8 +186,8 @@ def test_copies_share_bytes_but_live_apart(bucket: storage.Bucket, client: stora
     blob.upload_from_string(b"data" * 30_000, content_type="text/x")
     other = client.create_bucket("acme-other")
     copied = bucket.copy_blob(blob, other, "copy")
-    token, done, total = other.blob("rewritten").rewrite(bucket.blob("a"))
-    assert (token, done, total) == (None, 120_000, 120_000)
+    token, rewritten, total = other.blob("rewritten").rewrite(bucket.blob("a"))
+    assert (token, rewritten, total) == (None, 120_000, 120_000)
     blob.delete()
     assert copied.download_as_bytes() == other.blob("rewritten").download_as_bytes() == b"data" * 30_000
     again = other.get_blob("copy")
@@ -208,7 +208,7 @@ def test_an_object_moves(bucket: storage.Bucket) -> None:
     blob = bucket.blob("a")
     blob.upload_from_string(b"data")
     bucket.move_blob(blob, "b")
-    assert [found.name for found in bucket.list_blobs()] == ["b"]
+    assert [blob.name for blob in bucket.list_blobs()] == ["b"]
     assert bucket.blob("b").download_as_bytes() == b"data"
 
 
@@ -238,14 +238,14 @@ def test_a_versioned_bucket_keeps_what_is_overwritten_and_deleted(bucket: storag
         blob.upload_from_string(data)
         generations.append(blob.generation)
     bucket.blob("a").delete()
-    assert [found.name for found in bucket.list_blobs()] == []
+    assert [blob.name for blob in bucket.list_blobs()] == []
     for size in (1, 1000):
-        found = list(bucket.list_blobs(versions=True, page_size=size))
-        assert [one.generation for one in found] == generations
-        assert all(one.time_deleted for one in found)
+        versions = list(bucket.list_blobs(versions=True, page_size=size))
+        assert [version.generation for version in versions] == generations
+        assert all(version.time_deleted for version in versions)
     assert bucket.blob("a", generation=generations[1]).download_as_bytes() == b"2"
     bucket.blob("a", generation=generations[1]).delete()
-    assert [found.generation for found in bucket.list_blobs(versions=True)] == generations[::2]
+    assert [version.generation for version in bucket.list_blobs(versions=True)] == generations[::2]
     bucket.copy_blob(bucket.blob("a"), bucket, "a", source_generation=generations[0])
     assert bucket.blob("a").download_as_bytes() == b"1"
 

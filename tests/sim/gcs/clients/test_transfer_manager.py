@@ -30,7 +30,7 @@ def test_many_files_go_up_and_come_down(bucket: storage.Bucket, tmp_path: Path) 
         bucket, names[:3], source_directory=str(source), blob_name_prefix="data/",
         skip_if_exists=True, worker_type="thread",
     )  # fmt: skip
-    assert all(isinstance(one, exceptions.PreconditionFailed) for one in skipped)
+    assert all(isinstance(error, exceptions.PreconditionFailed) for error in skipped)
     assert {blob.metageneration for blob in bucket.list_blobs(prefix="data/")} == {1}
     transfer_manager.download_many_to_path(
         bucket, names, destination_directory=str(target), blob_name_prefix="data/", worker_type="thread"

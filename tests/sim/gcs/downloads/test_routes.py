@@ -26,7 +26,7 @@ PATHS = {
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
 @pytest.mark.parametrize(
-    ("asked", "start", "end"),
+    ("header", "start", "end"),
     [
         ("bytes=0-0", 0, 1),
         ("bytes=5-99", 5, 100),
@@ -36,11 +36,11 @@ PATHS = {
         (f"bytes=10-{SIZE * 2}", 10, SIZE),
     ],
 )
-def test_a_range_is_answered_with_just_that(
-    gcs: RunningGcs, http: requests.Session, path: str, asked: str, start: int, end: int
+def test_a_range_returns_just_its_bytes(
+    gcs: RunningGcs, http: requests.Session, path: str, header: str, start: int, end: int
 ) -> None:
     http.put(f"{gcs.url}/{BUCKET}/a", data=DATA)
-    answer = http.get(gcs.url + path, headers={"Range": asked})
+    answer = http.get(gcs.url + path, headers={"Range": header})
     assert (answer.status_code, answer.content) == (206, DATA[start:end])
     assert answer.headers["Content-Range"] == f"bytes {start}-{end - 1}/{SIZE}"
 
@@ -48,13 +48,13 @@ def test_a_range_is_answered_with_just_that(
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
 def test_a_range_beyond_the_end_is_refused(gcs: RunningGcs, http: requests.Session, path: str) -> None:
     http.put(f"{gcs.url}/{BUCKET}/a", data=DATA)
-    for asked in (f"bytes={SIZE}-", f"bytes={SIZE + 5}-{SIZE + 9}", "bytes=-0", "bytes=9-3"):
-        assert http.get(gcs.url + path, headers={"Range": asked}).status_code == 416
+    for header in (f"bytes={SIZE}-", f"bytes={SIZE + 5}-{SIZE + 9}", "bytes=-0", "bytes=9-3"):
+        assert http.get(gcs.url + path, headers={"Range": header}).status_code == 416
     for whole in ("bytes=-", "lines=1-2", "bytes=0-1,5-6"):
         assert http.get(gcs.url + path, headers={"Range": whole}).content == DATA
 
 
-def test_head_tells_all_but_the_bytes(gcs: RunningGcs, http: requests.Session) -> None:
+def test_head_returns_all_headers_and_no_bytes(gcs: RunningGcs, http: requests.Session) -> None:
     http.put(
         f"{gcs.url}/{BUCKET}/a",
         data=DATA,
@@ -75,7 +75,9 @@ def test_head_tells_all_but_the_bytes(gcs: RunningGcs, http: requests.Session) -
     assert answer.headers["x-goog-hash"].startswith("crc32c=")
 
 
-def test_gzip_is_taken_off_for_clients_that_do_not_want_it(gcs: RunningGcs, http: requests.Session) -> None:
+def test_gzip_is_decompressed_for_clients_that_do_not_accept_it(
+    gcs: RunningGcs, http: requests.Session
+) -> None:
     packed = gzip.compress(DATA) + gzip.compress(b"second member")
     url = f"{gcs.url}/{BUCKET}/a"
     http.put(url, data=packed, headers={"Content-Encoding": "gzip"})
@@ -85,8 +87,8 @@ def test_gzip_is_taken_off_for_clients_that_do_not_want_it(gcs: RunningGcs, http
     raw = http.get(url, headers={"Accept-Encoding": "gzip"}, stream=True)
     assert raw.raw.read(decode_content=False) == packed
     http.put(url, data=packed, headers={"Content-Encoding": "gzip", "Cache-Control": "no-transform"})
-    kept = http.get(url, headers={"Accept-Encoding": "identity"}, stream=True)
-    assert kept.raw.read(decode_content=False) == packed
+    unchanged = http.get(url, headers={"Accept-Encoding": "identity"}, stream=True)
+    assert unchanged.raw.read(decode_content=False) == packed
     http.put(url, data=b"no gzip", headers={"Content-Encoding": "gzip"})
     assert http.get(url, headers={"Accept-Encoding": "identity"}).status_code == 503
 
@@ -135,10 +137,14 @@ def test_a_bucket_can_be_named_by_the_host(gcs: RunningGcs, http: requests.Sessi
     assert http.get(f"{gcs.url}/{BUCKET}/dir/a").content == b"1"
 
 
-def test_links_lead_where_the_client_came_from(gcs: RunningGcs, http: requests.Session) -> None:
+def test_links_have_the_scheme_and_host_of_the_client(gcs: RunningGcs, http: requests.Session) -> None:
     http.put(f"{gcs.url}/{BUCKET}/dir/a", data=b"1")
-    seen = http.get(f"{gcs.url}/storage/v1/b/{BUCKET}/o/dir%2Fa", headers={"Host": "gcs.example:81"}).json()
-    assert seen["mediaLink"].startswith(f"http://gcs.example:81/download/storage/v1/b/{BUCKET}/o/dir%2Fa?")
+    resource = http.get(
+        f"{gcs.url}/storage/v1/b/{BUCKET}/o/dir%2Fa", headers={"Host": "gcs.example:81"}
+    ).json()
+    assert resource["mediaLink"].startswith(
+        f"http://gcs.example:81/download/storage/v1/b/{BUCKET}/o/dir%2Fa?"
+    )
 
 
 @pytest.mark.parametrize(

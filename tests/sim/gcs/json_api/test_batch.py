@@ -1,0 +1,66 @@
+"""Batches: each call in one request has its own status."""
+
+from __future__ import annotations
+
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud import storage
+
+from tests.sim.gcs.running_server import RunningGcs
+
+
+def test_a_failed_call_in_a_batch_does_not_stop_the_others(
+    client: storage.Client, bucket: storage.Bucket
+) -> None:
+    for number in range(5):
+        bucket.blob(f"a{number}").upload_from_string(b"x")
+    with client.batch():
+        for number in range(3):
+            blob = bucket.blob(f"a{number}")
+            blob.metadata = {"größe": "\U0001f600"}
+            blob.patch()
+    assert bucket.get_blob("a1").metadata == {"größe": "\U0001f600"}
+    batch = client.batch()
+    client._push_batch(batch)
+    for name in ("a0", "nothing", "a1"):
+        bucket.delete_blob(name)
+    client._pop_batch()
+    with pytest.raises(exceptions.NotFound):
+        batch.finish()
+    assert [blob.name for blob in bucket.list_blobs()] == ["a2", "a3", "a4"]
+
+
+@pytest.mark.parametrize(
+    ("call", "status"),
+    [
+        ("GET /storage/v1/b/acme-data HTTP/1.1", 200),
+        ("GET http://other.example/storage/v1/b/acme-data HTTP/1.1", 200),
+        ("GET /storage/v1/b/no-such-bucket HTTP/1.1", 404),
+        ("DELETE /storage/v1/b HTTP/1.1", 405),
+        ("GET /storage/v1/b/acme-data/o/a?alt=media HTTP/1.1", 400),
+        ("POST /upload/storage/v1/b/acme-data/o?name=a HTTP/1.1", 400),
+        ("nonsense", 400),
+        ("", 400),
+        ("GET http://[ HTTP/1.1", 400),
+        ("GET /storage/v1/b/%ff HTTP/1.1", 400),
+    ],
+)
+def test_each_call_in_a_batch_has_its_own_status(
+    gcs: RunningGcs, http: requests.Session, call: str, status: int
+) -> None:
+    body = f"--b\r\nContent-Type: application/http\r\nContent-ID: <x+1>\r\n\r\n{call}\r\n\r\n\r\n--b--"
+    headers = {"Content-Type": "multipart/mixed; boundary=b"}
+    answer = http.post(f"{gcs.url}/batch/storage/v1", data=body.encode(), headers=headers)
+    assert answer.status_code == 200
+    assert f"HTTP/1.1 {status} " in answer.text
+    assert "Content-ID: <response-x+1>" in answer.text
+
+
+def test_an_invalid_batch_is_refused(gcs: RunningGcs, http: requests.Session) -> None:
+    url, mixed = f"{gcs.url}/batch/storage/v1", {"Content-Type": "multipart/mixed; boundary=b"}
+    part = "--b\r\nContent-Type: application/http\r\n\r\nGET /storage/v1/b/acme-data HTTP/1.1\r\n\r\n"
+    assert http.post(url, data="x").status_code == 400
+    assert http.post(url, data="x", headers=mixed).status_code == 400
+    assert http.post(url, data=part * 101 + "--b--", headers=mixed).status_code == 400
+    assert http.get(url).status_code == 405

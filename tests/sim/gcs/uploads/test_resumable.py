@@ -1,0 +1,142 @@
+"""Resumable uploads: chunks, cuts, status queries, restarts, conditions and checksums."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from google.cloud import storage
+
+from tests.sim.gcs.running_server import BUCKET, RunningGcs, blob_files, client_of, gcs_process
+from tests.sim.gcs.uploads.raw_http import cut_short, fetch, put, start
+
+KIB = 1 << 10
+
+
+MIB = 1 << 20
+
+
+def test_chunks_come_together(bucket: storage.Bucket) -> None:
+    data = os.urandom(3 * MIB + 5)
+    blob = bucket.blob("chunked", chunk_size=512 * KIB)
+    blob.upload_from_file(io.BytesIO(data), rewind=True)
+    assert blob.download_as_bytes() == data
+
+
+def test_a_stream_of_unknown_length_comes_together(bucket: storage.Bucket) -> None:
+    for size in (0, 100, 512 * KIB, 512 * KIB + 1):
+        data = os.urandom(size)
+        with bucket.blob("stream").open("wb", chunk_size=256 * KIB) as file:
+            file.write(data)
+        assert bucket.blob("stream").download_as_bytes() == data
+
+
+def test_an_interrupted_upload_is_queried_and_completed(gcs: RunningGcs, http: requests.Session) -> None:
+    data = os.urandom(MIB + 1000)
+    uri = start(http, gcs.url, "a")
+    cut_short(uri, f"bytes 0-{len(data) - 1}/{len(data)}", len(data), data[: 700 * KIB])
+    status = put(http, uri, f"bytes */{len(data)}")
+    assert (status.status_code, status.headers["Range"]) == (308, f"bytes=0-{512 * KIB - 1}")
+    assert fetch(http, gcs.url, "a") is None
+    complete = put(http, uri, f"bytes {512 * KIB}-{len(data) - 1}/{len(data)}", data[512 * KIB :])
+    assert complete.status_code == 200
+    assert (complete.json()["contentType"], complete.json()["metadata"]) == ("text/x", {"k": "v"})
+    assert fetch(http, gcs.url, "a") == data
+    again = put(http, uri, f"bytes */{len(data)}")
+    assert (again.status_code, again.json()["generation"]) == (200, complete.json()["generation"])
+
+
+def test_an_upload_whose_last_answer_was_lost_is_complete(gcs: RunningGcs, http: requests.Session) -> None:
+    data = os.urandom(300 * KIB + 7)
+    uri = start(http, gcs.url, "a")
+    cut_short(uri, f"bytes 0-{len(data) - 1}/{len(data)}", len(data), data)
+    status = put(http, uri, f"bytes */{len(data)}")
+    assert (status.status_code, status.json()["size"]) == (200, str(len(data)))
+    assert fetch(http, gcs.url, "a") == data
+
+
+def test_an_upload_of_unknown_length_is_completed_by_its_length(
+    gcs: RunningGcs, http: requests.Session
+) -> None:
+    data = os.urandom(512 * KIB)
+    uri = start(http, gcs.url, "a")
+    assert put(http, uri, f"bytes 0-{len(data) - 1}/*", data).status_code == 308
+    assert put(http, uri, f"bytes */{len(data) + 1}").status_code == 308
+    assert put(http, uri, f"bytes */{len(data)}").status_code == 200
+    assert fetch(http, gcs.url, "a") == data
+
+
+def test_bytes_that_are_sent_twice_count_once(gcs: RunningGcs, http: requests.Session) -> None:
+    data = os.urandom(512 * KIB)
+    uri = start(http, gcs.url, "a")
+    put(http, uri, f"bytes 0-{256 * KIB - 1}/*", data[: 256 * KIB])
+    complete = put(http, uri, f"bytes 0-{len(data) - 1}/{len(data)}", data)
+    assert complete.status_code == 200
+    assert fetch(http, gcs.url, "a") == data
+
+
+def test_a_chunk_that_is_no_multiple_is_kept_as_far_as_it_goes(
+    gcs: RunningGcs, http: requests.Session
+) -> None:
+    uri = start(http, gcs.url, "a")
+    answer = put(http, uri, f"bytes 0-{300 * KIB - 1}/*", b"x" * 300 * KIB)
+    assert (answer.status_code, answer.headers["Range"]) == (308, f"bytes=0-{256 * KIB - 1}")
+    assert "Range" not in put(http, start(http, gcs.url, "b"), "bytes */*").headers
+
+
+def test_a_gap_between_chunks_is_refused(gcs: RunningGcs, http: requests.Session) -> None:
+    uri = start(http, gcs.url, "a")
+    answer = put(http, uri, "bytes 262144-262145/*", b"xx")
+    assert answer.status_code == 503
+    assert "exceeds already uploaded size of 0 byte(s)" in answer.text
+
+
+@pytest.mark.parametrize("header", ["bytes 5-3/10", "bytes 0-10/5", "nonsense", "bytes */", "bytes -1-3/*"])
+def test_an_invalid_content_range_is_refused(gcs: RunningGcs, http: requests.Session, header: str) -> None:
+    assert put(http, start(http, gcs.url, "a"), header, b"x").status_code == 400
+
+
+def test_a_cancelled_upload_is_gone(gcs: RunningGcs, http: requests.Session) -> None:
+    uri = start(http, gcs.url, "a")
+    put(http, uri, f"bytes 0-{256 * KIB - 1}/*", b"x" * 256 * KIB)
+    assert http.delete(uri).status_code == 499
+    assert put(http, uri, "bytes */*").status_code == 404
+    assert blob_files(gcs.root) == []
+
+
+def test_the_conditions_of_an_upload_hold_when_it_ends(gcs: RunningGcs, http: requests.Session) -> None:
+    uri = start(http, gcs.url, "a", ifGenerationMatch="0")
+    http.put(f"{gcs.url}/{BUCKET}/a", data=b"first")
+    assert http.put(uri, data=b"second").status_code == 412
+    assert fetch(http, gcs.url, "a") == b"first"
+    assert len(blob_files(gcs.root)) == 1
+
+
+def test_a_checksum_at_the_end_of_an_upload_is_checked(gcs: RunningGcs, http: requests.Session) -> None:
+    uri = start(http, gcs.url, "a")
+    answer = http.put(uri, data=b"data", headers={"X-Goog-Hash": "crc32c=AAAAAA=="})
+    assert answer.status_code == 400
+    assert fetch(http, gcs.url, "a") is None
+
+
+def test_an_upload_resumes_after_the_server_was_killed(tmp_path: Path, http: requests.Session) -> None:
+    data = os.urandom(MIB)
+    with gcs_process(tmp_path) as (_, url):
+        with client_of(url) as client:
+            client.create_bucket(BUCKET)
+        session = urlsplit(start(http, url, "a")).query
+        put(
+            http,
+            f"{url}/upload/storage/v1/b/{BUCKET}/o?{session}",
+            f"bytes 0-{MIB // 2 - 1}/*",
+            data[: MIB // 2],
+        )
+    with gcs_process(tmp_path) as (_, url):
+        uri = f"{url}/upload/storage/v1/b/{BUCKET}/o?{session}"
+        assert put(http, uri, "bytes */*").headers["Range"] == f"bytes=0-{MIB // 2 - 1}"
+        assert put(http, uri, f"bytes {MIB // 2}-{MIB - 1}/{MIB}", data[MIB // 2 :]).status_code == 200
+        assert fetch(http, url, "a") == data
