@@ -34,37 +34,37 @@ def main() -> None:
         serve(sys.argv[1])
         return
     measured, ratios = [], []
-    for workload, taken in steps().items():
-        plain, emulated = (taken[side] for side in SIDES)
-        measured += rows({f"{workload}, {STEPS[workload]} steps, {side}": taken[side] for side in SIDES})
+    for workload, times in steps().items():
+        plain, emulated = (times[side] for side in SIDES)
+        measured += rows({f"{workload}, {STEPS[workload]} steps, {side}": times[side] for side in SIDES})
         ratios.append(ratio(f"{workload}, wall: emulated / plain", emulated, plain, "1.05 at most"))
         ratios.append(ratio(f"{workload}, CPU: emulated / plain", cpu(emulated), cpu(plain), "1.05 at most"))
     started, start_ratios = start_up()
     report("emulated TPU", measured + started, ratios + start_ratios)
 
 
-def cpu(taken: Sequence[Times]) -> list[Times]:
+def cpu(times: Sequence[Times]) -> list[Times]:
     """The same runs, with the CPU time in the place of the wall time."""
-    return [(used, wall) for wall, used in taken]
+    return [(used, wall) for wall, used in times]
 
 
 def steps() -> dict[str, dict[str, list[Times]]]:
     """Run the workloads in two processes in turn; return (wall, CPU) seconds of each turn."""
-    taken: dict[str, dict[str, list[Times]]] = {name: {side: [] for side in SIDES} for name in STEPS}
+    times: dict[str, dict[str, list[Times]]] = {name: {side: [] for side in SIDES} for name in STEPS}
     with side(SIDES[0]) as plain, side(SIDES[1]) as emulated:
         for turn in range(TURNS + 1):
             for name in STEPS:
                 for who, run in zip(SIDES, (plain, emulated), strict=True):
-                    one = run(name)
+                    seconds = run(name)
                     if turn:
-                        taken[name][who].append(one)
-    return taken
+                        times[name][who].append(seconds)
+    return times
 
 
 @contextmanager
 def side(name: str) -> Iterator[Callable[[str], Times]]:
     """Start one side; yields what runs a workload there."""
-    variables = {one: value for one, value in os.environ.items() if not one.startswith("TPU")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
     if name == SIDES[1]:
         variables |= environment("v3-8", cores=REPLICAS)
     variables["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -132,8 +132,8 @@ def prepare(strategy: Any) -> dict[str, Callable[[], Any]]:
         def replica(x: Any, y: Any) -> Any:
             with tf.GradientTape() as tape:
                 logits = model(x, training=True)
-                each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
-                mean = tf.nn.compute_average_loss(each, global_batch_size=BATCH)
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
+                mean = tf.nn.compute_average_loss(losses, global_batch_size=BATCH)
             gradients = tape.gradient(mean, model.trainable_variables)
             optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
             return mean
@@ -172,10 +172,10 @@ def start_up() -> tuple[list[Row], list[Ratio]]:
         "python -c pass, guest of a v3-8": ["env", "TPUCTL_SIM_TPU=v3-8", *guest[1:]],
     }
     own = {name: value for name, value in os.environ.items() if not name.startswith(("TPU", "PYTHON"))}
-    taken = side_by_side(commands, runs=STARTS, environment=own)
+    times = side_by_side(commands, runs=STARTS, environment=own)
     plain, *others = commands
-    return rows(taken), [
-        ratio(f"{name} / without", taken[name], taken[plain], "1.1 at most") for name in others
+    return rows(times), [
+        ratio(f"{name} / without", times[name], times[plain], "1.1 at most") for name in others
     ]
 
 

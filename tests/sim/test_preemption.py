@@ -39,10 +39,10 @@ time.sleep(600)
 def test_between_the_notice_and_the_end_a_program_can_save(
     simulator: RunningSimulator, tmp_path: Path
 ) -> None:
-    user, known = User(tmp_path), simulator.simulator.endpoints
-    node = user.create(known["tpu_grpc"])
+    user, endpoints = User(tmp_path), simulator.simulator.endpoints
+    node = user.create(endpoints["tpu_grpc"])
     command = f"nohup python3 -c {shlex.quote(PROGRAM)} >out 2>&1 & echo $!"
-    user.run(Path(known["hosts_file"]), node.network_endpoints[0].ip_address, command)
+    user.run(Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address, command)
     home = simulator.folder / "hosts" / str(node.id) / "w0" / "home"
     diary = home / "diary"
 
@@ -61,4 +61,4 @@ def test_between_the_notice_and_the_end_a_program_can_save(
     assert simulator.gcs.store.objects.get("sim-project-tpuctl", "checkpoint").size == 5
     assert simulator.world.nodes.get(f"{PARENT}/nodes/one").state == "PREEMPTED"
     with pytest.raises(KeyError):
-        user.run(Path(known["hosts_file"]), node.network_endpoints[0].ip_address, "true")
+        user.run(Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address, "true")

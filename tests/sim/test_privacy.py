@@ -65,9 +65,9 @@ def test_what_it_keeps_only_its_user_can_read(
 
 
 def test_a_hosts_environment_names_no_other_hosts_files(simulator: RunningSimulator, tmp_path: Path) -> None:
-    user, known = User(tmp_path), simulator.simulator.endpoints
-    node = user.create(known["tpu_grpc"], accelerator="v3-32")
-    hosts_file = Path(known["hosts_file"])
+    user, endpoints = User(tmp_path), simulator.simulator.endpoints
+    node = user.create(endpoints["tpu_grpc"], accelerator="v3-32")
+    hosts_file = Path(endpoints["hosts_file"])
     for worker, endpoint in enumerate(node.network_endpoints):
         environment = user.run(hosts_file, endpoint.ip_address, "env")
         named = set(re.findall(rf"{re.escape(str(simulator.folder))}/hosts/(\w+/w\d+)", environment))
@@ -86,9 +86,9 @@ def test_two_worlds_share_no_secret(tmp_path: Path, home: Path) -> None:
         ).stdout.split("\0")
         for name in ("one", "two", "one")
     ]
-    one, two, again = worlds
-    assert not set(one) & set(two)
-    assert one == again
+    first, second, again = worlds
+    assert not set(first) & set(second)
+    assert first == again
 
 
 SECRETS = """
@@ -117,7 +117,7 @@ def listening(pid: int) -> list[str]:
 
 
 def _from_proc(pid: int) -> list[str]:
-    sockets, found = set(), []
+    sockets, addresses = set(), []
     for path in Path(f"/proc/{pid}/fd").iterdir():
         try:
             sockets.add(os.readlink(path))
@@ -127,13 +127,13 @@ def _from_proc(pid: int) -> list[str]:
         rows = [line.split() for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
         for row in rows:
             if row[3] == "0A" and f"socket:[{row[9]}]" in sockets:
-                found.append(_address(row[1].partition(":")[0]))
-    return found
+                addresses.append(_address(row[1].partition(":")[0]))
+    return addresses
 
 
 def _address(hexadecimal: str) -> str:
     """Words of 32 bits, each in the machine's byte order; gRPC listens on ::ffff:127.0.0.1."""
     words = [hexadecimal[start : start + 8] for start in range(0, len(hexadecimal), 8)]
     packed = b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words)
-    found = ipaddress.ip_address(packed)
-    return str(getattr(found, "ipv4_mapped", None) or found)
+    address = ipaddress.ip_address(packed)
+    return str(getattr(address, "ipv4_mapped", None) or address)

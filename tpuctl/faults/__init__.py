@@ -1,4 +1,4 @@
-"""What can go wrong in the simulator on demand: kinds of faults, their options, and how to ask for them."""
+"""Faults on demand: the kinds, their options, requests for them, and scenario files."""
 
 from __future__ import annotations
 

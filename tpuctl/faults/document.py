@@ -14,15 +14,15 @@ INTRODUCTION = """\
 
 <!-- Written by `python -m tpuctl.faults.document`; a test compares. -->
 
-What can be made to go wrong in the simulator, by command, by a scenario file, or in code. The names are the
-same everywhere: `--zone` on the command line is `zone` in a file and in code.
+Add faults to the simulator by command, by a scenario file, or in code, and see how your tools react. The
+names are the same everywhere: `--zone` on the command line is `zone` in a file and in code.
 
     tpuctl sim fault add stockout --zone europe-west4-a --count 2
     tpuctl sim fault ls
     tpuctl sim fault rm f1
     tpuctl sim events --follow --kind fault
 
-A scenario is a TOML file, for `tpuctl sim start --scenario FILE`; it takes the place of an earlier one:
+A scenario is a TOML file, for `tpuctl sim start --scenario FILE`; it replaces an earlier one:
 
     seed = 7
 
@@ -44,11 +44,11 @@ In code, where the simulator runs in the same process:
     simulator.faults.remove(fault.id)
     simulator.events.find(kind="fault", what="preemption")
 
-A fault works from when it is asked for until its count is used up, its time is over, or it is removed; it
-outlives a restart of the simulator. Where several fit, the one asked for first works. What is decided by
-probability depends on the seed, the kind, the place in the scenario and how many that fit came before: the
+A fault is in force from when it is added until its count is used up, its time is over, or it is removed; it
+outlives a restart of the simulator. If several match, the one that was added first fires. Firing by
+probability depends on the seed, the kind, the place in the scenario and the number of earlier matches: the
 same scenario brings the same faults to the same calls. `tpuctl sim events` shows every request, state
-transition and fault in order, also of before a restart.
+transition and fault in order, also from before a restart.
 
 PATTERN is a shell pattern (`*`, `?`, `[ab]`). TIME is a number of seconds or has a unit (`500ms`, `30s`,
 `2m`, `1h`); BYTES may have one, too (`64kB`, `5MiB`).
@@ -71,9 +71,7 @@ def _lines() -> Iterator[str]:
                 yield from _kind(kind)
     yield "\n## Methods\n"
     yield (
-        "Of the Cloud TPU API, where `tpu.` may be left out: "
-        + ", ".join(f"`{name}`" for name in TPU)
-        + ".\n"
+        "Of the Cloud TPU API, where `tpu.` is optional: " + ", ".join(f"`{name}`" for name in TPU) + ".\n"
     )
     yield "Of Cloud Storage: " + ", ".join(f"`storage.{name}`" for name in GCS) + "."
 
@@ -84,18 +82,22 @@ def _kind(kind: Kind) -> Iterator[str]:
     if kind.note:
         yield f"{kind.note}\n"
     if kind.count is not None:
-        yield f"Without a count it works {kind.count} time{'s' if kind.count > 1 else ''}.\n"
+        yield f"Without a count it fires {kind.count} time{'s' if kind.count > 1 else ''}.\n"
     yield f"    tpuctl sim fault add {kind.name} {kind.example}\n"
     yield from _table(kind.fields)
 
 
 def _table(fields: tuple[Field, ...]) -> Iterator[str]:
-    yield "| option | value | what | default |"
+    yield "| option | value | meaning | default |"
     yield "|---|---|---|---|"
     for field in fields:
         value = ", ".join(field.choices) or TYPES[field.type].metavar or "true, false"
         default = (
-            "*needed*" if field.required else "" if field.default in (None, "", {}) else f"`{field.default}`"
+            "*required*"
+            if field.required
+            else ""
+            if field.default in (None, "", {})
+            else f"`{field.default}`"
         )
         yield f"| `{field.name}` | {value} | {field.help} | {default} |"
 

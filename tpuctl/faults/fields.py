@@ -1,4 +1,4 @@
-"""The options of faults: their types, and how a value is read from a command line, a TOML file or code."""
+"""The options of faults: their types, and how values are read from a command line, TOML or code."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-class Unfit(Exception):
-    """A value that cannot be meant; the text completes "--count has to be ..."."""
+class InvalidValue(Exception):
+    """A value of the wrong type or range; the text completes "--count has to be ..."."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,22 @@ class Field:
     help: str
     default: Value = None
     choices: tuple[str, ...] = ()
-    """What a `choice` may be."""
+    """The values of a `choice`."""
     required: bool = False
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it limits the fault to what has such a name; else it says what the fault does."""
+        """Whether the option selects what the fault matches; others say what the fault does."""
         return self.type == "pattern"
 
     @property
     def metavar(self) -> str:
-        """What stands for its value in help."""
+        """The placeholder of its value in help."""
         return "|".join(self.choices) if self.choices else TYPES[self.type].metavar
 
-    def read(self, given: object) -> Value:
-        """Return the value that was given as text or as a TOML value; raises `Unfit`."""
-        return TYPES[self.type].read(self, given)
+    def read(self, value: object) -> Value:
+        """Return the value of a text or a TOML value; raises `InvalidValue`."""
+        return TYPES[self.type].read(self, value)
 
 
 @dataclass(frozen=True)
@@ -61,79 +61,79 @@ class Type:
     read: Callable[[Field, object], Value]
 
 
-def _text(field: Field, given: object) -> str:
-    if not isinstance(given, str) or not given:
-        raise Unfit(f"text, not {_shown(given)}")
-    return given
+def _text(field: Field, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidValue(f"text, not {_quoted(value)}")
+    return value
 
 
-def _choice(field: Field, given: object) -> str:
-    text = str(given)
+def _choice(field: Field, value: object) -> str:
+    text = str(value)
     if text not in field.choices:
-        raise Unfit(f"one of {', '.join(field.choices)}, not {_shown(given)}")
+        raise InvalidValue(f"one of {', '.join(field.choices)}, not {_quoted(value)}")
     return text
 
 
-def _regex(field: Field, given: object) -> str:
-    text = _text(field, given)
+def _regex(field: Field, value: object) -> str:
+    text = _text(field, value)
     try:
         re.compile(text)
     except re.error as error:
-        raise Unfit(f"a regular expression, and {_shown(given)} is none: {error}") from error
+        raise InvalidValue(f"a regular expression, not {_quoted(value)}: {error}") from error
     return text
 
 
-def _whole(field: Field, given: object, least: int = 0) -> int:
+def _whole(field: Field, value: object, least: int = 0) -> int:
     try:
-        number = int(given) if isinstance(given, str) else given
+        number = int(value) if isinstance(value, str) else value
     except ValueError:
         number = None
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise Unfit(f"a whole number of at least {least}, not {_shown(given)}")
+        raise InvalidValue(f"a whole number of at least {least}, not {_quoted(value)}")
     return number
 
 
-def _count(field: Field, given: object) -> int:
-    return _whole(field, given, 1)
+def _count(field: Field, value: object) -> int:
+    return _whole(field, value, 1)
 
 
-def _fraction(field: Field, given: object) -> float:
-    number = _number(given)
+def _fraction(field: Field, value: object) -> float:
+    number = _number(value)
     if number is None or not 0 <= number <= 1:
-        raise Unfit(f"a number from 0 to 1, not {_shown(given)}")
+        raise InvalidValue(f"a number from 0 to 1, not {_quoted(value)}")
     return number
 
 
-def _seconds(field: Field, given: object) -> float:
-    number = _quantity(given, _SECONDS)
+def _seconds(field: Field, value: object) -> float:
+    number = _quantity(value, _SECONDS)
     if number is None:
-        raise Unfit(f"a time such as 30, 500ms, 2m or 1h, not {_shown(given)}")
+        raise InvalidValue(f"a time such as 30, 500ms, 2m or 1h, not {_quoted(value)}")
     return number
 
 
-def _bytes(field: Field, given: object) -> int:
-    number = _quantity(given, _BYTES)
+def _bytes(field: Field, value: object) -> int:
+    number = _quantity(value, _BYTES)
     if number is None or number != int(number):
-        raise Unfit(f"a number of bytes such as 100, 64kB or 5MiB, not {_shown(given)}")
+        raise InvalidValue(f"a number of bytes such as 100, 64kB or 5MiB, not {_quoted(value)}")
     return int(number)
 
 
-def _flag(field: Field, given: object) -> bool:
-    truth = given if isinstance(given, bool) else _TRUTHS.get(str(given).lower())
+def _flag(field: Field, value: object) -> bool:
+    truth = value if isinstance(value, bool) else _TRUTHS.get(str(value).lower())
     if truth is None:
-        raise Unfit(f"true or false, not {_shown(given)}")
+        raise InvalidValue(f"true or false, not {_quoted(value)}")
     return truth
 
 
-def _pairs(field: Field, given: object) -> dict[str, str]:
-    if isinstance(given, str):
-        found = [item.partition("=") for item in given.split(",")]
-        if not all(equals for _, equals, _ in found):
-            raise Unfit(f"NAME=VALUE,..., not {_shown(given)}")
-        return {name: value for name, _, value in found}
-    if not isinstance(given, Mapping):
-        raise Unfit(f"a table of texts, not {_shown(given)}")
-    return {str(name): str(value) for name, value in given.items()}
+def _pairs(field: Field, value: object) -> dict[str, str]:
+    if isinstance(value, str):
+        items = [item.partition("=") for item in value.split(",")]
+        if not all(equals for _, equals, _ in items):
+            raise InvalidValue(f"NAME=VALUE,..., not {_quoted(value)}")
+        return {name: text for name, _, text in items}
+    if not isinstance(value, Mapping):
+        raise InvalidValue(f"a table of texts, not {_quoted(value)}")
+    return {str(name): str(text) for name, text in value.items()}
 
 
 TYPES: dict[str, Type] = {
@@ -150,36 +150,36 @@ TYPES: dict[str, Type] = {
     "flag": Type("", _flag),
     "pairs": Type("NAME=VALUE,...", _pairs),
 }
-"""Name of a type -> how it looks in help, and how it is read. A `pattern` is a shell pattern
-(`*`, `?`) for a fact of the same name; a `glob` is one for something else."""
+"""Name of a type -> its placeholder in help, and its reader. A `pattern` is a shell pattern (`*`, `?`) for a
+fact of the same name; a `glob` is one for something else."""
 
 
-def checked(name: str, field: Field, given: object) -> Value:
+def checked(name: str, field: Field, value: object) -> Value:
     """Return a field's value; raises UsageError that calls it `name`."""
     try:
-        return field.read(given)
-    except Unfit as error:
+        return field.read(value)
+    except InvalidValue as error:
         raise UsageError(
             f"{name} has to be {error}.", hint=field.help[:1].upper() + field.help[1:] + "."
         ) from error
 
 
-def _quantity(given: object, units: Mapping[str, float]) -> float | None:
-    if isinstance(given, str):
-        found = _QUANTITY.fullmatch(given.strip())
-        if found is None or found[2].lower() not in units:
+def _quantity(value: object, units: Mapping[str, float]) -> float | None:
+    if isinstance(value, str):
+        match = _QUANTITY.fullmatch(value.strip())
+        if match is None or match[2].lower() not in units:
             return None
-        return float(found[1]) * units[found[2].lower()]
-    return _number(given)
+        return float(match[1]) * units[match[2].lower()]
+    return _number(value)
 
 
-def _number(given: object) -> float | None:
+def _number(value: object) -> float | None:
     try:
-        number = float(given)  # type: ignore[arg-type]  # what is no number raises
+        number = float(value)  # type: ignore[arg-type]  # other types raise
     except (TypeError, ValueError):
         return None
-    return None if isinstance(given, bool) or not math.isfinite(number) or number < 0 else number
+    return None if isinstance(value, bool) or not math.isfinite(number) or number < 0 else number
 
 
-def _shown(given: object) -> str:
-    return f"'{given}'" if isinstance(given, str) else repr(given)
+def _quoted(value: object) -> str:
+    return f"'{value}'" if isinstance(value, str) else repr(value)

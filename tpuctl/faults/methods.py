@@ -1,4 +1,4 @@
-"""Names of the methods that faults can be about: as in audit logs, with the service in front."""
+"""The methods that faults can match: names as in audit logs, after that of the service."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ METHODS = (*(f"tpu.{name}" for name in TPU), *(f"storage.{name}" for name in GCS
 
 
 def full(pattern: str) -> str:
-    """Return a pattern of methods with its service: `CreateNode` is `tpu.CreateNode`."""
+    """Return a pattern with its service: `CreateNode` is `tpu.CreateNode`."""
     return pattern if pattern == "*" or "." in pattern else f"tpu.{pattern}"
 
 
 def check_methods(kind: str, pattern: str, name: str) -> None:
-    """Raise UsageError for a pattern that fits none of the methods that this kind can be about."""
-    known = _possible(kind)
-    if any(fnmatchcase(one, full(pattern)) for one in known):
+    """Raise UsageError for a pattern that matches no method of this kind."""
+    methods = _possible(kind)
+    if any(fnmatchcase(method, full(pattern)) for method in methods):
         return
-    close = nearest(full(pattern), known)
-    hint = f"Did you mean {' or '.join(close)}?" if close else f"There are {', '.join(known)}."
-    raise UsageError(f"{name}: the fault '{kind}' knows no method '{pattern}'.", hint=hint)
+    close = nearest(full(pattern), methods)
+    hint = f"Did you mean {' or '.join(close)}?" if close else f"There are {', '.join(methods)}."
+    raise UsageError(f"{name}: the fault '{kind}' has no method '{pattern}'.", hint=hint)
 
 
 def _possible(kind: str) -> tuple[str, ...]:

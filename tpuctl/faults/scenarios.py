@@ -1,4 +1,4 @@
-"""Scenario files: a rehearsal's faults in TOML, read with errors that name the line."""
+"""Scenario files: the faults of a rehearsal in TOML, with errors that name the line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLE = 'A scenario is: seed = 7, then for each fault [[fault]] and lines such
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A rehearsal: its faults in order; `seed` is that of every fault that names none itself."""
+    """The faults of a rehearsal, in order; each has the file's seed unless it has its own."""
 
     name: str
     faults: tuple[Request, ...]
@@ -45,15 +45,15 @@ def read_scenario(text: str, name: str = "scenario") -> Scenario:
         if key not in KEYS:
             close = nearest(key, KEYS)
             hint = f"Did you mean {close[0]}?" if close else EXAMPLE
-            raise UsageError(
-                f"{name}, line {_line(text, key)}: there is no '{key}' in a scenario.", hint=hint
-            )
+            raise UsageError(f"{name}, line {_line(text, key)}: a scenario has no '{key}'.", hint=hint)
     seed, tables = content.get("seed", 0), content.get("fault", [])
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise UsageError(f"{name}, line {_line(text, 'seed')}: seed has to be a whole number, not {seed!r}.")
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise UsageError(f"{name}, line {_line(text, 'fault')}: a fault is written [[fault]].", hint=EXAMPLE)
-    return Scenario(name, tuple(_fault(text, name, number, one, seed) for number, one in enumerate(tables)))
+    return Scenario(
+        name, tuple(_fault(text, name, number, table, seed) for number, table in enumerate(tables))
+    )
 
 
 def _fault(text: str, name: str, number: int, table: Mapping[str, Any], seed: int) -> Request:
@@ -68,20 +68,20 @@ def _fault(text: str, name: str, number: int, table: Mapping[str, Any], seed: in
 
 
 def _blamed(message: str, table: Mapping[str, Any]) -> str:
-    """The key that an error is about: the one that it begins or ends with, else the kind."""
-    found = [
+    """The key that an error begins or ends with, else the kind."""
+    keys = [
         key for key in table if message.startswith((f"{key} ", f"{key}:")) or message.endswith(f"no {key}.")
     ]
-    return found[0] if found else "kind" if "kind of fault" in message else ""
+    return keys[0] if keys else "kind" if "kind of fault" in message else ""
 
 
 def _line(text: str, key: str, fault: int | None = None) -> int:
-    """Where a key stands: at the top, or in the fault of that number, whose header it is without a key."""
+    """The line of a key at the top or in the fault of that number; without a key, the fault's header."""
     lines = text.splitlines()
     first = 0
     if fault is not None:
         headers = [number for number, line in enumerate(lines) if HEADER.match(line)]
         first = headers[fault] if fault < len(headers) else 0
-    wanted = re.compile(rf"\s*(\[+\s*)?[\"']?{re.escape(key)}[\"']?\s*[]=.]")
+    pattern = re.compile(rf"\s*(\[+\s*)?[\"']?{re.escape(key)}[\"']?\s*[]=.]")
     places = range(first, len(lines)) if key else ()
-    return next((number for number in places if wanted.match(lines[number])), first) + 1
+    return next((number for number in places if pattern.match(lines[number])), first) + 1

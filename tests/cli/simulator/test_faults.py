@@ -136,7 +136,7 @@ class TestHelp:
             (("gcs-cut",), "Missing option '--bytes'", ""),
             (
                 ("unavailable", "--method", "GetNod"),
-                "--method: the fault 'unavailable' knows no",
+                "--method: the fault 'unavailable' has no method",
                 "tpu.GetNode",
             ),
             (("--count", "1", "stockout"), "The kind of fault comes first.", "KIND"),

@@ -21,20 +21,20 @@ def test_every_service_notes_its_requests_in_order(
     simulator: RunningSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
-    user, known = User(tmp_path), simulator.simulator.endpoints
-    node = user.create(known["tpu_grpc"])
+    user, endpoints = User(tmp_path), simulator.simulator.endpoints
+    node = user.create(endpoints["tpu_grpc"])
     asking = "curl -sH Metadata-Flavor:Google http://$GCE_METADATA_HOST/computeMetadata/v1/instance/id"
-    user.run(Path(known["hosts_file"]), node.network_endpoints[0].ip_address, asking)
+    user.run(Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address, asking)
     client = storage.Client(
-        "sim-project", AnonymousCredentials(), client_options={"api_endpoint": known["storage"]}
+        "sim-project", AnonymousCredentials(), client_options={"api_endpoint": endpoints["storage"]}
     )
     client.bucket("sim-project-tpuctl").blob("a").upload_from_string("1")
     client.close()
-    urllib.request.urlopen(f"{known['compute_rest']}/compute/v1/projects/sim-project").close()
-    urllib.request.urlopen(f"{known['tpu_rest']}/v2/{PARENT}/nodes").close()
+    urllib.request.urlopen(f"{endpoints['compute_rest']}/compute/v1/projects/sim-project").close()
+    urllib.request.urlopen(f"{endpoints['tpu_rest']}/v2/{PARENT}/nodes").close()
     host = f"{PARENT}/nodes/one/workers/0"
-    seen = [(one.service, one.kind, one.what, one.resource) for one in simulator.events]
-    assert [one for one in seen if one[2] != "GetOperation"] == [
+    entries = [(event.service, event.kind, event.what, event.resource) for event in simulator.events]
+    assert [event for event in entries if event[2] != "GetOperation"] == [
         ("tpu", "request", "CreateNode", f"{PARENT}/nodes/one"),
         ("tpu", "transition", "CREATING", f"{PARENT}/nodes/one"),
         ("tpu", "transition", "READY", f"{PARENT}/nodes/one"),
@@ -45,14 +45,14 @@ def test_every_service_notes_its_requests_in_order(
         ("compute", "request", "GET", "/compute/v1/projects/sim-project"),
         ("tpu", "request", "ListNodes", PARENT),
     ]
-    assert [one.number for one in simulator.events] == list(range(1, len(simulator.events) + 1))
-    told = {one.what: one.detail for one in simulator.events}
-    assert (told["login"], told["GET"]) == ("ada", "")
-    assert told["exec"] == asking
+    assert [event.number for event in simulator.events] == list(range(1, len(simulator.events) + 1))
+    details = {event.what: event.detail for event in simulator.events}
+    assert (details["login"], details["GET"]) == ("ada", "")
+    assert details["exec"] == asking
     path = simulator.folder / "events.jsonl"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [one.number for one in EventLog(simulator.folder).new()] == [
-        one.number for one in simulator.events
+    assert [event.number for event in EventLog(simulator.folder).new()] == [
+        event.number for event in simulator.events
     ]
 
 
@@ -60,8 +60,8 @@ def test_events_are_found_by_patterns() -> None:
     events = Events(lambda: 5.0)
     events.note("request", "GetNode", "a/b")
     events.note("fault", "stockout", "a/c", "f1 tpu.CreateNode")
-    assert [one.what for one in events.find(resource="a/*")] == ["GetNode", "stockout"]
-    assert [one.what for one in events.find(resource="a/*", kind="fault")] == ["stockout"]
+    assert [event.what for event in events.find(resource="a/*")] == ["GetNode", "stockout"]
+    assert [event.what for event in events.find(resource="a/*", kind="fault")] == ["stockout"]
     assert events.find(what="stock?") == []
 
 
@@ -85,7 +85,7 @@ def test_the_disk_is_bounded_and_a_reader_misses_nothing(
         if number % 7 == 0:
             read += reader.new()
     events.close()
-    assert [one.resource for one in [*read, *reader.new()]] == [str(number) for number in range(100)]
+    assert [event.resource for event in [*read, *reader.new()]] == [str(number) for number in range(100)]
     sizes = [path.stat().st_size for path in tmp_path.iterdir()]
     assert len(sizes) == 2
     assert max(sizes) < 2200
@@ -109,7 +109,7 @@ def test_numbers_go_on_after_a_restart_and_half_a_line(tmp_path: Path) -> None:
         except ValueError:
             numbers.append(None)
     assert numbers == [1, 2, 3, None, 4]
-    assert [one.number for one in EventLog(tmp_path).new()] == [1, 2, 3, 4]
+    assert [event.number for event in EventLog(tmp_path).new()] == [1, 2, 3, 4]
 
 
 def test_a_full_disk_loses_events_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,5 +123,5 @@ def test_a_full_disk_loses_events_and_nothing_else(tmp_path: Path, monkeypatch: 
         events.note("request", "GetNode", "lost")
     events.note("request", "GetNode", "kept")
     events.close()
-    assert [one.resource for one in events] == ["lost", "kept"]
-    assert [one.resource for one in EventLog(tmp_path).new()] == ["kept"]
+    assert [event.resource for event in events] == ["lost", "kept"]
+    assert [event.resource for event in EventLog(tmp_path).new()] == ["kept"]

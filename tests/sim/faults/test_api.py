@@ -201,11 +201,11 @@ def test_a_create_can_be_slow(tpu: tpu_v2.TpuClient, simulator: RunningSimulator
     slow.result(polling=POLLING)
     create(tpu, "two")
     came = {
-        (one.resource.rpartition("/")[2], one.what): one.time
-        for one in simulator.events.find(kind="transition")
+        (event.resource.rpartition("/")[2], event.what): event.time
+        for event in simulator.events.find(kind="transition")
     }
-    one, two = (came[name, "READY"] - came[name, "CREATING"] for name in ("one", "two"))
-    assert one >= 3600 > two
+    first, second = (came[name, "READY"] - came[name, "CREATING"] for name in ("one", "two"))
+    assert first >= 3600 > second
 
 
 def test_a_create_is_stuck_until_the_fault_is_removed(
@@ -228,7 +228,7 @@ def test_a_stuck_create_can_be_given_up(tpu: tpu_v2.TpuClient, simulator: Runnin
 
 
 @pytest.mark.parametrize(
-    ("method", "call", "left"),
+    ("method", "call", "remaining"),
     [
         ("CreateNode", lambda tpu: begin(tpu, "two"), [NODE]),
         ("DeleteNode", lambda tpu: tpu.delete_node(name=NODE), [NODE]),
@@ -240,25 +240,25 @@ def test_an_operation_fails_late_and_leaves_all_as_it_was(
     simulator: RunningSimulator,
     method: str,
     call: Callable[[Any], Any],
-    left: list[str],
+    remaining: list[str],
 ) -> None:
     create(tpu)
     simulator.faults.add("failed-operation", method=method, message="it broke", seconds="100ms", count=1)
     with pytest.raises(exceptions.InternalServerError, match="it broke"):
         call(tpu).result(polling=POLLING)
-    assert names(tpu) == left
+    assert names(tpu) == remaining
     call(tpu).result(polling=POLLING)
 
 
 @pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not on the PATH")
 def test_gcloud_sees_a_stockout(simulator: RunningSimulator, tmp_path: Path) -> None:
     def gcloud(*words: str) -> subprocess.CompletedProcess[str]:
-        known = simulator.simulator.endpoints
+        endpoints = simulator.simulator.endpoints
         environment = {
             **os.environ,
             "CLOUDSDK_CONFIG": str(tmp_path / "gcloud"),
             "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
-            "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{known['tpu_rest']}/",
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{endpoints['tpu_rest']}/",
             "CLOUDSDK_CORE_PROJECT": "sim-project",
             "CLOUDSDK_COMPUTE_ZONE": "europe-west4-a",
         }

@@ -119,8 +119,8 @@ def test_faults_and_events_outlive_a_kill(home: Path, tmp_path: Path, user: User
         control.remove("f2")
         wait_until(lambda: state() == "S")
         events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-        assert [one["number"] for one in events] == list(range(1, len(events) + 1))
-        assert [one["what"] for one in events if one["kind"] == "fault"] == ["unavailable", "host-hang"]
+        assert [event["number"] for event in events] == list(range(1, len(events) + 1))
+        assert [event["what"] for event in events if event["kind"] == "fault"] == ["unavailable", "host-hang"]
     finally:
         simulator_process.stop(folder)
 

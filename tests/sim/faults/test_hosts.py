@@ -59,20 +59,20 @@ class Rig:
     def __init__(self, simulator: RunningSimulator, user: User, accelerator: str) -> None:
         self.simulator = simulator
         self.user = user
-        self.known = simulator.simulator.endpoints
-        self.node = user.create(self.known["tpu_grpc"], "one", accelerator)
+        self.endpoints = simulator.simulator.endpoints
+        self.node = user.create(self.endpoints["tpu_grpc"], "one", accelerator)
 
     def home(self, worker: int = 0) -> Path:
         return self.simulator.folder / "hosts" / str(self.node.id) / f"w{worker}" / "home"
 
     def dial(self, worker: int = 0) -> tuple[str, int]:
-        table = json.loads(Path(self.known["hosts_file"]).read_text())
+        table = json.loads(Path(self.endpoints["hosts_file"]).read_text())
         host, port = table[self.node.network_endpoints[worker].ip_address]
         return host, port
 
     def run(self, command: str, worker: int = 0) -> str:
         address = self.node.network_endpoints[worker].ip_address
-        return self.user.run(Path(self.known["hosts_file"]), address, command)
+        return self.user.run(Path(self.endpoints["hosts_file"]), address, command)
 
     def start(self, program: str) -> None:
         self.run(f"nohup python3 -c {shlex.quote(program)} >out 2>&1 & echo")
@@ -80,13 +80,13 @@ class Rig:
     def ssh(self, *command: str, options: tuple[str, ...] = (), worker: int = 0, patience: int = 20) -> Any:
         """OpenSSH, as a user calls it who waits `patience` seconds for the host."""
         host, port = self.dial(worker)
-        given = [
+        options = [
             *options, "-F", "none", "-i", str(self.user.key), "-p", str(port),
             "-o", f"ConnectTimeout={patience}", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
             "-o", "UserKnownHostsFile=/dev/null",
         ]  # fmt: skip
         return subprocess.run(
-            ["ssh", *given, f"{USER}@{host}", *command], capture_output=True, text=True, timeout=30
+            ["ssh", *options, f"{USER}@{host}", *command], capture_output=True, text=True, timeout=30
         )
 
     def until(self, kind: str) -> None:
@@ -123,8 +123,8 @@ def settled(rig: Rig) -> None:
     """Wait until the pool has done what the director asked for last."""
 
     async def turn() -> None:
-        for machine in rig.simulator.simulator.hosts._machines.values():
-            async with machine.troubles._turn:
+        for running in rig.simulator.simulator.hosts._running.values():
+            async with running.faults._lock:
                 pass
 
     rig.simulator.call(turn())
@@ -220,15 +220,15 @@ def test_a_host_refuses_ssh_for_a_while(rig: Rig) -> None:
 
 
 def test_a_wrong_host_key_is_noticed(rig: Rig, tmp_path: Path) -> None:
-    known = tmp_path / "known_hosts"
-    strict = ("-o", "StrictHostKeyChecking=accept-new", "-o", f"UserKnownHostsFile={known}")
+    known_hosts = tmp_path / "known_hosts"
+    strict = ("-o", "StrictHostKeyChecking=accept-new", "-o", f"UserKnownHostsFile={known_hosts}")
     assert rig.ssh("true", options=strict).returncode == 0
-    published = known.read_text().split()[2]
-    options = ("-o", "StrictHostKeyChecking=yes", "-o", f"UserKnownHostsFile={known}")
+    published = known_hosts.read_text().split()[2]
+    options = ("-o", "StrictHostKeyChecking=yes", "-o", f"UserKnownHostsFile={known_hosts}")
 
     def strictly() -> Any:
         host, port = rig.dial()
-        known.write_text(f"[{host}]:{port} ssh-ed25519 {published}\n")
+        known_hosts.write_text(f"[{host}]:{port} ssh-ed25519 {published}\n")
         command = [
             "ssh",
             "-F",

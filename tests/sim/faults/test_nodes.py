@@ -42,7 +42,7 @@ def test_a_node_is_preempted_at_once(tpu: tpu_v2.TpuClient, simulator: RunningSi
     simulator.faults.add("preemption", node="another")
     simulator.faults.add("preemption", node="o*")
     wait_until(lambda: preempted(tpu))
-    assert [(one.kind, one.what) for one in simulator.events if one.kind in ("fault", "notice")] == [
+    assert [(event.kind, event.what) for event in simulator.events if event.kind in ("fault", "notice")] == [
         ("fault", "preemption"),
         ("notice", "PREEMPTED"),
     ]
@@ -55,7 +55,7 @@ def test_the_next_node_of_its_zone_is_preempted_when_it_is_old_enough(
     simulator.faults.add("preemption", zone="europe-west4-a", type="v3-8", age="300ms")
     user.create(simulator.simulator.endpoints["tpu_grpc"])
     wait_until(lambda: preempted(tpu))
-    came = {one.what: one.time for one in simulator.events.find(resource=NODE)}
+    came = {event.what: event.time for event in simulator.events.find(resource=NODE)}
     assert came["preemption"] - came["READY"] >= 0.3
 
 
@@ -71,8 +71,8 @@ def test_the_notice_comes_before_the_end(
     assert not preempted(tpu)
     simulator.simulator.clock.advance(3600)
     wait_until(lambda: preempted(tpu))
-    told, ended = (simulator.events.find(what="PREEMPTED", resource=NODE)[at].time for at in (0, -1))
-    assert ended - told >= 3600
+    noticed, ended = (simulator.events.find(what="PREEMPTED", resource=NODE)[at].time for at in (0, -1))
+    assert ended - noticed >= 3600
 
 
 def test_a_runs_log_shows_the_step(
@@ -145,10 +145,12 @@ def test_maintenance_takes_the_hosts_down_and_brings_them_back(
     user.run(hosts_file, address, "nohup sleep 600 >kept 2>&1 & echo $! >pid")
     simulator.faults.add("maintenance", node="one", notice="100ms")
     wait_until(
-        lambda: [one.what for one in simulator.events.find(kind="transition")][-2:] == ["REPAIRING", "READY"]
+        lambda: (
+            [event.what for event in simulator.events.find(kind="transition")][-2:] == ["REPAIRING", "READY"]
+        )
     )
     assert user.run(hosts_file, address, "ls; ps -o stat= $(cat pid) | grep -v Z || echo gone").split() == [
         "kept", "pid", "gone",
     ]  # fmt: skip
-    flags = [one.what for one in simulator.events.find(kind="fault")]
+    flags = [event.what for event in simulator.events.find(kind="fault")]
     assert flags == ["maintenance"]

@@ -41,7 +41,7 @@ count = 5
 """
 WRONG = {
     "seed = 1\n[[fault]]\nkind = 'stockout'\nzon = 'x'\n": "line 4: The fault 'stockout' has no zon.",
-    "sed = 1": "line 1: there is no 'sed' in a scenario.",
+    "sed = 1": "line 1: a scenario has no 'sed'.",
     "seed = 'x'": "line 1: seed has to be a whole number, not 'x'.",
     "seed = ": "is not TOML: ",
     "\n[fault]\nkind = 'stockout'": "line 2: a fault is written [[fault]].",
@@ -55,13 +55,13 @@ WRONG = {
     "[[fault]]\nkind = 'stockout'\nduration = '2 weeks'": (
         "line 3: duration has to be a time such as 30, 500ms, 2m or 1h, not '2 weeks'."
     ),
-    "[[fault]]\nkind = 'gcs-cut'": "line 1: The fault 'gcs-cut' needs bytes: bytes that still come through.",
+    "[[fault]]\nkind = 'gcs-cut'": "line 1: The fault 'gcs-cut' needs bytes: bytes before the reset.",
     "[[fault]]\nkind = 'unavailable'\nmethod = 'CreatNode'": (
-        "line 3: method: the fault 'unavailable' knows no method 'CreatNode'."
+        "line 3: method: the fault 'unavailable' has no method 'CreatNode'."
     ),
     "[[fault]]\nkind = 'gcs-error'\nstatus = 600": "line 3: status has to be one of 400,",
     "[[fault]]\nkind = 'preemption'\nlog = '('": "line 3: log has to be a regular expression,",
-    "[[fault]]\nkind = 'gcs-error'\nmethod = 'GetNode'": "line 3: method: the fault 'gcs-error' knows no",
+    "[[fault]]\nkind = 'gcs-error'\nmethod = 'GetNode'": "line 3: method: the fault 'gcs-error' has no",
 }
 HINTS = {
     "zon": "Did you mean zone?",
@@ -96,9 +96,9 @@ def test_the_example_of_every_kind_can_stand_in_a_scenario() -> None:
     for kind in KINDS.values():
         words = re.findall(r"--(\S+) ('[^']*'|\S+)", kind.example)
         lines = "\n".join(f'{name} = "{value.strip(chr(39))}"' for name, value in words)
-        (asked,) = read_scenario(f'[[fault]]\nkind = "{kind.name}"\n{lines}').faults
-        assert asked.kind == kind.name
-        assert len(asked.options) == len(words) + 1
+        (fault,) = read_scenario(f'[[fault]]\nkind = "{kind.name}"\n{lines}').faults
+        assert fault.kind == kind.name
+        assert len(fault.options) == len(words) + 1
 
 
 def rehearse(folder: Path, seed: int) -> list[tuple[str, ...]]:
@@ -106,23 +106,23 @@ def rehearse(folder: Path, seed: int) -> list[tuple[str, ...]]:
     running = RunningSimulator(folder)
     try:
         running.faults.load(read_scenario(SCENARIO.format(seed=seed)))
-        known = running.simulator.endpoints
-        with tpu_client(known["tpu_grpc"]) as tpu:
+        endpoints = running.simulator.endpoints
+        with tpu_client(endpoints["tpu_grpc"]) as tpu:
             for number in range(6):
                 quietly(lambda number=number: create(tpu, f"n{number}"))
                 for _ in range(3):
                     quietly(lambda number=number: tpu.get_node(name=f"{PARENT}/nodes/n{number}"))
         client = storage.Client(
-            "sim-project", AnonymousCredentials(), client_options={"api_endpoint": known["storage"]}
+            "sim-project", AnonymousCredentials(), client_options={"api_endpoint": endpoints["storage"]}
         )
         for number in range(10):
             blob = client.bucket("sim-project-tpuctl").blob(f"part-{number}")
             quietly(lambda blob=blob: blob.upload_from_string(b"1", retry=None))
         client.close()
         return [
-            (one.service, one.kind, one.what, one.resource, one.detail)
-            for one in running.events
-            if one.what != "GetOperation"  # as often as the client asks
+            (event.service, event.kind, event.what, event.resource, event.detail)
+            for event in running.events
+            if event.what != "GetOperation"  # as often as the client asks
         ]
     finally:
         running.close()
@@ -146,5 +146,5 @@ def test_the_same_seed_brings_the_same_events_and_another_brings_others(
     assert first == again
     assert first != other
     for kind in ("stockout", "unavailable", "gcs-error"):
-        worked = [one for one in first if one[1:3] == ("fault", kind)]
-        assert 0 < len(worked) < 18
+        firings = [event for event in first if event[1:3] == ("fault", kind)]
+        assert 0 < len(firings) < 18

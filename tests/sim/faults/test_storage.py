@@ -64,7 +64,7 @@ def test_an_error_is_for_its_bucket_its_objects_and_its_method(
     put(bucket, "runs/r2/log", b"2")
     with pytest.raises(exceptions.ServiceUnavailable):
         get(bucket, "runs/r1/log")
-    assert [one.name for one in bucket.list_blobs()] == ["runs/r1/log", "runs/r2/log"]
+    assert [blob.name for blob in bucket.list_blobs()] == ["runs/r1/log", "runs/r2/log"]
     simulator.faults.remove(fault.id)
     assert get(bucket, "runs/r1/log") == b"1"
 
@@ -197,12 +197,12 @@ def test_downloads_through_the_proxy_meet_faults_too(
     bucket: storage.Bucket, simulator: RunningSimulator
 ) -> None:
     put(bucket)
-    known = simulator.simulator.endpoints
+    endpoints = simulator.simulator.endpoints
     simulator.faults.add("gcs-corrupt", method="storage.objects.get", at=0, count=1)
     answer = requests.get(
         "https://storage.googleapis.com/sim-project-tpuctl/a",
-        proxies={"https": known["proxy"]},
-        verify=known["ca_file"],
+        proxies={"https": endpoints["proxy"]},
+        verify=endpoints["ca_file"],
         timeout=10,
     )
     assert answer.content[0] == BIG[0] ^ 0xFF

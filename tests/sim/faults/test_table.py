@@ -34,9 +34,9 @@ def test_every_kind_is_acted_on_by_somebody() -> None:
 def test_the_example_of_a_kind_is_a_request_for_it(kind: str) -> None:
     words = shlex.split(KINDS[kind].example)
     options = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
-    asked = request(kind, options)
-    assert set(options) <= set(asked.options)
-    assert FaultRegistry().add(asked).as_json(0)["kind"] == kind
+    checked = request(kind, options)
+    assert set(options) <= set(checked.options)
+    assert FaultRegistry().add(checked).as_json(0)["kind"] == kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -48,10 +48,10 @@ def test_every_option_has_a_known_type_and_a_default_of_it(kind: str) -> None:
 
 
 def test_the_methods_are_those_of_the_api() -> None:
-    known = {rpc.name for version in ("v2", "v2alpha1") for rpc in rpcs(version)} | {
-        one.name for one in MIXINS
+    methods = {rpc.name for version in ("v2", "v2alpha1") for rpc in rpcs(version)} | {
+        mixin.name for mixin in MIXINS
     }
-    assert set(TPU) == known
+    assert set(TPU) == methods
 
 
 def test_the_methods_of_storage_are_those_that_its_operations_name() -> None:
@@ -67,7 +67,7 @@ def test_the_methods_of_storage_are_those_that_its_operations_name() -> None:
         ("stockout", {"zon": "x"}, "The fault 'stockout' has no zon.", "Did you mean zone?"),
         ("stockout", {"bandwidth": 1}, "The fault 'stockout' has no bandwidth.", "It has zone, type,"),
         ("gcs-cut", {}, "The fault 'gcs-cut' needs bytes", "tpuctl sim fault add gcs-cut --bytes 300kB"),
-        ("gcs-cut", {"bytes": "1.5"}, "bytes has to be a number of bytes such as", "Bytes that still"),
+        ("gcs-cut", {"bytes": "1.5"}, "bytes has to be a number of bytes such as", "Bytes before the"),
         ("gcs-cut", {"bytes": True}, "bytes has to be a number of bytes", ""),
         (
             "stockout",
@@ -79,8 +79,8 @@ def test_the_methods_of_storage_are_those_that_its_operations_name() -> None:
         ("stockout", {"zone": 5}, "zone has to be text, not 5.", ""),
         ("stockout", {"reserved": "perhaps"}, "reserved has to be true or false, not 'perhaps'.", ""),
         ("error", {"method": "GetNode", "metadata": "x"}, "metadata has to be NAME=VALUE,...", ""),
-        ("unavailable", {"method": "GetNod"}, "knows no method 'GetNod'", "tpu.GetNode"),
-        ("slow-operation", {"method": "CreateQueuedResource"}, "knows no method", ""),
+        ("unavailable", {"method": "GetNod"}, "has no method 'GetNod'", "tpu.GetNode"),
+        ("slow-operation", {"method": "CreateQueuedResource"}, "has no method", ""),
     ],
 )
 def test_what_cannot_be_meant_is_said_with_what_may_be(
@@ -93,16 +93,16 @@ def test_what_cannot_be_meant_is_said_with_what_may_be(
 
 
 def test_quantities_may_have_units() -> None:
-    asked = request("gcs-slow", {"latency": "80ms", "bandwidth": "5MiB", "duration": "1.5h"})
-    assert asked.options == {"latency": 0.08, "bandwidth": 5 << 20, "duration": 5400.0}
+    checked = request("gcs-slow", {"latency": "80ms", "bandwidth": "5MiB", "duration": "1.5h"})
+    assert checked.options == {"latency": 0.08, "bandwidth": 5 << 20, "duration": 5400.0}
 
 
 def test_faults_that_fit_work_in_the_order_they_were_asked_for() -> None:
     faults = FaultRegistry(clock=lambda: 0.0)
     for kind in ("error", "unavailable", "error"):
         faults.add(kind, method="GetNode", count=1)
-    taken = [faults.fire("error", "unavailable", method="tpu.GetNode") for _ in range(4)]
-    assert [one and one.id for one in taken] == ["f1", "f2", "f3", None]
+    fired = [faults.fire("error", "unavailable", method="tpu.GetNode") for _ in range(4)]
+    assert [fault and fault.id for fault in fired] == ["f1", "f2", "f3", None]
 
 
 def test_a_seed_decides_the_same_again_and_probability_is_kept() -> None:

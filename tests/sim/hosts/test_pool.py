@@ -145,7 +145,7 @@ def test_the_host_publishes_what_it_runs_on(site: Site) -> None:
 def test_after_a_restart_everything_is_where_it_was(
     either_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ports, "QUIET", APART)  # where nobody takes a port between the two
+    monkeypatch.setattr(ports, "CANDIDATES", APART)  # where nobody takes a port between the two
     hosts = either_site.up(hosts_of(4, "v3-32"))
     before = {host: where_and_who(either_site, host) for host in hosts}
     either_site.loop.run(either_site.pool.close())
@@ -242,9 +242,9 @@ def test_secrets_are_this_users_alone(site: Site) -> None:
 
 
 def test_nothing_of_another_host_is_in_a_hosts_environment(site: Site) -> None:
-    one, two = site.up(hosts_of(2, "v4-16"))
-    with site.fabric(one) as connection:
+    first, second = site.up(hosts_of(2, "v4-16"))
+    with site.fabric(first) as connection:
         environment = connection.run("env").stdout
-    assert f"/{one.node_uid}/w0/" in environment
-    assert f"/{two.node_uid}/w1" not in environment
-    assert two.address not in environment
+    assert f"/{first.node_uid}/w0/" in environment
+    assert f"/{second.node_uid}/w1" not in environment
+    assert second.address not in environment

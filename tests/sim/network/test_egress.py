@@ -75,10 +75,10 @@ def host(folder: Path, egress: str) -> Iterator[Callable[[str], str]]:
     """A host of a simulator with this setting: runs commands on it."""
     running = RunningSimulator(_state(folder), egress=egress)
     try:
-        known = running.simulator.endpoints
+        endpoints = running.simulator.endpoints
         user = User(folder)
-        node = user.create(known["tpu_grpc"])
-        yield partial(user.run, Path(known["hosts_file"]), node.network_endpoints[0].ip_address)
+        node = user.create(endpoints["tpu_grpc"])
+        yield partial(user.run, Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address)
     finally:
         running.close()
 
@@ -88,7 +88,7 @@ def _state(folder: Path) -> Path:
 
 
 def install(folder: Path, egress: str) -> str:
-    """Install a package on a host and use it; returns all that was said."""
+    """Install a package on a host and use it; returns its output."""
     authority = CertificateAuthority(_state(folder) / "tls")
     with host(folder, egress) as run, package_index(folder, authority) as index:
         return run(INSTALL.format(index))
@@ -99,18 +99,18 @@ def test_pip_on_a_host_installs_from_an_index_of_the_real_network(home: Path, tm
 
 
 def test_pip_on_a_host_is_told_that_egress_is_refused(home: Path, tmp_path: Path) -> None:
-    said = install(tmp_path, "refuse")
-    assert "403 127.0.0.1: outside the simulator, which was started with --egress refuse" in said
-    assert "tiny is here" not in said
+    output = install(tmp_path, "refuse")
+    assert "403 127.0.0.1: outside the simulator, which was started with --egress refuse" in output
+    assert "tiny is here" not in output
 
 
 def test_where_egress_is_refused_http_is_too_and_the_simulated_services_are_not(
     home: Path, tmp_path: Path
 ) -> None:
     with host(tmp_path, "refuse") as run:
-        said = run(f"python3 -c {shlex.quote(HTTP)}").splitlines()
+        output = run(f"python3 -c {shlex.quote(HTTP)}").splitlines()
     refusal = "403 packages.example: outside the simulator, which was started with --egress refuse"
-    assert said == [refusal, "one"]
+    assert output == [refusal, "one"]
 
 
 def test_the_setting_is_one_of_two() -> None:

@@ -1,4 +1,4 @@
-"""The one ordered log of what happened in the simulator: requests, transitions, faults, notices."""
+"""The ordered log of the simulator's events: requests, transitions, faults, notices."""
 
 from __future__ import annotations
 

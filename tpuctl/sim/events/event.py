@@ -1,4 +1,4 @@
-"""One thing that happened."""
+"""An event: a request, a state transition, a fault or a notice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One thing that happened; its form in JSON is what `tpuctl sim events --json` shows."""
+    """One event; `tpuctl sim events --json` prints its JSON form."""
 
     kind: str
     """`request`, `transition`, `fault` or `notice`"""
@@ -16,7 +16,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     resource: str
     """Full name of a node or queued resource, BUCKET/OBJECT, or NODE/worker."""
     detail: str = ""
-    """Of a fault: its id, and the method it hit. Of a notice or an SSH request: what it is about."""
+    """Of a fault: its id and the method. Of an SSH request: the user or the command."""
     time: float = 0.0
     """Seconds since 1970 by the simulator's clock."""
     service: str = "tpu"

@@ -1,4 +1,4 @@
-"""The log: the latest events in memory, more of them in the simulator's folder."""
+"""The log: the latest events in memory, older ones in the simulator's folder."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MOST = 10_000
 
 
 class Events(deque[Event]):
-    """The latest events, oldest first; with a `path`, all that its files have room for are kept there.
+    """The latest events, oldest first; with a `path`, also in files of bounded size.
 
-    One thread notes; others may copy (`list(events)`) and `find`.
+    One thread adds; others may copy (`list(events)`) and `find`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time, path: Path | None = None) -> None:
@@ -35,12 +35,12 @@ class Events(deque[Event]):
         if self._store:
             self._store.write(event)
 
-    def find(self, **wanted: str) -> list[Event]:
+    def find(self, **patterns: str) -> list[Event]:
         """Return the events whose fields match these shell patterns: `find(kind="fault", what="stock*")`."""
         return [
-            one
-            for one in list(self)
-            if all(fnmatchcase(str(getattr(one, name)), pattern) for name, pattern in wanted.items())
+            event
+            for event in list(self)
+            if all(fnmatchcase(str(getattr(event, field)), pattern) for field, pattern in patterns.items())
         ]
 
     def close(self) -> None:

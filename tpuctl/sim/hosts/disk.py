@@ -1,4 +1,4 @@
-"""What a simulated host keeps on disk: its home, its tmp, its keys and its guest attributes."""
+"""The folder of a simulated host: its home, its tmp, its keys and its guest attributes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACCESS_TOKEN = "access_token"
 
 
 class HostDisk:
-    """The folder of one host. It outlives a restart of the simulator, and a stop of the node."""
+    """One host's folder; it outlives a restart of the simulator and a stop of the node."""
 
     def __init__(self, pool: Path, host: Host) -> None:
         self.folder = pool / host.node_uid / f"w{host.worker}"
@@ -50,5 +50,5 @@ class HostDisk:
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
             self.folder.parent.rmdir()
-        except OSError:  # other hosts of the node are still there
+        except OSError:  # it holds other hosts of the node
             pass

@@ -1,4 +1,4 @@
-"""What can be wrong with a host that is up, and how it is made so and mended: asked for by faults."""
+"""Faults of a host that is up: what each kind does to it, and how that is undone."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ EFFECTS: dict[str, frozenset[str]] = {
 }
 """Kind of fault -> what it does to a host."""
 
-KEPT = "troubles.json"
-"""In the host's folder: what is wrong, for a simulator that comes after a kill -9."""
+STATE = "host_faults.json"
+"""In the host's folder: the effects in force, for the simulator that starts after a kill -9."""
 
 
-class Patient(Protocol):
-    """What of a host troubles can touch."""
+class FaultyHost(Protocol):
+    """What the effects use of a host."""
 
     mark: str
 
     async def silence(self) -> None:
-        """Answer nothing on its servers' sockets any more."""
+        """Stop answering on its servers' sockets."""
 
-    async def speak(self, *, cut: bool) -> None:
+    async def unsilence(self, *, cut: bool) -> None:
         """Answer again; with `cut`, connections from before are cut."""
 
     async def refuse_ssh(self) -> None:
@@ -54,13 +54,13 @@ class Patient(Protocol):
         """Its folder on disk."""
 
 
-class Troubles:
-    """What is wrong with one host."""
+class HostFaults:
+    """The effects of faults on one host."""
 
-    def __init__(self, host: Patient) -> None:
+    def __init__(self, host: FaultyHost) -> None:
         self._host = host
-        self._turn = asyncio.Lock()
-        self._now: frozenset[str] = frozenset()
+        self._lock = asyncio.Lock()
+        self._effects: frozenset[str] = frozenset()
         self._begin: dict[str, Callable[[], Awaitable[None]]] = {
             "silent": host.silence,
             "frozen": lambda: freeze(host.mark, host.leaders),
@@ -78,51 +78,51 @@ class Troubles:
 
     @property
     def offline(self) -> bool:
-        """Whether its programs must reach nothing."""
-        return "offline" in self._now
+        """Whether the host has lost its network."""
+        return "offline" in self._effects
 
     @property
     def full(self) -> bool:
-        """Whether nothing more can be written."""
-        return "full" in self._now
+        """Whether its disk is full."""
+        return "full" in self._effects
 
-    async def settle(self, kinds: frozenset[str]) -> None:
-        """Have exactly these kinds of faults be in force."""
-        async with self._turn:
-            wanted = frozenset().union(*(EFFECTS[kind] for kind in kinds))
-            before, self._now = self._now, wanted
-            if wanted == before:
+    async def set_kinds(self, kinds: frozenset[str]) -> None:
+        """Have exactly these kinds of faults in force: undo other effects, begin new ones."""
+        async with self._lock:
+            effects = frozenset().union(*(EFFECTS[kind] for kind in kinds))
+            before, self._effects = self._effects, effects
+            if effects == before:
                 return
-            self._keep()
-            for effect in sorted(before - wanted):
+            self._save()
+            for effect in sorted(before - effects):
                 if effect == "silent":
-                    await self._host.speak(cut="cut" in before)
+                    await self._host.unsilence(cut="cut" in before)
                 elif effect in self._end:
                     await self._end[effect]()
-            for effect in sorted(wanted - before, reverse=True):  # silent before killed and frozen
+            for effect in sorted(effects - before, reverse=True):  # silent before killed and frozen
                 if effect in self._begin:
                     await self._begin[effect]()
 
     async def recover(self) -> None:
-        """Undo what a killed simulator has left on programs and disk; for a host that comes up."""
-        path = self._host.folder / KEPT
+        """Undo the effects that a killed simulator left on programs and disk; for a host that comes up."""
+        path = self._host.folder / STATE
         if path.exists():
             for effect in json.loads(path.read_bytes()):
                 if effect in ("frozen", "full"):
                     await self._end[effect]()
             path.unlink()
 
-    async def leave(self) -> None:
-        """Mend what outlives the host: for one that goes down."""
-        async with self._turn:
-            left, self._now = self._now, frozenset()
-            if "full" in left:
+    async def clean_up(self) -> None:
+        """Undo the effects that outlive the host; for a host that goes down."""
+        async with self._lock:
+            effects, self._effects = self._effects, frozenset()
+            if "full" in effects:
                 await self._end["full"]()
-            (self._host.folder / KEPT).unlink(missing_ok=True)
+            (self._host.folder / STATE).unlink(missing_ok=True)
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         if self._host.folder.exists():
-            write_private(self._host.folder / KEPT, json.dumps(sorted(self._now)).encode())
+            write_private(self._host.folder / STATE, json.dumps(sorted(self._effects)).encode())
 
 
 async def _at_once(work: Callable[[], None]) -> None:

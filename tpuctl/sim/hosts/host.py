@@ -1,4 +1,7 @@
-"""One simulated host while it is up: its disk, its two servers and its programs."""
+"""One simulated host while it is up: its disk, its SSH and metadata servers, and its programs.
+
+`_environment` joins the variables of its programs; those of a login are added in `programs/login.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ import asyncssh
 
 from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.disk import HostDisk
-from tpuctl.sim.hosts.faults import Troubles
+from tpuctl.sim.hosts.faults import HostFaults
 from tpuctl.sim.hosts.metadata.identity import Identity, Signer
 from tpuctl.sim.hosts.metadata.server import MetadataServer
 from tpuctl.sim.hosts.metadata.tree import Instance, metadata_tree
-from tpuctl.sim.hosts.network import Network, PromptListener
+from tpuctl.sim.hosts.network import HostListener, Network
 from tpuctl.sim.hosts.os_inventory import inventory
 from tpuctl.sim.hosts.programs.login import search_path, write_profile
 from tpuctl.sim.hosts.programs.processes import MARK, host_mark
@@ -30,7 +33,7 @@ KeysFrom = Callable[[str], AuthorizedKeys]
 Serve = Callable[[socket.socket], Awaitable[None]]
 
 
-class Machine:
+class RunningHost:
     """A host that is up, from `open` to `close`."""
 
     def __init__(
@@ -48,7 +51,7 @@ class Machine:
         self.programs = Programs()
         self.ssh_endpoint: Endpoint = (host.address, 0)
         self._metadata_endpoint: Endpoint = (host.address, 0)
-        self._assembly_environment = environment
+        self._simulator_environment = environment
         self._path = ""
         self._instance = instance
         self._keys = keys_from(accepted_keys(instance.metadata, instance.project_metadata))
@@ -61,14 +64,14 @@ class Machine:
             SshHost(host, self.disk.home, self._keys, self.programs, self._environment, note)
         )
         self._network: Network | None = None
-        self._listeners: dict[str, PromptListener] = {}
-        self.troubles = Troubles(self)
+        self._listeners: dict[str, HostListener] = {}
+        self.faults = HostFaults(self)
 
     async def open(self, network: Network) -> None:
         """Start both servers; raises OSError when one cannot be, and leaves nothing open."""
         self._network = network
         self.disk.prepare()
-        await self.troubles.recover()
+        await self.faults.recover()
         self._path = search_path(self.disk.folder)
         write_profile(self.disk.home, self._path)
         key = self.disk.host_key()
@@ -81,11 +84,11 @@ class Machine:
             raise
 
     def update(self, metadata: Mapping[str, str]) -> None:
-        """Take the node's changed metadata: shown at once, its keys after their delay."""
+        """Show the node's changed metadata at once; SSH keys in it count after the delay."""
         self._show(replace(self._instance, metadata=dict(metadata)))
 
     def update_project(self, metadata: Mapping[str, str]) -> None:
-        """Take the project's changed metadata in the same way."""
+        """Show the project's changed metadata in the same way."""
         self._show(replace(self._instance, project_metadata=dict(metadata)))
 
     def announce(self, notices: Notices) -> None:
@@ -102,13 +105,13 @@ class Machine:
         return self.programs.pids()
 
     async def silence(self) -> None:
-        """Say nothing any more to whoever is connected or connects."""
+        """Stop answering, on open connections and new ones."""
         for listener in self._listeners.values():
             listener.mute()
         self._ssh.pause(pausing=True)
         await self._metadata.cut()
 
-    async def speak(self, *, cut: bool) -> None:
+    async def unsilence(self, *, cut: bool) -> None:
         """Answer again; with `cut`, connections from before are cut instead."""
         if cut:
             await self._ssh.cut()
@@ -126,19 +129,19 @@ class Machine:
         self.ssh_endpoint = await self._serve(self._network, "ssh", self._ssh.open)
 
     def show_key(self, *, own: bool) -> None:
-        """Present its own host key, or one that nobody has seen before."""
-        self._ssh.show(self.disk.host_key() if own else asyncssh.generate_private_key("ssh-ed25519"))
+        """Present its own host key, or a new one."""
+        self._ssh.change_key(self.disk.host_key() if own else asyncssh.generate_private_key("ssh-ed25519"))
 
     async def cut_off(self) -> None:
         """Close the SSH server and its connections; the programs go on."""
         await self._ssh.close()
 
     async def close(self) -> None:
-        """Close what is left, once the programs have been ended."""
+        """Close everything, once the programs have been ended."""
         await self._ssh.close()
         await self.programs.close()
         await self._metadata.close()
-        await self.troubles.leave()
+        await self.faults.clean_up()
 
     def _show(self, instance: Instance) -> None:
         self._instance = instance
@@ -156,12 +159,12 @@ class Machine:
         return address, port
 
     def _publish(self, public_key: str) -> None:
-        """Write the guest attributes that gcloud verifies and names a host by, and what it runs on."""
+        """Write the guest attributes: the host key and name that gcloud reads, and the system's inventory."""
         hostkeys = {"ssh-ed25519": public_key, "hostname": self.host.hostname}
         self.disk.guest.publish({"hostkeys": hostkeys, "guestInventory": inventory(self.host.hostname)})
 
     def _environment(self) -> dict[str, str]:
-        """Everything but what depends on the login; nothing of the simulator's own environment."""
+        """The variables of every program; none are inherited from the simulator's process."""
         metadata = "{}:{}".format(*self._metadata_endpoint)
         return {
             "HOME": str(self.disk.home),
@@ -172,10 +175,10 @@ class Machine:
             "GCE_METADATA_IP": metadata,
             "GCE_METADATA_ROOT": metadata,  # its name in tensorstore and in oauth2client
             "TPUCTL_SIM_DISK": str(self.disk.folder),
-            **self._assembly_environment(self.host),
+            **self._simulator_environment(self.host),
             MARK: self.mark,
         }
 
 
-def _note(events: Events, host: Host, service: str, what: str, detail: str) -> None:
-    events.note("request", what, f"{host.node}/workers/{host.worker}", detail, service)
+def _note(events: Events, host: Host, service: str, method: str, detail: str) -> None:
+    events.note("request", method, f"{host.node}/workers/{host.worker}", detail, service)

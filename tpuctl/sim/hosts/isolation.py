@@ -1,4 +1,4 @@
-"""Which connections come from programs of hosts that have lost their network, read from Linux's /proc."""
+"""Network loss: holds up and cuts connections of programs on hosts without network, found in /proc."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tpuctl.sim.hosts.programs.processes import PROC, belonging, snapshot
 
 TABLES = ("net/tcp", "net/tcp6")
 SOCKET = "socket:["
-LOOK_AGAIN = 0.05
-"""Seconds between two looks at whether the host is back."""
+POLL_INTERVAL = 0.05
+"""Seconds between looks at whether the host has its network again."""
 
 
 class NetworkIsolation:
-    """Holds up what comes from such hosts; `marks` are those of them that have no network now."""
+    """Tells the connections of such hosts; `marks` returns the marks of those without network now."""
 
     def __init__(self, marks: Callable[[], set[str]]) -> None:
         self._marks = marks
 
     async def admit(self, transport: asyncio.BaseTransport | None) -> None:
-        """Return at once, or for a connection of such a host when its network is back."""
-        while self._marks() and await self._concerns(transport):
-            await asyncio.sleep(LOOK_AGAIN)
+        """Return at once; for a connection from a host without network, when the host has it again."""
+        while self._marks() and await self._is_isolated(transport):
+            await asyncio.sleep(POLL_INTERVAL)
 
     async def cut(self, transports: Iterable[asyncio.BaseTransport | None]) -> None:
-        """Cut those of these connections that come from such hosts."""
+        """Cut those of these connections that come from a host without network."""
         if not self._marks():
             return
         ports = await asyncio.to_thread(_ports_of, self._marks())
@@ -35,7 +35,7 @@ class NetworkIsolation:
             if isinstance(transport, asyncio.Transport) and _port(transport) in ports:
                 transport.abort()
 
-    async def _concerns(self, transport: asyncio.BaseTransport | None) -> bool:
+    async def _is_isolated(self, transport: asyncio.BaseTransport | None) -> bool:
         if transport is None or transport.is_closing():
             return False
         return _port(transport) in await asyncio.to_thread(_ports_of, self._marks())
@@ -50,8 +50,8 @@ def _ports_of(marks: set[str]) -> set[int]:
     """The ports of all TCP sockets that the marked processes have open."""
     if not (PROC / TABLES[0]).exists():  # macOS
         return set()
-    ours = {inode for pid in belonging(snapshot(), marks.__contains__, set()) for inode in _inodes(pid)}
-    return {port for inode, port in _sockets() if inode in ours}
+    inodes = {inode for pid in belonging(snapshot(), marks.__contains__, set()) for inode in _inodes(pid)}
+    return {port for inode, port in _sockets() if inode in inodes}
 
 
 def _inodes(pid: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Where the hosts' servers listen: always on loopback, one socket a server."""
+"""The addresses and sockets of the hosts' servers: always on loopback, one socket a server."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 class Network:
-    """Gives each host its own loopback address, or, where the system has only 127.0.0.1, a port of its own.
+    """Gives each host a loopback address of its own or, where the system has only 127.0.0.1, its own port.
 
-    With addresses of their own all hosts listen on the same port, as real ones do, unless another program
-    has taken it. `aliases` None finds out which of the two the system can do. `ports` remembers all of them.
+    With `aliases` (addresses of their own) all hosts listen on one port, as real ones do, unless another
+    program has taken it there; None means where the system can. `ports` remembers the ports.
     """
 
     def __init__(self, ports: Ports, aliases: bool | None = None) -> None:
         self.aliases = has_aliases() if aliases is None else aliases
         self._ports = ports
 
-    def listen(self, address: str, service: str) -> PromptListener:
+    def listen(self, address: str, service: str) -> HostListener:
         """Return a listening socket for one of the `SERVICES` of the host at `address`."""
         own = _own(address, service)
         if not self.aliases:
@@ -42,13 +42,13 @@ class Network:
                 return shared
         return self._ports.listen(own, partial(_bound, address))
 
-    def leave(self, address: str) -> None:
+    def forget(self, address: str) -> None:
         """Forget the ports of a host that will not come back."""
         for service in SERVICES:
             self._ports.forget(_own(address, service))
 
-    def _shared(self, address: str, service: str) -> PromptListener | None:
-        """Listen on the port of all hosts, which the first one chose; None when another program has it."""
+    def _shared(self, address: str, service: str) -> HostListener | None:
+        """Listen on the port that all hosts share; None when another program has it at this address."""
         if not self._ports.known(service):
             return self._ports.listen(service, partial(_bound, address))
         try:
@@ -59,38 +59,38 @@ class Network:
             return None
 
 
-class PromptListener(socket.socket):
-    """A listening socket whose connections answer without delay, or not at all while it is `mute`."""
+class HostListener(socket.socket):
+    """A listening socket whose connections have no delay, and answer nothing while it is muted."""
 
     def __init__(self, *arguments: int) -> None:
         super().__init__(*arguments)
         self._mute = False
-        self._unheard: list[socket.socket] = []
-        self._connections: weakref.WeakSet[PromptConnection] = weakref.WeakSet()
+        self._ignored: list[socket.socket] = []
+        self._connections: weakref.WeakSet[HostConnection] = weakref.WeakSet()
 
     def accept(self) -> tuple[socket.socket, object]:
-        """Return the next connection; those that come while it is mute are kept, and hear nothing."""
+        """Return the next connection; those that come while it is muted stay open without an answer."""
         plain, peer = super().accept()
         while self._mute:
-            self._unheard.append(plain)
+            self._ignored.append(plain)
             plain, peer = super().accept()
-        connection = PromptConnection(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        connection = HostConnection(plain.family, plain.type, plain.proto, fileno=plain.detach())
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connections.add(connection)
         return connection, peer
 
     def mute(self) -> None:
-        """Let nothing out any more."""
+        """Send nothing from now on."""
         self._set_mute(mute=True)
 
     def unmute(self) -> None:
-        """Answer again; those that came meanwhile are cut, to try again."""
+        """Answer again; connections that came while it was muted are closed, so that clients retry."""
         self._set_mute(mute=False)
-        self._drop_unheard()
+        self._close_ignored()
 
     def close(self) -> None:
-        """Close it, and the connections that nobody has heard."""
-        self._drop_unheard()
+        """Close it, and the connections that got no answer."""
+        self._close_ignored()
         super().close()
 
     def _set_mute(self, *, mute: bool) -> None:
@@ -98,31 +98,33 @@ class PromptListener(socket.socket):
         for connection in self._connections:
             connection.mute = mute
 
-    def _drop_unheard(self) -> None:
-        for plain in self._unheard:
+    def _close_ignored(self) -> None:
+        for plain in self._ignored:
             plain.close()
-        self._unheard.clear()
+        self._ignored.clear()
 
 
-class PromptConnection(socket.socket):
-    """A connection that acknowledges every read at once.
+class HostConnection(socket.socket):
+    """A connection of a host's server, which acknowledges every read at once.
 
     SSH clients that leave Nagle's algorithm on (paramiko; OpenSSH without a pty) hold back each small
     packet until the one before it is acknowledged, and Linux delays that by 40 ms, several times a
-    connection. TCP_QUICKACK lasts for one acknowledgement only, so it is armed again after each read. In a
-    subclass of the socket this touches these connections alone.
+    connection. TCP_QUICKACK lasts for one acknowledgement only, so it is set again after each read. A
+    subclass of socket changes these connections alone.
     """
 
     mute = False
-    """Whether what is sent is lost on the way."""
+    """Whether sent data is dropped."""
 
     def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
         return memoryview(data).nbytes if self.mute else super().send(data, flags)
 
-    def sendmsg(self, buffers: Iterable[ReadableBuffer], *rest: Any) -> int:
-        """What newer versions of asyncio send by."""
-        kept = list(buffers)
-        return sum(memoryview(one).nbytes for one in kept) if self.mute else super().sendmsg(kept, *rest)
+    def sendmsg(self, buffers: Iterable[ReadableBuffer], *options: Any) -> int:
+        """Send, as newer versions of asyncio do it; `options` are those of socket.sendmsg."""
+        data = list(buffers)
+        if self.mute:
+            return sum(memoryview(buffer).nbytes for buffer in data)
+        return super().sendmsg(data, *options)
 
     def recv(self, size: int, flags: int = 0, /) -> bytes:
         data = super().recv(size, flags)
@@ -132,7 +134,7 @@ class PromptConnection(socket.socket):
 
 
 def has_aliases() -> bool:
-    """Return whether hosts can have addresses: Linux owns all of 127.0.0.0/8, macOS only 127.0.0.1."""
+    """Return whether each host can have an address: Linux has all of 127.0.0.0/8, macOS 127.0.0.1."""
     try:
         _bound(PROBE, 0).close()
     except OSError:
@@ -144,9 +146,9 @@ def _own(address: str, service: str) -> str:
     return f"{service} of {address}"
 
 
-def _bound(address: str, port: int) -> PromptListener:
-    """Return a socket that listens already: until then another could take the port that this one has."""
-    listener = PromptListener(socket.AF_INET, socket.SOCK_STREAM)
+def _bound(address: str, port: int) -> HostListener:
+    """Return a listening socket; one that is only bound could lose its port to another."""
+    listener = HostListener(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))

@@ -1,4 +1,4 @@
-"""What a host publishes about its system in its guest attributes, as Google's OS config agent does."""
+"""The system facts in a host's guest attributes, as Google's OS config agent writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The simulated hosts of all nodes, as the simulated world asks for them."""
+"""The hosts of all nodes: starts and stops them for the simulated world.
+
+`HostPool.stop` is where a preemption, a stop or a delete kills the processes of a host.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.disk import HostDisk
-from tpuctl.sim.hosts.host import Machine
+from tpuctl.sim.hosts.host import RunningHost
 from tpuctl.sim.hosts.metadata.identity import Signer
 from tpuctl.sim.hosts.metadata.tree import Instance
 from tpuctl.sim.hosts.network import Network
@@ -25,7 +28,7 @@ from tpuctl.sim.state.private_file import write_private
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL when a host ends."""
 OPEN_FILES = 16_384
-"""Wanted: two listening sockets a host, and some ten descriptors for each session, with 256 hosts a slice."""
+"""Enough for two listening sockets a host, some ten descriptors a session, with 256 hosts a slice."""
 
 SSH_CONFIG = "Host {}\n  HostName {}\n  Port {}\n"
 
@@ -40,12 +43,14 @@ def no_metadata(project: str) -> dict[str, str]:
 class HostPool:
     """Runs the hosts; implements `tpuctl.sim.records.Hosts`.
 
-    `folder` holds the hosts' files. `environment` adds to what a host's programs see. `project_metadata` is
-    asked for what all hosts of a project see. `aliases` says whether hosts listen on addresses of their own
-    (None: where the system can). Keys added to a running node are accepted after `key_delay` seconds of
-    `clock`. `dial` is a JSON file that says where the SSH server of each address really listens:
-    `{address: [host, port]}`; the ports are the same after a restart, where they are free. `ssh_config` says
-    the same to OpenSSH, and to gcloud by `--ssh-flag=-FFILE`.
+    `folder` holds the hosts' files. `environment` returns the variables that the simulator sets on a host,
+    `project_metadata` the metadata that all hosts of a project show. With `aliases` hosts listen on addresses
+    of their own (None: where the system can). Keys added to a running node are accepted after `key_delay`
+    seconds of `clock`.
+
+    `hosts_file` is written as JSON: `{address: [host, port]}`, where the SSH server of each address really
+    listens; ports stay the same over a restart, where free. `ssh_config` is the same for OpenSSH, and for
+    gcloud by `--ssh-flag=-FFILE`.
     """
 
     def __init__(
@@ -70,40 +75,40 @@ class HostPool:
         self._ports = Ports(folder.with_name(f"{folder.name}-ports.json"))
         self._network = Network(self._ports, aliases)
         self._signer = Signer(folder.with_name(f"{folder.name}-identity.pem"))
-        self._machines: dict[HostId, Machine] = {}
+        self._running: dict[HostId, RunningHost] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def start(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
-        """Bring every host of a node up; one that is up only learns the metadata.
+        """Bring every host of a node up, and show its metadata on those that are up already.
 
-        Raises OSError when a host cannot listen; then none of those that were down is up.
+        Raises OSError when a host cannot listen; the hosts that were down then stay down.
         """
         _allow_open_files()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         async with self._lock(hosts):
-            await self._open([host for host in hosts if _id(host) not in self._machines], metadata)
+            await self._open([host for host in hosts if _id(host) not in self._running], metadata)
             self._update(hosts, metadata)
-            self._write_dial()
+            self._write_addresses()
             self._ports.save()
 
     async def stop(self, hosts: Sequence[Host], *, keep_disk: bool, grace: float = GRACE) -> None:
         """End the hosts: connections, then programs (SIGTERM, SIGKILL after `grace` seconds), then servers.
 
-        Without `keep_disk` their files go, too, also those of hosts that were down.
+        Without `keep_disk` their files are deleted, also those of hosts that were down.
         """
         async with self._lock(hosts):
-            machines = [self._machines.pop(_id(host)) for host in hosts if _id(host) in self._machines]
-            self._write_dial()
+            running_hosts = [self._running.pop(_id(host)) for host in hosts if _id(host) in self._running]
+            self._write_addresses()
             marks = {host_mark(self._folder, host) for host in hosts}
-            await self._end(machines, marks.__contains__, grace)
+            await self._end(running_hosts, marks.__contains__, grace)
             if not keep_disk:
                 await asyncio.to_thread(_delete, [HostDisk(self._folder, host) for host in hosts])
                 for host in hosts:
-                    self._network.leave(host.address)
+                    self._network.forget(host.address)
                 self._ports.save()
 
     async def crash(self, hosts: Sequence[Host]) -> None:
-        """End the hosts as a power cut does: no program hears of it; their files stay."""
+        """End the hosts as a power cut does, without SIGTERM; their files stay."""
         await self.stop(hosts, keep_disk=True, grace=0)
 
     async def update_metadata(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
@@ -112,87 +117,89 @@ class HostPool:
 
     def project_changed(self, project: str) -> None:
         """Show a project's changed metadata on its hosts at once; keys count after the delay."""
-        for machine in self._machines.values():
-            if machine.host.project == project:
-                machine.update_project(self._project_metadata(project))
+        for running in self._running.values():
+            if running.host.project == project:
+                running.update_project(self._project_metadata(project))
 
     async def announce(self, hosts: Sequence[Host], notices: Notices) -> None:
         """Show a preemption or maintenance notice on the hosts' metadata servers; nothing is ended yet."""
-        for machine in self._up(hosts):
-            machine.announce(notices)
+        for running in self._up(hosts):
+            running.announce(notices)
 
     async def set_faults(self, faults: Mapping[HostId, frozenset[str]]) -> None:
-        """Have exactly these kinds of faults be in force on each host that is up, by node id and worker."""
-        for identity, machine in list(self._machines.items()):
-            endpoint = machine.ssh_endpoint
-            await machine.troubles.settle(faults.get(identity, frozenset()))
-            if machine.ssh_endpoint != endpoint:
-                self._write_dial()
+        """Have exactly these kinds of faults in force on each host that is up, by node id and worker."""
+        for identity, running in list(self._running.items()):
+            endpoint = running.ssh_endpoint
+            await running.faults.set_kinds(faults.get(identity, frozenset()))
+            if running.ssh_endpoint != endpoint:
+                self._write_addresses()
 
     def offline(self) -> set[str]:
         """Return the marks of the hosts that have lost their network."""
-        return {machine.mark for machine in self._machines.values() if machine.troubles.offline}
+        return {running.mark for running in self._running.values() if running.faults.offline}
 
     def guest_attributes(self, host: Host) -> list[GuestAttribute]:
-        """Return what the host has written, up or not; nothing for a host that never was."""
+        """Return what the host has written, up or not; nothing for a host that never started."""
         return HostDisk(self._folder, host).guest.items()
 
     async def end_orphans(self, live: Iterable[Host]) -> None:
-        """End what a killed simulator left running on hosts that are not among `live`."""
+        """End the processes that a killed simulator left on hosts other than `live`."""
         marks = {host_mark(self._folder, host) for host in live}
         ours = self._is_ours
         await end_processes(lambda mark: ours(mark) and mark not in marks, set, GRACE)
 
     async def close(self, *, grace: float = GRACE) -> None:
-        """End all hosts, keeping their files, and what a killed simulator left on those that are down."""
-        machines = list(self._machines.values())
-        self._machines.clear()
-        if machines:
-            self._write_dial()
-        await self._end(machines, self._is_ours, grace)
+        """End all hosts, and processes of a killed simulator on hosts that are down; files stay."""
+        running_hosts = list(self._running.values())
+        self._running.clear()
+        if running_hosts:
+            self._write_addresses()
+        await self._end(running_hosts, self._is_ours, grace)
 
     def _lock(self, hosts: Sequence[Host]) -> asyncio.Lock:
-        """Return the lock of a node, which goes with the last who holds or waits for it."""
+        """Return the lock of a node; it lives as long as a task holds it or waits for it."""
         return self._locks.setdefault(_node(hosts), asyncio.Lock())
 
     def _is_ours(self, mark: str) -> bool:
         return mark.startswith(world_mark(self._folder))
 
     async def _open(self, hosts: Sequence[Host], metadata: Mapping[str, str]) -> None:
-        machines = [self._machine(host, metadata) for host in hosts]
+        running_hosts = [self._new(host, metadata) for host in hosts]
         outcomes = await asyncio.gather(
-            *(machine.open(self._network) for machine in machines), return_exceptions=True
+            *(running.open(self._network) for running in running_hosts), return_exceptions=True
         )
         failures = [outcome for outcome in outcomes if outcome is not None]
         if failures:
-            await asyncio.gather(*(machine.close() for machine in machines))
+            await asyncio.gather(*(running.close() for running in running_hosts))
             raise failures[0]
-        self._machines.update({_id(machine.host): machine for machine in machines})
+        self._running.update({_id(running.host): running for running in running_hosts})
 
-    def _machine(self, host: Host, metadata: Mapping[str, str]) -> Machine:
+    def _new(self, host: Host, metadata: Mapping[str, str]) -> RunningHost:
         instance = Instance(host, dict(metadata), self._project_metadata(host.project))
         keys_from, signer, events = self._authorized_keys, self._signer, self._events
-        return Machine(instance, self._folder, self._environment, keys_from, signer, events)
+        return RunningHost(instance, self._folder, self._environment, keys_from, signer, events)
 
-    async def _end(self, machines: Sequence[Machine], chosen: Callable[[str], bool], grace: float) -> None:
-        await asyncio.gather(*(machine.cut_off() for machine in machines))
+    async def _end(
+        self, running_hosts: Sequence[RunningHost], chosen: Callable[[str], bool], grace: float
+    ) -> None:
+        await asyncio.gather(*(running.cut_off() for running in running_hosts))
         await end_processes(
-            chosen, lambda: set().union(*(machine.programs.pids() for machine in machines)), grace
+            chosen, lambda: set().union(*(running.programs.pids() for running in running_hosts)), grace
         )
-        await asyncio.gather(*(machine.close() for machine in machines))
+        await asyncio.gather(*(running.close() for running in running_hosts))
 
     def _update(self, hosts: Sequence[Host], metadata: Mapping[str, str]) -> None:
-        for machine in self._up(hosts):
-            machine.update(metadata)
+        for running in self._up(hosts):
+            running.update(metadata)
 
-    def _up(self, hosts: Sequence[Host]) -> list[Machine]:
-        return [self._machines[_id(host)] for host in hosts if _id(host) in self._machines]
+    def _up(self, hosts: Sequence[Host]) -> list[RunningHost]:
+        return [self._running[_id(host)] for host in hosts if _id(host) in self._running]
 
     def _authorized_keys(self, text: str) -> AuthorizedKeys:
         return AuthorizedKeys(text, self._key_delay, self._clock)
 
-    def _write_dial(self) -> None:
-        table = {machine.host.address: machine.ssh_endpoint for machine in self._machines.values()}
+    def _write_addresses(self) -> None:
+        table = {running.host.address: running.ssh_endpoint for running in self._running.values()}
         write_private(self.hosts_file, json.dumps(table).encode())
         lines = (SSH_CONFIG.format(address, *endpoint) for address, endpoint in table.items())
         write_private(self.ssh_config, "".join(lines).encode())
@@ -214,6 +221,6 @@ def _delete(disks: Iterable[HostDisk]) -> None:
 def _allow_open_files() -> None:
     """Raise this process's own soft limit, which is 256 on macOS and 1,024 on Linux; the hard one stays."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

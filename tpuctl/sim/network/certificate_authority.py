@@ -16,7 +16,7 @@ KEY_AND_CERTIFICATE = "authority.pem"
 BUNDLE = "ca-bundle.pem"
 
 BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Where a user's environment may already name roots of its own."""
+"""Variables in which a user's environment may name its own root certificates."""
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
@@ -28,7 +28,7 @@ class CertificateAuthority:
         folder.mkdir(parents=True, exist_ok=True)
         self._ca = _load_or_create(folder / KEY_AND_CERTIFICATE)
         self.ca_file = folder / BUNDLE
-        """Our certificate and the system's roots: for programs that need this simulator and the world."""
+        """Our certificate and the system's roots: for programs that use the simulator and real servers."""
         write_private(self.ca_file, b"\n".join([self._ca.cert_pem.bytes(), *_system_roots(self.ca_file)]))
 
     def server_context(self, hostnames: Iterable[str]) -> ssl.SSLContext:
@@ -49,10 +49,10 @@ def _load_or_create(path: Path) -> trustme.CA:
 
 
 def _system_roots(own: Path) -> Iterator[bytes]:
-    seen: set[Path] = {own.resolve()}
+    read: set[Path] = {own.resolve()}
     for candidate in _root_files():
-        if candidate.is_file() and candidate.resolve() not in seen:
-            seen.add(candidate.resolve())
+        if candidate.is_file() and candidate.resolve() not in read:
+            read.add(candidate.resolve())
             yield candidate.read_bytes()
 
 

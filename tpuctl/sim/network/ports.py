@@ -1,4 +1,4 @@
-"""The ports of the simulator's servers: the same after a restart, so that programs that know them go on."""
+"""The ports of the simulator's servers: the same after a restart, so that running programs find them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tpuctl.sim.state.private_file import write_private
 
 LOOPBACK = "127.0.0.1"
 
-QUIET = range(20_000, 30_000)
-"""Where new ports are looked for: below those that Linux (from 32768) and macOS (from 49152) give to clients,
+CANDIDATES = range(20_000, 30_000)
+"""New ports are taken from these: below those that Linux (from 32768) and macOS (from 49152) give to clients,
 of which any may be in use at the moment of a restart."""
 TRIES = 50
 
@@ -31,7 +31,7 @@ class Ports:
         self._saved = dict(self._ports)
 
     def listen(self, name: str, bind: Callable[[int], Listener]) -> Listener:
-        """Return the socket that `bind` makes for one of the candidates; raises OSError when it cannot."""
+        """Return the socket that `bind` makes for the first free candidate; raises OSError."""
         for port in self.candidates(name):
             try:
                 listener = bind(port)
@@ -44,11 +44,11 @@ class Ports:
         raise AssertionError("port 0 is a free one")
 
     async def start(self, name: str, start: Callable[[int], Awaitable[int]]) -> int:
-        """Do the same for a server that binds by itself: `start` takes a port and returns the real one."""
+        """Start a server that binds by itself: `start` takes a port and returns the real one."""
         for port in self.candidates(name):
             try:
                 self.note(name, await start(port))
-            except (OSError, RuntimeError):  # the latter is how gRPC says that a port is taken
+            except (OSError, RuntimeError):  # gRPC raises RuntimeError for a port in use
                 if not port:
                     raise
             else:
@@ -59,7 +59,7 @@ class Ports:
         """Yield the ports to try for a server, best first; the last is 0, the system's choice."""
         if name in self._ports:
             yield self._ports[name]
-        yield from random.sample(QUIET, TRIES)
+        yield from random.sample(CANDIDATES, TRIES)
         yield 0
 
     def known(self, name: str) -> bool:
@@ -75,11 +75,11 @@ class Ports:
         self._ports[name] = port
 
     def forget(self, name: str) -> None:
-        """Drop a server that will not come back."""
+        """Forget a server that will not come back."""
         self._ports.pop(name, None)
 
     def save(self) -> None:
-        """Write the file, if something has changed."""
+        """Write the file, if there are changes."""
         if self._ports != self._saved:
             write_private(self._path, json.dumps(self._ports, indent=1).encode())
             self._saved = dict(self._ports)

@@ -9,14 +9,14 @@ import pytest
 from tests.sim.guest.findings.small_programs import Outcome, error, expected, programs, run
 from tpuctl.sim.guest._tpuctl_tpu.findings.catalogue import KINDS
 
-FOUND, QUIET, REMOTE = programs("found"), programs("quiet"), programs("remote")
+FOUND, CANDIDATES, REMOTE = programs("found"), programs("quiet"), programs("remote")
 SLOW = [one for one in FOUND if one.stem in {"float64", "partial_batch", "recompilation", "no_such_core"}]
 
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """A local TPU; by their names, the programs that do something too early come first."""
-    return run([*FOUND, *QUIET], tmp_path_factory.mktemp("local"))
+    return run([*FOUND, *CANDIDATES], tmp_path_factory.mktemp("local"))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_what_a_tpu_refuses_ends_the_program_and_what_it_does_slowly_does_not(
     _assert_ends(local, program)
 
 
-@pytest.mark.parametrize("program", QUIET, ids=lambda program: program.stem)
+@pytest.mark.parametrize("program", CANDIDATES, ids=lambda program: program.stem)
 def test_a_program_that_suits_a_tpu_is_told_nothing(local: Outcome, program: Path) -> None:
     assert local.ending(program) == ""
     assert local.found(program) == set()

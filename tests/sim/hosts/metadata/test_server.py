@@ -100,7 +100,7 @@ def test_the_facts_of_the_worker(metadata: Metadata, hosts: list[Host], site: Si
     }
     assert {path: metadata.get(path) for path in expected} == expected
     endpoints = metadata.get("instance/attributes/worker-network-endpoints").split(",")
-    assert [endpoint.split(":")[2] for endpoint in endpoints] == [one.address for one in hosts]
+    assert [endpoint.split(":")[2] for endpoint in endpoints] == [host.address for host in hosts]
 
 
 @pytest.mark.contract("metadata.tpu-env", client="HTTP")
@@ -302,15 +302,15 @@ def test_a_value_that_is_no_text_or_too_long_is_refused(metadata: Metadata) -> N
 
 def test_jax_learns_its_slice_from_the_metadata_alone(metadata: Metadata, hosts: list[Host]) -> None:
     """What jax/_src/clusters/cloud_tpu_cluster.py (0.10) reads, taken apart as it does."""
-    found = {}
+    attributes = {}
     for key in ("agent-worker-number", "worker-network-endpoints", "tpu-env"):
         with metadata.open(f"/computeMetadata/v1/instance/attributes/{key}") as answer:
-            found[key] = answer.read().decode()
-    assert int(found["agent-worker-number"]) == 1
-    endpoints = [one.split(":")[2] for one in found["worker-network-endpoints"].split(",")]
+            attributes[key] = answer.read().decode()
+    assert int(attributes["agent-worker-number"]) == 1
+    endpoints = [endpoint.split(":")[2] for endpoint in attributes["worker-network-endpoints"].split(",")]
     assert endpoints == [host.address for host in hosts]
     assert metadata.refused("/computeMetadata/v1/instance/attributes/megascale-num-slices").code == 404
-    line = next(line for line in found["tpu-env"].splitlines() if line.startswith("ACCELERATOR_TYPE"))
+    line = next(line for line in attributes["tpu-env"].splitlines() if line.startswith("ACCELERATOR_TYPE"))
     assert line.split(": ")[1].strip("'") == "v3-32"
 
 

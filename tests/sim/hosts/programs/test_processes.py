@@ -14,7 +14,7 @@ import pytest
 
 from tests.sim.hosts.site import USER, Site, hosts_of, wait_until
 from tpuctl.sim.hosts.programs import processes, programs
-from tpuctl.sim.hosts.programs.processes import Seen, belonging, parse_ps
+from tpuctl.sim.hosts.programs.processes import ProcessEntry, belonging, parse_ps
 from tpuctl.sim.records import Host
 
 DAEMON = textwrap.dedent(
@@ -81,7 +81,7 @@ def test_each_process_is_told_before_it_is_killed_however_slow_the_look_parents_
     sent: list[tuple[int, int]] = []
     look, kill = processes.snapshot, os.kill
 
-    def look_slowly() -> list[Seen]:
+    def look_slowly() -> list[ProcessEntry]:
         time.sleep(0.1)
         return look()
 
@@ -93,16 +93,16 @@ def test_each_process_is_told_before_it_is_killed_however_slow_the_look_parents_
     monkeypatch.setattr(processes.os, "kill", note_and_kill)
     site.stop(hosts, grace=0.01)
     assert [pid for pid, number in sent if number == signal.SIGTERM and pid in pids] == pids
-    for one in pids:
-        assert [number for pid, number in sent if pid == one][:2] == [signal.SIGTERM, signal.SIGKILL]
+    for pid in pids:
+        assert [number for pid, number in sent if pid == pid][:2] == [signal.SIGTERM, signal.SIGKILL]
 
 
 def test_the_programs_of_another_host_go_on(site: Site) -> None:
-    one, other = site.up(hosts_of()), site.up(hosts_of())
-    pid = start_daemon(site, other[0])
-    site.stop(one)
+    first, second = site.up(hosts_of()), site.up(hosts_of())
+    pid = start_daemon(site, second[0])
+    site.stop(first)
     assert runs(pid)
-    site.stop(other)
+    site.stop(second)
     assert not runs(pid)
 
 
@@ -144,11 +144,11 @@ def test_closing_the_pool_ends_everything_and_keeps_the_files(site: Site) -> Non
 
 def test_what_a_killed_simulator_left_on_deleted_hosts_is_swept(site: Site) -> None:
     deleted, live = site.up(hosts_of()), site.up(hosts_of())
-    lost, kept = start_daemon(site, deleted[0]), start_daemon(site, live[0])
+    lost, survivor = start_daemon(site, deleted[0]), start_daemon(site, live[0])
     after_the_crash = site.new_pool()
     site.loop.run(after_the_crash.end_orphans(live))
     assert not runs(lost)
-    assert runs(kept)
+    assert runs(survivor)
 
 
 def test_what_a_killed_simulator_left_on_a_live_host_ends_with_it(site: Site) -> None:
@@ -193,9 +193,9 @@ def test_the_process_table_of_macos_is_read() -> None:
         "  503   501   501 (python3)\n"
     )
     assert table == [
-        Seen(1, 0, 1, 1, ""),
-        Seen(501, 500, 501, 501, "ab12-77-0"),
-        Seen(502, 501, 501, 501, ""),
+        ProcessEntry(1, 0, 1, 1, ""),
+        ProcessEntry(501, 500, 501, 501, "ab12-77-0"),
+        ProcessEntry(502, 501, 501, 501, ""),
     ]
     assert belonging(table, {"ab12-77-0"}.__contains__, set()) == {501, 502}
 
@@ -232,8 +232,8 @@ def test_the_signal_that_ended_a_program_is_told_by_name(site: Site, number: int
             address, port, username=USER, client_keys=[str(site.key.private)], known_hosts=None, config=None
         )
         async with login as connection:
-            done = await connection.run(f"ulimit -c 0; kill -{number} $$")
-            return done.exit_signal
+            completed = await connection.run(f"ulimit -c 0; kill -{number} $$")
+            return completed.exit_signal
 
     signal = site.loop.run(end())
     assert isinstance(signal, tuple)
@@ -259,14 +259,14 @@ def test_a_terminal_has_the_modes_of_the_clients_own(site: Site) -> None:
             address, port, username=USER, client_keys=[str(site.key.private)], known_hosts=None, config=None
         )
         async with login as connection:
-            done = await connection.run("stty -a", term_type="xterm", term_modes=modes)
-            return str(done.stdout)
+            completed = await connection.run("stty -a", term_type="xterm", term_modes=modes)
+            return str(completed.stdout)
 
-    said = site.loop.run(settings())
-    assert "\r" not in said
-    assert {"-echo", "-onlcr", "iutf8", "icanon", "echoe"} <= set(said.replace(";", " ").split())
-    assert "intr = ^X; quit = <undef>;" in said
-    assert "speed 19200 baud" in said
+    printed = site.loop.run(settings())
+    assert "\r" not in printed
+    assert {"-echo", "-onlcr", "iutf8", "icanon", "echoe"} <= set(printed.replace(";", " ").split())
+    assert "intr = ^X; quit = <undef>;" in printed
+    assert "speed 19200 baud" in printed
 
 
 def home_of(site: Site, host: Host) -> Path:

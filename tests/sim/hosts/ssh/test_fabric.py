@@ -86,14 +86,14 @@ def test_the_environment_is_what_sshd_would_give_and_no_more(
     (host,) = site.up(hosts_of())
     with site.fabric(host) as connection:
         lines = connection.run("env -0", env={}).stdout.split("\0")
-    found = dict(line.split("=", 1) for line in lines if line)
-    assert set(found) - {"_", "SHLVL", "PWD", "OLDPWD"} == {
+    variables = dict(line.split("=", 1) for line in lines if line)
+    assert set(variables) - {"_", "SHLVL", "PWD", "OLDPWD"} == {
         *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TMPDIR", "HOSTNAME"),
         *("SSH_CLIENT", "SSH_CONNECTION", "GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"),
         *("ASSEMBLY", "TPUCTL_SIM_DISK", "TPUCTL_SIM_HOST"),
     }
-    assert found["HOSTNAME"] == found["ASSEMBLY"] == host.hostname
-    assert Path(found["TMPDIR"]).is_dir()
+    assert variables["HOSTNAME"] == variables["ASSEMBLY"] == host.hostname
+    assert Path(variables["TMPDIR"]).is_dir()
 
 
 @pytest.mark.contract("ssh.locale variables", client="fabric")
@@ -148,8 +148,8 @@ def test_the_host_key_is_the_published_one_also_after_a_restart(site: Site) -> N
 
 
 def test_each_host_has_its_own_key(site: Site) -> None:
-    one, two = site.up(hosts_of(2, "v4-16"))
-    assert shown_key(site, one) != shown_key(site, two)
+    first, second = site.up(hosts_of(2, "v4-16"))
+    assert shown_key(site, first) != shown_key(site, second)
 
 
 @pytest.mark.contract("ssh.published host key", client="fabric")
@@ -166,8 +166,8 @@ def test_a_strict_client_connects_by_the_published_key(site: Site) -> None:
 
 def test_a_key_added_to_a_running_node_counts_after_the_delay(site: Site, stranger: KeyPair) -> None:
     hosts = site.up(hosts_of())
-    both = f"{site.key.line()}\n{stranger.line('eve')}"
-    site.loop.run(site.pool.update_metadata(hosts, {"ssh-keys": both}))
+    keys = f"{site.key.line()}\n{stranger.line('eve')}"
+    site.loop.run(site.pool.update_metadata(hosts, {"ssh-keys": keys}))
     with site.fabric(hosts[0], "eve", stranger) as early, pytest.raises(paramiko.AuthenticationException):
         early.open()
     site.clock.now += 5.0
@@ -299,15 +299,15 @@ def test_a_port_of_the_host_is_reached_through_it(connection: fabric.Connection)
 @pytest.mark.contract("ssh.forward to the user (-R)", client="fabric")
 def test_fabric_forwards_ports_both_ways(connection: fabric.Connection) -> None:
     with socket.create_server(("127.0.0.1", 0)) as board:
-        there = board.getsockname()[1]
-        here = free_port()
-        with connection.forward_local(here, there), arrived(here) as user:
+        remote_port = board.getsockname()[1]
+        local_port = free_port()
+        with connection.forward_local(local_port, remote_port), arrived(local_port) as user:
             on_host, _ = board.accept()
             with on_host:
                 user.sendall(b"GET")
                 assert on_host.recv(3) == b"GET"
-        here = free_port()
-        with connection.forward_remote(here, there), arrived(here) as host:
+        local_port = free_port()
+        with connection.forward_remote(local_port, remote_port), arrived(local_port) as host:
             on_laptop, _ = board.accept()
             with on_laptop:
                 host.sendall(b"up")
@@ -317,8 +317,8 @@ def test_fabric_forwards_ports_both_ways(connection: fabric.Connection) -> None:
 def test_a_port_of_another_worker_is_reached_through_the_first(site: Site) -> None:
     if not has_aliases():
         pytest.skip("hosts have no addresses of their own here")
-    one, two = site.up(hosts_of(2, "v4-16"))
-    with site.fabric(one) as connection, socket.create_server((two.address, 0)) as service:
+    first, second = site.up(hosts_of(2, "v4-16"))
+    with site.fabric(first) as connection, socket.create_server((second.address, 0)) as service:
         connection.open()
         target = service.getsockname()[:2]
         with connection.transport.open_channel("direct-tcpip", target, ("127.0.0.1", 0)) as user:

@@ -23,8 +23,8 @@ class OpenSsh:
 
     def __init__(self, site: Site, host: Host, folder: Path) -> None:
         self.address, self.port = site.dial(host)
-        known = {item.key: item.value for item in site.pool.guest_attributes(host)}
-        (folder / "known_hosts").write_text(f"node-0 ssh-ed25519 {known['ssh-ed25519']}\n")
+        attributes = {item.key: item.value for item in site.pool.guest_attributes(host)}
+        (folder / "known_hosts").write_text(f"node-0 ssh-ed25519 {attributes['ssh-ed25519']}\n")
         options = {
             "BatchMode": "yes",
             "HostKeyAlias": "node-0",
@@ -60,8 +60,8 @@ def openssh(site: Site, tmp_path: Path) -> OpenSsh:
 
 @pytest.mark.contract("ssh.command", "ssh.public key", client="OpenSSH")
 def test_ssh_runs_a_command(openssh: OpenSsh) -> None:
-    done = openssh.ssh("cat; echo oops >&2; exit 5", stdin=b"hello")
-    assert (done.returncode, done.stdout, done.stderr) == (5, b"hello", b"oops\n")
+    completed = openssh.ssh("cat; echo oops >&2; exit 5", stdin=b"hello")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (5, b"hello", b"oops\n")
 
 
 @pytest.mark.contract("ssh.exit signal", client="OpenSSH")
@@ -99,8 +99,8 @@ def test_scp_copies_both_ways_by_sftp_and_by_its_old_protocol(
 def test_sftp_takes_a_batch(openssh: OpenSsh, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("content")
     (tmp_path / "batch").write_text(f"mkdir d\ncd d\nput {tmp_path}/file\nrename file other\nls -l\n")
-    done = openssh.copy("sftp", "-b", str(tmp_path / "batch"), openssh.target)
-    assert done.returncode == 0, done.stderr
+    completed = openssh.copy("sftp", "-b", str(tmp_path / "batch"), openssh.target)
+    assert completed.returncode == 0, completed.stderr
     assert openssh.ssh("cat d/other").stdout == b"content"
 
 
@@ -114,9 +114,9 @@ def test_rsync_sends_what_has_changed_and_fetches_it(openssh: OpenSsh, tmp_path:
 
     def copy(*words: str) -> str:
         command = [rsync, "-a", "--itemize-changes", f"--rsync-path={rsync}", "-e", shell, *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
     assert "deep/model.py" in copy(f"{folder}/", f"{openssh.target}:code/")
     (folder / "old.py").unlink()
@@ -140,8 +140,8 @@ def test_the_simulators_ssh_config_knows_every_hosts_port(
     ]
     for host in hosts:
         command = [program("ssh"), *options, f"{USER}@{host.address}", "echo $HOSTNAME"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        assert done.stdout == f"{host.hostname}\n", done.stderr
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert completed.stdout == f"{host.hostname}\n", completed.stderr
 
 
 @pytest.mark.contract("ssh.forward to the host (-L)", client="OpenSSH")
@@ -159,12 +159,12 @@ def test_a_port_of_the_host_is_forwarded_to_the_user(openssh: OpenSsh, tmp_path:
         tunnel.wait(10)
 
 
-@pytest.mark.parametrize("asked", ["", "localhost:", "0.0.0.0:", "*:"])
+@pytest.mark.parametrize("bind", ["", "localhost:", "0.0.0.0:", "*:"])
 @pytest.mark.contract("ssh.forward to the user (-R)", client="OpenSSH")
-def test_a_port_of_the_user_is_forwarded_to_the_host_on_loopback_alone(openssh: OpenSsh, asked: str) -> None:
+def test_a_port_of_the_user_is_forwarded_to_the_host_on_loopback_alone(openssh: OpenSsh, bind: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as laptop:
         port = laptop.getsockname()[1]
-        command = openssh.command("-v", "-N", f"-R{asked}0:localhost:{port}", "--")
+        command = openssh.command("-v", "-N", f"-R{bind}0:localhost:{port}", "--")
         with subprocess.Popen(command, stderr=subprocess.PIPE) as tunnel:
             assert tunnel.stderr is not None
             line = next(line for line in tunnel.stderr if b"Allocated port" in line)
@@ -172,9 +172,9 @@ def test_a_port_of_the_user_is_forwarded_to_the_host_on_loopback_alone(openssh: 
             assert listening_addresses(remote) == ({"127.0.0.1"} if TABLE.exists() else set())
             with socket.create_connection(("127.0.0.1", remote)) as on_host:
                 on_host.sendall(b"up")
-                seen, _ = laptop.accept()
-                with seen:
-                    assert seen.recv(2) == b"up"
+                connection, _ = laptop.accept()
+                with connection:
+                    assert connection.recv(2) == b"up"
             tunnel.terminate()
             tunnel.stderr.read()
 

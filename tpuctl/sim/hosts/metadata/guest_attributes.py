@@ -1,4 +1,4 @@
-"""Guest attributes: what a host publishes about itself, readable through the Cloud TPU API."""
+"""Guest attributes: facts that a host publishes, readable through the Cloud TPU API."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class GuestAttributes:
         self._write(tree)
 
     def publish(self, attributes: Mapping[str, Mapping[str, str]]) -> None:
-        """Write whole namespaces, in place of what was in them."""
+        """Replace the content of these namespaces."""
         self._write({**self.tree(), **{name: dict(values) for name, values in attributes.items()}})
 
     def delete(self, namespace: str, key: str) -> bool:
-        """Delete one attribute; returns whether it was there."""
+        """Delete one attribute; returns whether it existed."""
         tree = self.tree()
         if tree.get(namespace, {}).pop(key, None) is None:
             return False

@@ -1,4 +1,4 @@
-"""Who a program on a host is to Google: the access token and the identity tokens of its service account."""
+"""Access tokens and identity tokens of a host's service account."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from tpuctl.sim.json_values import JsonValue
 from tpuctl.sim.state.private_file import write_private
 
 ISSUER = "https://accounts.google.com"
@@ -22,12 +22,12 @@ LIFETIME = 3600
 
 
 class Signer:
-    """Signs JSON web tokens with a key of this world alone, kept in a file; made when first used."""
+    """Signs JSON web tokens with a key of this simulator, kept in a file; made when first used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def sign(self, claims: Mapping[str, Any]) -> str:
+    def sign(self, claims: Mapping[str, JsonValue]) -> str:
         """Return a token signed with RS256, as Google's are."""
         head = {"alg": "RS256", "kid": "simulator", "typ": "JWT"}
         body = ".".join(_base64(json.dumps(part).encode()) for part in (head, claims))
@@ -70,11 +70,11 @@ class Identity:
             write_private(self._path, token.encode())
             return token
 
-    def token(self, audience: str, email: str, details: Mapping[str, Any] | None) -> str:
-        """Return an identity token for `audience`; `details` of the instance go in with `format=full`."""
+    def token(self, audience: str, email: str, details: Mapping[str, JsonValue] | None) -> str:
+        """Return an identity token for `audience`; `details` of the instance are for `format=full`."""
         now = int(time.time())
         subject = str(int.from_bytes(email.encode()[:8], "big"))
-        claims: dict[str, Any] = {
+        claims: dict[str, JsonValue] = {
             "aud": audience,
             "azp": subject,
             "email": email,

@@ -1,4 +1,4 @@
-"""The metadata server of one host: what `metadata.google.internal` is on a real one."""
+"""The metadata server of one host, in place of `metadata.google.internal`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 import math
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from aiohttp import web
 
 from tpuctl.sim.hosts.metadata.format import as_json, etag, flat, is_directory, listing, text, walk
 from tpuctl.sim.hosts.metadata.guest_attributes import GuestAttributes
 from tpuctl.sim.hosts.metadata.identity import Identity
+from tpuctl.sim.json_values import JsonObject, JsonValue, object_at, text_at
 
 ROOT = "/computeMetadata/v1"
 FLAVOR = {"Metadata-Flavor": "Google"}
@@ -22,22 +22,22 @@ GUEST = ["instance", "guest-attributes"]
 ACCOUNTS = ["instance", "service-accounts"]
 TOKEN_LIFETIME = 3599
 SHUTDOWN = 0.01
-"""Seconds a request may still take when the host goes; clients that wait for a change are cut off."""
+"""Seconds that a request may still take when the host ends; clients that wait for a change are cut off."""
 
 FORMATS = ("text", "json")
 TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class BadRequest(Exception):
-    """What the client sent makes no sense; the text says what."""
+    """A request with a bad parameter; the text says which."""
 
 
 class MetadataServer:
-    """Answers for one machine with what is in `tree`; what it answers changes by `show`."""
+    """Answers for one machine with the content of `tree`, which `show` replaces; notes each request."""
 
     def __init__(
         self,
-        tree: dict[str, Any],
+        tree: JsonObject,
         identity: Identity,
         guest: GuestAttributes | None,
         note: Callable[[str, str], None] = lambda method, path: None,
@@ -50,8 +50,8 @@ class MetadataServer:
         self._server: asyncio.Server | None = None
         self._web: web.Server | None = None
 
-    def show(self, tree: dict[str, Any]) -> None:
-        """Answer with another tree from now on, and wake who waits for a change."""
+    def show(self, tree: JsonObject) -> None:
+        """Replace the tree, and wake clients that wait for a change."""
         self._tree = tree
         self._wake()
 
@@ -70,7 +70,7 @@ class MetadataServer:
         self._server = self._web = None
 
     async def cut(self) -> None:
-        """Cut the connections there are."""
+        """Cut the open connections."""
         if self._web is not None:
             await self._web.shutdown(0)
 
@@ -105,29 +105,31 @@ class MetadataServer:
     async def _get(self, request: web.BaseRequest, names: list[str]) -> web.Response:
         if names[:2] == ACCOUNTS and len(names) == 4:
             account = walk(self._tree, names[:3])
+            if not isinstance(account, dict):
+                raise KeyError(names)
             if names[3] == "token":
                 return self._token_answer()
             if names[3] == "identity":
-                return await self._identity_answer(request, account["email"])
+                return await self._identity_answer(request, text_at(account, "email"))
         return _show(request, names, await self._value(request, names))
 
-    async def _value(self, request: web.BaseRequest, names: list[str]) -> Any:
-        """Return what is at this path; with `wait_for_change` once it is not what the client knows."""
+    async def _value(self, request: web.BaseRequest, names: list[str]) -> JsonValue:
+        """Return the node at this path; with `wait_for_change`, once it differs from `last_etag`."""
         value, timeout = self._lookup(names), _seconds(request)
-        if not _asks(request, "wait_for_change"):
+        if not _flag(request, "wait_for_change"):
             return value
-        known = request.query.get("last_etag", etag(value))
+        last_etag = request.query.get("last_etag", etag(value))
         try:
-            return await asyncio.wait_for(self._changed_from(names, known), timeout)
+            return await asyncio.wait_for(self._changed_from(names, last_etag), timeout)
         except TimeoutError:
             return self._lookup(names)
 
-    async def _changed_from(self, names: list[str], known: str) -> Any:
-        while etag(value := self._lookup(names)) == known:
+    async def _changed_from(self, names: list[str], last_etag: str) -> JsonValue:
+        while etag(value := self._lookup(names)) == last_etag:
             await self._changed.wait()
         return value
 
-    def _lookup(self, names: list[str]) -> Any:
+    def _lookup(self, names: list[str]) -> JsonValue:
         if names[:2] == GUEST and self._guest:
             return walk(self._guest.tree(), names[2:])
         return walk(self._tree, names)
@@ -151,12 +153,17 @@ class MetadataServer:
         )
         return _text(token)
 
-    def _details(self) -> dict[str, Any]:
-        instance, project = self._tree["instance"], self._tree["project"]
-        found = {"project_id": project["project-id"], "project_number": project["numeric-project-id"]}
-        known = {"instance_id": "id", "instance_name": "name", "zone": "zone"}
-        own = {claim: str(instance[name]) for claim, name in known.items() if name in instance}
-        return {**found, **own, "zone": own.get("zone", "").rpartition("/")[2]}
+    def _details(self) -> JsonObject:
+        """The facts of the instance that are claims of an identity token in full format."""
+        instance, project = object_at(self._tree, "instance"), object_at(self._tree, "project")
+        names = {"instance_id": "id", "instance_name": "name", "zone": "zone"}
+        claims = {claim: str(instance[name]) for claim, name in names.items() if name in instance}
+        return {
+            "project_id": project["project-id"],
+            "project_number": project["numeric-project-id"],
+            **claims,
+            "zone": claims.get("zone", "").rpartition("/")[2],
+        }
 
     async def _put(self, request: web.BaseRequest, names: list[str]) -> web.Response:
         guest = self._guest_at(names)
@@ -175,7 +182,7 @@ class MetadataServer:
         return _text("")
 
     def _guest_at(self, names: list[str]) -> GuestAttributes:
-        """Return what can be written at this path, or raise KeyError."""
+        """Return the guest attributes, if this is the path of one; raises KeyError."""
         if names[:2] != GUEST or len(names) != 4 or self._guest is None:
             raise KeyError(names)
         return self._guest
@@ -185,13 +192,13 @@ class MetadataServer:
         self._changed = asyncio.Event()
 
 
-def _show(request: web.BaseRequest, names: list[str], value: Any) -> web.Response:
+def _show(request: web.BaseRequest, names: list[str], value: JsonValue) -> web.Response:
     tag, alt = etag(value), request.query.get("alt")
     if alt not in (None, *FORMATS):
         raise BadRequest(f"alt is one of {', '.join(FORMATS)}")
     if not is_directory(value):
         return _json(as_json(value, names), tag) if alt == "json" else _text(text(value), tag)
-    if _asks(request, "recursive"):
+    if _flag(request, "recursive"):
         return _text(flat(value), tag) if alt == "text" else _json(as_json(value, names), tag)
     if not request.path.endswith("/"):
         location = str(request.rel_url.with_path(f"{request.path}/", keep_query=True))
@@ -199,7 +206,7 @@ def _show(request: web.BaseRequest, names: list[str], value: Any) -> web.Respons
     return _text(listing(value), tag)
 
 
-def _asks(request: web.BaseRequest, name: str) -> bool:
+def _flag(request: web.BaseRequest, name: str) -> bool:
     value = request.query.get(name, "false").lower()
     if value not in TRUTHS:
         raise BadRequest(f"{name} is true or false")
@@ -207,7 +214,7 @@ def _asks(request: web.BaseRequest, name: str) -> bool:
 
 
 def _seconds(request: web.BaseRequest) -> float | None:
-    """Return `timeout_sec`; 0 and none wait for ever, as Google's documentation says."""
+    """Return `timeout_sec`; without it, or with 0, a client waits for ever (Google's documentation)."""
     try:
         seconds = float(request.query.get("timeout_sec") or 0)
     except ValueError:
@@ -226,7 +233,7 @@ def _json(content: str, tag: str = "") -> web.Response:
 
 
 def _response(content: str, kind: str, tag: str) -> web.Response:
-    """As text it would get a charset, which Google's have not, and oauth2client compares the whole type."""
+    """Send bytes: aiohttp adds a charset to text, and oauth2client compares the complete content type."""
     headers = {**HEADERS, "ETag": tag} if tag else HEADERS
     return web.Response(body=content.encode(), content_type=kind, headers=headers)
 

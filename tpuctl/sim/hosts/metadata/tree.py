@@ -1,35 +1,35 @@
-"""What a TPU VM's metadata server answers, as a tree: the paths below `/computeMetadata/v1`."""
+"""The content of a TPU VM's metadata server: the tree below `/computeMetadata/v1`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tpuctl.accelerators import Accelerator, accelerator
 from tpuctl.sim.accounts import project_number, service_account, stable_number
+from tpuctl.sim.json_values import JsonObject
 from tpuctl.sim.records import Host, Notices
 
 SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 CHIP_GRIDS = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
-"""How a host's chips are laid out, by their number."""
+"""Chips of a host -> their layout."""
 GENERATION_TYPES = {"v5e": "V5LITE_POD"}
 """AcceleratorConfig.Type where it is not the generation's own name."""
 
 
 @dataclass(frozen=True)
 class Instance:
-    """Everything the tree is made of."""
+    """A host and its metadata."""
 
     host: Host
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The node's own metadata, `ssh-keys` and the user's keys."""
     project_metadata: Mapping[str, str] = field(default_factory=dict)
-    """What every instance of the project sees."""
+    """That of all instances of the project."""
     notices: Notices = field(default_factory=Notices)
 
 
-def metadata_tree(instance: Instance) -> dict[str, Any]:
+def metadata_tree(instance: Instance) -> JsonObject:
     """Return the tree: dicts and lists of dicts are directories, all else is a value.
 
     Names and shapes: Compute Engine's metadata documentation; the attributes of a TPU VM as TensorFlow's and
@@ -38,15 +38,15 @@ def metadata_tree(instance: Instance) -> dict[str, Any]:
     return {"instance": _instance(instance), **_project(instance.host.project, instance.project_metadata)}
 
 
-def client_machine_tree(project: str) -> dict[str, Any]:
-    """Return the tree of a machine outside the slices: what Google's clients need to find credentials."""
+def client_machine_tree(project: str) -> JsonObject:
+    """Return the tree of a machine outside the slices, where Google's clients find credentials."""
     return {
         "instance": {"attributes": {}, "service-accounts": _accounts(project), "tags": []},
         **_project(project, {}),
     }
 
 
-def _instance(instance: Instance) -> dict[str, Any]:
+def _instance(instance: Instance) -> JsonObject:
     host, number = instance.host, project_number(instance.host.project)
     preemptible = host.preemptible
     return {
@@ -83,7 +83,7 @@ def _tpu_attributes(host: Host) -> dict[str, str]:
 
 
 def _tpu_env(host: Host) -> dict[str, str]:
-    """What libtpu and JAX read to learn the shape of the slice."""
+    """The variables in which libtpu and JAX find the shape of the slice."""
     kind = accelerator(host.accelerator_type)
     return {
         "ACCELERATOR_TYPE": host.accelerator_type,
@@ -102,7 +102,7 @@ def _tpu_env(host: Host) -> dict[str, str]:
 
 
 def _megascale(host: Host) -> dict[str, str]:
-    """What several slices find each other by; JAX's coordinator is the same host."""
+    """The variables by which slices find each other; JAX's coordinator is the same host."""
     if not host.slices:
         return {}
     return {
@@ -113,12 +113,12 @@ def _megascale(host: Host) -> dict[str, str]:
 
 
 def host_bounds(kind: Accelerator) -> tuple[int, ...]:
-    """Return how the hosts of a slice are laid out in three dimensions."""
+    """Return the layout of a slice's hosts in three dimensions."""
     chips = ([int(side) for side in kind.topology.split("x")] + [1])[:3]
     return tuple(side // own for side, own in zip(chips, CHIP_GRIDS[kind.chips_per_host], strict=True))
 
 
-def _network_interface(host: Host, number: int) -> dict[str, Any]:
+def _network_interface(host: Host, number: int) -> JsonObject:
     return {
         "access-configs": [{"external-ip": host.address, "type": "ONE_TO_ONE_NAT"}],
         "ip": host.address,
@@ -127,7 +127,7 @@ def _network_interface(host: Host, number: int) -> dict[str, Any]:
     }
 
 
-def _project(project: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+def _project(project: str, metadata: Mapping[str, str]) -> JsonObject:
     return {
         "project": {
             "attributes": dict(metadata),
@@ -138,7 +138,7 @@ def _project(project: str, metadata: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _accounts(project: str) -> dict[str, Any]:
+def _accounts(project: str) -> JsonObject:
     email = service_account(project)
     account = {"aliases": ["default"], "email": email, "scopes": SCOPES}
     return {"default": account, email: account}

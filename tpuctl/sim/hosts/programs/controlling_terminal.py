@@ -1,4 +1,4 @@
-"""Makes the terminal on stdin the controlling one of this new session, then becomes the program asked for.
+"""Makes the terminal on stdin the controlling one of this new session, then becomes another program.
 
 Run as a script, `controlling_terminal.py PROGRAM ARGV0 ARGV1...`: between fork and exec no Python code may
 run in a process that has threads, so this step is a program of its own. Standard library only.
@@ -13,7 +13,7 @@ import sys
 import termios
 
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores these from its start, and what is ignored stays so through exec."""
+"""Python ignores these signals from its start, and a program would inherit that through exec."""
 
 
 def main(arguments: list[str]) -> None:

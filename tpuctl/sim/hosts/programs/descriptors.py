@@ -21,7 +21,7 @@ async def readable(descriptor: int) -> None:
 
 
 async def writable(descriptor: int) -> None:
-    """Wait until `descriptor` takes more, or nobody reads it any more."""
+    """Wait until `descriptor` takes more data, or its reader is gone."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_writer(descriptor, _set, ready)
@@ -32,20 +32,20 @@ async def writable(descriptor: int) -> None:
 
 
 async def read(descriptor: int) -> bytes:
-    """Return what there is on the non-blocking `descriptor`, waiting for the first byte; empty at the end."""
+    """Return the next bytes of the non-blocking `descriptor`, waiting for the first; empty at the end."""
     while True:
         try:
             return os.read(descriptor, CHUNK)
         except BlockingIOError:
             await readable(descriptor)
         except OSError as error:
-            if error.errno == errno.EIO:  # how Linux says that a terminal's last program has gone
+            if error.errno == errno.EIO:  # on Linux: the last program on the terminal has ended
                 return b""
             raise
 
 
 async def write(descriptor: int, data: bytes) -> None:
-    """Write all of `data`; raises BrokenPipeError when nobody reads it."""
+    """Write all of `data`; raises BrokenPipeError when the reader is gone."""
     rest = memoryview(data)
     while rest:
         try:

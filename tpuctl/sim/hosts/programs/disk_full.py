@@ -1,4 +1,4 @@
-"""A full disk for one host: a mark that servers and Python programs look for, a kernel limit for others."""
+"""A full disk of one host: a file that servers and Python programs look for, a kernel limit for others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tpuctl.sim.hosts.programs.processes import of_host
 
 FULL = "disk_full"
-"""Name of the mark in the host's folder."""
+"""Name of the file in the host's folder."""
 
 
 def is_full(home: Path) -> bool:
@@ -19,33 +19,33 @@ def is_full(home: Path) -> bool:
 
 
 async def fill(folder: Path, mark: str, leaders: Callable[[], set[int]]) -> None:
-    """Let nothing more be written on the host."""
+    """Make every write on the host fail."""
     (folder / FULL).touch(mode=0o600)
     await asyncio.to_thread(_limit_all, mark, leaders(), 0)
 
 
 async def free(folder: Path, mark: str, leaders: Callable[[], set[int]]) -> None:
-    """Give the disk its room back."""
+    """Undo `fill`."""
     (folder / FULL).unlink(missing_ok=True)
     await asyncio.to_thread(_limit_all, mark, leaders(), resource.RLIM_INFINITY)
 
 
 def limit(pid: int, size: int) -> None:
-    """Let a program's files grow to `size` bytes at most (Linux alone can say that from outside)."""
+    """Limit the files of a running program to `size` bytes; Linux alone can do that from outside."""
     if not hasattr(resource, "prlimit"):
         return
     try:
         _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         soft = most if size == resource.RLIM_INFINITY else size
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, most))
-    except (ProcessLookupError, PermissionError):  # it has ended; or is no program of ours any more
+    except (ProcessLookupError, PermissionError):  # it has ended, or its id is another user's by now
         pass
 
 
 def _limit_all(mark: str, leaders: set[int], size: int) -> None:
-    """Twice: a program can have started another, which inherits its limit, while we looked."""
-    done: set[int] = set()
-    while new := of_host(mark, leaders) - done:
+    """Look again until there is no new process: one can start another meanwhile."""
+    limited: set[int] = set()
+    while new := of_host(mark, leaders) - limited:
         for pid in new:
             limit(pid, size)
-        done |= new
+        limited |= new

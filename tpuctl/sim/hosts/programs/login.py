@@ -1,4 +1,4 @@
-"""What a login on a host starts with: shell, search path and environment, as its sshd would give them."""
+"""The shell, search path and variables of a login on a host, as sshd sets them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHELL = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path,
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 FULL = 'ulimit -S -f 0; exec "$0" "$@"'
 ACCEPTED = ("LANG", "LC_")
-"""What sshd on Ubuntu takes from a client (AcceptEnv LANG LC_*); the rest it drops in silence."""
+"""The variables that sshd on Ubuntu accepts from a client (AcceptEnv LANG LC_*); it drops others."""
 
 PROFILE = "# Written by the simulator at each start, until you change this line.\n"
 
@@ -31,7 +31,7 @@ class Peer:
 def command_line(
     command: str | None, environment: Mapping[str, str], home: Path, *, full: bool = False
 ) -> Command:
-    """Return what runs for `ssh HOST COMMAND`; None is a login shell. On a `full` disk no file can grow."""
+    """Return the program for `ssh HOST COMMAND`; None is a login shell. On a `full` disk no file can grow."""
     name = os.path.basename(SHELL)
     arguments = [f"-{name}"] if command is None else [name, "-c", command]
     if full:
@@ -40,7 +40,7 @@ def command_line(
 
 
 def login_environment(user: str, peer: Peer, offered: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables sshd sets, and those it accepts of the ones the client `offered`."""
+    """Return the variables that sshd sets, and those of the client's `offered` ones that it accepts."""
     (client, client_port), (server, server_port) = peer.client, peer.server
     return {
         "USER": user,
@@ -65,7 +65,7 @@ def search_path(host_folder: Path) -> str:
 
 
 def write_profile(home: Path, path: str) -> None:
-    """Have login shells keep PATH, which the system's own profile sets anew; a user's own profile stays."""
+    """Have login shells keep PATH, which the system's profile resets; a user's own profile stays."""
     profile = home / ".profile"
     if not profile.exists() or profile.read_text(errors="replace").startswith(PROFILE):
         profile.write_text(f"{PROFILE}PATH={shlex.quote(path)}\nexport PATH\n")

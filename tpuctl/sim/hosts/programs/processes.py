@@ -1,4 +1,4 @@
-"""Finds and ends every process of a host, the detached ones too: a daemon keeps its mark."""
+"""Finds, stops and ends every process of a host, also detached ones, by a mark in their environment."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tpuctl.sim.records import Host
 MARK = "TPUCTL_SIM_HOST"
 """Environment variable that every program of a host inherits."""
 PROC = Path("/proc")
-LOOK_AGAIN = 0.02
-"""Seconds between two looks at the process table, at first."""
-LOOK_AGAIN_MOST = 0.25
+FIRST_PAUSE = 0.02
+"""Seconds between the first two looks at the process table; each pause is twice the one before."""
+LONGEST_PAUSE = 0.25
 KILL_ROUNDS = 50
 """Looks after SIGKILL before giving up: a process can be stuck in the kernel."""
 
@@ -29,7 +29,7 @@ _PS_MARK = re.compile(rf"(?:^|\s){MARK}=(\S+)")
 
 
 @dataclass(frozen=True)
-class Seen:
+class ProcessEntry:
     """One line of the process table. `mark` is empty for a process that belongs to no host."""
 
     pid: int
@@ -40,7 +40,7 @@ class Seen:
 
 
 def world_mark(pool: Path) -> str:
-    """Return how the marks of all hosts in this folder begin; other simulators on the machine have others."""
+    """Return the prefix of the marks of all hosts in this folder; each simulator has another."""
     return hashlib.sha256(os.fsencode(pool.resolve())).hexdigest()[:12] + "-"
 
 
@@ -52,25 +52,25 @@ def host_mark(pool: Path, host: Host) -> str:
 async def end_processes(chosen: Callable[[str], bool], leaders: Callable[[], set[int]], grace: float) -> None:
     """End all processes whose mark is `chosen`, and those of the sessions of `leaders`, with their children.
 
-    SIGTERM first, SIGKILL `grace` seconds after it, at once when that is 0; returns once none is left.
-    `leaders` are asked for at each look: children of this process that have not been waited for, so that
-    their ids cannot be others' by now.
+    Sends SIGTERM, then SIGKILL after `grace` seconds (at once if 0), and returns once all have ended.
+    `leaders` returns, at each look, children of this process that have not been waited for: their ids
+    cannot have been reused.
     """
     if grace <= 0:
         return await _kill(chosen, leaders)
     loop = asyncio.get_running_loop()
     deadline = 0.0
-    told: set[int] = set()
-    pause = LOOK_AGAIN
-    while left := await asyncio.to_thread(_find, chosen, leaders()):
-        if not told:
+    signalled: set[int] = set()
+    pause = FIRST_PAUSE
+    while running := await asyncio.to_thread(_find, chosen, leaders()):
+        if not signalled:
             deadline = loop.time() + grace  # the first look takes its time, too
         elif loop.time() >= deadline:
             return await _kill(chosen, leaders)
-        _signal(left - told, signal.SIGTERM)
-        told |= left
+        _signal(running - signalled, signal.SIGTERM)
+        signalled |= running
         await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
-        pause = min(2 * pause, LOOK_AGAIN_MOST)
+        pause = min(2 * pause, LONGEST_PAUSE)
     return None
 
 
@@ -80,7 +80,7 @@ async def freeze(mark: str, leaders: Callable[[], set[int]]) -> None:
 
 
 async def thaw(mark: str, leaders: Callable[[], set[int]]) -> None:
-    """Let them go on."""
+    """Resume them (SIGCONT)."""
     await asyncio.to_thread(_signal_all, mark, leaders(), signal.SIGCONT)
 
 
@@ -90,50 +90,49 @@ def of_host(mark: str, leaders: set[int]) -> set[int]:
 
 
 def _signal_all(mark: str, leaders: set[int], number: int) -> None:
-    told: set[int] = set()
-    while new := of_host(mark, leaders) - told:
+    signalled: set[int] = set()
+    while new := of_host(mark, leaders) - signalled:
         _signal(new, number)
-        told |= new
+        signalled |= new
 
 
 async def _kill(chosen: Callable[[str], bool], leaders: Callable[[], set[int]]) -> None:
     for _ in range(KILL_ROUNDS):
-        left = await asyncio.to_thread(_find, chosen, leaders())
-        if not left:
+        running = await asyncio.to_thread(_find, chosen, leaders())
+        if not running:
             return
-        _signal(left, signal.SIGKILL)
-        await asyncio.sleep(LOOK_AGAIN)
+        _signal(running, signal.SIGKILL)
+        await asyncio.sleep(FIRST_PAUSE)
 
 
 def _find(chosen: Callable[[str], bool], leaders: set[int]) -> set[int]:
     table = snapshot()
-    ours = belonging(table, chosen, leaders)
-    return ours - _ourselves(table)
+    return belonging(table, chosen, leaders) - _ancestry(table)
 
 
-def belonging(table: list[Seen], chosen: Callable[[str], bool], leaders: set[int]) -> set[int]:
-    """Return the marked ones and, for those that shed their environment, their descendants and sessions."""
-    found = {seen.pid for seen in table if (seen.mark and chosen(seen.mark)) or seen.pid in leaders}
+def belonging(table: list[ProcessEntry], chosen: Callable[[str], bool], leaders: set[int]) -> set[int]:
+    """Return the marked ones, the leaders, and their descendants and sessions, which may lack the mark."""
+    pids = {entry.pid for entry in table if (entry.mark and chosen(entry.mark)) or entry.pid in leaders}
     while more := {
-        seen.pid
-        for seen in table
-        if seen.pid not in found and {seen.parent, seen.group, seen.session} & found
+        entry.pid
+        for entry in table
+        if entry.pid not in pids and {entry.parent, entry.group, entry.session} & pids
     }:
-        found |= more
-    return found
+        pids |= more
+    return pids
 
 
-def snapshot() -> list[Seen]:
-    """Return this user's processes that run; a zombie has ended already."""
+def snapshot() -> list[ProcessEntry]:
+    """Return this user's running processes, without zombies."""
     return _from_proc() if (PROC / "self" / "environ").exists() else _from_ps()
 
 
-def _from_proc() -> list[Seen]:
+def _from_proc() -> list[ProcessEntry]:
     pids = [int(name) for name in os.listdir(PROC) if name.isdigit()]
-    return [seen for seen in map(_proc_entry, pids) if seen is not None]
+    return [entry for entry in map(_proc_entry, pids) if entry is not None]
 
 
-def _proc_entry(pid: int) -> Seen | None:
+def _proc_entry(pid: int) -> ProcessEntry | None:
     try:
         stat = (PROC / str(pid) / "stat").read_bytes()
         environ = (PROC / str(pid) / "environ").read_bytes()
@@ -142,34 +141,35 @@ def _proc_entry(pid: int) -> Seen | None:
     state, parent, group, session, *_ = stat.rpartition(b")")[2].split()
     if state in b"ZX":
         return None
-    return Seen(pid, int(parent), int(group), int(session), _mark_in(environ))
+    return ProcessEntry(pid, int(parent), int(group), int(session), _mark_in(environ))
 
 
 def _mark_in(environ: bytes) -> str:
     start = f"{MARK}=".encode()
-    return next((os.fsdecode(one[len(start) :]) for one in environ.split(b"\0") if one.startswith(start)), "")
+    marks = (variable for variable in environ.split(b"\0") if variable.startswith(start))
+    return next((os.fsdecode(variable[len(start) :]) for variable in marks), "")
 
 
-def _from_ps() -> list[Seen]:
+def _from_ps() -> list[ProcessEntry]:
     """macOS: `ps -E` shows the environment of the user's own processes, Apple's own programs excepted."""
-    answer = subprocess.run(_PS, capture_output=True, text=True, errors="replace", check=True)
-    return parse_ps(answer.stdout)
+    ps = subprocess.run(_PS, capture_output=True, text=True, errors="replace", check=True)
+    return parse_ps(ps.stdout)
 
 
-def parse_ps(text: str) -> list[Seen]:
+def parse_ps(text: str) -> list[ProcessEntry]:
     """Read the output of macOS's `ps`. It shows no session, so the group stands for it."""
     matches = filter(None, map(_PS_LINE.match, text.splitlines()))
     return [_ps_entry(*match.groups()) for match in matches if not match[4].startswith("(")]
 
 
-def _ps_entry(pid: str, parent: str, group: str, command: str) -> Seen:
+def _ps_entry(pid: str, parent: str, group: str, command: str) -> ProcessEntry:
     mark = _PS_MARK.search(command)
-    return Seen(int(pid), int(parent), int(group), int(group), mark[1] if mark else "")
+    return ProcessEntry(int(pid), int(parent), int(group), int(group), mark[1] if mark else "")
 
 
-def _ourselves(table: list[Seen]) -> set[int]:
-    """The simulator and what it descends from, which may itself run on a simulated host."""
-    parents = {seen.pid: seen.parent for seen in table}
+def _ancestry(table: list[ProcessEntry]) -> set[int]:
+    """The simulator's process and its ancestors, which may run on a simulated host themselves."""
+    parents = {entry.pid: entry.parent for entry in table}
     line = {pid := os.getpid()}
     while (pid := parents.get(pid, 0)) > 1 and pid not in line:
         line.add(pid)
@@ -177,9 +177,9 @@ def _ourselves(table: list[Seen]) -> set[int]:
 
 
 def _signal(pids: Iterable[int], number: int) -> None:
-    """Send a signal to each, parents first: a supervisor hears of it no later than its script."""
+    """Send a signal to each, parents first: a supervisor gets it no later than its script."""
     for pid in sorted(pids):
         try:
             os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):  # ended meanwhile; or has become another user's
+        except (ProcessLookupError, PermissionError):  # it has ended, or its id is another user's by now
             pass

@@ -21,7 +21,7 @@ from tpuctl.sim.hosts.programs.descriptors import readable
 from tpuctl.sim.hosts.programs.terminal_modes import set_modes
 
 UMASK = 0o022
-"""What a login on Ubuntu has; the simulator's own is stricter."""
+"""That of a login on Ubuntu; the simulator's own is stricter."""
 
 TerminalSize = tuple[int, int, int, int]
 """Columns, rows, width and height in pixels: the order of SSH's pty request."""
@@ -29,7 +29,7 @@ TerminalSize = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Command:
-    """What to start: `program` is the path, `argv` starts with the name it shall have."""
+    """A program to start: `program` is its path, `argv[0]` the name that it gets."""
 
     program: str
     argv: Sequence[str]
@@ -40,7 +40,7 @@ class Command:
 class Program:
     """A started program and the simulator's non-blocking ends of its pipes or terminal.
 
-    Who reads or writes an end closes it. `stderr` and `terminal` are None where there is none.
+    The reader or writer of an end closes it. `stderr` is None on a terminal, `terminal` is None on pipes.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Program:
                 pass
 
     def resize(self, size: TerminalSize) -> None:
-        """Give the terminal another size; the kernel tells the programs in the foreground."""
+        """Change the terminal's size; the kernel sends SIGWINCH to the programs in the foreground."""
         if self._terminal is not None:
             _set_size(self._terminal, size)
 
     def hang_up(self) -> None:
-        """Take the terminal away, as a lost connection does; a program on pipes is left alone."""
+        """Close the terminal, as a lost connection does; nothing happens to a program on pipes."""
         if self._terminal is not None:
             self.signal(signal.SIGHUP)
             self._close_terminal()
@@ -94,7 +94,7 @@ class Program:
 
 
 class Programs:
-    """Starts a host's programs and remembers those that run."""
+    """Starts a host's programs and knows which are running."""
 
     def __init__(self) -> None:
         self._running: set[Program] = set()
@@ -142,7 +142,7 @@ class Programs:
         return {program.pid for program in self._running}
 
     async def close(self) -> None:
-        """Wait for the end of all programs, which somebody else has killed, and of all tasks."""
+        """Wait for the end of all programs, which the caller has killed, and of all tasks."""
         while self._running or self._tasks:
             await asyncio.wait([*(program.ended for program in self._running), *self._tasks])
             await asyncio.sleep(0)
@@ -208,14 +208,14 @@ async def _exit_in_thread(process: subprocess.Popen[bytes]) -> int:
     loop = asyncio.get_running_loop()
     status: asyncio.Future[int] = loop.create_future()
 
-    def tell(number: int) -> None:
+    def finish(number: int) -> None:
         if not status.done():
             status.set_result(number)
 
     def wait() -> None:
         try:
-            loop.call_soon_threadsafe(tell, process.wait())
-        except RuntimeError:  # the loop has gone; nobody wants to know any more
+            loop.call_soon_threadsafe(finish, process.wait())
+        except RuntimeError:  # the loop is closed, and nothing waits for the status
             pass
 
     threading.Thread(target=wait, name=f"exit of {process.pid}", daemon=True).start()

@@ -1,4 +1,4 @@
-"""A client's terminal modes, put on a host's terminal: RFC 4254, section 8."""
+"""Sets a client's terminal modes on a host's terminal: RFC 4254, section 8."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ SPEEDS = {4: "OP_ISPEED", 5: "OP_OSPEED"}
 CONTROL_CHARACTERS = 6
 """Index of their list in what termios.tcgetattr returns."""
 
-OTHERWISE_NAMED = {"VWERASE": "WERASE"}
+ASYNCSSH_NAMES = {"VWERASE": "WERASE"}
 """Names in asyncssh where they are not the system's."""
-OTHERWISE_VALUED = {"IUTF8": 0x4000} if sys.platform in ("linux", "darwin") else {}
+EXTRA_BITS = {"IUTF8": 0x4000} if sys.platform in ("linux", "darwin") else {}
 """Bits that Python's termios has no name for."""
 DISABLED = 255
-"""How SSH says that there is no such character."""
+"""The value in SSH for a character that is switched off."""
 
 
 def set_modes(terminal: int, modes: Mapping[int, int]) -> None:
-    """Set what the client asked for (opcode: value) and this system knows; all else stays as it is."""
+    """Set the client's modes (opcode: value) that this system has; others stay as they are."""
     state = termios.tcgetattr(terminal)
     for index, bit, value in _bits(modes):
         state[index] = state[index] | bit if value else state[index] & ~bit
@@ -57,13 +57,13 @@ def _bits(modes: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
     for index, names in FLAGS.items():
         for name in names:
             value = modes.get(_opcode(name))
-            bit = getattr(termios, name, OTHERWISE_VALUED.get(name))
+            bit = getattr(termios, name, EXTRA_BITS.get(name))
             if value is not None and bit is not None:
                 yield index, bit, value
 
 
 def _opcode(name: str) -> int:
-    opcode: int = getattr(asyncssh, f"PTY_{OTHERWISE_NAMED.get(name, name)}")
+    opcode: int = getattr(asyncssh, f"PTY_{ASYNCSSH_NAMES.get(name, name)}")
     return opcode
 
 

@@ -1,4 +1,4 @@
-"""The SSH keys a host accepts, live from the metadata of its node and of its project."""
+"""The SSH keys that a host accepts: from the metadata of its node and its project, as they change."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 
 KEYS = "ssh-keys"
 OLD_KEYS = "sshKeys"
-"""The name of early days; on a node it also shuts the project's keys out, as gcloud's ssh_utils.py says."""
+"""The former name; on a node it also disables the project's keys, as gcloud's ssh_utils.py says."""
 BLOCK = "block-project-ssh-keys"
 
 KeySet = frozenset[tuple[str, bytes]]
 
 
 class AuthorizedKeys:
-    """The keys in force: those the host booted with, then each change, `delay` seconds after it was made.
+    """The keys in force: those at boot, then those of each change, `delay` seconds later.
 
-    The delay stands for the time a real host's guest agent takes to hear of a change.
+    A real host's guest agent needs such a time to notice a change.
     """
 
     def __init__(self, text: str, delay: float, clock: Callable[[], float]) -> None:
@@ -26,7 +26,7 @@ class AuthorizedKeys:
         self._changes: list[tuple[float, KeySet]] = [(clock(), parse_keys(text))]
 
     def change(self, text: str) -> None:
-        """Take `text` as the new lines of `ssh-keys`, in force after the delay."""
+        """Have `text`, the new lines of `ssh-keys`, in force after the delay."""
         if text != self._text:
             self._text = text
             self._changes.append((self._clock() + self._delay, parse_keys(text)))
@@ -40,7 +40,7 @@ class AuthorizedKeys:
 
 
 def accepted_keys(node: Mapping[str, str], project: Mapping[str, str]) -> str:
-    """Return the lines of `ssh-keys` that count on a host, by the metadata of its node and its project."""
+    """Return the lines of `ssh-keys` that apply to a host, by the metadata of its node and its project."""
     alone = OLD_KEYS in node or node.get(BLOCK, "").upper() == "TRUE"
     sources = [node] if alone else [node, project]
     return "\n".join(source[name] for source in sources for name in (KEYS, OLD_KEYS) if name in source)

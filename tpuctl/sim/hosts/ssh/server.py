@@ -1,4 +1,4 @@
-"""The SSH server of one host: public keys only, sessions, SFTP, forwarding within the host."""
+"""The SSH server of one host: public keys only; sessions, SFTP, and forwarding within the node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLOSE_TIMEOUT = 5.0
 
 @dataclass(frozen=True)
 class SshHost:
-    """What the SSH server needs to know of its host."""
+    """The parts of a host that its SSH server uses."""
 
     host: Host
     home: Path
@@ -35,7 +35,7 @@ class SshHost:
     programs: Programs
     environment: Environment
     note: Callable[[str, str], None]
-    """Takes what was asked for, and about what."""
+    """Notes an event: the kind of request (login, exec, shell, sftp) and its detail."""
 
 
 class SshServer:
@@ -49,7 +49,7 @@ class SshServer:
         self._closed = False
 
     async def open(self, listener: socket.socket, host_key: asyncssh.SSHKey | None = None) -> None:
-        """Serve on `listener`, with the key from before where none is given."""
+        """Serve on `listener`; without `host_key`, with the key of the last call."""
         host_key = self._key = host_key or self._key
         self._acceptor = await asyncssh.listen(
             sock=listener,
@@ -69,32 +69,32 @@ class SshServer:
         )
 
     def refuse(self) -> None:
-        """Listen no more; the connections there are stay, and `open` lets others in again."""
+        """Stop listening; open connections stay, and `open` accepts new ones again."""
         if self._acceptor is not None:
             self._acceptor.close()
             self._acceptor = None
 
-    def show(self, host_key: asyncssh.SSHKey) -> None:
-        """Present another host key to those who connect from now on."""
+    def change_key(self, host_key: asyncssh.SSHKey) -> None:
+        """Present another host key on new connections."""
         self._key = host_key
         if self._acceptor is not None:
             self._acceptor.update(server_host_keys=[host_key])
 
     def pause(self, *, pausing: bool) -> None:
-        """Read nothing of what the connections say, or go on reading."""
+        """Stop reading from the open connections, or resume."""
         for connection in self._connections:
-            transport = connection._transport  # asyncssh has no other way to it
+            transport = connection._transport  # asyncssh offers no public way
             if transport is not None and not transport.is_closing():
                 (transport.pause_reading if pausing else transport.resume_reading)()
 
     async def cut(self) -> None:
-        """Cut the connections there are, as a machine that goes away does."""
-        cut = [asyncio.create_task(_cut(connection)) for connection in self._connections]
-        if cut:
-            await asyncio.wait(cut, timeout=CLOSE_TIMEOUT)
+        """Cut the open connections, as a machine that dies does."""
+        cutting = [asyncio.create_task(_cut(connection)) for connection in self._connections]
+        if cutting:
+            await asyncio.wait(cutting, timeout=CLOSE_TIMEOUT)
 
     async def close(self) -> None:
-        """Refuse new connections and cut those there are, as a machine that goes away does."""
+        """Refuse new connections and cut the open ones, as a machine that dies does."""
         self._closed = True
         if self._acceptor is not None:
             self._acceptor.close()
@@ -104,18 +104,18 @@ class SshServer:
             self._acceptor = None
 
     def admit(self, connection: asyncssh.SSHServerConnection) -> None:
-        """Remember a connection; one that was accepted in the very moment of closing is cut."""
+        """Remember a new connection; one that was accepted during `close` is cut."""
         self._connections.add(connection)
         if self._closed:
             connection.abort()
 
     def forget(self, connection: asyncssh.SSHServerConnection) -> None:
-        """A connection has ended."""
+        """Forget a connection that has ended."""
         self._connections.discard(connection)
 
 
 class _Connection(asyncssh.SSHServer):
-    """Decides what one client may do."""
+    """The permissions of one client."""
 
     def __init__(self, host: SshHost, server: SshServer) -> None:
         self._host = host
@@ -146,12 +146,12 @@ class _Connection(asyncssh.SSHServer):
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
     ) -> Awaitable[Any]:
-        """Connect to a port of this host or of its node's others, and to nothing else."""
+        """Connect to a port of this host or of another host of its node, and to no other address."""
         assert self._connection is not None
         return self._connection.forward_connection(self._resolve(dest_host), dest_port)
 
     async def server_requested(self, listen_host: str, listen_port: int) -> asyncssh.SSHListener:
-        """Listen for the client on loopback, whatever it asked for: sshd's GatewayPorts is off by default."""
+        """Listen on loopback, whatever address the client names: sshd's GatewayPorts is off by default."""
         assert self._connection is not None
         return await self._connection.forward_local_port(LOOPBACK, listen_port, listen_host, listen_port)
 

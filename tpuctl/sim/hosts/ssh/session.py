@@ -38,16 +38,17 @@ SIGNALS = {
 """The signals SSH has names for (RFC 4254, section 6.10)."""
 CANNOT_START = 127
 LONGEST_NOTE = 200
-"""Characters of a command that the events keep."""
+"""Characters of a command that are kept in events."""
 
 Environment = Callable[[], dict[str, str]]
 
 
 class HostSession(asyncssh.SSHServerProcess[bytes]):
-    """Relays between an SSH channel and a program, as sshd does.
+    """Copies between an SSH channel and a program, as sshd does.
 
-    When the connection goes, a program on a terminal is hung up; one without sees the end of its input, and
-    lives on.
+    When the connection is lost, a program on a terminal gets SIGHUP; one on pipes sees the end of its input
+    and keeps running. asyncssh's own redirection is not used: after a program has closed its input, it never
+    resumes reading from the channel, and the client's writes hang.
     """
 
     def __init__(
@@ -63,12 +64,12 @@ class HostSession(asyncssh.SSHServerProcess[bytes]):
         self._lost = False
 
     def subsystem_requested(self, subsystem: str) -> bool:
-        """SFTP alone."""
+        """Accept SFTP alone."""
         self._note(subsystem, "")
         return subsystem == "sftp"
 
     def pty_requested(self, *_: object) -> bool:
-        """A terminal for whoever asks."""
+        """Give a terminal to every client that requests one."""
         return True
 
     def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
@@ -77,16 +78,16 @@ class HostSession(asyncssh.SSHServerProcess[bytes]):
             self._program.resize((width, height, pixwidth, pixheight))
 
     def signal_received(self, signal: str) -> None:
-        """Pass a signal on to the program's group; sshd ignores names it does not know."""
+        """Pass a signal on to the program's group; ignore unknown names, as sshd does."""
         if self._program and signal in SIGNALS:
             self._program.signal(SIGNALS[signal])
 
     def break_received(self, msec: int) -> bool:
-        """No serial line here."""
+        """Refuse: there is no serial line."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop the simulator's ends of the pipes; hang the terminal up."""
+        """Close the simulator's ends of the pipes; hang the terminal up."""
         super().connection_lost(exc)
         self._lost = True
         for pump in self._pumps:
@@ -145,7 +146,7 @@ def _pump(work: Coroutine[None, None, None], descriptor: int) -> asyncio.Task[No
 
 
 async def _send(source: int, target: asyncssh.SSHWriter[bytes]) -> None:
-    """Copy a program's output to the channel until it ends, or nobody listens."""
+    """Copy a program's output to the channel until it ends, or the client is gone."""
     try:
         while data := await read(source):
             target.write(data)
@@ -155,20 +156,19 @@ async def _send(source: int, target: asyncssh.SSHWriter[bytes]) -> None:
 
 
 async def _receive(source: asyncssh.SSHReader[bytes], target: int) -> None:
-    """Copy the channel's input to the program; what it does not want any more is dropped.
+    """Copy the channel's input to the program; drop it once the program has closed its end.
 
-    A terminal does not end with the channel's input, as nothing closes its last descriptor here: sshd types
-    no Ctrl-D either.
+    The end of the channel's input does not close a terminal; sshd types no Ctrl-D either.
     """
-    wanted = True
+    reading = True
     try:
         while data := await source.read(CHUNK):
-            wanted = wanted and await _taken(target, data)
+            reading = reading and await _is_written(target, data)
     except (OSError, asyncssh.Error):
         pass
 
 
-async def _taken(target: int, data: bytes) -> bool:
+async def _is_written(target: int, data: bytes) -> bool:
     try:
         await write(target, data)
     except OSError:

@@ -1,4 +1,4 @@
-"""File transfer on a host: paths as they are, relative ones from its home."""
+"""SFTP on a host: absolute paths are those of this machine, relative ones start at the host's home."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HomeSftp(asyncssh.SFTPServer):
         return os.path.join(self._home, path)
 
     def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> object:
-        """Open a file; on a full disk none can be made or emptied, as it would have to grow at once."""
+        """Open a file; on a full disk none can be created or truncated."""
         self._require_room(asyncssh.FXF_CREAT | asyncssh.FXF_TRUNC, pflags)
         return super().open(path, pflags, attrs)
 
@@ -44,5 +44,5 @@ class HomeSftp(asyncssh.SFTPServer):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def exit(self) -> None:
-        """Report success at the end, as sftp-server does: scp fails without."""
+        """Report success at the end, as sftp-server does; scp fails otherwise."""
         self.channel.exit(0)
