@@ -1,4 +1,4 @@
-"""What Google offers: accelerator types, their hosts, chips and cores, zones and runtime versions."""
+"""The catalogue of accelerator types: hosts, chips, cores, zones and plain runtime versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Accelerator:
     topology: str
     cores_per_chip: int
     zones: tuple[str, ...]
-    """Zones in which the catalogue has seen it; the API has the last word."""
+    """Zones that offer the type according to the catalogue; the API decides."""
     base_runtime: str
 
     @property

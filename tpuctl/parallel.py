@@ -47,7 +47,7 @@ def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDT
 
 
 def values(results: Iterable[Result[Item, Out]]) -> list[Out]:
-    """Return every value; raises the first error, with a count in its hint when others failed too."""
+    """Return every value; raises the first error, whose hint says how many failed when several did."""
     listed = list(results)
     errors = [result.error for result in listed if result.error]
     if errors:
