@@ -110,7 +110,7 @@ class MemorySsh:
 
 def node(name: str = "n1", state: NodeState = NodeState.READY, **fields: object) -> Node:
     """Return a v3-8 of Ada's."""
-    known = Node(
+    ready = Node(
         id=NodeId("memory", "p", ZONE, name, "uid-0"),
         state=state,
         provider_state=f"its {state}",
@@ -120,4 +120,4 @@ def node(name: str = "n1", state: NodeState = NodeState.READY, **fields: object)
         addresses=("10.0.0.1",),
         labels={"managed-by": "tpuctl", "tpuctl-user": "ada"},
     )
-    return replace(known, **fields)  # type: ignore[arg-type]
+    return replace(ready, **fields)  # type: ignore[arg-type]
