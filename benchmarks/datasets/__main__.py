@@ -27,7 +27,7 @@ TPUCTL = [str(Path(sys.executable).with_name("tpuctl"))]
 
 @dataclass(frozen=True)
 class Place:
-    """The simulator, a folder on the disk, and what leads the clients to the bucket."""
+    """The simulator, a folder on the disk, and the environment that points clients to the bucket."""
 
     served: simulator_process.PublishedEndpoints
     folder: Path
@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Source:
-    """What is converted: its kind, where it is, and about how many bytes it has."""
+    """Data to convert: its kind, its path, its approximate size in bytes."""
 
     kind: str
     path: Path
@@ -49,37 +49,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("images", IMAGES), ("rows", ROWS), ("turns", TURNS)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    asked, _ = parser.parse_known_args()
+    options, _ = parser.parse_known_args()
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as name:
         folder = Path(name)
         served = simulator_process.ensure(folder / "state" / "sim")
         try:
             place = Place(served, folder, _environment(served, folder))
-            report(*measure(place, asked.images, asked.rows, asked.turns))
+            report(*measure(place, options.images, options.rows, options.turns))
         finally:
             simulator_process.stop(folder / "state" / "sim")
 
 
 def measure(place: Place, images: int, rows: int, turns: int) -> tuple[list[Figure], list[str]]:
-    """Convert both sources in every way, turn about, after little ones that do not count."""
+    """Convert both sources in every way, alternating, after small ones that are not measured."""
     tree = sources.images(place.folder / "images", images)
     table = sources.rows(place.folder / "rows.csv", rows)
     turn(place, Source("rows", sources.rows(place.folder / "little.csv", 100), 1), 0)
     size = sum(path.stat().st_size for path in tree.rglob("*.jpg"))
-    found = []
+    measured = []
     for source in (Source("images", tree, size), Source("rows", table, table.stat().st_size)):
         for number in range(1, turns + 1):
             source.turns.append(turn(place, source, number))
-            _tell(f"{source.kind}, turn {number}", source.turns[-1])
+            _report_turn(f"{source.kind}, turn {number}", source.turns[-1])
         shards = sum(path.stat().st_size for path in (place.folder / "shards").iterdir())
-        found += figures(source.kind, source.turns, shards)
-    found += memory(place, sources.linked(place.folder / "larger", tree, LARGER))
+        measured += figures(source.kind, source.turns, shards)
+    measured += memory(place, sources.linked(place.folder / "larger", tree, LARGER))
     built, notes = build(place, tree)
-    return [*found, *built], notes
+    return [*measured, *built], notes
 
 
 def turn(place: Place, source: Source, number: int) -> Turn:
-    """Do it in every way, once each; the shards of the usual script are the prebuilt ones."""
+    """Convert in every way, once each; the shards of the usual script are the prebuilt ones."""
     shards = place.folder / "shards"
     shutil.rmtree(shards, ignore_errors=True)
     served, count = place.served, max(round(source.size / SHARD), 1)
@@ -99,36 +99,36 @@ def turn(place: Place, source: Source, number: int) -> Turn:
 
 
 def memory(place: Place, larger: Path) -> list[Figure]:
-    """Upload a larger source, and look at the memory of the command and its children."""
-    taken = run([*TPUCTL, "data", "upload", "larger", str(larger)], place.environment, sampled=True)
+    """Upload a larger source, and measure the memory of the command and its children."""
+    usage = run([*TPUCTL, "data", "upload", "larger", str(larger)], place.environment, sampled=True)
     name = f"tpuctl, {LARGER} times as many:"
     return [
-        figure("images", f"{name} wall", "s", [taken.wall]),
-        figure("images", f"{name} peak memory", "MB", [taken.memory], "400 at most"),
+        figure("images", f"{name} wall", "s", [usage.wall]),
+        figure("images", f"{name} peak memory", "MB", [usage.memory], "400 at most"),
     ]
 
 
 def build(place: Place, tree: Path) -> tuple[list[Figure], list[str]]:
-    """Let TFDS write the same images to the disk, where it leaves them; say what was not compared."""
+    """Have TFDS write the same images to the disk; note what was not compared."""
     notes = [] if shutil.which("gcloud") else ["gcloud is not installed here: not compared"]
     if not importlib.util.find_spec("tensorflow_datasets"):
         return [], [*notes, "tensorflow-datasets is not installed here: not compared"]
     command = [*PYTHON, "benchmarks.datasets.tfds", str(tree), str(place.folder / "tfds")]
-    taken = run(command, place.environment)
+    usage = run(command, place.environment)
     notes.append("tfds build: what the command does, download_and_prepare; its shards stay on the disk")
     return [
-        figure("images", "tfds build, without a copy to the bucket: wall", "s", [taken.wall]),
-        figure("images", "tfds build: imports left out", "s", [taken.inside]),
+        figure("images", "tfds build, without a copy to the bucket: wall", "s", [usage.wall]),
+        figure("images", "tfds build: imports left out", "s", [usage.inside]),
     ], notes
 
 
-def _tell(what: str, turn: Turn) -> None:
-    each = ", ".join(f"{name} {taken.wall:.1f} s" for name, taken in turn.items())
-    print(f"  {what}: {each}", file=sys.stderr, flush=True)
+def _report_turn(name: str, turn: Turn) -> None:
+    times = ", ".join(f"{way} {usage.wall:.1f} s" for way, usage in turn.items())
+    print(f"  {name}: {times}", file=sys.stderr, flush=True)
 
 
 def _environment(served: simulator_process.PublishedEndpoints, folder: Path) -> dict[str, str]:
-    """What leads `tpuctl` and stock gcloud to the simulator, with configuration folders of their own."""
+    """The environment that points `tpuctl` and stock gcloud to the simulator, with folders of their own."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("TPUCTL_", "CLOUDSDK_"))}
     return {
         **own,

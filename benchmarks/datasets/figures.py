@@ -1,4 +1,4 @@
-"""What comes of the turns of benchmarks/datasets: times, ratios turn by turn, rates, CPU time, memory."""
+"""The figures of benchmarks/datasets: times, ratios turn by turn, rates, CPU time, memory."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from benchmarks.datasets.processes import Taken
+from benchmarks.datasets.processes import Usage
 from benchmarks.measure import show
 
-Turn = dict[str, Taken]
-"""What each way took in one turn."""
+Turn = dict[str, Usage]
+"""The usage of each way in one turn."""
 Value = Callable[[Turn], float]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: the median over the turns, the spread, and the mark it should keep."""
+    """One figure: the median over the turns, the spread, and the goal."""
 
     source: str
     name: str
@@ -24,12 +24,12 @@ class Figure:
     median: float
     lowest: float
     highest: float
-    mark: str = ""
+    goal: str = ""
 
 
-def figure(source: str, name: str, unit: str, values: Sequence[float], mark: str = "") -> Figure:
+def figure(source: str, name: str, unit: str, values: Sequence[float], goal: str = "") -> Figure:
     """Return the median of some values, and the spread."""
-    return Figure(source, name, unit, statistics.median(values), min(values), max(values), mark)
+    return Figure(source, name, unit, statistics.median(values), min(values), max(values), goal)
 
 
 def figures(source: str, turns: Sequence[Turn], size: int) -> list[Figure]:
@@ -41,8 +41,8 @@ def figures(source: str, turns: Sequence[Turn], size: int) -> list[Figure]:
         *((f"{name}: wall", "s", wall(name), "") for name in ("tpuctl", "usual script", *copies)),
         *((f"{name}: imports left out", "s", inside(name), "") for name in (warm, usual[0], copies[-1])),
         *(
-            (f"usual way with {copy} / tpuctl: wall", "x", over(wall(usual[0], copy), wall("tpuctl")), mark)
-            for copy, mark in zip(copies, ("4 at least", ""), strict=False)
+            (f"usual way with {copy} / tpuctl: wall", "x", over(wall(usual[0], copy), wall("tpuctl")), goal)
+            for copy, goal in zip(copies, ("4 at least", ""), strict=False)
         ),
         ("usual way with transfer_manager / tpuctl: imports left out", "x",
          over(inside(usual[0], copies[-1]), inside(warm)), "1.5 at least"),
@@ -59,36 +59,36 @@ def figures(source: str, turns: Sequence[Turn], size: int) -> list[Figure]:
         ("tpuctl: peak memory", "MB", lambda turn: turn["tpuctl"].memory, "400 at most"),
     ]  # fmt: skip
     return [
-        figure(source, name, unit, [value(one) for one in turns], mark) for name, unit, value, mark in rows
+        figure(source, name, unit, [value(turn) for turn in turns], goal) for name, unit, value, goal in rows
     ]
 
 
 def wall(*names: str) -> Value:
-    """Seconds of these ways, one after the other."""
+    """Return the seconds of these ways, one after the other."""
     return lambda turn: sum(turn[name].wall for name in names)
 
 
 def inside(*names: str) -> Value:
-    """The same, with start-up and imports left out."""
+    """Return the same, with start-up and imports left out."""
     return lambda turn: sum(turn[name].inside for name in names)
 
 
 def cpu(*names: str) -> Value:
-    """Seconds of CPU time."""
+    """Return the seconds of CPU time."""
     return lambda turn: sum(turn[name].cpu for name in names)
 
 
 def over(above: Value, below: Value) -> Value:
-    """One in terms of the other, of the same turn."""
+    """Return the ratio of two values of the same turn."""
     return lambda turn: above(turn) / below(turn)
 
 
 def report(measured: Sequence[Figure], notes: Sequence[str]) -> None:
     """Print JSON on stdout and a table on stderr."""
     lines = []
-    for one in measured:
-        spread = f"({one.lowest:.2f} to {one.highest:.2f})" if one.highest > one.lowest else ""
-        wanted = f"wanted: {one.mark}" if one.mark else ""
-        shown = f"  {one.source:<10} {one.name:<76} {one.median:8.2f} {one.unit:<4} {spread:<20} {wanted}"
-        lines.append(shown.rstrip())
-    show("datasets", {"figures": [asdict(one) for one in measured]}, lines, notes)
+    for row in measured:
+        spread = f"({row.lowest:.2f} to {row.highest:.2f})" if row.highest > row.lowest else ""
+        goal = f"goal: {row.goal}" if row.goal else ""
+        line = f"  {row.source:<10} {row.name:<76} {row.median:8.2f} {row.unit:<4} {spread:<20} {goal}"
+        lines.append(line.rstrip())
+    show("datasets", {"figures": [asdict(row) for row in measured]}, lines, notes)

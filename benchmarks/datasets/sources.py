@@ -56,13 +56,13 @@ def _picture(number: int) -> bytes:
     """Encode a gradient with noise at the quality that brings it between the bounds."""
     rng = np.random.default_rng(number)
     height, width = 375, 500
-    wanted = LARGEST - (LARGEST - SMALLEST) * (number + 0.5) / (ORIGINALS * 1.1)
+    size = LARGEST - (LARGEST - SMALLEST) * (number + 0.5) / (ORIGINALS * 1.1)
     down, across = np.mgrid[0:height, 0:width]
     slope = 127 + 90 * np.sin(down / (20 + number)) * np.cos(across / (30 + number))
     grain = rng.normal(0, 22, (height, width, 3))
     pixels = np.clip(slope[..., None] + grain, 0, 255).astype(np.uint8)
     encoded = (_encoded(pixels, quality) for quality in range(96, 30, -2))
-    return next(data for data in encoded if len(data) <= wanted)
+    return next(data for data in encoded if len(data) <= size)
 
 
 def _encoded(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], quality: int) -> bytes:

@@ -10,9 +10,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import tensorflow_datasets as tfds
+
+Examples = Iterator[tuple[str, dict[str, Path | str]]]
 
 
 class ClassFolders(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
@@ -20,19 +21,19 @@ class ClassFolders(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
 
     VERSION = tfds.core.Version("1.0.0")
 
-    def __init__(self, *, source: Path, **more: Any) -> None:
+    def __init__(self, *, source: Path, **options: object) -> None:
         self.source = source
-        super().__init__(**more)
+        super().__init__(**options)
 
     def _info(self) -> tfds.core.DatasetInfo:
         classes = sorted(folder.name for folder in self.source.iterdir())
         features = {"image": tfds.features.Image(), "label": tfds.features.ClassLabel(names=classes)}
         return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
-    def _split_generators(self, manager: Any) -> dict[str, Any]:
+    def _split_generators(self, manager: tfds.download.DownloadManager) -> dict[str, Examples]:
         return {"train": self._generate_examples()}
 
-    def _generate_examples(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _generate_examples(self) -> Examples:
         for path in sorted(self.source.glob("*/*.jpg")):
             yield path.name, {"image": path, "label": path.parent.name}
 

@@ -20,6 +20,7 @@ COMMAND_IMPORTS = (
     "tpuctl.cli.datasets.upload",
     "tpuctl.cli.main",
     "tpuctl.cloud.simulator.process",
+    "tpuctl.cloud.recording",
     "tpuctl.cloud.storage",
     "tpuctl.data.sources.csv_files",
     "tpuctl.data.sources.image_folders",
@@ -30,7 +31,7 @@ COMMAND_IMPORTS = (
 
 
 def main() -> None:
-    """Do it; print the seconds that took, imports left out."""
+    """Run the role; print the seconds that took, imports left out."""
     role, *arguments = sys.argv[1:]
     work = {"tpuctl": command, "send": send}[role](arguments)
     began = time.perf_counter()
@@ -63,14 +64,14 @@ def send(arguments: Sequence[str]) -> Callable[[], None]:
     def work() -> None:
         options = {"api_endpoint": endpoint}
         client = storage.Client(project, AnonymousCredentials(), client_options=options)
-        done = transfer_manager.upload_many_from_filenames(
+        results = transfer_manager.upload_many_from_filenames(
             client.bucket(bucket),
             names,
             source_directory=folder,
             blob_name_prefix=prefix,
             raise_exception=True,
         )
-        assert len(done) == len(names)
+        assert len(results) == len(names)
 
     return work
 

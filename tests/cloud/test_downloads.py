@@ -17,20 +17,20 @@ DATA = bytes(range(256)) * 4000
 
 @pytest.fixture
 def server() -> Iterator[WebServer]:
-    with serving({"/file": DATA}) as found:
-        yield found
+    with serving({"/file": DATA}) as running:
+        yield running
 
 
 class Client:
-    """Downloads that never wait, and what they told."""
+    """Downloads that never wait, and the progress they reported."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
-        self.told: list[tuple[int, int]] = []
+        self.reports: list[tuple[int, int]] = []
         self.downloads = Downloads(sleep=self.waits.append)
 
     def fetch(self, url: str, path: Path) -> bytes:
-        self.downloads.fetch(url, path, lambda done, total: self.told.append((done, total)))
+        self.downloads.fetch(url, path, lambda received, total: self.reports.append((received, total)))
         return path.read_bytes()
 
 
@@ -38,17 +38,17 @@ class Client:
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    found = Client()
-    yield found
-    found.downloads.close()
+    client = Client()
+    yield client
+    client.downloads.close()
 
 
-def test_a_file_comes_as_it_is_and_progress_is_told_up_to_its_end(
+def test_a_file_arrives_as_it_is_and_progress_is_reported_up_to_its_end(
     server: WebServer, client: Client, tmp_path: Path
 ) -> None:
     assert client.fetch(f"{server.url}/file", tmp_path / "part") == DATA
-    assert client.told[-1] == (len(DATA), len(DATA))
-    assert client.told == sorted(client.told)
+    assert client.reports[-1] == (len(DATA), len(DATA))
+    assert client.reports == sorted(client.reports)
     assert server.requests == ["/file"]
 
 
@@ -76,7 +76,7 @@ def test_a_server_that_gives_smaller_parts_is_asked_for_the_next(
     assert server.requests == [f"/file bytes={start}-" for start in (1000, 401_000, 801_000)]
 
 
-def test_a_cut_connection_goes_on_where_it_was_as_long_as_something_comes(
+def test_a_cut_download_resumes_as_long_as_bytes_arrive(
     server: WebServer, client: Client, tmp_path: Path
 ) -> None:
     server.cut_after = [100_000] * 6
@@ -85,14 +85,14 @@ def test_a_cut_connection_goes_on_where_it_was_as_long_as_something_comes(
     assert len(client.waits) == 6
 
 
-def test_one_that_brings_nothing_is_given_up_and_what_came_is_kept(
+def test_a_download_without_progress_fails_and_what_was_received_is_kept(
     server: WebServer, client: Client, tmp_path: Path
 ) -> None:
     server.cut_after = [100_000, 0, 0, 0, 0]
     with pytest.raises(DeadlineError, match="/file cannot be fetched: the connection broke off") as caught:
         client.fetch(f"{server.url}/file", tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == DATA[:100_000]
-    assert "what has come is kept" in caught.value.hint
+    assert "what was received is kept" in caught.value.hint
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -107,9 +107,7 @@ def test_a_server_that_is_busy_is_asked_again(
         client.fetch(f"{server.url}/file", tmp_path / "other")
 
 
-def test_a_file_that_is_not_there_and_a_refusal_are_told_at_once(
-    server: WebServer, client: Client, tmp_path: Path
-) -> None:
+def test_a_missing_file_and_a_refusal_fail_at_once(server: WebServer, client: Client, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="/other is not there"):
         client.fetch(f"{server.url}/other", tmp_path / "part")
     server.statuses = [403]
@@ -120,8 +118,8 @@ def test_a_file_that_is_not_there_and_a_refusal_are_told_at_once(
 
 
 def test_without_a_connection_it_says_so(client: Client, tmp_path: Path) -> None:
-    with refusing() as gone, pytest.raises(DeadlineError, match="there is no connection to the server"):
-        client.fetch(f"{gone.url}/file", tmp_path / "part")
+    with refusing() as server, pytest.raises(DeadlineError, match="there is no connection to the server"):
+        client.fetch(f"{server.url}/file", tmp_path / "part")
     assert client.waits == [1.0, 2.0]
 
 

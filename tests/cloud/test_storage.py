@@ -97,15 +97,15 @@ class TestUpload:
     @pytest.mark.parametrize("size", [0, 1, UPLOAD_PART - 1, UPLOAD_PART, UPLOAD_PART + 1, 2 * UPLOAD_PART])
     def test_any_size_arrives_whole(self, bucket: Bucket, size: int) -> None:
         data = bytes(size)
-        found = bucket.upload("x", iter([data]), "application/octet-stream")
-        assert found.content == Content.of(data)
-        assert bucket.objects("x") == [found]
+        uploaded = bucket.upload("x", iter([data]), "application/octet-stream")
+        assert uploaded.content == Content.of(data)
+        assert bucket.objects("x") == [uploaded]
 
     def test_chunks_of_odd_sizes_arrive_in_order(self, bucket: Bucket) -> None:
         chunks = [b"", b"a", b"", b"bc" * 3_000_001, b"d" * UPLOAD_PART, b"e"]
-        found = bucket.upload("x", iter(chunks), "text/plain")
+        uploaded = bucket.upload("x", iter(chunks), "text/plain")
         assert bucket.read("x") == b"".join(chunks)
-        assert found.content == Content.of(b"".join(chunks))
+        assert uploaded.content == Content.of(b"".join(chunks))
 
     def test_memory_stays_flat_however_large_it_is(self, bucket: Bucket) -> None:
         """48 MiB from 1 MiB pieces; the simulator, in this process too, spools to disk."""
@@ -147,7 +147,7 @@ class TestDownload:
         item = bucket.upload("x", [data], "text/plain")
         bucket.download(item, tmp_path / "x")
         assert (tmp_path / "x").read_bytes() == data
-        assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["x"]
+        assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["x"]
 
     def test_the_generation_that_was_listed_comes_or_none(self, bucket: Bucket, tmp_path: Path) -> None:
         item = bucket.upload("x", [b"old"], "text/plain")
@@ -161,7 +161,7 @@ class TestDownload:
     ) -> None:
         item = bucket.upload("x", [b"0" * 100_000], "text/plain")
         (tmp_path / "x").write_bytes(b"what was there before")
-        blob = next(one for one in (simulator.folder / "gcs").rglob("*") if is_data(one, b"0" * 100_000))
+        blob = next(file for file in (simulator.folder / "gcs").rglob("*") if is_data(file, b"0" * 100_000))
         blob.write_bytes(b"0" * 50_000 + b"1" + b"0" * 49_999)
         with pytest.raises(DeadlineError, match=r"gs://sim-project-tpuctl/x arrived damaged"):
             bucket.download(item, tmp_path / "x")
@@ -191,16 +191,16 @@ class TestLists:
         return bucket
 
     def names(self, bucket: Bucket, prefix: str, **narrow: object) -> list[str]:
-        return [one.name for one in bucket.objects(prefix, **narrow)]  # type: ignore[arg-type]
+        return [listed.name for listed in bucket.objects(prefix, **narrow)]  # type: ignore[arg-type]
 
     def test_names_come_in_order(self, full: Bucket) -> None:
-        assert self.names(full, "runs/a/log/") == [f"runs/a/log/{one:06d}.log" for one in (1, 2, 10)]
+        assert self.names(full, "runs/a/log/") == [f"runs/a/log/{chunk:06d}.log" for chunk in (1, 2, 10)]
         assert len(self.names(full, "")) == 8
         assert self.names(full, "nothing/") == []
 
     def test_a_start_leaves_out_what_comes_before_it(self, full: Bucket) -> None:
-        found = self.names(full, "runs/a/log/", start="runs/a/log/000002.log")
-        assert found == ["runs/a/log/000002.log", "runs/a/log/000010.log"]
+        names = self.names(full, "runs/a/log/", start="runs/a/log/000002.log")
+        assert names == ["runs/a/log/000002.log", "runs/a/log/000010.log"]
         assert self.names(full, "runs/a/log/", start="runs/a/log/000011.log") == []
 
     def test_a_glob_takes_only_what_fits(self, full: Bucket) -> None:
@@ -215,10 +215,10 @@ class TestLists:
         assert full.folders("nothing/") == []
 
     def test_an_object_is_described_with_its_checksum(self, full: Bucket) -> None:
-        (found,) = full.objects("ü/")
-        assert (found.name, found.content) == ("ü/x", Content.of("ü/x".encode()))
-        assert found.updated.endswith("Z")
-        assert found.generation > 0
+        (listed,) = full.objects("ü/")
+        assert (listed.name, listed.content) == ("ü/x", Content.of("ü/x".encode()))
+        assert listed.updated.endswith("Z")
+        assert listed.generation > 0
 
 
 def test_a_proxy_of_the_users_is_not_asked_for_loopback(simulator, monkeypatch: pytest.MonkeyPatch) -> None:

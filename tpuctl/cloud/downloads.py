@@ -1,4 +1,4 @@
-"""Files fetched over HTTP, gone on with where they were cut off; nothing is known here of what is in them."""
+"""Files fetched over HTTP; an interrupted download resumes. Their content is not checked here."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import urllib3
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError
 from tpuctl.polling import Backoff, Sleep
 
-Progress = Callable[[int, int], None]
-"""Called with the bytes that are there and those there will be; the latter is 0 while it is not known."""
+ReportBytes = Callable[[int, int], None]
+"""Takes the bytes of a file so far and its size, which is 0 while it is not known."""
 
 _BLOCK = 1 << 18
 _TIMEOUT = (15, 60)
-"""Seconds to connect, and between two pieces."""
-_TRIES = 3
-"""Of which none brings a single byte: then it is given up."""
-_AGAIN = {408, 425, 429, 500, 502, 503, 504}
-"""Statuses that pass."""
+"""Seconds to connect, and between two blocks."""
+_ATTEMPTS = 3
+"""In a row that bring no byte: then the download fails."""
+_RETRIABLE = {408, 425, 429, 500, 502, 503, 504}
+"""HTTP statuses of failures that may pass."""
 _GONE = {404, 410}
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
@@ -38,83 +38,83 @@ class Downloads:
         """Close the connections."""
         self._session.close()
 
-    def fetch(self, url: str, path: Path, progress: Progress) -> None:
-        """Bring the file at `url` to `path`; what is in that file already is not fetched again.
+    def fetch(self, url: str, path: Path, report: ReportBytes) -> None:
+        """Fetch the file at `url` to `path`; bytes that `path` holds already are not fetched again.
 
-        Whoever asked has to look whether it is the right one: it may have changed between two tries. Raises
-        NotFoundError, StateError when the server refuses, DeadlineError when it cannot be reached or its
-        answers break off; what came is kept then.
+        The caller verifies the content: the file may have changed between two attempts. Raises NotFoundError,
+        StateError when the server refuses, DeadlineError when it cannot be reached or its responses break
+        off; what was received is kept.
         """
-        waits, tries, why = Backoff(1.0, 10.0, 2.0).pauses(), 0, ""
-        while tries < _TRIES:
+        pauses, failures, why = Backoff(1.0, 10.0, 2.0).pauses(), 0, ""
+        while failures < _ATTEMPTS:
             before = _size(path)
             try:
-                if self._go_on(url, path, progress):
+                if self._resume(url, path, report):
                     return
-                why = "the answer broke off"
-            except _Passing as error:
+                why = "the response broke off"
+            except _TransientError as error:
                 why = str(error)
             except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
                 why = _reason(error)
-            tries = 1 if _size(path) > before else tries + 1
-            if tries < _TRIES:
-                self._sleep(next(waits))
+            failures = 1 if _size(path) > before else failures + 1
+            if failures < _ATTEMPTS:
+                self._sleep(next(pauses))
         raise DeadlineError(
             f"{url} cannot be fetched: {why}.",
-            hint="Check the network, then run the same command again: what has come is kept.",
+            hint="Check the network, then run the same command again: what was received is kept.",
             url=url,
         )
 
-    def _go_on(self, url: str, path: Path, progress: Progress) -> bool:
-        """Ask for what is missing, and append it; tell whether all is there."""
-        there = _size(path)
-        headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={there}-"} if there else {})}
-        with self._session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
-            if there and answer.status_code == requests.codes.requested_range_not_satisfiable:
-                return True  # nothing is missing, or it is another file: the checksum tells
-            _check(url, answer)
-            start, total = _extent(answer)
-            if start not in (0, there):
-                raise _Passing("the server sent another part than was asked for")
+    def _resume(self, url: str, path: Path, report: ReportBytes) -> bool:
+        """Fetch the missing bytes and append them; return whether the file is complete."""
+        offset = _size(path)
+        headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={offset}-"} if offset else {})}
+        with self._session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+            if offset and response.status_code == requests.codes.requested_range_not_satisfiable:
+                return True  # nothing is missing, or it is another file: the caller's checksum decides
+            _check(url, response)
+            start, total = _extent(response)
+            if start not in (0, offset):
+                raise _TransientError("the server sent another range than the requested one")
             with path.open("ab" if start else "wb") as file:
-                for block in answer.raw.stream(_BLOCK, decode_content=False):  # a .gz stays one
+                for block in response.raw.stream(_BLOCK, decode_content=False):  # a .gz stays one
                     file.write(block)
                     start += len(block)
-                    progress(start, total)
+                    report(start, total)
         return start >= total
 
 
-class _Passing(Exception):
-    """It may work the next time."""
+class _TransientError(Exception):
+    """A failure that may pass."""
 
 
-def _check(url: str, answer: requests.Response) -> None:
-    if answer.status_code in _AGAIN:
-        raise _Passing(f"the server answered {answer.status_code} {answer.reason}")
-    if answer.status_code in _GONE:
+def _check(url: str, response: requests.Response) -> None:
+    if response.status_code in _RETRIABLE:
+        raise _TransientError(f"the server answered {response.status_code} {response.reason}")
+    if response.status_code in _GONE:
         raise NotFoundError(
-            f"{url} is not there (the server answered {answer.status_code}).",
+            f"{url} is not there (the server answered {response.status_code}).",
             hint="It may have moved.",
             url=url,
         )
-    if answer.status_code not in (200, 206):
-        raise _refused(url, answer)
+    if response.status_code not in (200, 206):
+        raise _refused(url, response)
 
 
-def _refused(url: str, answer: requests.Response) -> TpuctlError:
+def _refused(url: str, response: requests.Response) -> TpuctlError:
     return StateError(
-        f"The server refused {url}: {answer.status_code} {answer.reason}.",
+        f"The server refused {url}: {response.status_code} {response.reason}.",
         hint="A proxy or a filter may be in between: open it in a browser.",
         url=url,
     )
 
 
-def _extent(answer: requests.Response) -> tuple[int, int]:
-    """Return where the answer begins in the file, and the file's size; 0 where that is not said."""
-    found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-    if answer.status_code == requests.codes.partial_content and found:
-        return int(found[1]), int(found[2]) if found[2].isdigit() else 0
-    return 0, int(answer.headers.get("Content-Length", "0"))
+def _extent(response: requests.Response) -> tuple[int, int]:
+    """Return the offset of the response in the file, and the file's size; 0 where the headers lack it."""
+    match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if response.status_code == requests.codes.partial_content and match:
+        return int(match[1]), int(match[2]) if match[2].isdigit() else 0
+    return 0, int(response.headers.get("Content-Length", "0"))
 
 
 def _size(path: Path) -> int:
@@ -122,16 +122,16 @@ def _size(path: Path) -> int:
 
 
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
-    (requests.exceptions.ConnectTimeout, "the server does not answer"),
-    (requests.exceptions.ReadTimeout, "the server sends nothing any more"),
+    (requests.exceptions.ConnectTimeout, "the server does not respond"),
+    (requests.exceptions.ReadTimeout, "the server stopped sending"),
     (requests.exceptions.SSLError, "its certificate is not accepted"),
-    (requests.exceptions.ProxyError, "the proxy does not let it through"),
+    (requests.exceptions.ProxyError, "the proxy refuses the connection"),
     (requests.exceptions.ChunkedEncodingError, "the connection broke off"),
     (requests.exceptions.ConnectionError, "there is no connection to the server"),
-    (urllib3.exceptions.ReadTimeoutError, "the server sends nothing any more"),
+    (urllib3.exceptions.ReadTimeoutError, "the server stopped sending"),
     (urllib3.exceptions.HTTPError, "the connection broke off"),
 )
-"""The first that fits; the classes above are also of those below."""
+"""The first that matches; the classes above are subclasses of those below."""
 
 
 def _reason(error: Exception) -> str:

@@ -32,8 +32,8 @@ class Recorder(BaseAdapter):
         """Record a request; return an empty object, a session to upload to, or an empty list."""
         method, url = request.method or "", request.url or ""
         if method != "GET":
-            shown = url.replace(f"GenerationMatch={UNKNOWN_GENERATION}", "GenerationMatch=GENERATION")
-            self.requests.append(HttpRequest(method, shown, _body(request)))
+            recorded_url = url.replace(f"GenerationMatch={UNKNOWN_GENERATION}", "GenerationMatch=GENERATION")
+            self.requests.append(HttpRequest(method, recorded_url, _body(request)))
         return _response(request, {"Location": f"{url.partition('&')[0]}&upload_id=UPLOAD_ID"})
 
     def close(self) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import requests
 from google.api_core.exceptions import NotFound, PreconditionFailed
@@ -45,7 +44,7 @@ class Object:
 
 
 class BucketMissingError(NotFoundError):
-    """The bucket itself is not there."""
+    """The bucket itself does not exist."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -69,7 +68,7 @@ class Bucket:
         return DryRunBucket(self._client, self.name)
 
     def check(self) -> None:
-        """Raise unless the bucket is there and its objects can be listed."""
+        """Raise unless the bucket exists and its objects can be listed."""
         self.objects("datasets/", most=1)
 
     def location(self) -> str:
@@ -83,10 +82,10 @@ class Bucket:
     ) -> list[Object]:
         """Return the objects whose names begin with `prefix`, in order; `start` and `glob` narrow them."""
         with self._translated(prefix):
-            found = self._bucket.list_blobs(
+            blobs = self._bucket.list_blobs(
                 prefix=prefix or None, max_results=most, start_offset=start or None, match_glob=glob or None
             )
-            return [_object(one) for one in found]
+            return [_object(blob) for blob in blobs]
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names directly under a prefix that have something below them, without slashes."""
@@ -94,15 +93,15 @@ class Bucket:
             pages = self._bucket.list_blobs(prefix=prefix, delimiter="/")
             for _ in pages:
                 pass
-            return sorted(one[len(prefix) :].rstrip("/") for one in pages.prefixes)
+            return sorted(folder[len(prefix) :].rstrip("/") for folder in pages.prefixes)
 
     def read(self, name: str) -> bytes:
-        """Return an object's bytes; raises NotFoundError when it is not there."""
+        """Return an object's bytes; raises NotFoundError when there is no such object."""
         with self._translated(name):
             return bytes(self._bucket.blob(name).download_as_bytes())
 
     def find(self, name: str) -> bytes | None:
-        """Return an object's bytes, or None when there is no such object (the bucket has to be there)."""
+        """Return an object's bytes, or None when there is no such object; raises BucketMissingError."""
         try:
             return self.read(name)
         except BucketMissingError:
@@ -111,7 +110,7 @@ class Bucket:
             return None
 
     def create(self, name: str, data: bytes, content_type: str = "application/json") -> None:
-        """Write an object that must not be there yet; raises ConflictError when it is."""
+        """Write an object that must not exist yet; raises ConflictError when it does."""
         with self._translated(name):
             blob = self._bucket.blob(name)
             try:
@@ -119,20 +118,20 @@ class Bucket:
             except PreconditionFailed as error:
                 if not _holds(blob, data):  # our own write, its answer lost, is no conflict
                     raise ConflictError(
-                        f"{gs(self.name, name)} exists already.", hint="Somebody else was first."
+                        f"{gs(self.name, name)} exists already.", hint="Another process was first."
                     ) from error
 
     def upload(self, name: str, chunks: Iterable[bytes], content_type: str) -> Object:
-        """Write an object from a stream, checksummed on the way, in flat memory."""
+        """Write or replace an object from a stream, verified by its checksum, in flat memory."""
         with self._translated(name):
             blob = self._bucket.blob(name, chunk_size=UPLOAD_PART)
             blob.upload_from_file(ChunkStream(chunks), content_type=content_type, checksum="crc32c")
             return _object(blob)
 
     def add(self, name: str, chunks: Iterable[bytes], content_type: str) -> Object:
-        """Write an object that must not be there yet from a stream, in flat memory; raises ConflictError.
+        """Write an object that must not exist yet from a stream, in flat memory; raises ConflictError.
 
-        The checksum is left to the caller, who knows it: compare it with the one returned.
+        No checksum is sent: the caller compares the content returned with the one it knows.
         """
         with self._translated(name):
             blob = self._bucket.blob(name, chunk_size=UPLOAD_PART)
@@ -141,7 +140,7 @@ class Bucket:
             return _object(blob)
 
     def stat(self, name: str) -> Object | None:
-        """Return what the bucket says of an object, or None when there is no such object."""
+        """Return an object's content and generation, or None when there is no such object."""
         try:
             with self._translated(name):
                 blob = self._bucket.blob(name)
@@ -163,9 +162,9 @@ class Bucket:
         return ObjectStream(fetch, item.size, part)
 
     def move(self, item: Object, name: str) -> None:
-        """Give one generation of an object another name, which must be free, within the service.
+        """Rename one generation of an object, within the service; the new name must be free.
 
-        Raises NotFoundError when it is gone, ConflictError when the name is taken.
+        Raises NotFoundError when that generation is gone, ConflictError when the name is taken.
         """
         with self._translated(item.name):
             blob = self._bucket.blob(item.name)
@@ -182,17 +181,17 @@ class Bucket:
             )
 
     def remove(self, item: Object) -> None:
-        """Delete one generation of an object; it is right if that is no longer there."""
+        """Delete one generation of an object, if it still exists."""
         try:
             with self._translated(item.name):
                 self._bucket.delete_blob(item.name, if_generation_match=item.generation)
         except BucketMissingError:
             raise
         except (NotFoundError, ConflictError):
-            pass  # it has gone, or another has taken its place
+            pass  # deleted by another process, or replaced
 
     def download(self, item: Object, path: Path) -> None:
-        """Fetch one generation of an object into `path`, whole or not at all; its checksum is verified."""
+        """Fetch one generation of an object into `path`, complete or not at all; verifies its checksum."""
         with part_file(path) as part, self._translated(item.name):
             blob = self._bucket.blob(item.name, generation=item.generation)
             blob.download_to_filename(str(part), checksum="crc32c")
@@ -208,7 +207,8 @@ class Bucket:
             raise
         except DataCorruption as error:
             raise DeadlineError(
-                f"{gs(self.name, name)} arrived damaged.", hint="Try again: nothing of it was kept."
+                f"{gs(self.name, name)} arrived damaged.",
+                hint="Run the command again: nothing was kept.",
             ) from error
 
 
@@ -231,20 +231,20 @@ class DryRunBucket(Bucket):
         return list(self._recorder.requests)
 
 
-def _names_bucket(answer: str) -> bool:
-    """Tell whether a 404 is the bucket's; a missing object's own name may hold any words."""
-    return "bucket does not exist" in answer and "No such object: " not in answer
+def _names_bucket(message: str) -> bool:
+    """Return whether a 404 is the bucket's; a missing object's own name may hold any words."""
+    return "bucket does not exist" in message and "No such object: " not in message
 
 
-def _holds(blob: Any, data: bytes) -> bool:
-    """Whether the object has this content; one that is gone again was another's."""
+def _holds(blob: storage.Blob, data: bytes) -> bool:
+    """Return whether the object has these bytes; False when another process has deleted it."""
     try:
         return bool(blob.download_as_bytes() == data)
     except NotFound:
         return False
 
 
-def _object(blob: Any) -> Object:
+def _object(blob: storage.Blob) -> Object:
     return Object(
         name=blob.name,
         content=Content(int(blob.size or 0), blob.crc32c or ""),

@@ -1,4 +1,4 @@
-"""Streams between iterators of bytes and Google's client: one to upload from, one to read an object by."""
+"""Streams between iterators of bytes and Google's client: one for uploads, one to read an object."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 
 class ChunkStream(io.RawIOBase):
-    """An iterator of bytes as the file that the client wants; only read forward."""
+    """An iterator of bytes as the file object that the client reads; forward only."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
@@ -21,28 +21,28 @@ class ChunkStream(io.RawIOBase):
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """Return exactly `size` bytes while there are that many: the client takes less for the end."""
+        """Return exactly `size` bytes, fewer only at the end: the client takes a short read for the end."""
         parts: list[bytes | memoryview] = [self._rest]
-        have = len(self._rest)
-        while size < 0 or have < size:
+        available = len(self._rest)
+        while size < 0 or available < size:
             chunk = next(self._chunks, None)
             if chunk is None:
                 break
             parts.append(chunk)
-            have += len(chunk)
+            available += len(chunk)
         self._rest = b""
-        if 0 <= size < have:
+        if 0 <= size < available:
             last = memoryview(parts.pop())
-            here = len(last) - (have - size)
-            parts.append(last[:here])
-            self._rest = last[here:]
+            split = len(last) - (available - size)
+            parts.append(last[:split])
+            self._rest = last[split:]
         data = b"".join(parts)
         self._position += len(data)
         return data
 
 
 class ObjectStream:
-    """An object's bytes, fetched a range at a time; `read` gives fewer than asked for only at the end."""
+    """An object's bytes, fetched a range at a time; `read` returns fewer than `size` only at the end."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int, part: int) -> None:
         """`fetch(start, end)` returns the bytes from `start` to before `end`."""

@@ -20,30 +20,30 @@ A, B, OTHER = b"a" * 300_000, b"b" * 300_000, b"other"
 
 
 @contextmanager
-def silent(what: str) -> Iterator[Callable[[int, int], None]]:
-    yield lambda done, total: None
+def silent(step: str) -> Iterator[Callable[[int, int], None]]:
+    yield lambda size, total: None
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    with serving({"/a": A, "/b": B}) as found:
-        yield found
+    with serving({"/a": A, "/b": B}) as running:
+        yield running
 
 
 @pytest.fixture
 def downloads() -> Iterator[Downloads]:
-    found = Downloads(sleep=lambda seconds: None)
-    yield found
-    found.close()
+    client = Downloads(sleep=lambda seconds: None)
+    yield client
+    client.close()
 
 
 def published(name: str, data: bytes, *urls: str) -> PublicFile:
     return PublicFile(name, sha256(data).hexdigest(), urls, len(data))
 
 
-def row(server: WebServer) -> PublicDataset:
+def public_set(server: WebServer) -> PublicDataset:
     files = [published("a", A, f"{server.url}/gone", f"{server.url}/a"), published("b", B, f"{server.url}/b")]
     return PublicDataset(
         "two files", [Form(files, copied), Form([published("c", OTHER)], copied)], "", "", ""
@@ -51,53 +51,55 @@ def row(server: WebServer) -> PublicDataset:
 
 
 def below(folder: Path) -> list[str]:
-    return sorted(one.relative_to(folder).as_posix() for one in folder.rglob("*") if one.is_file())
+    return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
 
 
 class TestFetched:
     def test_all_files_come_from_the_first_place_that_has_them(
         self, server: WebServer, downloads: Downloads, tmp_path: Path
     ) -> None:
-        done = flow.fetch("two", row(server), tmp_path / "data" / "two", downloads, silent)
-        assert not done.already_there
+        result = flow.fetch("two", public_set(server), tmp_path / "data" / "two", downloads, silent)
+        assert not result.already_there
         assert below(tmp_path) == ["data/two/.fetched.json", "data/two/a", "data/two/b"]
         assert (tmp_path / "data" / "two" / "a").read_bytes() == A
-        asked = list(server.requests)
-        assert asked == ["/gone", "/a", "/b"]
-        assert flow.fetch("two", row(server), tmp_path / "data" / "two", downloads, silent).already_there
-        assert server.requests == asked
-        assert flow.missing(row(server), tmp_path / "data" / "two") == []
+        requested = list(server.requests)
+        assert requested == ["/gone", "/a", "/b"]
+        assert flow.fetch(
+            "two", public_set(server), tmp_path / "data" / "two", downloads, silent
+        ).already_there
+        assert server.requests == requested
+        assert flow.missing(public_set(server), tmp_path / "data" / "two") == []
 
-    def test_what_was_cut_off_goes_on_and_whole_files_are_kept(
+    def test_an_interrupted_file_resumes_and_complete_files_are_kept(
         self, server: WebServer, downloads: Downloads, tmp_path: Path
     ) -> None:
         server.cut_after = [len(A), 100_000, 0, 0, 0]
         with pytest.raises(DeadlineError, match="/b cannot be fetched") as caught:
-            flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+            flow.fetch("two", public_set(server), tmp_path / "two", downloads, silent)
         assert "--from FOLDER" in caught.value.hint
         assert below(tmp_path) == [".two.fetch/a", ".two.fetch/b.part"]
         server.requests.clear()
         server.cut_after.clear()
-        flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+        flow.fetch("two", public_set(server), tmp_path / "two", downloads, silent)
         assert server.requests == ["/b bytes=100000-"]
         assert below(tmp_path) == ["two/.fetched.json", "two/a", "two/b"]
 
-    def test_wrong_bytes_are_named_with_both_sums_and_removed(
+    def test_wrong_bytes_are_named_with_both_checksums_and_removed(
         self, server: WebServer, downloads: Downloads, tmp_path: Path
     ) -> None:
         server.files["/b"] = OTHER
         with pytest.raises(StateError) as caught:
-            flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+            flow.fetch("two", public_set(server), tmp_path / "two", downloads, silent)
         assert sha256(OTHER).hexdigest() in caught.value.message
         assert sha256(B).hexdigest() in caught.value.message
         assert below(tmp_path) == [".two.fetch/a"]
         server.files["/b"] = B
-        flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+        flow.fetch("two", public_set(server), tmp_path / "two", downloads, silent)
         assert (tmp_path / "two" / "b").read_bytes() == B
 
     def test_offline_it_says_so_and_leaves_nothing(self, downloads: Downloads, tmp_path: Path) -> None:
-        with refusing() as gone, pytest.raises(DeadlineError) as caught:
-            flow.fetch("two", row(gone), tmp_path / "two", downloads, silent)
+        with refusing() as stopped, pytest.raises(DeadlineError) as caught:
+            flow.fetch("two", public_set(stopped), tmp_path / "two", downloads, silent)
         assert "no connection" in caught.value.message
         assert caught.value.exit_code == 9
         assert "--from FOLDER" in caught.value.hint
@@ -110,12 +112,12 @@ class TestFetched:
         (tmp_path / "two").mkdir()
         (tmp_path / "two" / "mine").write_text("mine")
         with pytest.raises(StateError, match="is there already, and is not the dataset 'two'"):
-            flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+            flow.fetch("two", public_set(server), tmp_path / "two", downloads, silent)
         assert below(tmp_path) == ["two/mine"]
         (tmp_path / "two" / "mine").unlink()
-        flow.fetch("two", row(server), tmp_path / "two", downloads, silent)
+        flow.fetch("two", public_set(server), tmp_path / "two", downloads, silent)
         with pytest.raises(StateError, match="is not the dataset 'three'"):
-            flow.fetch("three", row(server), tmp_path / "two", downloads, silent)
+            flow.fetch("three", public_set(server), tmp_path / "two", downloads, silent)
 
     def test_an_archive_that_cannot_be_unpacked_leaves_no_dataset(
         self, server: WebServer, downloads: Downloads, tmp_path: Path
@@ -124,13 +126,13 @@ class TestFetched:
             (folder / "half").write_text("half")
             raise UsageError("It is damaged.")
 
-        wanted = row(server)
-        half = wanted._replace(forms=[wanted.forms[0]._replace(unpack=broken)])
+        complete = public_set(server)
+        half = complete._replace(forms=[complete.forms[0]._replace(unpack=broken)])
         with pytest.raises(UsageError, match="damaged"):
             flow.fetch("two", half, tmp_path / "two", downloads, silent)
         assert not (tmp_path / "two").exists()
         server.requests.clear()
-        flow.fetch("two", wanted, tmp_path / "two", downloads, silent)
+        flow.fetch("two", complete, tmp_path / "two", downloads, silent)
         assert below(tmp_path) == ["two/.fetched.json", "two/a", "two/b"]
         assert server.requests == []
 
@@ -139,76 +141,76 @@ class TestFetched:
     ) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(StateError, match=r"Cannot write '.*file") as caught:
-            flow.fetch("two", row(server), tmp_path / "file" / "two", downloads, silent)
+            flow.fetch("two", public_set(server), tmp_path / "file" / "two", downloads, silent)
         assert "--to" in caught.value.hint
 
 
 class TestTaken:
     @pytest.fixture
-    def given(self, tmp_path: Path) -> Path:
-        (tmp_path / "given" / "deep").mkdir(parents=True)
-        (tmp_path / "given" / "a").write_bytes(A)
-        (tmp_path / "given" / "deep" / "b").write_bytes(B)
-        return tmp_path / "given"
+    def local(self, tmp_path: Path) -> Path:
+        (tmp_path / "local" / "deep").mkdir(parents=True)
+        (tmp_path / "local" / "a").write_bytes(A)
+        (tmp_path / "local" / "deep" / "b").write_bytes(B)
+        return tmp_path / "local"
 
     def test_files_are_found_at_any_depth_and_left_where_they_are(
-        self, server: WebServer, given: Path, tmp_path: Path
+        self, server: WebServer, local: Path, tmp_path: Path
     ) -> None:
-        done = flow.take("two", row(server), tmp_path / "two", given, silent)
+        result = flow.take("two", public_set(server), tmp_path / "two", local, silent)
         assert below(tmp_path / "two") == [".fetched.json", "a", "b"]
-        assert done.fetched.files == {"a": sha256(A).hexdigest(), "b": sha256(B).hexdigest()}
-        assert below(given) == ["a", "deep/b"]
+        assert result.fetched.files == {"a": sha256(A).hexdigest(), "b": sha256(B).hexdigest()}
+        assert below(local) == ["a", "deep/b"]
         assert server.requests == []
-        assert flow.take("two", row(server), tmp_path / "two", tmp_path / "no", silent).already_there
+        assert flow.take("two", public_set(server), tmp_path / "two", tmp_path / "no", silent).already_there
 
     def test_of_several_files_of_a_name_the_right_one_is_taken(
-        self, server: WebServer, given: Path, tmp_path: Path
+        self, server: WebServer, local: Path, tmp_path: Path
     ) -> None:
-        (given / "another").mkdir()
-        (given / "another" / "a").write_bytes(OTHER)
-        flow.take("two", row(server), tmp_path / "two", given, silent)
+        (local / "another").mkdir()
+        (local / "another" / "a").write_bytes(OTHER)
+        flow.take("two", public_set(server), tmp_path / "two", local, silent)
         assert (tmp_path / "two" / "a").read_bytes() == A
 
-    def test_a_wrong_file_is_named_with_both_sums_and_taken_only_when_asked(
-        self, server: WebServer, given: Path, tmp_path: Path
+    def test_a_wrong_file_is_named_with_both_checksums_and_accepted_only_when_requested(
+        self, server: WebServer, local: Path, tmp_path: Path
     ) -> None:
-        (given / "deep" / "b").write_bytes(OTHER)
+        (local / "deep" / "b").write_bytes(OTHER)
         with pytest.raises(StateError) as caught:
-            flow.take("two", row(server), tmp_path / "two", given, silent)
-        assert f"{given / 'deep' / 'b'}' has the SHA-256 {sha256(OTHER).hexdigest()}" in caught.value.message
+            flow.take("two", public_set(server), tmp_path / "two", local, silent)
+        assert f"{local / 'deep' / 'b'}' has the SHA-256 {sha256(OTHER).hexdigest()}" in caught.value.message
         assert sha256(B).hexdigest() in caught.value.message
         assert "--unverified" in caught.value.hint
         assert not (tmp_path / "two").exists()
-        done = flow.take("two", row(server), tmp_path / "two", given, silent, unverified=True)
-        assert done.fetched.unverified == ("b",)
+        result = flow.take("two", public_set(server), tmp_path / "two", local, silent, unverified=True)
+        assert result.fetched.unverified == ("b",)
         assert (tmp_path / "two" / "b").read_bytes() == OTHER
-        (given / "b").write_bytes(OTHER)
+        (local / "b").write_bytes(OTHER)
         with pytest.raises(UsageError, match="There are several files b"):
-            flow.take("two", row(server), tmp_path / "2", given, silent, unverified=True)
+            flow.take("two", public_set(server), tmp_path / "2", local, silent, unverified=True)
 
-    def test_files_that_are_not_there_are_named(self, server: WebServer, given: Path, tmp_path: Path) -> None:
-        (given / "a").unlink()
-        with pytest.raises(NotFoundError, match="given' does not hold a, or c"):
-            flow.take("two", row(server), tmp_path / "two", given, silent)
+    def test_files_that_are_not_there_are_named(self, server: WebServer, local: Path, tmp_path: Path) -> None:
+        (local / "a").unlink()
+        with pytest.raises(NotFoundError, match="local' does not hold a, or c"):
+            flow.take("two", public_set(server), tmp_path / "two", local, silent)
         with pytest.raises(UsageError, match="There is no folder"):
-            flow.take("two", row(server), tmp_path / "two", given / "no", silent)
+            flow.take("two", public_set(server), tmp_path / "two", local / "no", silent)
 
     def test_another_form_of_the_dataset_is_taken_too(
-        self, server: WebServer, given: Path, tmp_path: Path
+        self, server: WebServer, local: Path, tmp_path: Path
     ) -> None:
-        (given / "a").unlink()
-        (given / "c").write_bytes(OTHER)
-        done = flow.take("two", row(server), tmp_path / "two", given, silent)
-        assert list(done.fetched.files) == ["c"]
+        (local / "a").unlink()
+        (local / "c").write_bytes(OTHER)
+        result = flow.take("two", public_set(server), tmp_path / "two", local, silent)
+        assert list(result.fetched.files) == ["c"]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_every_row_of_the_table_is_whole(name: str) -> None:
-    found = PUBLIC[name]
-    for file in (file for form in found.forms for file in form.files):
+def test_every_row_of_the_table_is_complete(name: str) -> None:
+    dataset = PUBLIC[name]
+    for file in (file for form in dataset.forms for file in form.files):
         assert len(file.sha256) == 64
         assert set(file.sha256) <= set("0123456789abcdef")
-    assert all(file.urls for file in found.forms[0].files)
-    assert all(url.endswith(f"/{file.name}") for file in found.forms[0].files for url in file.urls)
-    assert found.licence
-    assert found.source
+    assert all(file.urls for file in dataset.forms[0].files)
+    assert all(url.endswith(f"/{file.name}") for file in dataset.forms[0].files for url in file.urls)
+    assert dataset.licence
+    assert dataset.source

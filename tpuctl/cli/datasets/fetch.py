@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,36 +17,36 @@ from tpuctl.errors import InterruptedByUser, UsageError
 
 if TYPE_CHECKING:
     from tpuctl.data.public.catalogue import PublicDataset
-    from tpuctl.flows.datasets.fetch import Outcome
+    from tpuctl.flows.datasets.fetch import FetchResult
 
 FOLDER = Path("data")
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--from", "given", type=click.Path(path_type=Path), help="Folder that has the files already.")
+@click.option("--from", "local", type=click.Path(path_type=Path), help="Folder that has the files already.")
 @click.option("--to", "folder", type=click.Path(path_type=Path), help="Folder to make. [default: data/NAME]")
-@click.option("--list", "listing", is_flag=True, help="List what there is; so does no NAME.")
+@click.option("--list", "listing", is_flag=True, help="List the public datasets; so does no NAME.")
 @click.option(
-    "--unverified", is_flag=True, help="With --from: take files that are not the published ones, too."
+    "--unverified", is_flag=True, help="With --from: accept files that are not the published ones, too."
 )
 @dry_run_option
 @with_session
 def fetch(
     session: Session,
     name: str | None,
-    given: Path | None,
+    local: Path | None,
     folder: Path | None,
     listing: bool,
     unverified: bool,
     dry_run: bool,
 ) -> None:
-    """Get a public dataset, in a form that `tpuctl data upload` reads; without NAME, list what there is.
+    """Get a public dataset, in a form that `tpuctl data upload` reads; without NAME, list those there are.
 
-    Its files are checked against known sums. What was cut off goes on where it was; a dataset that is there
-    is not fetched again. Mind its licence.
+    Its files are verified by known checksums. An interrupted fetch resumes; a dataset that is there is not
+    fetched again. Mind its licence.
 
-    \\b
+    \b
     Example:
       tpuctl data fetch
       tpuctl data fetch reuters --from ~/downloads
@@ -55,112 +57,121 @@ def fetch(
     if name is None or listing:
         _list(session)
         return
-    if unverified and given is None:
-        raise UsageError(
-            "--unverified goes with --from.", hint="What is fetched has to be what was published."
-        )
-    row, folder = public_set(name), folder or FOLDER / name
+    _check(local, unverified=unverified)
+    dataset, folder = public_set(name), folder or FOLDER / name
     if dry_run:
-        _show_requests(session, row, folder, given)
-        return
+        _show_requests(session, dataset, folder, local)
+    else:
+        _show(session, dataset, folder, _fetched(name, dataset, folder, local, unverified=unverified))
+
+
+def _check(local: Path | None, *, unverified: bool) -> None:
+    if unverified and local is None:
+        raise UsageError(
+            "--unverified goes with --from.", hint="A downloaded file has to be the published one."
+        )
+
+
+def _fetched(
+    name: str, dataset: PublicDataset, folder: Path, local: Path | None, *, unverified: bool
+) -> FetchResult:
+    from tpuctl.flows.datasets import fetch as flow  # noqa: PLC0415
+
+    with _interruptible():
+        if local is not None:
+            return flow.take(name, dataset, folder, local, show_count, unverified=unverified)
+        from tpuctl.cloud.downloads import Downloads  # noqa: PLC0415  requests: only where it is needed
+
+        with closing(Downloads()) as downloads:
+            return flow.fetch(name, dataset, folder, downloads, show_count)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
     try:
-        done = _fetched(name, row, folder, given, unverified=unverified)
+        yield
     except KeyboardInterrupt:
         raise InterruptedByUser(
             "Interrupted: nothing is in its place yet.",
-            hint="Run the same command again: what has come is kept.",
+            hint="Run the same command again: what was received is kept.",
         ) from None
-    _show(session, row, folder, done)
-
-
-def _fetched(name: str, row: PublicDataset, folder: Path, given: Path | None, *, unverified: bool) -> Outcome:
-    from tpuctl.flows.datasets import fetch as flow  # noqa: PLC0415
-
-    if given is not None:
-        return flow.take(name, row, folder, given, show_count, unverified=unverified)
-    from tpuctl.cloud.downloads import Downloads  # noqa: PLC0415  requests: only where it is needed
-
-    downloads = Downloads()
-    try:
-        return flow.fetch(name, row, folder, downloads, show_count)
-    finally:
-        downloads.close()
 
 
 def _list(session: Session) -> None:
     from tpuctl.data.public.catalogue import PUBLIC  # noqa: PLC0415
 
     if session.as_json:
-        output.json({"datasets": [_fields(name, row) for name, row in PUBLIC.items()]})
+        output.json({"datasets": [_fields(name, dataset) for name, dataset in PUBLIC.items()]})
         return
-    rows = [(name, _size(row), row.description, row.licence) for name, row in PUBLIC.items()]
+    rows = [(name, _size(dataset), dataset.description, dataset.licence) for name, dataset in PUBLIC.items()]
     output.table(("NAME", "SIZE", "WHAT", "LICENCE"), rows)
     output.hint("tpuctl data fetch NAME")
 
 
-def _show_requests(session: Session, row: PublicDataset, folder: Path, given: Path | None) -> None:
+def _show_requests(session: Session, dataset: PublicDataset, folder: Path, local: Path | None) -> None:
     from tpuctl.flows.datasets.fetch import missing  # noqa: PLC0415
 
-    files = [] if given else missing(row, folder)
+    files = [] if local else missing(dataset, folder)
     if session.as_json:
-        asked = [{"method": "GET", "url": one.urls[0], "bytes": one.size or None} for one in files]
-        output.json({"requests": asked})
+        requests = [{"method": "GET", "url": file.urls[0], "bytes": file.size or None} for file in files]
+        output.json({"requests": requests})
         return
-    for one in files:
-        print(f"GET {one.urls[0]} ({output.format_bytes(one.size) if one.size else 'size not known'})")
+    for file in files:
+        print(f"GET {file.urls[0]} ({output.format_bytes(file.size) if file.size else 'size not known'})")
     if not files:
-        output.note(f"Nothing would be sent: {'the files are local' if given else f'{folder} is there'}.")
+        output.note(f"Nothing would be sent: {'the files are local' if local else f'{folder} is there'}.")
 
 
-def _show(session: Session, row: PublicDataset, folder: Path, done: Outcome) -> None:
-    made, command = done.fetched, _command(done.fetched.name, folder, row)
+def _show(session: Session, dataset: PublicDataset, folder: Path, result: FetchResult) -> None:
+    fetched = result.fetched
+    command = _command(fetched.name, folder, dataset)
     if session.as_json:
         output.json(
             {
-                "name": made.name,
+                "name": fetched.name,
                 "folder": str(folder),
-                "already_there": done.already_there,
-                "files": made.files,
-                "unverified": made.unverified,
-                "licence": row.licence,
-                "source": row.source,
+                "already_there": result.already_there,
+                "files": fetched.files,
+                "unverified": fetched.unverified,
+                "licence": dataset.licence,
+                "source": dataset.source,
                 "next": command,
             }
         )
         return
     output.facts(
         {
-            "dataset": made.name + (" (was there already)" if done.already_there else ""),
-            "what": row.description,
+            "dataset": fetched.name + (" (was there already)" if result.already_there else ""),
+            "what": dataset.description,
             "where": folder,
-            "licence": row.licence,
-            "source": row.source,
+            "licence": dataset.licence,
+            "source": dataset.source,
         }
     )
-    for name in made.unverified:
-        output.note(f"not the published {name}, as far as its sum tells: taken as it is")
+    for name in fetched.unverified:
+        output.note(f"not the published {name}, by its checksum: accepted as it is")
     output.hint(command)
 
 
-def _command(name: str, folder: Path, row: PublicDataset) -> str:
+def _command(name: str, folder: Path, dataset: PublicDataset) -> str:
     """Return the command that uploads it."""
-    return f"tpuctl data upload {name} {shlex.quote(str(folder))} {row.options}".rstrip()
+    return f"tpuctl data upload {name} {shlex.quote(str(folder))} {dataset.options}".rstrip()
 
 
-def _fields(name: str, row: PublicDataset) -> dict[str, object]:
+def _fields(name: str, dataset: PublicDataset) -> dict[str, object]:
     return {
         "name": name,
-        "what": row.description,
+        "what": dataset.description,
         "files": [
-            {"name": one.name, "url": one.urls[0], "bytes": one.size or None, "sha256": one.sha256}
-            for one in row.forms[0].files
+            {"name": file.name, "url": file.urls[0], "bytes": file.size or None, "sha256": file.sha256}
+            for file in dataset.forms[0].files
         ],
-        "licence": row.licence,
-        "source": row.source,
-        "next": _command(name, FOLDER / name, row),
+        "licence": dataset.licence,
+        "source": dataset.source,
+        "next": _command(name, FOLDER / name, dataset),
     }
 
 
-def _size(row: PublicDataset) -> str:
-    sizes = [one.size for one in row.forms[0].files]
+def _size(dataset: PublicDataset) -> str:
+    sizes = [file.size for file in dataset.forms[0].files]
     return output.format_bytes(sum(sizes)) if all(sizes) else ""
