@@ -7,9 +7,11 @@ import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class RunningSimulator:
         self.world = self.simulator.world
         self.gcs = self.simulator.gcs
 
-    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def call(self, work: Coroutine[object, None, T]) -> T:
         """Run a coroutine on the simulator's loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 

@@ -28,7 +28,7 @@ def test_now_has_a_zone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (0, "0s"),
         (59, "59s"),
@@ -41,8 +41,8 @@ def test_now_has_a_zone() -> None:
         (-5, "0s"),
     ],
 )
-def test_an_age_is_said_in_its_largest_unit(seconds: float, said: str) -> None:
-    assert clock.age(clock.iso(MOMENT), MOMENT + timedelta(seconds=seconds)) == said
+def test_an_age_is_text_in_its_largest_unit(seconds: float, text: str) -> None:
+    assert clock.age(clock.iso(MOMENT), MOMENT + timedelta(seconds=seconds)) == text
 
 
 def test_no_time_has_no_age() -> None:

@@ -1,4 +1,4 @@
-"""The simulator as a context manager: what it offers, and that nothing is left of it."""
+"""The simulator as a context manager: what it offers, and that it leaves nothing behind."""
 
 from __future__ import annotations
 

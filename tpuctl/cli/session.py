@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -16,9 +16,7 @@ from tpuctl.cloud import endpoints
 from tpuctl.config import Config, load
 from tpuctl.errors import DeclinedError
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-FLAGS = ("target", "project", "zone", "bucket")
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 class Session:
@@ -62,11 +60,18 @@ def with_session(command: Command) -> Command:
     """Give a command the options of its target and --json, and pass it a Session as first argument."""
 
     @functools.wraps(command)
-    def wrapper(*args: Any, as_json: bool, **kwargs: Any) -> Any:
-        flags = {name: kwargs.pop(f"flag_{name}") for name in FLAGS}
+    def wrapper(
+        target: str | None,
+        project: str | None,
+        zone: str | None,
+        bucket: str | None,
+        as_json: bool,
+        **parameters: object,
+    ) -> object:
+        flags = {"target": target, "project": project, "zone": zone, "bucket": bucket}
         session = Session(load(flags), as_json=as_json)
         try:
-            return command(session, *args, **kwargs)
+            return command(session, **parameters)
         finally:
             session.close()
 
@@ -76,10 +81,10 @@ def with_session(command: Command) -> Command:
 
 
 OPTIONS = (
-    click.option("--target", "flag_target", type=click.Choice(["gcp", "sim"]), help="Where to run."),
-    click.option("--project", "flag_project", help="Google Cloud project."),
-    click.option("--zone", "flag_zone", help="Zone of the TPUs."),
-    click.option("--bucket", "flag_bucket", help="Bucket of datasets and runs."),
+    click.option("--target", type=click.Choice(["gcp", "sim"]), help="Where to run."),
+    click.option("--project", help="Google Cloud project."),
+    click.option("--zone", help="Zone of the TPUs."),
+    click.option("--bucket", help="Bucket of datasets and runs."),
     click.option("--json", "as_json", is_flag=True, help="Show the result as JSON."),
 )
 

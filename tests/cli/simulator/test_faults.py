@@ -1,4 +1,4 @@
-"""Faults and events through the command line, and what tpuctl's own commands make of the faults."""
+"""Faults and events through the command line, and how tpuctl's own commands handle the faults."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class TestVerbs:
         result = tpuctl("up", "v3-8", "--name", "n1", "--yes")
         removing.join()
         assert result.code == 0, result.err
-        refused, over = (simulator.events.find(what=what) for what in ("ssh-refused", "ssh-refused is over"))
+        refused, over = (simulator.events.find(what=name) for name in ("ssh-refused", "ssh-refused is over"))
         logins = simulator.events.find(service="ssh", what="login")
         assert refused
         assert logins[0].number > over[0].number

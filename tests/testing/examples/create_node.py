@@ -1,4 +1,4 @@
-"""Somebody's script: create a TPU, and say where it is. It knows nothing of tpuctl."""
+"""Somebody's script: create a TPU and print its address. It knows nothing of tpuctl."""
 
 import sys
 

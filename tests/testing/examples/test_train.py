@@ -1,4 +1,4 @@
-"""Tests of train.py where it will run, on a TPU host that is taken away in the middle."""
+"""Tests of train.py where it will run: on a TPU host that is preempted in the middle."""
 
 import json
 import subprocess
@@ -34,8 +34,8 @@ def create(tpu_simulator_environment: Simulator, key: Path) -> Callable[[], str]
         with tpu_v2.TpuClient() as client:
             if any(client.list_nodes(parent=PARENT)):
                 client.delete_node(name=f"{PARENT}/nodes/trainer").result()
-            made = client.create_node(parent=PARENT, node_id="trainer", node=node).result()
-        return made.network_endpoints[0].ip_address
+            created = client.create_node(parent=PARENT, node_id="trainer", node=node).result()
+        return created.network_endpoints[0].ip_address
 
     return create_node
 
@@ -68,6 +68,6 @@ def test_it_goes_on_after_a_preemption(
     assert saved > 0
 
     with start(sim, key, create(), steps=saved + 250) as second:
-        said, _ = second.communicate(timeout=60)
-    assert said.splitlines() == [f"from step {saved}", f"to step {saved + 250}"]
+        output, _ = second.communicate(timeout=60)
+    assert output.splitlines() == [f"from step {saved}", f"to step {saved + 250}"]
     assert saved_step(sim) == saved + 250

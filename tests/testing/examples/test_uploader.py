@@ -1,4 +1,4 @@
-"""Tests of uploader.py, with the real client in the test's own process, and a bucket that makes trouble."""
+"""Tests of uploader.py, with the real client in the test's own process, and a bucket that fails."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +13,11 @@ from tpuctl.testing import Simulator
 
 @pytest.fixture
 def client(tpu_simulator: Simulator) -> Iterator[storage.Client]:
-    where = tpu_simulator.endpoints
+    endpoints = tpu_simulator.endpoints
     with storage.Client(
-        project=where.project,
+        project=endpoints.project,
         credentials=AnonymousCredentials(),
-        client_options={"api_endpoint": where.storage},
+        client_options={"api_endpoint": endpoints.storage},
     ) as opened:
         yield opened
 
@@ -46,10 +46,10 @@ def test_a_second_run_uploads_nothing(tpu_simulator: Simulator, client: storage.
 def test_files_arrive_whole_whatever_happens(
     tpu_simulator: Simulator, client: storage.Client, folder: Path, kind: str, options: dict[str, object]
 ) -> None:
-    where = tpu_simulator.endpoints
+    endpoints = tpu_simulator.endpoints
     tpu_simulator.faults.add(kind, method="storage.objects.create", object="data/shard-1", **options)
-    assert upload(client, where.bucket, folder, "data") == 3
+    assert upload(client, endpoints.bucket, folder, "data") == 3
     assert len(tpu_simulator.events.find(kind="fault", what=kind)) == options["count"]
     for path in folder.iterdir():
-        blob = client.bucket(where.bucket).blob(f"data/{path.name}")
+        blob = client.bucket(endpoints.bucket).blob(f"data/{path.name}")
         assert blob.download_as_bytes() == path.read_bytes()

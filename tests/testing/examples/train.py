@@ -1,4 +1,4 @@
-"""Somebody's training loop: goes on from its last checkpoint, and writes one when it is told to end."""
+"""Somebody's training loop: resumes from its last checkpoint, and writes one on SIGTERM."""
 
 import json
 import signal

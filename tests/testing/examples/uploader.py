@@ -7,13 +7,13 @@ from google.cloud import storage
 
 
 def upload(client: storage.Client, bucket: str, folder: Path, prefix: str) -> int:
-    """Upload what is not there yet and return how many files that were."""
-    there = {blob.name for blob in client.list_blobs(bucket, prefix=prefix)}
-    missing = [path for path in sorted(folder.iterdir()) if f"{prefix}/{path.name}" not in there]
+    """Upload the files that are not in the bucket yet, and return their number."""
+    uploaded = {blob.name for blob in client.list_blobs(bucket, prefix=prefix)}
+    missing = [path for path in sorted(folder.iterdir()) if f"{prefix}/{path.name}" not in uploaded]
     for path in missing:
         blob = client.bucket(bucket).blob(f"{prefix}/{path.name}")
         try:
             blob.upload_from_filename(path, if_generation_match=0)
         except PreconditionFailed:
-            pass  # a try before this one arrived, and only its answer was lost
+            pass  # an earlier attempt arrived, and only its response was lost
     return len(missing)
