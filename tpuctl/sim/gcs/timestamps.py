@@ -1,4 +1,4 @@
-"""Timestamps as the API writes them."""
+"""The timestamps of the API: RFC 3339, the dates of HTTP headers, and generations in microseconds."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Tool = Callable[..., str]
 
 
 def tool(program: str, *options: str, folder: Path, environment: dict[str, str]) -> Tool:
-    """Return what runs one command of a program in a folder and returns what it prints."""
+    """Return a function that runs one command of a program in a folder and returns its output."""
 
     def run(*arguments: str) -> str:
         process = subprocess.run(

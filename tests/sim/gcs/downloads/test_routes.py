@@ -1,4 +1,4 @@
-"""Downloads over raw HTTP: ranges, headers, gzip, conditions, both APIs; and requests that make no sense."""
+"""Downloads over raw HTTP through both APIs: ranges, headers, gzip, conditions; and invalid requests."""
 
 from __future__ import annotations
 

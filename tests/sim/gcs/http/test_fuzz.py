@@ -1,4 +1,4 @@
-"""Requests that make no sense, made up by a seeded generator: no traceback, no 200 for nonsense, no harm."""
+"""Invalid requests from a seeded generator: no traceback, no success for nonsense, no harm."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CALLS = (
     ("GET", "/download/storage/v1/b/{bucket}/o/{object}"),
     ("POST", "/batch/storage/v1"),
 )
-"""What the server knows, so that the nonsense gets past its door."""
+"""Methods and paths that the server has, so that the nonsense reaches its operations."""
 
 PARAMETERS = (
     "alt", "fields", "projection", "prefix", "delimiter", "maxResults", "pageToken", "versions",

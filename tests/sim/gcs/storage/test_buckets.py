@@ -1,4 +1,4 @@
-"""Buckets through the real client: life, names, settings, policies; and the faults that were asked for."""
+"""Buckets through the real client: creation, names, fields, IAM policies; and injected faults."""
 
 from __future__ import annotations
 

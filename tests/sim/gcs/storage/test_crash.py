@@ -1,4 +1,4 @@
-"""Kill -9 in the midst of writes, and restarts: what was acknowledged is there, and nothing is torn."""
+"""Kill -9 during writes, and restarts: every acknowledged write is there, and no object is torn."""
 
 from __future__ import annotations
 

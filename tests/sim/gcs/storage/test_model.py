@@ -1,4 +1,4 @@
-"""The store against a plain model in memory: whatever is done, both hold the same objects."""
+"""The store against a plain model in memory: after any operations both have the same objects."""
 
 from __future__ import annotations
 

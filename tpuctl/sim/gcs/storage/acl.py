@@ -1,4 +1,4 @@
-"""Access control lists: defaults, predefined ACLs, and changes of an entry. Stored, not enforced."""
+"""Access control lists, stored but not enforced: defaults, predefined ACLs, changes of an entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets as rows of the database: their fields and their IAM policies."""
+"""Buckets as rows of the database, with IAM policies; json_api/ and xml_api/ have the operations."""
 
 from __future__ import annotations
 

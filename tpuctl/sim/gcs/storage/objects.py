@@ -1,4 +1,4 @@
-"""Objects as rows of the database: generations, and transactions that make every change all or nothing."""
+"""Objects as rows of the database, changed by transactions; json_api/ and xml_api/ have the operations."""
 
 from __future__ import annotations
 
