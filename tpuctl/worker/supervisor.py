@@ -93,7 +93,7 @@ class Supervisor:
             if self._stop_signal:
                 script.stop()
             self._report_when_due()
-            time.sleep(timing.POLL_INTERVAL)
+            timing.pause()
             code = script.poll()
         if code in STOP_CODES:  # a host that shuts down may signal the script before the supervisor
             timing.wait_until(lambda: bool(self._stop_signal), timing.SIGNAL_DELAY, interval=0.01)
@@ -141,7 +141,7 @@ class Supervisor:
         while not self._try(work):
             if self._stop_signal or time.monotonic() > deadline:
                 return False
-            time.sleep(timing.POLL_INTERVAL)
+            timing.pause()
         return True
 
     def _on_signal(self, number: int, _frame: Optional[object]) -> None:

@@ -23,6 +23,11 @@ START_TIMEOUT = 120.0
 """For which `launch` waits until the first status is in the bucket."""
 
 
+def pause() -> None:
+    """Return after the time between two looks at the script."""
+    time.sleep(POLL_INTERVAL)
+
+
 def tries(pauses: Sequence[float]) -> Iterator[int]:
     """Yield the number of each try, from 1, after its pause."""
     for number, pause in enumerate(pauses, start=1):
