@@ -13,6 +13,7 @@ from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.output.shards import Shard, ShardResult
 from tpuctl.data.plan import DatasetPlan
 from tpuctl.data.source import Observations, Source
+from tpuctl.data.tfrecord.example_decoding import Values, decode
 
 Tree = Callable[..., Path]
 _OPENED: list[Source] = []
@@ -26,7 +27,7 @@ def opened(source: Source) -> Source:
 
 def close_opened() -> None:
     """Close them, each once."""
-    for source in {id(one): one for one in _OPENED}.values():
+    for source in {id(source): source for source in _OPENED}.values():
         source.close()
     _OPENED.clear()
 
@@ -50,18 +51,27 @@ def bytes_of(shard: Shard, *, skip_bad: bool = False) -> tuple[bytes, ShardResul
 def produce(planned: DatasetPlan, *, skip_bad: bool = False) -> dict[str, bytes]:
     """Make every object of a dataset in memory, in the order they are to be written."""
     opened(planned.source)
-    made: dict[str, bytes] = {}
-    notes: list[ShardResult] = []
+    objects: dict[str, bytes] = {}
+    results: list[ShardResult] = []
     for shard in planned.shards():
-        made[shard.file], note = bytes_of(shard, skip_bad=skip_bad)
-        notes.append(note)
-    return {**made, **planned.finish(notes)}
+        objects[shard.file], result = bytes_of(shard, skip_bad=skip_bad)
+        results.append(result)
+    return {**objects, **planned.finish(results)}
 
 
 def items(source: Source, *indices: int) -> list[bytes | BadRecord]:
     """Read records of a source, all without `indices`."""
-    wanted = indices or range(sum(part.records for part in source.parts))
-    return list(source.read(np.array(wanted, np.int64), Observations()))
+    chosen = indices or range(sum(part.records for part in source.parts))
+    return list(source.read(np.array(chosen, np.int64), Observations()))
+
+
+def examples(source: Source) -> list[dict[str, Values]]:
+    """Read all records of a source that are not bad, decoded."""
+    return [decode(record) for record in items(source) if isinstance(record, bytes)]
+
+
+def no_progress(scanned: int, total: int) -> None:
+    """Report nothing."""
 
 
 def png(size: int) -> bytes:
@@ -73,5 +83,5 @@ def png(size: int) -> bytes:
 
 def only_bad(source: Source) -> str:
     """Read all of a source, and return what it says of its only bad record."""
-    (bad,) = (one for one in items(source) if isinstance(one, BadRecord))
+    (bad,) = (record for record in items(source) if isinstance(record, BadRecord))
     return str(bad)

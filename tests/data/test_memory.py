@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.data.source_trees import no_progress
 from tests.paths import ROOT
 from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
@@ -88,13 +89,13 @@ def peak(file: Path) -> int:
 def opened(file: Path) -> Source:
     """Return the source in a file; of one called tokens, with ids for its text."""
     if file.stem != "tokens":
-        return open_source(file, None, Options(), lambda done, total: None)
-    asked = Options(tokens=TokenOptions("wordpiece", 64, vocabulary_size=1000))
-    return plan(file, name="tokens", options=asked).source
+        return open_source(file, None, Options(), no_progress)
+    options = Options(tokens=TokenOptions("wordpiece", 64, vocabulary_size=1000))
+    return plan(file, name="tokens", options=options).source
 
 
-def _kilobytes(what: str) -> int:
-    (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith(what))
+def _kilobytes(field: str) -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1])
 
 

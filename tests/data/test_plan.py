@@ -34,20 +34,20 @@ def test_a_plan_says_what_will_be_made_and_makes_that(tree: Tree, tmp_path: Path
         "train": (16, 2),
         "test": (4, 2),
     }
-    made = produce(planned)
-    assert tuple(made) == planned.files
-    assert list(made)[-1] == "manifest.json"
-    shards = [data for file, data in made.items() if ".tfrecord-" in file]
+    objects = produce(planned)
+    assert tuple(objects) == planned.files
+    assert list(objects)[-1] == "manifest.json"
+    shards = [data for file, data in objects.items() if ".tfrecord-" in file]
     assert sum(map(len, shards)) == planned.bytes == sum(split.bytes for split in planned.splits)
     assert sorted(labels(shards, tmp_path)) == [0] * 15 + [1] * 5
     assert sorted(labels(shards[2:], tmp_path)) == [0, 0, 0, 1]
 
 
 def test_the_manifest_describes_every_object(tree: Tree) -> None:
-    made = produce(plan(tree({"train/cat": 3, "test/cat": 1}), name="pets", version="2.0.1", shards=1))
-    manifest = decode_manifest(made.pop("manifest.json"))
+    objects = produce(plan(tree({"train/cat": 3, "test/cat": 1}), name="pets", version="2.0.1", shards=1))
+    manifest = decode_manifest(objects.pop("manifest.json"))
     assert (manifest.name, manifest.version, manifest.classes) == ("pets", "2.0.1", ("cat",))
-    assert (manifest.records, {name: one.records for name, one in manifest.splits.items()}) == (
+    assert (manifest.records, {name: split.records for name, split in manifest.splits.items()}) == (
         4,
         {"train": 3, "test": 1},
     )
@@ -55,7 +55,7 @@ def test_the_manifest_describes_every_object(tree: Tree) -> None:
     described |= {file: (entry.bytes, entry.crc32c) for file, entry in manifest.files.items()}
     assert described == {
         file: (len(data), base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode())
-        for file, data in made.items()
+        for file, data in objects.items()
     }
 
 
@@ -74,15 +74,15 @@ def test_the_same_input_gives_the_same_bytes_wherever_it_lies(tree: Tree, tmp_pa
 
 
 def test_classes_are_mixed_in_every_shard(tree: Tree, tmp_path: Path) -> None:
-    made = produce(plan(tree({"cat": 20, "dog": 20}), name="pets", shards=4))
-    shards = [data for file, data in made.items() if ".tfrecord-" in file]
+    objects = produce(plan(tree({"cat": 20, "dog": 20}), name="pets", shards=4))
+    shards = [data for file, data in objects.items() if ".tfrecord-" in file]
     assert all(set(labels([shard], tmp_path)) == {0, 1} for shard in shards)
 
 
 def test_tfds_metadata_is_in_its_own_format(tree: Tree) -> None:
-    made = produce(plan(tree({"train/cat": 3, "train/dog": 2, "test/cat": 1}), name="pets"))
-    assert made["label.labels.txt"] == b"cat\ndog\n"
-    assert json.loads(made["features.json"]) == {
+    objects = produce(plan(tree({"train/cat": 3, "train/dog": 2, "test/cat": 1}), name="pets"))
+    assert objects["label.labels.txt"] == b"cat\ndog\n"
+    assert json.loads(objects["features.json"]) == {
         "pythonClassName": "tensorflow_datasets.core.features.features_dict.FeaturesDict",
         "featuresDict": {
             "features": {
@@ -101,8 +101,8 @@ def test_tfds_metadata_is_in_its_own_format(tree: Tree) -> None:
             }
         },
     }
-    info = json.loads(made["dataset_info.json"])
-    train = made["pets-train.tfrecord-00000-of-00001"]
+    info = json.loads(objects["dataset_info.json"])
+    train = objects["pets-train.tfrecord-00000-of-00001"]
     assert (info["name"], info["version"], info["fileFormat"]) == ("pets", "1.0.0", "tfrecord")
     assert info["splits"][0] == {
         "name": "train",
@@ -157,7 +157,7 @@ def test_an_image_that_goes_after_the_plan_is_named(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("new", "gone", "message"),
+    ("new", "removed", "message"),
     [
         ("dog/0.png", None, "'dog/0.png' is new"),
         (None, "cat/0.png", "'cat/0.png' has gone"),
@@ -165,15 +165,15 @@ def test_an_image_that_goes_after_the_plan_is_named(tree: Tree) -> None:
     ],
 )
 def test_images_that_come_go_or_change_before_the_end_stop_the_manifest(
-    tree: Tree, new: str | None, gone: str | None, message: str
+    tree: Tree, new: str | None, removed: str | None, message: str
 ) -> None:
     root = tree({"cat": 3})
     planned = plan(root, name="pets")
     _, note = bytes_of(next(planned.shards()))
     if new:
         write_image(root / new)
-    if gone:
-        (root / gone).unlink()
+    if removed:
+        (root / removed).unlink()
     with pytest.raises(UsageError, match=message):
         planned.finish([note])
 
@@ -198,12 +198,12 @@ def test_bad_records_are_left_out_and_listed(tree: Tree, tmp_path: Path) -> None
     options: dict[str, Any] = {"name": "pets", "shards": 2}
     with pytest.raises(BadRecordsError, match=r"'emu' is empty"):
         plan(root, **options)
-    made = produce(plan(root, **options, skip_bad=True), skip_bad=True)
-    manifest = decode_manifest(made["manifest.json"])
-    assert manifest.records == 14 == len(labels([made[one.file] for one in manifest.shards], tmp_path))
+    objects = produce(plan(root, **options, skip_bad=True), skip_bad=True)
+    manifest = decode_manifest(objects["manifest.json"])
+    assert manifest.records == 14 == len(labels([objects[entry.file] for entry in manifest.shards], tmp_path))
     assert manifest.classes == ("cat", "dog")
     assert manifest.source.skipped == 3
-    assert [str(one) for one in manifest.source.bad] == [
+    assert [str(record) for record in manifest.source.bad] == [
         "'cat/3.png' is empty",
         "'dog/1.png' is a GIF image, expected PNG or JPEG",
         "'emu' is empty",

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from tests.data.source_trees import items, only_bad, opened, produce
+from tests.data.source_trees import examples, items, no_progress, only_bad, opened, produce
 from tpuctl.data.images.header import inspect_image
 from tpuctl.data.images.raw_png import RawPng
 from tpuctl.data.options import Options
@@ -22,7 +23,6 @@ from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Image, Label, Tensor, Text
 from tpuctl.data.source import Source
 from tpuctl.data.sources.registry import open_source
-from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 5, 4), np.uint8)
@@ -30,7 +30,7 @@ NUMBERS = np.array([3, 1, 0, 1, 3, 0, 1])
 
 
 def read(path: Path, options: Options = Options()) -> Source:  # noqa: B008
-    return opened(open_source(path, None, options, lambda done, total: None))
+    return opened(open_source(path, None, options, no_progress))
 
 
 def npz(tmp_path: Path, *, packed: bool = False, **arrays: Any) -> Path:
@@ -39,15 +39,11 @@ def npz(tmp_path: Path, *, packed: bool = False, **arrays: Any) -> Path:
     return file
 
 
-def records(source: Source) -> list[dict[str, Any]]:
-    return [decode(one) for one in items(source) if isinstance(one, bytes)]
-
-
-def pixels(record: dict[str, Any]) -> np.ndarray[Any, Any]:
+def pixels(record: dict[str, Any]) -> NDArray[np.generic]:
     return np.asarray(Pillow.open(io.BytesIO(record["image"][0])))
 
 
-def idx(array: np.ndarray[Any, Any], code: int) -> bytes:
+def idx(array: NDArray[np.generic], code: int) -> bytes:
     head = bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
     return head + array.astype(array.dtype.newbyteorder(">")).tobytes()
 
@@ -69,10 +65,11 @@ def test_an_npz_as_mnists_has_images_labels_and_splits(tmp_path: Path, packed: b
     }
     assert source.supervised == ("image", "label")
     assert [(part.split, part.records) for part in source.parts] == [("test", 2), ("train", 5)]
-    found = records(source)
-    assert [one["label"][0] for one in found] == [0, 1, 3, 1, 0, 1, 3] == source.labels.tolist()  # type: ignore[union-attr]
+    decoded = examples(source)
+    assert [record["label"][0] for record in decoded] == [0, 1, 3, 1, 0, 1, 3] == source.labels.tolist()  # type: ignore[union-attr]
     assert all(
-        (pixels(one) == PIXELS[place]).all() for one, place in zip(found, (5, 6, 0, 1, 2, 3, 4), strict=True)
+        (pixels(record) == PIXELS[place]).all()
+        for record, place in zip(decoded, (5, 6, 0, 1, 2, 3, 4), strict=True)
     )
     assert items(source, 6, 0) == [items(source)[6], items(source)[0]]
 
@@ -88,8 +85,8 @@ def test_idx_files_as_mnists_are_read_by_their_names(tmp_path: Path, suffix: str
     source = read(tmp_path)
     assert source.kind == "idx"
     assert [(part.split, part.records) for part in source.parts] == [("test", 2), ("train", 5)]
-    assert [one["label"][0] for one in records(source)] == [0, 1, 3, 1, 0, 1, 3]
-    assert (pixels(records(source)[2]) == PIXELS[0]).all()
+    assert [record["label"][0] for record in examples(source)] == [0, 1, 3, 1, 0, 1, 3]
+    assert (pixels(examples(source)[2]) == PIXELS[0]).all()
 
 
 @pytest.mark.parametrize(("code", "dtype"), [(9, "i1"), (11, "i2"), (12, "i4"), (13, "f4"), (14, "f8")])
@@ -97,7 +94,7 @@ def test_every_type_of_idx_is_read(tmp_path: Path, code: int, dtype: str) -> Non
     array = np.array([[1, -2], [100, 7]], dtype)
     (tmp_path / "points.idx2").write_bytes(idx(array, code))
     source = read(tmp_path / "points.idx2")
-    assert records(source) == [{"points": [1, -2]}, {"points": [100, 7]}]
+    assert examples(source) == [{"points": [1, -2]}, {"points": [100, 7]}]
     name = "float32" if dtype[0] == "f" else np.dtype(dtype).name
     assert source.features["points"] == Tensor(name, (2,))
 
@@ -112,7 +109,7 @@ def test_npy_files_of_a_folder_belong_together(tmp_path: Path) -> None:
         "features": Tensor("float32", (20,)),
         "label": Label(("0", "1", "2", "3")),
     }
-    assert records(source)[2] == {"features": PIXELS[0].ravel().tolist(), "label": [3]}
+    assert examples(source)[2] == {"features": PIXELS[0].ravel().tolist(), "label": [3]}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +133,7 @@ def test_an_array_of_any_type_has_its_feature(
     source = read(tmp_path / "thing.npy")
     assert source.features == {"thing": feature}
     if value is not None:
-        assert records(source)[0] == {"thing": value}
+        assert examples(source)[0] == {"thing": value}
 
 
 def test_given_types_outrank_those_inferred(tmp_path: Path) -> None:
@@ -148,7 +145,7 @@ def test_given_types_outrank_those_inferred(tmp_path: Path) -> None:
         "label": Label(("0", "1", "2", "3")),
         "z": Tensor("float32", (5, 4)),
     }
-    assert records(source)[0]["image"] == [PIXELS[0].tobytes()]
+    assert examples(source)[0]["image"] == [PIXELS[0].tobytes()]
     assert "holds uint8, and cannot be text" in refused(file, Options(types={"z": "text"}))
 
 
@@ -233,14 +230,14 @@ def test_a_file_that_changes_under_way_is_named(tmp_path: Path) -> None:
 
 
 def test_the_same_arrays_give_the_same_bytes_packed_or_not_and_the_size_is_known(tmp_path: Path) -> None:
-    made = []
+    outputs = []
     for place, packed in {"one": False, "two": True}.items():
         (tmp_path / place).mkdir()
-        made.append(produce(plan(npz(tmp_path / place, packed=packed, x=PIXELS, y=NUMBERS), name="tiny")))
+        outputs.append(produce(plan(npz(tmp_path / place, packed=packed, x=PIXELS, y=NUMBERS), name="tiny")))
     shard = "tiny-train.tfrecord-00000-of-00001"
-    assert made[0][shard] == made[1][shard]
+    assert outputs[0][shard] == outputs[1][shard]
     source = read(tmp_path / "one" / "data.npz")
-    assert source.parts[0].size == sum(len(one) for one in items(source) if isinstance(one, bytes))
+    assert source.parts[0].size == sum(len(record) for record in items(source) if isinstance(record, bytes))
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([1, 3, 4]))

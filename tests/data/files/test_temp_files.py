@@ -19,7 +19,7 @@ def test_offsets_are_found_again_however_many_there_are(records: int) -> None:
     offsets.finish()
     assert len(offsets) == records
     some = np.unique(np.linspace(0, records - 1, 50).astype(np.int64)) if records else np.array([], np.int64)
-    assert offsets.spans(some).tolist() == [[3 * one, 3 * one + 3] for one in some.tolist()]
+    assert offsets.spans(some).tolist() == [[3 * index, 3 * index + 3] for index in some.tolist()]
     offsets.close()
 
 

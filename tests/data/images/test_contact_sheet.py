@@ -32,7 +32,7 @@ def test_the_shape_of_an_image_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "color", "shown"),
+    ("mode", "color", "expected"),
     [
         ("1", 1, (255, 255, 255)),
         ("RGBA", (10, 20, 30, 0), (255, 255, 255)),
@@ -41,8 +41,8 @@ def test_the_shape_of_an_image_is_kept() -> None:
         ("I;16", 40_000, (156, 156, 156)),
     ],
 )
-def test_every_mode_is_shown(mode: str, color: object, shown: tuple[int, int, int]) -> None:
-    assert sheet((encoded(mode, (4, 4), color), "")).getpixel((68, 68)) == shown
+def test_every_mode_is_shown(mode: str, color: object, expected: tuple[int, int, int]) -> None:
+    assert sheet((encoded(mode, (4, 4), color), "")).getpixel((68, 68)) == expected
 
 
 def test_a_caption_stands_below_however_long_and_in_whatever_script() -> None:

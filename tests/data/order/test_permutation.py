@@ -10,8 +10,8 @@ from tpuctl.data.order.permutation import Permutation
 
 @given(st.integers(1, 3000), st.integers(0, 2**64))
 def test_every_place_is_taken_once(size: int, seed: int) -> None:
-    found = Permutation(size, seed, "shard")(np.arange(size))
-    assert sorted(found.tolist()) == list(range(size))
+    permuted = Permutation(size, seed, "shard")(np.arange(size))
+    assert sorted(permuted.tolist()) == list(range(size))
 
 
 def test_the_order_is_this_one_for_ever() -> None:

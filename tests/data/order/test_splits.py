@@ -38,7 +38,10 @@ def parts(**records: int) -> Source:
 def drawn(
     source: Source, shares: dict[str, Fraction] | None = EIGHTY_TWENTY, seed: int = 0
 ) -> dict[str, list[int]]:
-    return {one.name: one.indices(0, len(one)).tolist() for one in split_records(source, shares, seed)}
+    return {
+        members.name: members.indices(0, len(members)).tolist()
+        for members in split_records(source, shares, seed)
+    }
 
 
 def test_shares_are_read_exactly_and_in_order() -> None:
@@ -74,21 +77,21 @@ def test_splits_that_cannot_be_meant_are_explained(text: str, reason: str) -> No
 def test_every_record_is_drawn_once_and_every_class_keeps_its_shares(counts: list[int], seed: int) -> None:
     source = classes(*counts, 10)
     total = sum(counts) + 10
-    found = drawn(source, EIGHTY_TWENTY, seed)
-    assert sorted(found["train"] + found["test"]) == list(range(total))
-    assert abs(len(found["test"]) - total / 5) < 1
+    splits = drawn(source, EIGHTY_TWENTY, seed)
+    assert sorted(splits["train"] + splits["test"]) == list(range(total))
+    assert abs(len(splits["test"]) - total / 5) < 1
     assert source.labels is not None
-    for label, count in Counter(source.labels[found["test"]].tolist()).items():
+    for label, count in Counter(source.labels[splits["test"]].tolist()).items():
         assert abs(count - [*counts, 10][label] / 5) < 2
 
 
 @given(st.integers(10, 5000), st.integers(0, 5))
 def test_records_without_known_classes_are_drawn_once_each(records: int, seed: int) -> None:
-    found = drawn(
+    splits = drawn(
         parts(**{"": records}), {"a": Fraction(1, 3), "b": Fraction(1, 2), "c": Fraction(1, 6)}, seed
     )
-    assert sorted(found["a"] + found["b"] + found["c"]) == list(range(records))
-    assert abs(len(found["b"]) - records / 2) <= 1
+    assert sorted(splits["a"] + splits["b"] + splits["c"]) == list(range(records))
+    assert abs(len(splits["b"]) - records / 2) <= 1
 
 
 @pytest.mark.parametrize("source", [classes(200, 200), parts(**{"": 400})], ids=["classes", "no classes"])
@@ -102,18 +105,18 @@ def test_the_seed_decides_the_draw(source: Source) -> None:
 
 def test_the_sizes_of_the_splits_add_up() -> None:
     for source in (classes(7, 4), parts(**{"": 11})):
-        sizes = [one.size for one in split_records(source, EIGHTY_TWENTY, 0)]
+        sizes = [members.size for members in split_records(source, EIGHTY_TWENTY, 0)]
         assert sum(sizes) == sum(part.size for part in source.parts)
 
 
 def test_without_shares_everything_is_train_or_what_the_source_says() -> None:
     assert drawn(classes(2), None).keys() == {"train"}
-    found = drawn(parts(validation=3, test=0, train=5), None)
-    assert {name: sorted(indices) for name, indices in found.items()} == {
+    splits = drawn(parts(validation=3, test=0, train=5), None)
+    assert {name: sorted(indices) for name, indices in splits.items()} == {
         "train": [3, 4, 5, 6, 7],
         "validation": [0, 1, 2],
     }
-    assert list(found) == ["train", "validation"]
+    assert list(splits) == ["train", "validation"]
 
 
 def test_a_part_of_a_split_is_that_part_of_the_whole() -> None:

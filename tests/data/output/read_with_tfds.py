@@ -69,14 +69,14 @@ def read(folder: Path) -> dict[str, Any]:
     """Return what a dataset holds; images as their shape and the sum of their pixels."""
     builder = tfds.builder_from_directory(str(folder))
     features = builder.info.features
-    found = tfds.as_numpy(builder.as_dataset(split="all"))
+    examples = tfds.as_numpy(builder.as_dataset(split="all"))
     supervised = builder.info.supervised_keys is not None
     pairs = builder.as_dataset(split="all", as_supervised=True) if supervised else [()]
     return {
-        "types": {name: type(one).__name__ for name, one in features.items()},
-        "names": {name: one.names for name, one in features.items() if hasattr(one, "names")},
+        "types": {name: type(feature).__name__ for name, feature in features.items()},
+        "names": {name: feature.names for name, feature in features.items() if hasattr(feature, "names")},
         "counts": {name: split.num_examples for name, split in builder.info.splits.items()},
-        "records": [{name: plain(value) for name, value in one.items()} for one in found],
+        "records": [{name: plain(value) for name, value in example.items()} for example in examples],
         "supervised": len(next(iter(pairs))),
     }
 
@@ -88,7 +88,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.ndim == 3:
         return [*value.shape, int(value.sum())]
     if isinstance(value, np.ndarray) and value.dtype == object:
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value.tolist()
 
 

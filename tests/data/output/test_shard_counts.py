@@ -56,10 +56,10 @@ def test_the_count_comes_with_its_reason(records: int, size: int, hosts: int, co
 
 @given(st.integers(1, 10**9), st.data())
 def test_shards_differ_by_one_record_at_most_and_leave_none_out(records: int, data: st.DataObject) -> None:
-    found = bounds(records, data.draw(st.integers(1, min(records, 300))))
-    lengths = [stop - start for start, stop in pairwise(found)]
+    starts = bounds(records, data.draw(st.integers(1, min(records, 300))))
+    lengths = [stop - start for start, stop in pairwise(starts)]
     assert max(lengths) - min(lengths) <= 1
-    assert (found[0], found[-1]) == (0, records)
+    assert (starts[0], starts[-1]) == (0, records)
 
 
 @pytest.mark.parametrize(

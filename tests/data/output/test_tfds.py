@@ -101,20 +101,20 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(sources: Path) -> dict[str, Any]:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tests.data.output.read_with_tfds", sources],
         capture_output=True,
         text=True,
         timeout=280,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    assert process.returncode == 0, process.stderr
+    return dict(json.loads(process.stdout.splitlines()[-1]))
 
 
 def test_every_kind_of_source_is_read(report: dict[str, Any]) -> None:
-    assert {one["kind"] for one in report.values()} == set(READERS)
-    counts = {name: one["counts"] for name, one in report.items()}
+    assert {described["kind"] for described in report.values()} == set(READERS)
+    counts = {name: described["counts"] for name, described in report.items()}
     assert counts == {
         "csv": {"train": 2},
         "idx": {"train": 6},
@@ -131,8 +131,10 @@ def test_every_kind_of_source_is_read(report: dict[str, Any]) -> None:
 
 def in_order(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Sort records; NaN becomes None, which is equal to itself."""
-    plain = [{name: None if value != value else value for name, value in one.items()} for one in records]
-    return sorted(plain, key=lambda one: json.dumps(one, sort_keys=True))
+    plain = [
+        {name: None if value != value else value for name, value in record.items()} for record in records
+    ]
+    return sorted(plain, key=lambda record: json.dumps(record, sort_keys=True))
 
 
 def test_tables_have_their_values_and_types(report: dict[str, Any]) -> None:

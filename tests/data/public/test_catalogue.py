@@ -28,22 +28,22 @@ def unpacked(name: str, file: Path, **options: str) -> DatasetPlan:
     folder = file.parent / name
     folder.mkdir()
     PUBLIC[name].forms[0].unpack([file], folder)
-    made = plan(folder, name=name, **options)
-    opened(made.source)
-    return made
+    planned = plan(folder, name=name, **options)
+    opened(planned.source)
+    return planned
 
 
-def counts(made: DatasetPlan) -> dict[str, int]:
-    return {split.name: split.records for split in made.splits}
+def counts(planned: DatasetPlan) -> dict[str, int]:
+    return {split.name: split.records for split in planned.splits}
 
 
 def test_cats_and_dogs(tmp_path: Path) -> None:
     files = {f"PetImages/{kind}/{n}.jpg": jpeg() for kind in ("Cat", "Dog") for n in range(5)}
     more = {"PetImages/Cat/Thumbs.db": b"litter", "PetImages/Dog/Thumbs.db": b"litter", "readme[1].txt": b"x"}
     file = zipped(tmp_path / "kagglecatsanddogs_5340.zip", {**files, **more})
-    made = unpacked("cats_dogs", file, splits="train=0.8,test=0.2")
-    assert counts(made) == {"train": 8, "test": 2}
-    assert (made.classes, list(made.source.bad)) == (("cat", "dog"), [])
+    planned = unpacked("cats_dogs", file, splits="train=0.8,test=0.2")
+    assert counts(planned) == {"train": 8, "test": 2}
+    assert (planned.classes, list(planned.source.bad)) == (("cat", "dog"), [])
 
 
 def test_imagenette(tmp_path: Path) -> None:
@@ -51,12 +51,14 @@ def test_imagenette(tmp_path: Path) -> None:
                "n03425413", "n03445777", "n03888257")  # fmt: skip
     folder = "imagenette2-320"
     files = {
-        f"{folder}/{split}/{one}/{one}_1.JPEG": png(300) for split in ("train", "val") for one in numbers
+        f"{folder}/{split}/{number}/{number}_1.JPEG": png(300)
+        for split in ("train", "val")
+        for number in numbers
     }
     more = {f"{folder}/.DS_Store": b"litter", f"{folder}/noisy_imagenette.csv": b"path,label\n"}
-    made = unpacked("imagenette", tarred(tmp_path / "imagenette2-320.tgz", {**files, **more}))
-    assert counts(made) == {"train": 10, "validation": 10}
-    assert (len(made.classes), made.classes[-1], list(made.source.bad)) == (10, "tench", [])
+    planned = unpacked("imagenette", tarred(tmp_path / "imagenette2-320.tgz", {**files, **more}))
+    assert counts(planned) == {"train": 10, "validation": 10}
+    assert (len(planned.classes), planned.classes[-1], list(planned.source.bad)) == (10, "tench", [])
 
 
 def test_imdb(tmp_path: Path) -> None:
@@ -64,9 +66,9 @@ def test_imdb(tmp_path: Path) -> None:
         f"aclImdb/{split}/{kind}/0_9.txt": b"film" for split in ("train", "test") for kind in ("pos", "neg")
     }
     more = {"aclImdb/train/unsup/0_0.txt": b"no label", "aclImdb/imdb.vocab": b"film", "aclImdb/README": b""}
-    made = unpacked("imdb", tarred(tmp_path / "aclImdb_v1.tar.gz", {**files, **more}))
-    assert counts(made) == {"train": 2, "test": 2}
-    assert made.features["label"] == Label(("neg", "pos"))
+    planned = unpacked("imdb", tarred(tmp_path / "aclImdb_v1.tar.gz", {**files, **more}))
+    assert counts(planned) == {"train": 2, "test": 2}
+    assert planned.features["label"] == Label(("neg", "pos"))
 
 
 @pytest.mark.parametrize("name", PUBLIC)

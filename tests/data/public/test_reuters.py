@@ -64,21 +64,21 @@ def test_an_archive_becomes_class_folders_in_drawn_splits(tmp_path: Path) -> Non
     files = {"reut2-000.sgm": stories.encode("latin-1"), "README.txt": b"x", "reut2-001.sgm": SGML.encode()}
     (tmp_path / "out").mkdir()
     reuters.from_archive([tarred(tmp_path / "reuters.tar.gz", files)], tmp_path / "out")
-    made = plan(tmp_path / "out", name="reuters")
-    opened(made.source)
-    assert {split.name: split.records for split in made.splits} == {"train": 41, "test": 11}
-    assert made.features["label"] == Label(("acq", "cocoa", "earn"))
-    found = below(tmp_path / "out")
-    assert sorted(text for text in found.values() if b"story" in text) == sorted(
+    planned = plan(tmp_path / "out", name="reuters")
+    opened(planned.source)
+    assert {split.name: split.records for split in planned.splits} == {"train": 41, "test": 11}
+    assert planned.features["label"] == Label(("acq", "cocoa", "earn"))
+    files = below(tmp_path / "out")
+    assert sorted(text for text in files.values() if b"story" in text) == sorted(
         f"story {n} gr\u00fcn".encode() for n in range(50)
     )
-    assert {name.split("/")[1] for name, text in found.items() if b"story 3 " in text} == {"acq"}
-    drawn = {int(text.split()[1]) for name, text in found.items() if name[:4] == "test" and b"story" in text}
+    assert {name.split("/")[1] for name, text in files.items() if b"story 3 " in text} == {"acq"}
+    drawn = {int(text.split()[1]) for name, text in files.items() if name[:4] == "test" and b"story" in text}
     assert min(drawn) < 40
     again = tmp_path / "again"
     again.mkdir()
     reuters.from_archive([tmp_path / "reuters.tar.gz"], again)
-    assert below(again) == found
+    assert below(again) == files
 
 
 def test_texts_in_json_are_dealt_in_their_order(tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ def test_texts_in_json_are_dealt_in_their_order(tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
     (tmp_path / "out").mkdir()
     reuters.from_json([tmp_path / "a.json.gz"], tmp_path / "out")
-    found = below(tmp_path / "out")
-    assert found["train/earn/00000.txt"] == b"text 0\r\n"
-    assert [name for name in found if name.startswith("test")] == [
+    files = below(tmp_path / "out")
+    assert files["train/earn/00000.txt"] == b"text 0\r\n"
+    assert [name for name in files if name.startswith("test")] == [
         "test/earn/00008.txt",
         "test/money-fx/00009.txt",
     ]

@@ -19,26 +19,26 @@ WANTED = {"Pets/Cat/": "cat/", "Pets/Dog/": "dog/"}
 def zipped(path: Path, files: dict[str, bytes], *, mode: int = 0) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in files.items():
-            one = zipfile.ZipInfo(name)
-            one.external_attr = mode << 16
-            archive.writestr(one, data)
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode << 16
+            archive.writestr(info, data)
     return path
 
 
 def tarred(path: Path, files: dict[str, bytes], kind: bytes = tarfile.REGTYPE, link: str = "") -> Path:
     with tarfile.open(path, "w:gz") as archive:
         for name, data in files.items():
-            one = tarfile.TarInfo(name)
-            one.size, one.type, one.linkname = len(data), kind, link
-            archive.addfile(one, io.BytesIO(data))
+            info = tarfile.TarInfo(name)
+            info.size, info.type, info.linkname = len(data), kind, link
+            archive.addfile(info, io.BytesIO(data))
     return path
 
 
 def below(folder: Path) -> dict[str, bytes]:
     return {
-        one.relative_to(folder).as_posix(): one.read_bytes()
-        for one in sorted(folder.rglob("*"))
-        if one.is_file()
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
 
 
@@ -63,7 +63,7 @@ def test_the_wanted_members_are_put_where_they_belong(tmp_path: Path, folder: Pa
 def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, folder: Path, pack, name: str) -> None:
     with pytest.raises(UsageError, match="leads out of the folder: nothing was unpacked"):
         unpacked(WANTED)([pack(tmp_path / "archive", {name: b"x"})], folder)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["archive", "out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "out"]
     assert below(folder) == {}
 
 

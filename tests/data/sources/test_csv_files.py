@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data.source_trees import items, only_bad, opened, produce
+from tests.data.source_trees import examples, items, no_progress, only_bad, opened, produce
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.output.manifest import decode_manifest
@@ -36,11 +36,11 @@ def read(
 
 
 def open_(path: Path, options: Options = Options()) -> Source:  # noqa: B008
-    return opened(read_csv(path, options, lambda done, total: None))
+    return opened(read_csv(path, options, no_progress))
 
 
 def column(name: str, source: Source) -> list[object]:
-    return [decode(one)[name][0] for one in items(source) if isinstance(one, bytes)]
+    return [decode(record)[name][0] for record in items(source) if isinstance(record, bytes)]
 
 
 def refused(content: str | bytes, tmp_path: Path, options: Options = Options()) -> UsageError:  # noqa: B008
@@ -73,20 +73,20 @@ def test_each_row_becomes_a_record_of_inferred_types(tmp_path: Path) -> None:
 
 def test_rows_come_in_any_order_and_again_and_from_two_threads(tmp_path: Path) -> None:
     source = read("x,label\n" + "".join(f"{n},{n % 3}\n" for n in range(5000)), tmp_path)
-    every = items(source)
+    expected = items(source)
     assert column("x", source) == list(range(5000))
-    assert items(source, 4999, 0, 17, 17) == [every[4999], every[0], every[17], every[17]]
-    found: list[list[object]] = [[], []]
+    assert items(source, 4999, 0, 17, 17) == [expected[4999], expected[0], expected[17], expected[17]]
+    results: list[list[object]] = [[], []]
 
     def work(place: int) -> None:
-        found[place] += items(source, *range(place, 5000, 7))
+        results[place] += items(source, *range(place, 5000, 7))
 
     threads = [Thread(target=work, args=(place,)) for place in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [every[0::7], every[1::7]]
+    assert results == [expected[0::7], expected[1::7]]
 
 
 def test_rows_are_found_again_where_their_places_do_not_fit_in_memory(
@@ -95,11 +95,11 @@ def test_rows_are_found_again_where_their_places_do_not_fit_in_memory(
     for name in ("a.csv", "b.csv", "c.csv.gz"):
         text = "\nx,label\n" + "".join(f"{name}-{n},{n % 3}\n" for n in range(100))
         (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
-    wanted = items(open_(tmp_path))
+    expected = items(open_(tmp_path))
     monkeypatch.setattr("tpuctl.data.files.temp_files._MOST_HELD", 10)
-    assert items(open_(tmp_path)) == wanted
-    assert len(wanted) == 300
-    assert items(open_(tmp_path), 299, 100, 0) == [wanted[299], wanted[100], wanted[0]]
+    assert items(open_(tmp_path)) == expected
+    assert len(expected) == 300
+    assert items(open_(tmp_path), 299, 100, 0) == [expected[299], expected[100], expected[0]]
 
 
 @pytest.mark.parametrize("name", ["people.csv.gz", "people.tsv", "people.tsv.gz"])
@@ -130,7 +130,7 @@ def test_files_of_a_folder_are_its_splits(tmp_path: Path) -> None:
 
 def test_the_estimated_size_is_near_the_real_one(tmp_path: Path) -> None:
     source = read("n,t\n" + "".join(f"{n},{'x' * (n % 50)}\n" for n in range(30_000)), tmp_path)
-    real = sum(len(one) for one in items(source) if isinstance(one, bytes))
+    real = sum(len(record) for record in items(source) if isinstance(record, bytes))
     assert source.parts[0].size == pytest.approx(real, rel=0.05)
 
 
@@ -161,7 +161,7 @@ def test_a_type_is_inferred_from_all_cells_of_a_column(
 def test_a_cell_that_is_no_number_among_numbers_is_bad_with_the_way_out(tmp_path: Path) -> None:
     """In more than one of a hundred rows, the column is text."""
     source = read("age\n" + "30\n" * 150 + "old\n", tmp_path)
-    (bad,) = (one for one in items(source) if isinstance(one, BadRecord))
+    (bad,) = (record for record in items(source) if isinstance(record, BadRecord))
     assert str(bad) == "line 152 of 'people.csv' has 'old' in the column 'age', which holds whole numbers"
     assert bad.hint == "Give --type age=text"
     assert read("age\n" + "30\n" * 50 + "old\n", tmp_path).features == {"age": Text()}
@@ -198,7 +198,9 @@ def test_given_types_outrank_those_inferred(tmp_path: Path) -> None:
 def test_labels_become_classes(
     tmp_path: Path, values: list[str], classes: tuple[str, ...], numbers: list[int]
 ) -> None:
-    source = read("kind,text\n" + "".join(f"{one},x\n" for one in values), tmp_path, Options(label="kind"))
+    source = read(
+        "kind,text\n" + "".join(f"{value},x\n" for value in values), tmp_path, Options(label="kind")
+    )
     assert source.features["kind"] == Label(classes)
     assert column("kind", source) == numbers == source.labels.tolist()  # type: ignore[union-attr]
     assert source.supervised == ("text", "kind")
@@ -249,10 +251,10 @@ def test_lines_are_counted_as_an_editor_does(tmp_path: Path) -> None:
 def test_bad_rows_are_left_out_on_request(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     file.write_text("x,label\n1,a\n2\n3,\n4,b\n")
-    made = produce(plan(file, name="people", skip_bad=True), skip_bad=True)
-    manifest = decode_manifest(made["manifest.json"])
+    objects = produce(plan(file, name="people", skip_bad=True), skip_bad=True)
+    manifest = decode_manifest(objects["manifest.json"])
     assert (manifest.records, manifest.source.skipped) == (2, 2)
-    assert [(one.line, one.why) for one in manifest.source.bad] == [
+    assert [(record.line, record.why) for record in manifest.source.bad] == [
         (3, "has 1 column, and the header has 2"),
         (4, "has no label in the column 'label'"),
     ]
@@ -346,7 +348,9 @@ def test_a_quote_that_is_never_closed_does_not_take_all_memory(
 def test_the_same_table_gives_the_same_bytes_wherever_it_lies(tmp_path: Path) -> None:
     read(PEOPLE, tmp_path / "one")
     read(PEOPLE, tmp_path / "two")
-    first, second = (produce(plan(tmp_path / one / "people.csv", name="people")) for one in ("one", "two"))
+    first, second = (
+        produce(plan(tmp_path / folder / "people.csv", name="people")) for folder in ("one", "two")
+    )
     assert first == second
 
 
@@ -370,8 +374,8 @@ def test_what_pythons_csv_module_writes_is_read_back(
         patch.setattr("tpuctl.data.files.contents.BLOCK", block)
         types = Options(types={"x": "text", "y": "text"})
         source = read(text.getvalue(), tmp_path_factory.mktemp("csv"), types)
-        found = [decode(one) for one in items(source) if isinstance(one, bytes)]
-    assert [(one["x"][0].decode(), one["y"][0].decode()) for one in found] == rows  # type: ignore[union-attr]
+        decoded = examples(source)
+    assert [(record["x"][0].decode(), record["y"][0].decode()) for record in decoded] == rows  # type: ignore[union-attr]
 
 
 @settings(max_examples=60, deadline=None)
@@ -380,7 +384,7 @@ def test_any_text_is_taken_apart_as_pythons_csv_module_does(
     tmp_path_factory: pytest.TempPathFactory, text: str, block: int
 ) -> None:
     """Also with quotes where they do not belong."""
-    wanted = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    expected = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tpuctl.data.files.contents.BLOCK", block)
         try:
@@ -388,12 +392,12 @@ def test_any_text_is_taken_apart_as_pythons_csv_module_does(
                 f"x,y\n{text}", tmp_path_factory.mktemp("csv"), Options(types={"x": "text", "y": "text"})
             )
         except UsageError:
-            assert not wanted
+            assert not expected
             return
-        found = items(source)
-    assert len(found) == len(wanted)
-    for one, row in zip(found, wanted, strict=True):
-        if isinstance(one, bytes):
-            assert [value[0].decode() for value in decode(one).values()] == row  # type: ignore[union-attr]
+        records = items(source)
+    assert len(records) == len(expected)
+    for record, row in zip(records, expected, strict=True):
+        if isinstance(record, bytes):
+            assert [value[0].decode() for value in decode(record).values()] == row  # type: ignore[union-attr]
         else:
-            assert len(row) != 2 or "quote" in one.why
+            assert len(row) != 2 or "quote" in record.why

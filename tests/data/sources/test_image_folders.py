@@ -7,38 +7,37 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data.source_trees import Tree, items, png, write_image
+from tests.data.source_trees import Tree, examples, items, no_progress, png, write_image
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Image as ImageFeature
 from tpuctl.data.schema.features import Label
 from tpuctl.data.source import Observations
 from tpuctl.data.sources.image_folders import ImageSource, read_images
-from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 
 
 def read(root: Path, resize: tuple[int, int] | None = None) -> ImageSource:
-    return read_images(root, Options(resize=resize), lambda done, total: None)
+    return read_images(root, Options(resize=resize), no_progress)
 
 
 def image_feature(root: Path) -> ImageFeature:
-    source, seen = read(root), Observations()
-    list(source.read(np.arange(sum(part.records for part in source.parts)), seen))
-    found = source.final_features(seen)["image"]
-    assert isinstance(found, ImageFeature)
-    return found
+    source, observations = read(root), Observations()
+    list(source.read(np.arange(sum(part.records for part in source.parts)), observations))
+    feature = source.final_features(observations)["image"]
+    assert isinstance(feature, ImageFeature)
+    return feature
 
 
 def bad(root: Path) -> str:
-    (only,) = (one for one in items(read(root)) if isinstance(one, BadRecord))
+    (only,) = (record for record in items(read(root)) if isinstance(record, BadRecord))
     return str(only)
 
 
 def test_each_record_holds_the_file_as_it_is_and_the_index_of_its_class(tree: Tree) -> None:
     root = tree({"cat": 2, "dog": 1})
     source = read(root)
-    assert [decode(one) for one in items(source) if isinstance(one, bytes)] == [
+    assert examples(source) == [
         {"image": [(root / key).read_bytes()], "label": [label]}
         for key, label in {"cat/0.png": 0, "cat/1.png": 0, "dog/0.png": 1}.items()
     ]
@@ -59,7 +58,7 @@ def test_the_sizes_are_known_before_a_file_is_opened(tree: Tree, tmp_path: Path)
         (root / "test" / "000" / f"{index}.png").write_bytes(png(size))
     source = read(root)
     assert source.exact
-    sizes = [len(one) for one in items(source)]
+    sizes = [len(record) for record in items(source)]
     assert [(part.split, part.records, part.size) for part in source.parts] == [
         ("test", 3, sum(sizes[:3])),
         ("train", 130, sum(sizes[3:])),
@@ -123,7 +122,7 @@ def test_a_png_with_a_flipped_bit_is_named(tree: Tree, distance: int) -> None:
 
 def test_types_for_a_tree_of_images_are_refused(tree: Tree) -> None:
     with pytest.raises(UsageError, match="has the fields image and label"):
-        read_images(tree({"cat": 1}), Options(label="class"), lambda done, total: None)
+        read_images(tree({"cat": 1}), Options(label="class"), no_progress)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -153,9 +152,9 @@ def test_every_kind_of_image_is_resized_and_keeps_its_channels(
     for index, size in enumerate(((40, 30), (5, 7), (300, 200))):
         Image.new(mode, size).save(tmp_path / "in" / "cat" / f"{index}.{suffix}")
     before = image_feature(tmp_path / "in")
-    source, seen = read(tmp_path / "in", resize=(12, 16)), Observations()
-    records = list(source.read(np.arange(3), seen))
-    assert source.final_features(seen)["image"] == ImageFeature(
+    source, observations = read(tmp_path / "in", resize=(12, 16)), Observations()
+    records = list(source.read(np.arange(3), observations))
+    assert source.final_features(observations)["image"] == ImageFeature(
         (12, 16, before.shape[2]), before.dtype, before.encoding
     )
     assert records == list(source.read(np.arange(3), Observations()))

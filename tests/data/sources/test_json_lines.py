@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data.source_trees import items, only_bad, opened, produce
+from tests.data.source_trees import examples, items, no_progress, only_bad, opened, produce
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
@@ -25,11 +25,11 @@ def read(tmp_path: Path, *lines: object, options: Options = Options(), name: str
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     file = tmp_path / name
     file.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    return opened(read_json_lines(file, options, lambda done, total: None))
+    return opened(read_json_lines(file, options, no_progress))
 
 
 def column(name: str, source: Source) -> list[object]:
-    return [decode(one)[name] for one in items(source) if isinstance(one, bytes)]
+    return [decode(record)[name] for record in items(source) if isinstance(record, bytes)]
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.ndjson.gz"])
@@ -49,7 +49,7 @@ def test_each_object_becomes_a_record_of_inferred_types(tmp_path: Path, name: st
         "v": Tensor("int64", (None,)),
         "w": Tensor("string", (None,)),
     }
-    assert [decode(one) for one in items(source) if isinstance(one, bytes)] == [
+    assert examples(source) == [
         {
             "label": [1],
             "n": [1],
@@ -65,13 +65,13 @@ def test_each_object_becomes_a_record_of_inferred_types(tmp_path: Path, name: st
 
 def test_lists_that_all_have_one_length_have_it_in_their_shape(tmp_path: Path) -> None:
     source = read(tmp_path, {"v": [1.5, 2]}, {"v": [3, 4]})
-    seen = Observations()
-    list(source.read(np.arange(2), seen))
+    observations = Observations()
+    list(source.read(np.arange(2), observations))
     assert source.features["v"] == Tensor("float32", (None,))
-    assert source.final_features(seen)["v"] == Tensor("float32", (2,))
+    assert source.final_features(observations)["v"] == Tensor("float32", (2,))
     source = read(tmp_path, {"v": [1.5, 2]}, {"v": []})
-    list(source.read(np.arange(2), seen))
-    assert source.final_features(seen)["v"] == Tensor("float32", (None,))
+    list(source.read(np.arange(2), observations))
+    assert source.final_features(observations)["v"] == Tensor("float32", (None,))
 
 
 def test_a_missing_number_is_nan_and_a_missing_text_empty(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
 
 def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(b'{"t": "a"}\n{"t": "\xff"}\n')
-    source = opened(read_json_lines(tmp_path / "rows.jsonl", Options(), lambda done, total: None))
+    source = opened(read_json_lines(tmp_path / "rows.jsonl", Options(), no_progress))
     assert only_bad(source).startswith("line 2 of 'rows.jsonl' is not JSON (")
 
 
@@ -172,11 +172,11 @@ def test_what_json_writes_is_read_back(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tpuctl.data.files.contents.BLOCK", block)
-        found = items(
+        records = items(
             read(tmp_path_factory.mktemp("jsonl"), *rows, {"n": 0, "x": 0, "t": "", "v": [1]}, options=TYPES)
         )
-    assert not [one for one in found if isinstance(one, BadRecord)]
-    for one, row in zip(found, rows, strict=False):
-        values = decode(one)  # type: ignore[arg-type]
+    assert not [record for record in records if isinstance(record, BadRecord)]
+    for record, row in zip(records, rows, strict=False):
+        values = decode(record)  # type: ignore[arg-type]
         assert (values["n"], values["x"], values["v"]) == ([row["n"]], [row["x"]], row["v"])
         assert values["t"] == [str(row["t"]).encode()]

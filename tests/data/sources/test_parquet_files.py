@@ -11,29 +11,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.data.source_trees import items, only_bad, opened, png, produce
+from tests.data.source_trees import examples, items, no_progress, only_bad, opened, png, produce
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Feature, Image, Label, Tensor, Text
 from tpuctl.data.source import Source
 from tpuctl.data.sources.parquet_files import read_parquet
-from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import ConfigError, UsageError
 
 
 def read(path: Path, options: Options = Options()) -> Source:  # noqa: B008
-    return opened(read_parquet(path, options, lambda done, total: None))
+    return opened(read_parquet(path, options, no_progress))
 
 
 def write(tmp_path: Path, columns: dict[str, Any], name: str = "rows.parquet", **how: Any) -> Path:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), tmp_path / name, **how)
     return tmp_path / name
-
-
-def records(source: Source) -> list[dict[str, Any]]:
-    return [decode(one) for one in items(source) if isinstance(one, bytes)]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +52,8 @@ def records(source: Source) -> list[dict[str, Any]]:
 def test_the_schema_says_the_types(tmp_path: Path, column: Any, feature: Feature, first: list[Any]) -> None:
     source = read(write(tmp_path, {"x": column}))
     assert source.features == {"x": feature}
-    assert records(source)[0] == {"x": first}
-    assert len(records(source)) == 2
+    assert examples(source)[0] == {"x": first}
+    assert len(examples(source)) == 2
 
 
 def test_labels_and_splits_and_row_groups(tmp_path: Path) -> None:
@@ -74,13 +69,13 @@ def test_labels_and_splits_and_row_groups(tmp_path: Path) -> None:
     assert [(part.split, part.records) for part in source.parts] == [("test", 1), ("train", 7)]
     assert source.features["label"] == Label(("x", "y", "z"))
     assert source.supervised == ("text", "label")
-    assert [(one["text"][0].decode(), one["label"][0]) for one in records(source)] == list(
+    assert [(record["text"][0].decode(), record["label"][0]) for record in examples(source)] == list(
         zip("habcdefg", (1, 0, 1, 0, 1, 0, 2, 0), strict=True)
     )
     assert source.labels is not None
     assert source.labels.tolist() == [1, 0, 1, 0, 1, 0, 2, 0]
     assert items(source, 7, 0) == [items(source)[7], items(source)[0]]
-    real = sum(len(one) for one in items(source) if isinstance(one, bytes))
+    real = sum(len(record) for record in items(source) if isinstance(record, bytes))
     assert sum(part.size for part in source.parts) == pytest.approx(real, rel=0.2)
 
 
@@ -92,7 +87,7 @@ def test_dates_and_decimals_are_taken_as_what_the_user_says(tmp_path: Path) -> N
         read(file)
     assert "--type day=text" in caught.value.hint
     source = read(file, Options(types={"day": "text", "price": "float"}))
-    assert records(source) == [{"day": [b"2026-01-02"], "price": [1.5]}]
+    assert examples(source) == [{"day": [b"2026-01-02"], "price": [1.5]}]
 
 
 def test_a_row_that_does_not_fit_is_named(tmp_path: Path) -> None:
@@ -101,7 +96,7 @@ def test_a_row_that_does_not_fit_is_named(tmp_path: Path) -> None:
     source = read(write(tmp_path, {"x": [1, 2], "label": [0.5, math.nan]}))
     assert only_bad(source) == "row 2 of 'rows.parquet' has 'nan' in the column 'label', which holds numbers"
     source = read(write(tmp_path, {"x": [1, None]}, write_statistics=False))
-    (bad,) = (one for one in items(source) if isinstance(one, BadRecord))
+    (bad,) = (record for record in items(source) if isinstance(record, BadRecord))
     assert (bad.line, bad.hint) == (2, "Give --type x=float")
     source = read(write(tmp_path, {"image": [png(100), b"no picture"]}))
     assert "has 'bytes' in the column 'image', which holds PNG or JPEG images with 3 channels" in only_bad(
@@ -109,10 +104,10 @@ def test_a_row_that_does_not_fit_is_named(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("kept", [0, 3, 200, -20])
-def test_a_truncated_file_is_named(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("size", [0, 3, 200, -20])
+def test_a_truncated_file_is_named(tmp_path: Path, size: int) -> None:
     file = write(tmp_path, {"x": list(range(1000))})
-    file.write_bytes(file.read_bytes()[:kept])
+    file.write_bytes(file.read_bytes()[:size])
     with pytest.raises(
         UsageError, match=r"'rows.parquet' is not a Parquet file, or a damaged one: .*[^.]\.$"
     ):

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.source_trees import items, only_bad, opened, produce
+from tests.data.source_trees import examples, items, no_progress, only_bad, opened, produce
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Label, Text
 from tpuctl.data.source import Source
 from tpuctl.data.sources.text_folders import read_text_files
-from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.errors import UsageError
 
 
@@ -22,7 +21,7 @@ def write(root: Path, texts: dict[str, str | bytes]) -> Path:
 
 
 def read(root: Path) -> Source:
-    return opened(read_text_files(root, Options(), lambda done, total: None))
+    return opened(read_text_files(root, Options(), no_progress))
 
 
 REVIEWS: dict[str, str | bytes] = {
@@ -35,14 +34,14 @@ REVIEWS: dict[str, str | bytes] = {
 def test_each_file_is_a_record_of_its_text_and_class(tmp_path: Path) -> None:
     source = read(write(tmp_path, REVIEWS))
     assert source.features == {"text": Text(), "label": Label(("neg", "pos"))}
-    assert [decode(one) for one in items(source) if isinstance(one, bytes)] == [
+    assert examples(source) == [
         {"label": [1], "text": [b"good"]},
         {"label": [0], "text": ["größer Mist".encode()]},
         {"label": [1], "text": [b"great\r\nfilm\n"]},
     ]
     assert [(part.split, part.records) for part in source.parts] == [("test", 1), ("train", 2)]
     assert sum(part.size for part in source.parts) == pytest.approx(
-        sum(len(one) for one in items(source) if isinstance(one, bytes)), rel=0.1
+        sum(len(record) for record in items(source) if isinstance(record, bytes)), rel=0.1
     )
 
 
@@ -59,7 +58,7 @@ def test_a_link_that_leaves_the_source_and_an_empty_class_are_bad(tmp_path: Path
     (root / "neg").mkdir()
     (tmp_path / "secret.txt").write_text("secret")
     (root / "pos" / "2.txt").symlink_to(tmp_path / "secret.txt")
-    assert [str(one).partition(", to")[0] for one in read(root).bad] == [
+    assert [str(record).partition(", to")[0] for record in read(root).bad] == [
         "'neg' is empty",
         "'pos/2.txt' is a link that leaves the source",
     ]
@@ -76,7 +75,7 @@ def test_a_file_that_changes_under_way_is_named(tmp_path: Path) -> None:
 
 def test_types_are_refused_for_texts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has the fields text and label"):
-        read_text_files(tmp_path, Options(label="x"), lambda done, total: None)
+        read_text_files(tmp_path, Options(label="x"), no_progress)
 
 
 def test_a_folder_of_texts_is_told_from_one_of_images_and_gives_the_same_bytes(tmp_path: Path) -> None:

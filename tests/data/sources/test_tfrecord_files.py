@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.data.source_trees import items, only_bad, opened, png, produce
+from tests.data.source_trees import items, no_progress, only_bad, opened, png, produce
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Image, Label, Other, Tensor, Text
@@ -37,7 +37,7 @@ def write(tmp_path: Path, records: Sequence[bytes] = EXAMPLES, name: str = NAME)
 
 
 def read(path: Path, options: Options = Options()) -> Source:  # noqa: B008
-    return opened(open_source(path, None, options, lambda done, total: None))
+    return opened(open_source(path, None, options, no_progress))
 
 
 @pytest.mark.parametrize("name", [NAME, "pets.tfrecord", "pets.tfrecords.gz", "pets.tfrec"])
@@ -53,9 +53,9 @@ def test_records_go_on_as_they_are_with_their_features_inferred(tmp_path: Path, 
         "name": Text(),
         "tags": Tensor("int64", (None,)),
     }
-    seen = Observations()
-    list(source.read(np.arange(6), seen))
-    assert source.final_features(seen)["image"] == Image((6, 8, 3), "uint8", "png")
+    observations = Observations()
+    list(source.read(np.arange(6), observations))
+    assert source.final_features(observations)["image"] == Image((6, 8, 3), "uint8", "png")
     assert source.exact
     assert [(part.records, part.size) for part in source.parts] == [(6, sum(map(len, EXAMPLES)))]
 
@@ -97,7 +97,9 @@ def test_a_record_that_is_not_like_the_others_is_named(tmp_path: Path, record: b
 
 
 def test_a_broken_image_in_a_record_is_named(tmp_path: Path) -> None:
-    source = read(write(tmp_path, [encode({"image": one}) for one in (png(100), png(100), png(100)[:60])]))
+    source = read(
+        write(tmp_path, [encode({"image": image}) for image in (png(100), png(100), png(100)[:60])])
+    )
     assert only_bad(source).startswith(
         f"record 3 of '{NAME}' has an image in the feature 'image' which cannot be"
     )
@@ -119,14 +121,14 @@ def test_a_flipped_bit_in_the_data_is_one_bad_record(tmp_path: Path) -> None:
 def test_what_follows_a_damaged_length_is_lost_and_said(tmp_path: Path, damage: str, why: str) -> None:
     file = write(tmp_path)
     data = bytearray(file.read_bytes())
-    start = sum(len(frame(one)) for one in EXAMPLES[:4])
+    start = sum(len(frame(example)) for example in EXAMPLES[:4])
     data[start] ^= damage == "length"
     file.write_bytes(data[: start + 30] if damage == "cut" else data)
     source = read(file)
     assert str(source.bad[0]).startswith(f"record 5 of '{NAME}' is damaged ({why}")
     assert items(source) == EXAMPLES[:4]
-    made = produce(plan(tmp_path, name="pets", skip_bad=True), skip_bad=True)
-    assert b"is damaged" in made["manifest.json"]
+    objects = produce(plan(tmp_path, name="pets", skip_bad=True), skip_bad=True)
+    assert b"is damaged" in objects["manifest.json"]
 
 
 def test_a_file_that_is_no_tfrecord_file_is_named(tmp_path: Path) -> None:
@@ -191,8 +193,8 @@ def test_a_folder_of_tfds_keeps_its_types_splits_and_records(tmp_path: Path) -> 
         assert source.features["label"] == Label(("cat", "dog", "emu"))
         assert source.features["image"] == Image((None, None, 3), "uint8", "png")
         assert isinstance(source.features["box"], Other)
-    made = produce(plan(root, name="pets", version="2.0.0"))
-    written = json.loads(made["features.json"])["featuresDict"]["features"]
+    objects = produce(plan(root, name="pets", version="2.0.0"))
+    written = json.loads(objects["features.json"])["featuresDict"]["features"]
     assert (
         written["box"] == json.loads((root / "features.json").read_text())["featuresDict"]["features"]["box"]
     )

@@ -28,7 +28,7 @@ def main(folder: Path) -> None:
     }
     report = {
         "records": sorted(
-            [int(one["label"]), list(tf.io.decode_image(one["image"]).shape)] for one in parsed
+            [int(example["label"]), list(tf.io.decode_image(example["image"]).shape)] for example in parsed
         ),
         "same_bytes": own.SerializeToString(deterministic=True) == before == encode(VALUES),
         "fields": sorted(own.features.feature),

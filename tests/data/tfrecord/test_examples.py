@@ -46,7 +46,7 @@ def test_the_order_of_the_names_does_not_change_the_bytes() -> None:
 def test_records_encoded_together_are_the_same_as_one_by_one() -> None:
     encoder = Encoder({"label": "int64", "area": "float", "image": "bytes", "boxes": "float"})
     records = [(1, 0.5, b"a", [1.0]), (300, -2.0, "text", []), (-1, 0.0, [b"b", b"c"], b"\0\0\0\0")]
-    assert encoder.encode_all([*zip(*records, strict=True)]) == [encoder.encode(one) for one in records]
+    assert encoder.encode_all([*zip(*records, strict=True)]) == [encoder.encode(record) for record in records]
     assert Encoder({"x": "int64"}).encode_all([[1, 2]]) == [encode({"x": 1}), encode({"x": 2})]
 
 
@@ -75,7 +75,7 @@ def test_packed_floats_are_those_of_a_list() -> None:
 
 @given(st.lists(st.binary(max_size=300), max_size=3), st.integers(-(2**63), 2**63 - 1))
 def test_a_record_has_the_size_its_parts_predict(texts: list[bytes], number: int) -> None:
-    lists = sum(delimited(np.array([len(one) for one in texts], np.int64)).tolist())
+    lists = sum(delimited(np.array([len(text) for text in texts], np.int64)).tolist())
     entry = 2 + len(b"text") + int(delimited(delimited(np.array([lists])))[0])
     size = int(delimited(delimited(np.array([entry])))[0])
     assert len(Encoder({"text": "bytes"}).encode([texts])) == size

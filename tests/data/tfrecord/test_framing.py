@@ -43,10 +43,10 @@ def test_any_flipped_bit_is_noticed_at_the_offset_of_its_record(
     assert caught.value.facts["offset"] == max(start for start in starts if start <= place)
 
 
-@pytest.mark.parametrize("kept", [1, 8, 11, 12, 15, 24, 27])
-def test_a_file_that_ends_inside_its_second_record_says_where_that_begins(kept: int) -> None:
+@pytest.mark.parametrize("size", [1, 8, 11, 12, 15, 24, 27])
+def test_a_file_that_ends_inside_its_second_record_says_where_that_begins(size: int) -> None:
     first, second = frame(b"one"), frame(b"two-and-more")
-    stream = read_records(io.BytesIO(first + second[:kept]))
+    stream = read_records(io.BytesIO(first + second[:size]))
     assert next(stream) == b"one"
     with pytest.raises(UsageError, match=rf"record at byte {len(first)} is damaged.*ends in the middle"):
         next(stream)

@@ -50,15 +50,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> dict[str, Any]:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tests.data.tfrecord.read_with_tensorflow", folder],
         capture_output=True,
         text=True,
         timeout=200,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    assert process.returncode == 0, process.stderr
+    return dict(json.loads(process.stdout))
 
 
 def test_tensorflow_reads_our_shards_and_parses_our_examples(report: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ def test_the_shape_we_record_is_the_one_tensorflow_decodes(report: dict[str, Any
     ours = {file.name: inspect_image(file.read_bytes()) for file in sorted((folder / "modes").iterdir())}
     assert len(ours) == len(MODES) + 1
     assert report["modes"] == {
-        name: [one.height, one.width, one.channels, one.dtype] for name, one in ours.items()
+        name: [image.height, image.width, image.channels, image.dtype] for name, image in ours.items()
     }
 
 

@@ -32,26 +32,26 @@ class TestCounts:
         counts = WordCounts(most=100)
         for number in range(1000):
             counts.add([f"rare{number}", "often", f"some{number % 5}"])
-        found = dict(counts.by_frequency())
-        assert len(found) <= 100
-        assert found["often"] == 1000
-        assert {found[f"some{number}"] for number in range(5)} == {200}
+        frequencies = dict(counts.by_frequency())
+        assert len(frequencies) <= 100
+        assert frequencies["often"] == 1000
+        assert {frequencies[f"some{number}"] for number in range(5)} == {200}
 
 
 class TestPieces:
     def test_the_pairs_that_occur_most_are_joined_first_and_ties_by_their_characters(self) -> None:
-        found = learn_pieces(LOW, 30)
-        letters = ["l", "n", "w", *(f"##{one}" for one in "deiorstw")]
-        assert found[: len(letters)] == letters
-        assert found[len(letters) : len(letters) + 6] == ["##er", "##ow", "low", "##ew", "##ewer", "newer"]
+        pieces = learn_pieces(LOW, 30)
+        letters = ["l", "n", "w", *(f"##{character}" for character in "deiorstw")]
+        assert pieces[: len(letters)] == letters
+        assert pieces[len(letters) : len(letters) + 6] == ["##er", "##ow", "low", "##ew", "##ewer", "newer"]
 
     @settings(max_examples=60, deadline=None)
     @given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=8), st.integers(1, 9)), max_size=12))
     def test_it_finds_what_counting_anew_after_each_step_finds(self, words: list[tuple[str, int]]) -> None:
-        counted = sorted(dict(words).items(), key=lambda one: (-one[1], one[0]))
-        found = learn_pieces(counted, 60)
-        assert found == learn_slowly(counted, 60)
-        assert len(set(found)) == len(found)
+        counted = sorted(dict(words).items(), key=lambda item: (-item[1], item[0]))
+        pieces = learn_pieces(counted, 60)
+        assert pieces == learn_slowly(counted, 60)
+        assert len(set(pieces)) == len(pieces)
 
     def test_words_with_rare_characters_have_no_pieces(self) -> None:
         many = [(chr(0x4E00 + number), 1001 - number) for number in range(1001)]
@@ -64,9 +64,11 @@ class TestPieces:
 
 def learn_slowly(words: list[tuple[str, int]], most: int) -> list[str]:
     """What `learn_pieces` does, without any bookkeeping."""
-    split = {word: [word[0], *(f"##{one}" for one in word[1:])] for word, _ in words}
-    found = sorted({one for pieces in split.values() for one in pieces}, key=lambda one: (len(one) > 1, one))
-    while len(found) < most:
+    split = {word: [word[0], *(f"##{character}" for character in word[1:])] for word, _ in words}
+    vocabulary = sorted(
+        {piece for pieces in split.values() for piece in pieces}, key=lambda piece: (len(piece) > 1, piece)
+    )
+    while len(vocabulary) < most:
         pairs: dict[tuple[str, str], int] = {}
         for word, count in words:
             for pair in pairwise(split[word]):
@@ -75,8 +77,8 @@ def learn_slowly(words: list[tuple[str, int]], most: int) -> list[str]:
             break
         first, second = min(pairs, key=lambda pair: (-pairs[pair], pair))
         joined = first + second[2:]
-        if joined not in found:
-            found.append(joined)
+        if joined not in vocabulary:
+            vocabulary.append(joined)
         for word, pieces in split.items():
             place = 0
             while place < len(pieces) - 1:
@@ -84,7 +86,7 @@ def learn_slowly(words: list[tuple[str, int]], most: int) -> list[str]:
                     pieces[place : place + 2] = [joined]
                 place += 1
             split[word] = pieces
-    return found
+    return vocabulary
 
 
 class TestIds:
@@ -130,10 +132,10 @@ class TestFile:
     @pytest.mark.parametrize("end", ["\n", "\r\n"])
     def test_it_is_read_as_it_is_written(self, tmp_path: Path, end: str) -> None:
         tokens = ("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "größe", "##n", "\u2028")
-        found = read_vocabulary(self.write(tmp_path, *tokens, end=end), "wordpiece")
-        assert found.tokens == tokens
-        assert TokenEncoder("wordpiece", found, 5)("große").tolist() == [3, 2, 4, 0, 0]
-        assert found.content.decode().split("\n") == [*tokens, ""]
+        pieces = read_vocabulary(self.write(tmp_path, *tokens, end=end), "wordpiece")
+        assert pieces.tokens == tokens
+        assert TokenEncoder("wordpiece", pieces, 5)("große").tolist() == [3, 2, 4, 0, 0]
+        assert pieces.content.decode().split("\n") == [*tokens, ""]
 
     @pytest.mark.parametrize(
         ("lines", "message"),
