@@ -75,6 +75,7 @@ ROOMS_OF = {
     "sim/guest": {"_tpuctl_tpu": set()},
     "sim/guest/_tpuctl_tpu": {"findings": set()},
     "sim/hosts": {"metadata": set(), "programs": set(), "ssh": {"programs"}},
+    "sim/tpu": {"methods": set()},
     "sim/world": {"capacity": set(), "nodes": {"capacity"}, "queue": {"capacity", "nodes"}},
     "sim/gcs": {
         "rules": set(),
@@ -107,6 +108,9 @@ BESIDE_ROOMS = {
         "settings", "simulator", "token_server", "tpu_servers",
     },
     "sim/hosts": {"disk", "host", "faults", "isolation", "network", "os_inventory", "pool"},
+    "sim/tpu": {
+        "api_v1", "api_versions", "grpc_api", "http_rules", "messages", "rest_api", "rpcs", "service",
+    },
     "sim/world": {
         "api_errors", "api_json", "change_notifier", "filters", "injected_faults", "names", "operations",
         "pages", "resources", "state", "state_machine", "tasks", "world",

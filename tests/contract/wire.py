@@ -37,7 +37,7 @@ def _watch_tpu(note: Note) -> None:
 
         async def watched(request: Any, context: Any) -> Any:
             result = await original(request, context)
-            note(shared.get(rpc.name, f"{service._version}.{rpc.name}"), GRPC)
+            note(shared.get(rpc.name, f"{service.version}.{rpc.name}"), GRPC)
             return result
 
         return watched
