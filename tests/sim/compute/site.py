@@ -63,12 +63,12 @@ class Site:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(urllib.request.Request(address, data=data), timeout=20) as answer:
-                found, code = json.load(answer), answer.status
+                parsed, code = json.load(answer), answer.status
         except urllib.error.HTTPError as error:
             with error:
-                found, code = json.load(error)["error"], error.code
-        assert code == status, found
-        return found
+                parsed, code = json.load(error)["error"], error.code
+        assert code == status, parsed
+        return parsed
 
     def set_metadata(self, project: str = "sim-project", **metadata: str) -> Any:
         """Replace a project's metadata."""

@@ -24,8 +24,8 @@ class Gcloud:
     """Runs `gcloud compute ...` with a home of its own, against a simulator."""
 
     def __init__(self, site: Site, home: Path) -> None:
-        known = site.endpoints
-        self._ssh_config = known["ssh_config"]
+        endpoints = site.endpoints
+        self._ssh_config = endpoints["ssh_config"]
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("CLOUDSDK_")},
             "HOME": str(home),
@@ -35,12 +35,12 @@ class Gcloud:
             "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
             "CLOUDSDK_CORE_PROJECT": "sim-project",
             "CLOUDSDK_COMPUTE_ZONE": "europe-west4-a",
-            "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{known['tpu_rest']}/",
-            "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{known['compute_rest']}/compute/v1/",
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{endpoints['tpu_rest']}/",
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{endpoints['compute_rest']}/compute/v1/",
         }
 
     def __call__(self, *words: str, status: int = 0) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             ["gcloud", "compute", *words],
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -48,8 +48,8 @@ class Gcloud:
             text=True,
             timeout=120,
         )
-        assert done.returncode == status, done.stderr
-        return done.stdout
+        assert process.returncode == status, process.stderr
+        return process.stdout
 
     def ssh(self, *words: str, status: int = 0) -> str:
         return self("tpus", "tpu-vm", "ssh", *words, f"--ssh-flag=-F{self._ssh_config}", status=status)
@@ -69,8 +69,8 @@ def test_gcloud_logs_in_to_all_workers_and_to_one_and_copies_files(
 ) -> None:
     node = site.create("one", "v3-32")
     names = [host.hostname for host in site.hosts("one")]
-    said = gcloud.ssh("ada@one", "--worker=all", "--command=echo $HOSTNAME")
-    assert sorted(line for line in said.splitlines() if line in names) == names
+    output = gcloud.ssh("ada@one", "--worker=all", "--command=echo $HOSTNAME")
+    assert sorted(line for line in output.splitlines() if line in names) == names
     assert (
         gcloud.ssh("ada@one", "--worker=2", "--command=echo $HOSTNAME; exit 7", status=7).strip() == names[2]
     )

@@ -23,8 +23,8 @@ def test_a_project_begins_without_metadata(site: Site) -> None:
 def test_setting_metadata_is_an_operation_that_is_done(site: Site) -> None:
     operation = site.set_metadata("acme", colour="blue")
     assert (operation["status"], operation["progress"]) == ("DONE", 100)
-    asked = site.compute(f"acme/global/operations/{operation['name']}")
-    assert asked == operation
+    read = site.compute(f"acme/global/operations/{operation['name']}")
+    assert read == operation
     assert site.compute(f"acme/global/operations/{operation['name']}/wait", b"") == operation
     assert operation["targetLink"] == f"{site.endpoints['compute_rest']}/compute/v1/projects/acme"
     (item,) = site.compute("acme")["commonInstanceMetadata"]["items"]

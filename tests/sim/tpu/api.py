@@ -13,7 +13,7 @@ import grpc
 from aiohttp import web
 from google.api_core.future.polling import DEFAULT_POLLING
 
-from tests.sim.tpu.recorded_hosts import NotedHosts
+from tests.sim.tpu.recorded_hosts import RecordedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.state.database import Database
@@ -28,7 +28,7 @@ class Api:
     """Both fronts of one world, served by a thread of its own."""
 
     def __init__(self, database: Path, pace: Profile) -> None:
-        self.hosts = NotedHosts()
+        self.hosts = RecordedHosts()
         self.faults = FaultRegistry()
         self._database = Database(database)
         self._loop = asyncio.new_event_loop()

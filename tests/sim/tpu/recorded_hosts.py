@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tpuctl.sim.records import GuestAttribute, Host, Notices
 
 
-class NotedHosts:
+class RecordedHosts:
     """Hosts without servers: they note what they are told, and can be told to fail or to wait first."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ ZONE = f"{PROJECT}/locations/us-central2-b"
 
 
 def test_a_zone_lists_its_accelerator_types_with_their_topologies(client: tpu_v2.TpuClient) -> None:
-    types = {one.type_: one for one in client.list_accelerator_types(parent=ZONE)}
+    types = {offered.type_: offered for offered in client.list_accelerator_types(parent=ZONE)}
     assert "v4-8" in types
     assert "v3-8" not in types
     (config,) = types["v4-8"].accelerator_configs
@@ -22,7 +22,7 @@ def test_a_zone_lists_its_accelerator_types_with_their_topologies(client: tpu_v2
 
 
 def test_runtime_versions_are_the_bases_and_tensorflow_in_four_forms(client: tpu_v2.TpuClient) -> None:
-    versions = {one.version for one in client.list_runtime_versions(parent=ZONE)}
+    versions = {runtime.version for runtime in client.list_runtime_versions(parent=ZONE)}
     assert {"tpu-ubuntu2204-base", "v2-alpha-tpuv6e"} <= versions
     assert {f"tpu-vm-tf-2.17.0{form}" for form in ("", "-pjrt", "-pod", "-pod-pjrt")} <= versions
     name = f"{ZONE}/runtimeVersions/tpu-ubuntu2204-base"
@@ -31,8 +31,8 @@ def test_runtime_versions_are_the_bases_and_tensorflow_in_four_forms(client: tpu
 
 def test_locations_are_the_zones_of_the_catalogue(client: tpu_v2.TpuClient) -> None:
     locations = client.list_locations({"name": PROJECT}).locations
-    assert "us-central2-b" in {one.location_id for one in locations}
-    one = client.get_location({"name": ZONE})
-    assert (one.name, one.labels["cloud.googleapis.com/region"]) == (ZONE, "us-central2")
+    assert "us-central2-b" in {location.location_id for location in locations}
+    location = client.get_location({"name": ZONE})
+    assert (location.name, location.labels["cloud.googleapis.com/region"]) == (ZONE, "us-central2")
     with pytest.raises(exceptions.Forbidden):
         client.get_location({"name": f"{PROJECT}/locations/mars"})

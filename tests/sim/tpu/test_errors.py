@@ -40,7 +40,7 @@ def test_an_unknown_zone_looks_like_a_missing_permission(client: tpu_v2.TpuClien
     }
 
 
-def test_a_project_without_the_api_says_so_on_every_call(client: tpu_v2.TpuClient, api: Api) -> None:
+def test_every_call_fails_in_a_project_without_the_api(client: tpu_v2.TpuClient, api: Api) -> None:
     api.world.disabled_projects.add("rehearsal")
     with pytest.raises(exceptions.Forbidden) as raised:
         client.list_nodes(parent=PARENT)
@@ -156,7 +156,7 @@ def test_a_missing_reservation_ends_the_operation_otherwise(client: tpu_v2.TpuCl
         create(client)
 
 
-def test_a_quota_is_said_at_once_with_its_failure(client: tpu_v2.TpuClient, api: Api) -> None:
+def test_a_quota_fails_the_call_with_its_details(client: tpu_v2.TpuClient, api: Api) -> None:
     limit = "TPUV3sPerProjectPerZoneForTPUAPI"
     api.faults.add("quota", zone="europe-west4-a", quota=limit, limit=0)
     with pytest.raises(
@@ -209,7 +209,7 @@ def test_a_late_fault_leaves_the_node_as_it_was(grpc_client: tpu_v2.TpuClient, a
     assert (node.state, dict(node.labels)) == (tpu_v2.Node.State.READY, {"a": "b"})
 
 
-def test_hosts_that_do_not_come_up_fail_the_create(
+def test_hosts_that_do_not_start_fail_the_create(
     grpc_client: tpu_v2.TpuClient, api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.hosts.failure = OSError("no free port")
@@ -221,7 +221,7 @@ def test_hosts_that_do_not_come_up_fail_the_create(
     assert api.world.idle()
 
 
-def test_what_the_simulator_does_not_know_yet_is_unimplemented(client: tpu_v2.TpuClient) -> None:
+def test_a_feature_that_is_not_simulated_is_unimplemented(client: tpu_v2.TpuClient) -> None:
     request = {"parent": PARENT, "order_by": "type desc"}
     with pytest.raises((exceptions.MethodNotImplemented, exceptions.ServerError), match="order_by") as raised:
         client.list_accelerator_types(request=request)

@@ -39,7 +39,7 @@ def create(client: tpu_v2.TpuClient, parent: str = PARENT, accelerator: str = "v
         ("missing=1", False),
     ],
 )
-def test_a_filter_says_yes_or_no_to_an_entry(text: str, expected: bool) -> None:
+def test_a_filter_matches_a_resource_or_does_not(text: str, expected: bool) -> None:
     entry = {
         "state": "READY",
         "labels": {"team": "deep vision"},
@@ -49,7 +49,7 @@ def test_a_filter_says_yes_or_no_to_an_entry(text: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["state", "(state=READY)", "a=1 OR b=2", "=READY", 'a="open'])
-def test_a_filter_that_is_none_is_refused(grpc_client: tpu_v2.TpuClient, text: str) -> None:
+def test_an_invalid_filter_is_refused(grpc_client: tpu_v2.TpuClient, text: str) -> None:
     with pytest.raises(exceptions.InvalidArgument, match="Invalid filter"):
         grpc_client.list_accelerator_types(request={"parent": PARENT, "filter": text})
 
@@ -57,13 +57,13 @@ def test_a_filter_that_is_none_is_refused(grpc_client: tpu_v2.TpuClient, text: s
 def test_the_lists_that_have_a_filter_obey_it(client: tpu_v2.TpuClient) -> None:
     create(client)
     types = client.list_accelerator_types(request={"parent": PARENT, "filter": "type=v3-8"})
-    assert [one.type_ for one in types] == ["v3-8"]
+    assert [accelerator.type_ for accelerator in types] == ["v3-8"]
     request = {"parent": PARENT, "filter": "version:tf-2.17", "page_size": 3}
     assert len(list(client.list_runtime_versions(request=request))) == 4
     assert not client.list_operations({"name": PARENT, "filter": "done=false"}).operations
     assert len(client.list_operations({"name": PARENT, "filter": "metadata.verb=create"}).operations) == 1
     zones = client.list_locations({"name": "projects/rehearsal", "filter": "locationId:us-central2"})
-    assert [one.location_id for one in zones.locations] == ["us-central2-b"]
+    assert [location.location_id for location in zones.locations] == ["us-central2-b"]
 
 
 def test_a_zone_that_does_not_answer_is_named_by_lists_over_all(client: tpu_v2.TpuClient, api: Api) -> None:
@@ -82,7 +82,7 @@ def test_a_zone_that_does_not_answer_is_named_by_lists_over_all(client: tpu_v2.T
     assert len(list(client.list_nodes(parent=EVERYWHERE))) == 2
 
 
-def test_operations_of_all_zones_are_listed_in_part_when_asked_so(client: tpu_v2.TpuClient, api: Api) -> None:
+def test_operations_of_all_zones_are_listed_in_part_on_request(client: tpu_v2.TpuClient, api: Api) -> None:
     create(client)
     create(client, parent=LOST)
     api.faults.add("unreachable", zone="us-central1-b")
@@ -90,9 +90,9 @@ def test_operations_of_all_zones_are_listed_in_part_when_asked_so(client: tpu_v2
     with pytest.raises(exceptions.ServiceUnavailable):
         client.list_operations(request)
     request.return_partial_success = True
-    found = client.list_operations(request)
-    assert len(found.operations) == 1
-    assert list(found.unreachable) == [LOST]
+    listed = client.list_operations(request)
+    assert len(listed.operations) == 1
+    assert list(listed.unreachable) == [LOST]
 
 
 def test_a_service_identity_is_the_same_every_time(client: tpu_v2.TpuClient) -> None:
@@ -123,19 +123,21 @@ def test_a_data_disk_is_attached_and_detached_and_only_read_by_several_hosts(
     assert attach({**disk, "mode": "READ_ONLY"}).data_disks
 
 
-def test_gclouds_tensorflow_versions_are_those_of_api_v1(api: Api) -> None:
+def test_gcloud_lists_the_tensorflow_versions_of_api_v1(api: Api) -> None:
     answer = requests.get(f"{api.rest_address}/v1/{PARENT}/tensorflowVersions", timeout=10)
-    versions = [one["version"] for one in answer.json()["tensorflowVersions"]]
+    versions = [version["version"] for version in answer.json()["tensorflowVersions"]]
     assert "2.17.0" in versions
     wrong = f"{api.rest_address}/v1/projects/rehearsal/locations/mars/tensorflowVersions"
     assert requests.get(wrong, timeout=10).status_code == 403
 
 
-def test_all_that_happens_is_noted_in_order_with_its_time(client: tpu_v2.TpuClient, api: Api) -> None:
+def test_requests_and_transitions_are_noted_in_order_with_their_time(
+    client: tpu_v2.TpuClient, api: Api
+) -> None:
     create(client)
     client.delete_node(name=NODE).result(polling=POLLING)
-    seen = [(one.kind, one.what) for one in api.world.events if one.what != "GetOperation"]
-    assert seen == [
+    noted = [(event.kind, event.what) for event in api.world.events if event.what != "GetOperation"]
+    assert noted == [
         ("request", "CreateNode"),
         ("transition", "CREATING"),
         ("transition", "READY"),
@@ -143,6 +145,6 @@ def test_all_that_happens_is_noted_in_order_with_its_time(client: tpu_v2.TpuClie
         ("transition", "DELETING"),
         ("transition", "DELETED"),
     ]
-    times = [one.time for one in api.world.events]
+    times = [event.time for event in api.world.events]
     assert times == sorted(times)
     assert times[0] > 1_700_000_000

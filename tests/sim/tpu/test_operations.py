@@ -63,7 +63,7 @@ def test_a_node_is_creating_until_its_time_has_passed(
     assert operation.result(polling=POLLING).state == State.READY
 
 
-def test_operations_are_listed_got_and_deleted_once_they_are_over(
+def test_operations_are_listed_read_and_deleted_once_they_have_ended(
     client: tpu_v2.TpuClient, api: Api, time: ManualTime
 ) -> None:
     name = begin(client).operation.name
@@ -73,7 +73,7 @@ def test_operations_are_listed_got_and_deleted_once_they_are_over(
     api.run(time.advance(60))
     api.run(api.world.operations.wait(name, 5))
     assert client.get_operation({"name": name}).done
-    assert [one.name for one in client.list_operations({"name": PARENT}).operations] == [name]
+    assert [operation.name for operation in client.list_operations({"name": PARENT}).operations] == [name]
     client.delete_operation({"name": name})
     assert not client.list_operations({"name": PARENT}).operations
 
@@ -94,7 +94,9 @@ def test_a_wait_ends_with_the_operation_or_with_its_timeout(
     assert waiting.result(timeout=10).done
 
 
-def test_a_cancelled_create_ends_as_cancelled_and_its_node_goes(client: tpu_v2.TpuClient, api: Api) -> None:
+def test_a_cancelled_create_ends_as_cancelled_and_its_node_is_deleted(
+    client: tpu_v2.TpuClient, api: Api
+) -> None:
     operation = begin(client)
     client.cancel_operation({"name": operation.operation.name})
     with pytest.raises(exceptions.Cancelled):
@@ -103,7 +105,7 @@ def test_a_cancelled_create_ends_as_cancelled_and_its_node_goes(client: tpu_v2.T
     assert api.world.idle()
 
 
-def test_a_cancelled_update_goes_on_to_its_end(
+def test_a_cancelled_update_runs_to_its_end(
     grpc_client: tpu_v2.TpuClient, api: Api, time: ManualTime
 ) -> None:
     make_ready(grpc_client, api, time)
@@ -133,7 +135,7 @@ def test_a_stockout_is_creating_first(grpc_client: tpu_v2.TpuClient, api: Api, t
         operation.result(polling=POLLING)
 
 
-def test_a_node_that_will_find_no_room_takes_none_from_others(
+def test_a_node_without_capacity_uses_none_of_others(
     grpc_client: tpu_v2.TpuClient, api: Api, time: ManualTime
 ) -> None:
     capacity = api.world.capacity
@@ -149,7 +151,7 @@ def test_a_node_that_will_find_no_room_takes_none_from_others(
         without_room.result(polling=POLLING)
 
 
-def test_a_delete_overtakes_the_create(client: tpu_v2.TpuClient, api: Api, time: ManualTime) -> None:
+def test_a_delete_cancels_the_create(client: tpu_v2.TpuClient, api: Api, time: ManualTime) -> None:
     creating = begin(client)
     deleting = client.delete_node(name=NODE)
     assert client.get_node(name=NODE).state == State.DELETING

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.tpu.recorded_hosts import ManualTime, NotedHosts
+from tests.sim.tpu.recorded_hosts import ManualTime, RecordedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile, profile
 from tpuctl.sim.state.database import Database
@@ -27,7 +27,7 @@ class Opened:
     """A world on a database file, for as long as the block."""
 
     def __init__(self, database: Path, pace: Profile | None = None) -> None:
-        self.hosts = NotedHosts()
+        self.hosts = RecordedHosts()
         self.faults = FaultRegistry()
         self._database = Database(database)
         self.world = World(self._database, pace or profile("instant"), self.hosts, self.faults)
@@ -57,20 +57,20 @@ class Opened:
         return ended.result
 
 
-def test_ready_nodes_hosts_come_up_again_with_their_metadata(database: Path) -> None:
+def test_hosts_of_ready_nodes_start_again_with_their_metadata(database: Path) -> None:
     async def story() -> None:
         async with Opened(database) as before:
             node = await before.end_of(await before.create())
         async with Opened(database) as after:
-            (found,) = after.world.nodes.all()
-            assert (found.uid, found.state, found.spec) == (node.uid, "READY", node.spec)
+            (restarted,) = after.world.nodes.all()
+            assert (restarted.uid, restarted.state, restarted.spec) == (node.uid, "READY", node.spec)
             assert list(after.hosts.up) == list(node.addresses)
             assert after.hosts.metadata == {node.name: {"a": "1"}}
 
     asyncio.run(story())
 
 
-def test_a_half_done_create_goes_on_and_takes_its_time_once(database: Path) -> None:
+def test_a_create_continues_after_a_restart_and_takes_its_time_once(database: Path) -> None:
     async def story() -> None:
         time = ManualTime()
         pace = Profile({"create": 60}, clock=time.clock, sleep=time.sleep)
@@ -87,7 +87,7 @@ def test_a_half_done_create_goes_on_and_takes_its_time_once(database: Path) -> N
     asyncio.run(story())
 
 
-def test_a_create_killed_while_its_hosts_came_up_starts_them_again(database: Path) -> None:
+def test_a_create_killed_while_its_hosts_started_starts_them_again(database: Path) -> None:
     async def story() -> None:
         killed = Opened(database)
         killed.hosts.hold = asyncio.Event()  # and it is never set
@@ -100,7 +100,7 @@ def test_a_create_killed_while_its_hosts_came_up_starts_them_again(database: Pat
     asyncio.run(story())
 
 
-def test_a_delete_waits_for_the_hosts_to_come_up_before_it_takes_them_down(database: Path) -> None:
+def test_a_delete_waits_for_the_start_of_the_hosts_before_it_stops_them(database: Path) -> None:
     async def story() -> None:
         async with Opened(database) as opened:
             opened.hosts.hold = asyncio.Event()
@@ -165,7 +165,7 @@ def test_addresses_are_not_given_out_twice_over_a_restart(database: Path) -> Non
     asyncio.run(story())
 
 
-def test_hosts_that_stay_down_leave_the_node_unhealthy_and_the_others_up(database: Path) -> None:
+def test_hosts_that_do_not_start_leave_the_node_unhealthy(database: Path) -> None:
     async def story() -> None:
         async with Opened(database) as before:
             await before.end_of(await before.create())
@@ -194,7 +194,7 @@ class FullDisk(Database):
 
 def test_a_node_and_its_operation_are_on_disk_together_or_not_at_all(database: Path) -> None:
     full = FullDisk(database)
-    world = World(full, profile("instant"), NotedHosts(), FaultRegistry())
+    world = World(full, profile("instant"), RecordedHosts(), FaultRegistry())
     with pytest.raises(sqlite3.OperationalError):
         world.nodes.create(PARENT, "one", SPEC)
     full.close()
@@ -224,14 +224,14 @@ def test_every_accepted_operation_outlives_a_kill(database: Path) -> None:
         async with opened as after:
             for name in accepted:
                 await after.end_of(name)
-            while any(one.state != "ACTIVE" for one in after.world.queued_resources.all()):
+            while any(queued.state != "ACTIVE" for queued in after.world.queued_resources.all()):
                 await asyncio.sleep(0.005)
             for queued in after.world.queued_resources.all():
                 assert all(
                     after.world.nodes.get(node).queued_resource == queued.name for node in queued.nodes
                 )
             assert {node.state for node in after.world.nodes.all()} == {"READY"}
-            given = [address for node in after.world.nodes.all() for address in node.addresses]
-            assert len(given) == len(set(given))
+            addresses = [address for node in after.world.nodes.all() for address in node.addresses]
+            assert len(addresses) == len(set(addresses))
 
     asyncio.run(story())

@@ -27,7 +27,7 @@ ZONE = "europe-west4-a"
 PARENT = f"projects/rehearsal/locations/{ZONE}"
 QUOTA = ("rehearsal", ZONE, "TPUV3sPerProjectPerZoneForTPUAPI")
 LIMIT = 48
-ROOM = 4
+CAPACITY = 4
 DELAYS = {
     "create": 4,
     "delete": 2,
@@ -80,7 +80,7 @@ class Calls(RuleBasedStateMachine):
         self.api = Api(Path(self.folder.name) / "world", pace)
         capacity = self.api.world.capacity
         capacity.quotas.limits[QUOTA] = LIMIT
-        capacity.limits[ZONE, "v3-8"] = ROOM
+        capacity.limits[ZONE, "v3-8"] = CAPACITY
         self.channel = grpc.insecure_channel(self.api.grpc_address, options=[("grpc.enable_http_proxy", 0)])
         self.client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=self.channel))
 
@@ -123,12 +123,12 @@ class Calls(RuleBasedStateMachine):
     def queue(self, name: str, node: str, spot: bool, short: bool) -> None:
         names = {"node_id": node} if node else {"multislice_params": {"node_count": 2}}
         fields = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
-        asked = tpu_v2.QueuedResource(tpu={"node_spec": [{"parent": PARENT, "node": fields, **names}]})
+        queued = tpu_v2.QueuedResource(tpu={"node_spec": [{"parent": PARENT, "node": fields, **names}]})
         if spot:
-            asked.spot = {}
+            queued.spot = {}
         if short:
-            asked.queueing_policy = {"valid_until_duration": "12s"}
-        request = {"parent": PARENT, "queued_resource_id": name, "queued_resource": asked}
+            queued.queueing_policy = {"valid_until_duration": "12s"}
+        request = {"parent": PARENT, "queued_resource_id": name, "queued_resource": queued}
         self.call(self.client.create_queued_resource, request)
 
     @rule(name=ids, force=st.booleans())
@@ -192,10 +192,10 @@ class Calls(RuleBasedStateMachine):
                     before = last.get(event.resource, first)
                     assert event.what in table[before], (event.resource, before, event.what)
                     last[event.resource] = event.what
-        given = [address for node in world.nodes.all() for address in node.addresses]
-        assert len(given) == len(set(given))
+        addresses = [address for node in world.nodes.all() for address in node.addresses]
+        assert len(addresses) == len(set(addresses))
         assert 0 <= world.capacity.quotas.used(QUOTA) <= LIMIT
-        assert 0 <= world.capacity.used(ZONE, "v3-8") <= ROOM
+        assert 0 <= world.capacity.used(ZONE, "v3-8") <= CAPACITY
         for node in world.nodes.all():
             assert (world.operations.running_on(node.name) is not None) >= (node.state == "CREATING")
         await asyncio.sleep(0)
@@ -203,7 +203,7 @@ class Calls(RuleBasedStateMachine):
     def at_rest(self) -> bool:
         world = self.api.world
         waiting = {"ACTIVE", "WAITING_FOR_RESOURCES", "SUSPENDED", "FAILED"}
-        resting = all(one.state in waiting for one in world.queued_resources.all())
+        resting = all(queued.state in waiting for queued in world.queued_resources.all())
         return resting and not world.operations.running()
 
     def call(self, method: Any, request: dict[str, Any]) -> None:

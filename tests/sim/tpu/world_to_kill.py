@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.sim.tpu.recorded_hosts import NotedHosts
+from tests.sim.tpu.recorded_hosts import RecordedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import profile
 from tpuctl.sim.state.database import Database
@@ -20,7 +20,7 @@ SLICES = {"parent": PARENT, "node": SPEC, "multisliceParams": {"nodeCount": 2}}
 
 
 async def main(database: Path) -> None:
-    world = World(Database(database), profile("instant"), NotedHosts(), FaultRegistry())
+    world = World(Database(database), profile("instant"), RecordedHosts(), FaultRegistry())
     for number in range(ROUNDS):
         requested = {"tpu": {"nodeSpec": [SLICES]}}
         print(world.queued_resources.create(PARENT, f"q{number}", requested).name, flush=True)

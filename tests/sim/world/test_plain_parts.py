@@ -30,17 +30,17 @@ from tpuctl.sim.world.state_machine import (
 
 
 @dataclass(frozen=True)
-class Thing:
+class Numbered:
     name: str
     value: int
 
 
 def test_a_committed_record_is_there_when_the_file_is_opened_again(tmp_path: Path) -> None:
     first = Database(tmp_path / "db")
-    RecordTable(first, "thing", Thing).put(Thing("a", 1))
+    RecordTable(first, "numbered", Numbered).put(Numbered("a", 1))
     assert first.next("counter") == 1
     second = Database(tmp_path / "db")  # while the first is still open, as after a kill
-    assert RecordTable(second, "thing", Thing).all() == [Thing("a", 1)]
+    assert RecordTable(second, "numbered", Numbered).all() == [Numbered("a", 1)]
     assert second.next("counter") == 2
     first.close()
     second.close()
@@ -51,50 +51,50 @@ def test_a_transaction_that_raises_leaves_nothing(tmp_path: Path) -> None:
 
     def broken() -> None:
         with database.transaction():
-            database.put("thing", "a", b"{}")
+            database.put("numbered", "a", b"{}")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         broken()
-    assert database.load("thing") == []
+    assert database.load("numbered") == []
     database.close()
 
 
-def test_a_transaction_that_raises_takes_back_what_could_be_read(tmp_path: Path) -> None:
+def test_a_transaction_that_raises_restores_the_records(tmp_path: Path) -> None:
     database = Database(tmp_path / "db")
-    shelf = RecordTable(database, "thing", Thing)
-    shelf.put(Thing("old", 1))
+    table = RecordTable(database, "numbered", Numbered)
+    table.put(Numbered("old", 1))
 
     def broken() -> None:
         with database.transaction():
-            shelf.put(Thing("old", 2))
+            table.put(Numbered("old", 2))
             with database.transaction():  # a part of the other
-                shelf.put(Thing("new", 1))
-            shelf.remove("old")
+                table.put(Numbered("new", 1))
+            table.remove("old")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         broken()
-    assert shelf.all() == [Thing("old", 1)] == RecordTable(database, "thing", Thing).all()
+    assert table.all() == [Numbered("old", 1)] == RecordTable(database, "numbered", Numbered).all()
     database.close()
 
 
-def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     database = Database(tmp_path / "db")
-    database.put("thing", "a", b"{}")
+    database.put("numbered", "a", b"{}")
     for file in tmp_path.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     database.close()
 
 
-def test_a_shelf_finds_by_prefix_and_forgets_what_is_removed(tmp_path: Path) -> None:
+def test_a_table_finds_records_by_prefix_and_forgets_removed_ones(tmp_path: Path) -> None:
     database = Database(tmp_path / "db")
-    shelf = RecordTable(database, "thing", Thing)
+    table = RecordTable(database, "numbered", Numbered)
     for name in ("a/1", "a/2", "b/1"):
-        shelf.put(Thing(name, 0))
-    shelf.remove("a/1")
-    assert [thing.name for thing in shelf.all("a/")] == ["a/2"]
-    assert shelf.get("a/1") is None
+        table.put(Numbered(name, 0))
+    table.remove("a/1")
+    assert [record.name for record in table.all("a/")] == ["a/2"]
+    assert table.get("a/1") is None
     database.close()
 
 
@@ -121,19 +121,19 @@ def test_a_parent_is_a_prefix_of_what_is_in_it(parent: str, expected: str) -> No
     assert names.list_prefix(parent) == expected
 
 
-def test_a_parent_that_is_none_is_refused() -> None:
+def test_an_invalid_parent_is_refused() -> None:
     with pytest.raises(ApiError):
         names.list_prefix("projects/p")
 
 
 def test_pages_cover_everything_once_in_order() -> None:
-    seen, token = [], ""
+    collected, token = [], ""
     for _ in range(4):
-        found, token = page(["c", "a", "e", "b", "d"], str, 2, token)
-        seen += found
+        listed, token = page(["c", "a", "e", "b", "d"], str, 2, token)
+        collected += listed
         if not token:
             break
-    assert seen == ["a", "b", "c", "d", "e"]
+    assert collected == ["a", "b", "c", "d", "e"]
 
 
 def test_every_state_of_a_transition_has_its_row_of_allowed_calls() -> None:
@@ -157,7 +157,7 @@ def test_every_state_of_a_queued_resource_has_its_rows() -> None:
     assert set(NODE_ALLOWED) >= SERVING | LOST
 
 
-def test_whoever_sleeps_is_woken_by_a_call_or_by_the_clock() -> None:
+def test_waiting_tasks_are_woken_by_a_change_or_by_the_clock() -> None:
     async def story() -> list[str]:
         woken: list[str] = []
         notifier = ChangeNotifier(Profile({}, clock=lambda: 100.0, sleep=lambda _: asyncio.sleep(0)))
@@ -166,7 +166,9 @@ def test_whoever_sleeps_is_woken_by_a_call_or_by_the_clock() -> None:
             await notifier.wait(until)
             woken.append(name)
 
-        timed, untimed = (asyncio.ensure_future(sleeper(*one)) for one in (("clock", 101.0), ("call", None)))
+        timed, untimed = (
+            asyncio.ensure_future(sleeper(*arguments)) for arguments in (("clock", 101.0), ("call", None))
+        )
         await timed
         assert woken == ["clock"]
         notifier.notify()
@@ -183,7 +185,7 @@ def test_every_error_says_where_its_text_is_from() -> None:
         assert all(field is None or field.isidentifier() for field in fields)
 
 
-def test_a_pause_lasts_what_is_left_of_the_transition() -> None:
+def test_a_pause_lasts_for_the_rest_of_the_transition() -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -196,7 +198,7 @@ def test_a_pause_lasts_what_is_left_of_the_transition() -> None:
     assert slept == [20.0]
 
 
-def test_the_profiles_know_every_transition_or_none() -> None:
+def test_a_profile_has_every_transition_or_none() -> None:
     queue = {"accept", "queue", "retry", "suspend", "dequeue"}
     assert set(DELAYS["real"]) == {*NODE_TRANSITIONS, "failure", *queue}
     assert set(profile("instant").delays) == {"retry"}

@@ -56,28 +56,28 @@ def test_every_method_of_the_client_is_answered(api: Api, version: str) -> None:
     assert names - over_rest == {"WaitOperation"}  # which the client's REST rules do not have
 
 
-def test_a_node_made_in_one_version_is_the_same_in_the_other(
+def test_a_node_created_in_one_version_is_the_same_in_the_other(
     alpha: tpu_v2alpha1.TpuClient, grpc_client: tpu_v2.TpuClient
 ) -> None:
-    made = create(
+    created = create(
         alpha,
         scheduling_config={"spot": True},
         shielded_instance_config={"enable_secure_boot": True},
         autocheckpoint_enabled=True,
         boot_disk_config={"customer_encryption_key": {"kms_key_name": "key"}},
     )
-    assert made.api_version == tpu_v2alpha1.Node.ApiVersion.V2_ALPHA1
-    assert made.autocheckpoint_enabled
-    assert made.boot_disk_config.customer_encryption_key.kms_key_name == "key"
-    assert made.accelerator_config.type_ == tpu_v2alpha1.AcceleratorConfig.Type.V3
-    seen = grpc_client.get_node(name=NODE)
-    assert (seen.id, seen.accelerator_config.topology) == (made.id, "2x2")
-    assert seen.shielded_instance_config.enable_secure_boot
-    assert seen.api_version == tpu_v2.Node.ApiVersion.V2
-    assert alpha.get_node(name=NODE) == made
+    assert created.api_version == tpu_v2alpha1.Node.ApiVersion.V2_ALPHA1
+    assert created.autocheckpoint_enabled
+    assert created.boot_disk_config.customer_encryption_key.kms_key_name == "key"
+    assert created.accelerator_config.type_ == tpu_v2alpha1.AcceleratorConfig.Type.V3
+    in_v2 = grpc_client.get_node(name=NODE)
+    assert (in_v2.id, in_v2.accelerator_config.topology) == (created.id, "2x2")
+    assert in_v2.shielded_instance_config.enable_secure_boot
+    assert in_v2.api_version == tpu_v2.Node.ApiVersion.V2
+    assert alpha.get_node(name=NODE) == created
 
 
-def test_an_operation_speaks_the_version_it_was_asked_for_in(
+def test_an_operation_has_the_version_that_began_it(
     alpha: tpu_v2alpha1.TpuClient, grpc_client: tpu_v2.TpuClient
 ) -> None:
     create(alpha)
@@ -99,10 +99,10 @@ def test_create_and_delete_of_a_node_are_idempotent_by_their_request_id(
     assert alpha.create_node(request=request).operation.name == first.operation.name
     with pytest.raises(exceptions.Conflict):
         alpha.create_node(request={**request, "request_id": "create-2"})
-    gone = {"name": NODE, "request_id": "delete-1"}
-    deleting = alpha.delete_node(request=gone)
+    deletion = {"name": NODE, "request_id": "delete-1"}
+    deleting = alpha.delete_node(request=deletion)
     deleting.result(polling=POLLING)
-    assert alpha.delete_node(request=gone).operation.name == deleting.operation.name
+    assert alpha.delete_node(request=deletion).operation.name == deleting.operation.name
     assert api.world.idle()
 
 
@@ -130,15 +130,15 @@ def test_several_nodes_have_another_name_here(
     alpha: tpu_v2alpha1.TpuClient, grpc_client: tpu_v2.TpuClient, api: Api
 ) -> None:
     several = {"multi_node_params": {"node_count": 2, "workload_type": "AVAILABILITY_OPTIMIZED"}}
-    made = queue(alpha, several, best_effort={})
+    queued = queue(alpha, several, best_effort={})
     wait_for_active(api)
-    (spec,) = made.tpu.node_spec
+    (spec,) = queued.tpu.node_spec
     assert (spec.multi_node_params.node_count, spec.multi_node_params.workload_type) == (2, 2)
-    assert "best_effort" in made
-    seen = grpc_client.get_queued_resource(name=NAME)
-    assert seen.tpu.node_spec[0].multislice_params.node_count == 2
+    assert "best_effort" in queued
+    in_v2 = grpc_client.get_queued_resource(name=NAME)
+    assert in_v2.tpu.node_spec[0].multislice_params.node_count == 2
     assert all(node.scheduling_config.preemptible for node in alpha.list_nodes(parent=PARENT))
-    assert [one.name for one in alpha.list_queued_resources(parent=PARENT)] == [NAME]
+    assert [queued.name for queued in alpha.list_queued_resources(parent=PARENT)] == [NAME]
     reset = alpha.reset_queued_resource(request={"name": NAME}).result(polling=POLLING)
     assert reset.name == NAME
     wait_for_active(api)
@@ -152,10 +152,10 @@ def test_reservations_are_listed_with_their_use(alpha: tpu_v2alpha1.TpuClient, a
     api.world.capacity.reservations.add(Reservation(name, "v3-8", 32))
     queue(alpha, {"node_id": "one"}, guaranteed={"reserved": True})
     wait_for_active(api)
-    (found,) = alpha.list_reservations(request={"parent": PARENT})
-    assert (found.name, found.standard.size, found.standard.usage.total) == (name, 32, 8)
-    assert found.standard.capacity_units == tpu_v2alpha1.Reservation.Standard.CapacityUnits.CORES
-    assert found.state == tpu_v2alpha1.Reservation.State.ACTIVE
+    (reservation,) = alpha.list_reservations(request={"parent": PARENT})
+    assert (reservation.name, reservation.standard.size, reservation.standard.usage.total) == (name, 32, 8)
+    assert reservation.standard.capacity_units == tpu_v2alpha1.Reservation.Standard.CapacityUnits.CORES
+    assert reservation.state == tpu_v2alpha1.Reservation.State.ACTIVE
 
 
 def test_a_simulated_maintenance_is_announced_to_one_worker_and_the_node_stays(
@@ -173,13 +173,11 @@ def test_a_simulated_maintenance_is_announced_to_one_worker_and_the_node_stays(
         alpha.simulate_maintenance_event(request={"name": NODE, "worker_ids": ["4"]})
 
 
-def test_a_maintenance_takes_the_hosts_down_and_brings_them_up(
-    alpha: tpu_v2alpha1.TpuClient, api: Api
-) -> None:
+def test_a_maintenance_stops_the_hosts_and_starts_them(alpha: tpu_v2alpha1.TpuClient, api: Api) -> None:
     create(alpha)
     alpha.simulate_maintenance_event(request={"name": NODE}).result(polling=POLLING)
-    done = alpha.perform_maintenance(request={"name": NODE}).result(polling=POLLING)
-    assert (done.state, "upcoming_maintenance" in done) == (State.READY, False)
+    node = alpha.perform_maintenance(request={"name": NODE}).result(polling=POLLING)
+    assert (node.state, "upcoming_maintenance" in node) == (State.READY, False)
     assert api.hosts.calls == [("start", "one"), ("stop", "one"), ("start", "one")]
 
 
@@ -189,8 +187,8 @@ def test_a_maintenance_of_a_queued_resource_is_one_of_the_nodes_named(
     queue(alpha, {"multi_node_params": {"node_count": 2}})
     wait_for_active(api)
     request = {"name": NAME, "node_names": ["q-1"]}
-    done = alpha.perform_maintenance_queued_resource(request=request).result(polling=POLLING)
-    assert done.state.state == tpu_v2alpha1.QueuedResourceState.State.ACTIVE
+    queued = alpha.perform_maintenance_queued_resource(request=request).result(polling=POLLING)
+    assert queued.state.state == tpu_v2alpha1.QueuedResourceState.State.ACTIVE
     assert [call for call in api.hosts.calls if call[0] == "stop"] == [("stop", "q-1")]
     with pytest.raises(exceptions.InvalidArgument, match="no node other"):
         alpha.perform_maintenance_queued_resource(request={"name": NAME, "node_names": ["other"]})

@@ -47,11 +47,12 @@ def test_the_asynchronous_client_sees_a_node_through_its_life(api: Api, version:
             relabelled = module.Node(name=NODE, labels={"a": "b"})
             await ended(client, await client.update_node(node=relabelled, update_mask="labels"))
             pager = await client.list_nodes(parent=PARENT)
-            assert [dict(one.labels) async for one in pager] == [{"a": "b"}]
+            assert [dict(node.labels) async for node in pager] == [{"a": "b"}]
             await ended(client, await client.delete_node(name=NODE))
             with pytest.raises(exceptions.NotFound):
                 await client.get_node(name=NODE)
-            types = [one.type_ async for one in await client.list_accelerator_types(parent=PARENT)]
+            pager = await client.list_accelerator_types(parent=PARENT)
+            types = [accelerator.type_ async for accelerator in pager]
             assert "v3-8" in types
             assert (await client.list_locations({"name": "projects/rehearsal"})).locations
 
@@ -67,17 +68,18 @@ def test_the_asynchronous_client_queues_and_deletes_with_force(api: Api, version
             client = module.TpuAsyncClient(transport=transport(channel=channel))
             node = module.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
             spec = {"parent": PARENT, "node": node, several: {"node_count": 2}}
-            asked = module.QueuedResource(tpu={"node_spec": [spec]})
-            request = {"parent": PARENT, "queued_resource_id": "q", "queued_resource": asked}
+            queued = module.QueuedResource(tpu={"node_spec": [spec]})
+            request = {"parent": PARENT, "queued_resource_id": "q", "queued_resource": queued}
             await client.create_queued_resource(request=request)
-            found = await client.get_queued_resource(name=NAME)
-            while found.state.state != module.QueuedResourceState.State.ACTIVE:
+            queued = await client.get_queued_resource(name=NAME)
+            while queued.state.state != module.QueuedResourceState.State.ACTIVE:
                 await asyncio.sleep(0.005)
-                found = await client.get_queued_resource(name=NAME)
-            assert [one.name async for one in await client.list_queued_resources(parent=PARENT)] == [NAME]
+                queued = await client.get_queued_resource(name=NAME)
+            pager = await client.list_queued_resources(parent=PARENT)
+            assert [listed.name async for listed in pager] == [NAME]
             await ended(client, await client.reset_queued_resource(request={"name": NAME}))
-            gone = {"name": NAME, "force": True}
-            await ended(client, await client.delete_queued_resource(request=gone))
+            deletion = {"name": NAME, "force": True}
+            await ended(client, await client.delete_queued_resource(request=deletion))
             assert api.world.idle()
 
     asyncio.run(story())

@@ -35,9 +35,9 @@ class Gcloud:
 
     def __call__(self, *words: str, fails: bool = False, release: str = "") -> str:
         command = ["gcloud", *([release] if release else []), "compute", "tpus", *words]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=120)
-        assert (done.returncode != 0) == fails, done.stderr
-        return done.stderr if fails else done.stdout
+        process = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=120)
+        assert (process.returncode != 0) == fails, process.stderr
+        return process.stderr if fails else process.stdout
 
     def json(self, *words: str) -> Any:
         return json.loads(self(*words, "--format=json"))
@@ -73,7 +73,7 @@ def test_gcloud_creates_lists_describes_updates_and_deletes_a_node(gcloud: Gclou
     assert api.world.idle()
 
 
-def test_gcloud_shows_what_a_zone_offers_and_why_a_create_failed(gcloud: Gcloud) -> None:
+def test_gcloud_lists_the_types_of_a_zone_and_shows_why_a_create_failed(gcloud: Gcloud) -> None:
     types = gcloud("accelerator-types", "list", "--format=value(type)").split()
     assert {"v3-8", "v3-32"} <= set(types)
     text = gcloud(

@@ -34,8 +34,8 @@ def test_json_is_googles_names_as_text_numbers_of_64_bits_too(api: Api) -> None:
     assert node["state"] == "READY"
     assert isinstance(node["id"], str)
     assert node["networkEndpoints"] == [{"ipAddress": "127.77.0.1", "port": 8470}]
-    done = get(api, f"/v2/{operation['name']}").json()
-    assert done["response"] == {"@type": "type.googleapis.com/google.cloud.tpu.v2.Node", **node}
+    ended = get(api, f"/v2/{operation['name']}").json()
+    assert ended["response"] == {"@type": "type.googleapis.com/google.cloud.tpu.v2.Node", **node}
 
 
 def test_an_error_is_googles_json(api: Api) -> None:
@@ -53,7 +53,7 @@ def test_an_unknown_path_is_not_found_in_json(api: Api, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/acceleratorTypes", "/acceleratorTypes/v3-8", "/operations"])
-def test_v1_answers_what_gcloud_asks_there_as_v2_does(api: Api, path: str) -> None:
+def test_v1_has_the_methods_that_gcloud_calls_there(api: Api, path: str) -> None:
     answer = get(api, f"/v1{ZONE}{path}")
     assert answer.status_code == 200
     assert answer.json() == get(api, f"/v2{ZONE}{path}").json()
@@ -74,7 +74,7 @@ def test_a_body_that_is_not_the_message_is_refused(api: Api, body: bytes) -> Non
 
 
 @pytest.mark.parametrize("mask", ["networkConfig.enableExternalIps", "network_config.enable_external_ips"])
-def test_a_mask_is_understood_in_both_spellings(api: Api, mask: str) -> None:
+def test_a_mask_can_have_both_spellings(api: Api, mask: str) -> None:
     ready_node(api)
     answer = requests.patch(
         f"{api.rest_address}/v2{ZONE}/nodes/one?updateMask={mask}",

@@ -14,14 +14,14 @@ NODE = f"{PARENT}/nodes/one"
 State = tpu_v2.Node.State
 
 
-def asked(accelerator: str = "v3-8", **fields: object) -> tpu_v2.Node:
+def node_message(accelerator: str = "v3-8", **fields: object) -> tpu_v2.Node:
     return tpu_v2.Node(accelerator_type=accelerator, runtime_version="tpu-ubuntu2204-base", **fields)
 
 
 def create(
     client: tpu_v2.TpuClient, node_id: str = "one", accelerator: str = "v3-8", **fields: object
 ) -> tpu_v2.Node:
-    operation = client.create_node(parent=PARENT, node_id=node_id, node=asked(accelerator, **fields))
+    operation = client.create_node(parent=PARENT, node_id=node_id, node=node_message(accelerator, **fields))
     return operation.result(polling=POLLING)
 
 
@@ -77,8 +77,8 @@ def test_a_node_without_external_ips_has_internal_addresses_only(grpc_client: tp
 def test_a_node_can_be_asked_for_by_type_and_topology(grpc_client: tpu_v2.TpuClient) -> None:
     config = tpu_v2.AcceleratorConfig(type_="V3", topology="4x4")
     node = tpu_v2.Node(accelerator_config=config, runtime_version="tpu-ubuntu2204-base")
-    made = grpc_client.create_node(parent=PARENT, node_id="one", node=node).result(polling=POLLING)
-    assert (made.accelerator_type, len(made.network_endpoints)) == ("v3-32", 4)
+    created = grpc_client.create_node(parent=PARENT, node_id="one", node=node).result(polling=POLLING)
+    assert (created.accelerator_type, len(created.network_endpoints)) == ("v3-32", 4)
 
 
 def test_a_deleted_node_is_gone_with_its_disk_and_its_id_never_comes_back(
@@ -96,7 +96,7 @@ def test_a_deleted_node_is_gone_with_its_disk_and_its_id_never_comes_back(
 
 
 def test_an_operation_carries_googles_metadata(client: tpu_v2.TpuClient) -> None:
-    operation = client.create_node(parent=PARENT, node_id="one", node=asked())
+    operation = client.create_node(parent=PARENT, node_id="one", node=node_message())
     operation.result(polling=POLLING)
     metadata = operation.metadata
     assert isinstance(metadata, tpu_v2.OperationMetadata)
@@ -111,7 +111,7 @@ def test_lists_come_in_pages_over_one_zone_or_all(client: tpu_v2.TpuClient) -> N
     for number in range(5):
         create(client, f"n{number}")
     elsewhere = "projects/rehearsal/locations/us-central1-b"
-    client.create_node(parent=elsewhere, node_id="far", node=asked()).result(polling=POLLING)
+    client.create_node(parent=elsewhere, node_id="far", node=node_message()).result(polling=POLLING)
     pages = client.list_nodes(request={"parent": PARENT, "page_size": 2}).pages
     assert [[node.name[-2:] for node in page.nodes] for page in pages] == [["n0", "n1"], ["n2", "n3"], ["n4"]]
     everywhere = client.list_nodes(request={"parent": "projects/rehearsal/locations/-", "page_size": 4})

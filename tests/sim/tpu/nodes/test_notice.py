@@ -23,12 +23,12 @@ WATCH = """
 import os, urllib.request
 where = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/instance/"
 def read(path):
-    asked = urllib.request.Request(where + path, headers={"Metadata-Flavor": "Google"})
-    answer = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked)
-    print(answer.read().decode(), flush=True)
-    return answer.headers["ETag"]
-seen = read("WHAT")
-read(f"WHAT?wait_for_change=true&last_etag={seen}")
+    request = urllib.request.Request(where + path, headers={"Metadata-Flavor": "Google"})
+    response = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request)
+    print(response.read().decode(), flush=True)
+    return response.headers["ETag"]
+etag = read("ENTRY")
+read(f"ENTRY?wait_for_change=true&last_etag={etag}")
 """
 
 
@@ -42,9 +42,9 @@ class Host:
         self._ssh.set_missing_host_key_policy(paramiko.AutoAddPolicy())
         self._ssh.connect(host, port, "ann", pkey=key, look_for_keys=False, allow_agent=False)
 
-    def watch(self, what: str) -> io.BufferedIOBase:
+    def watch(self, entry: str) -> io.BufferedIOBase:
         """The output of a program that prints a metadata value and the next one."""
-        self.run("cat > watch.py", WATCH.replace("WHAT", what))
+        self.run("cat > watch.py", WATCH.replace("ENTRY", entry))
         _, out, _ = self._ssh.exec_command("python3 watch.py")
         return out
 
@@ -76,13 +76,13 @@ def host(simulator: Any, channel: grpc.Channel) -> Any:
         scheduling_config={"spot": True},
     )
     client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
-    made = client.create_node(parent=PARENT, node_id="one", node=node).result(polling=POLLING)
-    opened = Host(simulator, made, key)
+    created = client.create_node(parent=PARENT, node_id="one", node=node).result(polling=POLLING)
+    opened = Host(simulator, created, key)
     yield opened
     opened.close()
 
 
-def test_a_program_reads_the_notice_and_works_on_until_it_is_ended(simulator: Any, host: Host) -> None:
+def test_a_program_reads_the_notice_and_runs_on_until_it_is_ended(simulator: Any, host: Host) -> None:
     out = host.watch("preempted")
     assert out.readline() == "FALSE\n"
     with ThreadPoolExecutor(1) as pool:

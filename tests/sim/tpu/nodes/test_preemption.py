@@ -47,7 +47,7 @@ def start_to_preempt(api: Api, notice: float) -> Future[None]:
     return begun
 
 
-def test_a_node_is_up_between_the_notice_and_its_end(
+def test_a_node_is_ready_between_the_notice_and_its_end(
     grpc_client: tpu_v2.TpuClient, api: Api, time: ManualTime
 ) -> None:
     create(grpc_client, spot=True)
@@ -59,8 +59,8 @@ def test_a_node_is_up_between_the_notice_and_its_end(
     preempting.result(10)
     assert grpc_client.get_node(name=NODE).state == State.PREEMPTED
     assert not api.hosts.up
-    told = [(one.kind, one.what) for one in api.world.events if one.what == "PREEMPTED"]
-    assert told == [("notice", "PREEMPTED"), ("transition", "PREEMPTED")]
+    noted = [(event.kind, event.what) for event in api.world.events if event.what == "PREEMPTED"]
+    assert noted == [("notice", "PREEMPTED"), ("transition", "PREEMPTED")]
 
 
 def test_hosts_end_before_the_node_is_preempted_and_nothing_else_is_allowed_meanwhile(
@@ -107,7 +107,7 @@ def test_a_preemptible_node_ends_after_a_day_and_a_spot_node_does_not(
     assert grpc_client.get_node(name=NODE).state == State.READY
 
 
-def test_the_day_of_a_preemptible_node_goes_on_over_a_restart(database: Path, time: ManualTime) -> None:
+def test_the_day_of_a_preemptible_node_continues_over_a_restart(database: Path, time: ManualTime) -> None:
     from tests.sim.tpu.test_restart import SPEC, Opened
 
     pace = Profile({}, clock=time.clock, sleep=time.sleep)

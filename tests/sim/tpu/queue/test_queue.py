@@ -21,7 +21,9 @@ USER = tpu_v2.QueuedResourceState.StateInitiator.USER
 SERVICE = tpu_v2.QueuedResourceState.StateInitiator.SERVICE
 
 
-def asked(node_id: str = "one", accelerator: str = "v3-8", **fields: Any) -> tpu_v2.QueuedResource:
+def queued_resource_message(
+    node_id: str = "one", accelerator: str = "v3-8", **fields: Any
+) -> tpu_v2.QueuedResource:
     node = tpu_v2.Node(accelerator_type=accelerator, runtime_version="tpu-ubuntu2204-base")
     several = fields.pop("multislice_params", None)
     name = {"multislice_params": several} if several else {"node_id": node_id}
@@ -30,7 +32,7 @@ def asked(node_id: str = "one", accelerator: str = "v3-8", **fields: Any) -> tpu
 
 def create(client: tpu_v2.TpuClient, identifier: str = "q", **fields: Any) -> tpu_v2.QueuedResource:
     operation = client.create_queued_resource(
-        parent=PARENT, queued_resource_id=identifier, queued_resource=asked(**fields)
+        parent=PARENT, queued_resource_id=identifier, queued_resource=queued_resource_message(**fields)
     )
     return operation.result(polling=POLLING)
 
@@ -38,16 +40,16 @@ def create(client: tpu_v2.TpuClient, identifier: str = "q", **fields: Any) -> tp
 def settled(client: tpu_v2.TpuClient, *states: str, name: str = NAME) -> tpu_v2.QueuedResource:
     """The queued resource, once it is in one of these states."""
     until = clock.monotonic() + 10
-    found = client.get_queued_resource(name=name)
-    while STATES(found.state.state).name not in states:
-        assert clock.monotonic() < until, f"{name} stays {STATES(found.state.state).name}"
+    queued = client.get_queued_resource(name=name)
+    while STATES(queued.state.state).name not in states:
+        assert clock.monotonic() < until, f"{name} stays {STATES(queued.state.state).name}"
         clock.sleep(0.002)
-        found = client.get_queued_resource(name=name)
-    return found
+        queued = client.get_queued_resource(name=name)
+    return queued
 
 
 def transitions(api: Api, name: str = NAME) -> list[str]:
-    return [one.what for one in api.world.events.find(kind="transition", resource=name)]
+    return [event.what for event in api.world.events.find(kind="transition", resource=name)]
 
 
 def delete(client: tpu_v2.TpuClient, *, force: bool, name: str = NAME) -> Any:
@@ -84,8 +86,8 @@ def test_they_are_listed_in_pages_over_one_zone_or_all(client: tpu_v2.TpuClient)
     for number in range(3):
         create(client, f"q{number}", node_id=f"n{number}")
     pages = client.list_queued_resources(request={"parent": PARENT, "page_size": 2}).pages
-    shown = [[one.name[-2:] for one in page.queued_resources] for page in pages]
-    assert shown == [["q0", "q1"], ["q2"]]
+    listed = [[queued.name[-2:] for queued in page.queued_resources] for page in pages]
+    assert listed == [["q0", "q1"], ["q2"]]
     everywhere = client.list_queued_resources(parent="projects/rehearsal/locations/-")
     assert len(list(everywhere)) == 3
     assert not list(client.list_queued_resources(parent="projects/rehearsal/locations/us-central1-a"))
@@ -95,7 +97,7 @@ def test_the_same_request_sent_again_is_the_same_operation(client: tpu_v2.TpuCli
     request = {
         "parent": PARENT,
         "queued_resource_id": "q",
-        "queued_resource": asked(),
+        "queued_resource": queued_resource_message(),
         "request_id": "3f0a1e0e-55a5-4f6d-9f3e-6a2a1a3f9f10",
     }
     first = client.create_queued_resource(request=request)
@@ -104,10 +106,10 @@ def test_the_same_request_sent_again_is_the_same_operation(client: tpu_v2.TpuCli
     assert again.operation.name == first.operation.name
     with pytest.raises(exceptions.Conflict):
         client.create_queued_resource(request={**request, "request_id": "another"})
-    gone = {"name": NAME, "force": True, "request_id": "delete-1"}
-    deleting = client.delete_queued_resource(request=gone)
+    deletion = {"name": NAME, "force": True, "request_id": "delete-1"}
+    deleting = client.delete_queued_resource(request=deletion)
     deleting.result(polling=POLLING)
-    assert client.delete_queued_resource(request=gone).operation.name == deleting.operation.name
+    assert client.delete_queued_resource(request=deletion).operation.name == deleting.operation.name
     assert api.world.idle()
 
 
@@ -153,8 +155,8 @@ def test_one_preempted_slice_takes_the_others_with_it(grpc_client: tpu_v2.TpuCli
     settled(grpc_client, "ACTIVE")
     api.run(api.world.preempt(f"{PARENT}/nodes/q-1"))
     settled(grpc_client, "SUSPENDED")
-    (left,) = grpc_client.list_nodes(parent=PARENT)
-    assert (left.name[-3:], left.state) == ("q-1", tpu_v2.Node.State.PREEMPTED)
+    (remaining,) = grpc_client.list_nodes(parent=PARENT)
+    assert (remaining.name[-3:], remaining.state) == ("q-1", tpu_v2.Node.State.PREEMPTED)
 
 
 def test_a_reset_queues_it_anew(client: tpu_v2.TpuClient, api: Api) -> None:
@@ -177,7 +179,9 @@ def test_a_request_that_is_being_provisioned_cannot_be_reset(grpc_client: tpu_v2
     delete(grpc_client, force=False)
 
 
-def test_it_waits_for_capacity_and_goes_on_when_there_is_some(client: tpu_v2.TpuClient, api: Api) -> None:
+def test_it_waits_for_capacity_and_is_provisioned_when_there_is_some(
+    client: tpu_v2.TpuClient, api: Api
+) -> None:
     api.world.capacity.limits["europe-west4-a", "v3-8"] = 1
     create(client)
     settled(client, "ACTIVE")
@@ -191,7 +195,7 @@ def test_it_waits_for_capacity_and_goes_on_when_there_is_some(client: tpu_v2.Tpu
     ]  # fmt: skip
 
 
-def test_provisioning_falls_back_to_waiting_when_a_node_finds_no_room(
+def test_provisioning_falls_back_to_waiting_when_a_node_has_no_capacity(
     client: tpu_v2.TpuClient, api: Api
 ) -> None:
     api.faults.add("stockout", zone="europe-west4-a", resource="q-1", count=1)
@@ -220,7 +224,7 @@ def test_a_late_failure_is_shown_once_it_was_accepted(client: tpu_v2.TpuClient, 
     assert create(client).state.state == STATES.ACCEPTED
     failed = settled(client, "FAILED")
     assert failed.state.failed_data.error.message == "not eligible"
-    assert [one.what for one in api.world.events.find(kind="fault")] == ["failed-operation"]
+    assert [event.what for event in api.world.events.find(kind="fault")] == ["failed-operation"]
 
 
 def test_a_name_that_is_taken_conflicts_at_once_or_when_its_turn_comes(
@@ -261,8 +265,8 @@ def test_a_request_that_cannot_be_is_refused_and_nothing_is_queued(
     assert api.world.idle()
 
 
-def test_nodes_must_be_asked_for_in_the_zone_of_the_request(grpc_client: tpu_v2.TpuClient) -> None:
-    elsewhere = asked()
+def test_nodes_must_be_requested_in_the_zone_of_the_request(grpc_client: tpu_v2.TpuClient) -> None:
+    elsewhere = queued_resource_message()
     elsewhere.tpu.node_spec[0].parent = "projects/rehearsal/locations/us-central1-a"
     for wrong, text in ((elsewhere, "parent must be"), (tpu_v2.QueuedResource(), "must have a node_spec")):
         with pytest.raises(exceptions.InvalidArgument, match=text):
@@ -279,7 +283,7 @@ def test_what_is_not_there_is_not_found(client: tpu_v2.TpuClient) -> None:
             call()
 
 
-def test_a_reserved_request_takes_its_reservation_and_waits_when_it_is_used_up(
+def test_a_reserved_request_uses_its_reservation_and_waits_when_that_is_used_up(
     client: tpu_v2.TpuClient, api: Api
 ) -> None:
     name = f"{PARENT}/reservations/r"
@@ -295,7 +299,7 @@ def test_a_reserved_request_takes_its_reservation_and_waits_when_it_is_used_up(
     assert failed.state.failed_data.error.message == "Reservation not found"
 
 
-def test_slices_asked_for_together_know_each_other(grpc_client: tpu_v2.TpuClient, api: Api) -> None:
+def test_slices_of_one_request_know_each_other(grpc_client: tpu_v2.TpuClient, api: Api) -> None:
     create(grpc_client, multislice_params={"node_count": 2})
     settled(grpc_client, "ACTIVE")
     nodes = sorted(api.world.nodes.all(), key=lambda node: node.name)
@@ -303,7 +307,7 @@ def test_slices_asked_for_together_know_each_other(grpc_client: tpu_v2.TpuClient
     assert all(host.slices == node.slices for node in nodes for host in node.hosts())
 
 
-def test_a_node_alone_knows_no_slices(grpc_client: tpu_v2.TpuClient, api: Api) -> None:
+def test_a_single_node_knows_no_slices(grpc_client: tpu_v2.TpuClient, api: Api) -> None:
     create(grpc_client)
     settled(grpc_client, "ACTIVE")
     assert [node.slices for node in api.world.nodes.all()] == [()]

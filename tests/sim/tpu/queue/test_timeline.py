@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.tpu.recorded_hosts import ManualTime, NotedHosts
+from tests.sim.tpu.recorded_hosts import ManualTime, RecordedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.state.database import Database
@@ -20,7 +20,7 @@ PARENT = "projects/rehearsal/locations/europe-west4-a"
 NAME = f"{PARENT}/queuedResources/q"
 NODE = f"{PARENT}/nodes/one"
 DELAYS = {"create": 60, "delete": 20, "accept": 2, "queue": 3, "retry": 30, "suspend": 5, "dequeue": 5}
-ROOM = ("europe-west4-a", "v3-8")
+CAPACITY = ("europe-west4-a", "v3-8")
 
 
 def sent(**fields: Any) -> dict[str, Any]:
@@ -32,7 +32,9 @@ def sent(**fields: Any) -> dict[str, Any]:
 async def opened(database: Path, time: ManualTime) -> AsyncIterator[World]:
     """A world on a database file for as long as the block; what it was doing then stops, as after a kill."""
     store = Database(database)
-    world = World(store, Profile(DELAYS, clock=time.clock, sleep=time.sleep), NotedHosts(), FaultRegistry())
+    world = World(
+        store, Profile(DELAYS, clock=time.clock, sleep=time.sleep), RecordedHosts(), FaultRegistry()
+    )
     await world.resume()
     try:
         yield world
@@ -67,16 +69,16 @@ def test_each_state_takes_its_time(database: Path, time: ManualTime) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
             operation = world.queued_resources.create(PARENT, "q", sent())
-            seen = []
+            states = []
             for _ in range(70):
                 await settle()
-                seen.append(state(world))
+                states.append(state(world))
                 await time.advance(1)
-            lasts = {one: seen.count(one) for one in seen}
-            assert lasts == {"CREATING": 2, "ACCEPTED": 3, "PROVISIONING": 60, "ACTIVE": 5}
+            durations = {name: states.count(name) for name in states}
+            assert durations == {"CREATING": 2, "ACCEPTED": 3, "PROVISIONING": 60, "ACTIVE": 5}
             ended = world.operations.get(operation.name)
             assert ended.end_time == operation.create_time + 2
-            times = [one.time for one in world.events if one.resource == NAME]
+            times = [event.time for event in world.events if event.resource == NAME]
             assert times == sorted(times)
 
     asyncio.run(story())
@@ -90,12 +92,12 @@ def test_each_state_takes_its_time(database: Path, time: ManualTime) -> None:
         {"validInterval": {"startTime": "2027-01-15T08:00:00Z", "endTime": "2027-01-15T08:01:40Z"}},
     ],
 )
-def test_a_request_that_finds_no_room_in_time_fails_and_stays_listed(
+def test_a_request_without_capacity_in_time_fails_and_stays_listed(
     database: Path, time: ManualTime, policy: dict[str, Any]
 ) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
-            world.capacity.limits[ROOM] = 0
+            world.capacity.limits[CAPACITY] = 0
             world.queued_resources.create(PARENT, "q", sent(queueingPolicy=policy))
             await pass_time(time, 99)
             assert state(world) == "WAITING_FOR_RESOURCES"
@@ -157,9 +159,7 @@ LIFE: dict[int, str] = {
 
 
 @pytest.mark.parametrize("seconds", LIFE)
-def test_after_a_restart_every_state_goes_on_where_it_was(
-    database: Path, time: ManualTime, seconds: int
-) -> None:
+def test_after_a_restart_every_state_continues(database: Path, time: ManualTime, seconds: int) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
             world.queued_resources.create(PARENT, "q", sent(queueingPolicy={"validAfterDuration": "50s"}))
@@ -176,7 +176,7 @@ def test_after_a_restart_every_state_goes_on_where_it_was(
     asyncio.run(story())
 
 
-def test_a_suspension_and_a_forced_delete_go_on_after_a_restart(database: Path, time: ManualTime) -> None:
+def test_a_suspension_and_a_forced_delete_continue_after_a_restart(database: Path, time: ManualTime) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
             world.queued_resources.create(PARENT, "q", sent(spot={}))
@@ -198,7 +198,7 @@ def test_a_suspension_and_a_forced_delete_go_on_after_a_restart(database: Path, 
     asyncio.run(story())
 
 
-def test_a_reset_goes_on_after_a_restart(database: Path, time: ManualTime) -> None:
+def test_a_reset_continues_after_a_restart(database: Path, time: ManualTime) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
             world.queued_resources.create(PARENT, "q", sent(spot={}))
@@ -214,5 +214,5 @@ def test_a_reset_goes_on_after_a_restart(database: Path, time: ManualTime) -> No
     asyncio.run(story())
 
 
-def same(one: QueuedResource, other: QueuedResource) -> bool:
-    return all(getattr(one, field) == getattr(other, field) for field in one.__dataclass_fields__)
+def same(queued: QueuedResource, other: QueuedResource) -> bool:
+    return all(getattr(queued, field) == getattr(other, field) for field in queued.__dataclass_fields__)

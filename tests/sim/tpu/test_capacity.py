@@ -38,20 +38,20 @@ def create(client: tpu_v2.TpuClient, *arguments: str, **fields: Any) -> tpu_v2.N
     return begin(client, *arguments, **fields).result(polling=POLLING)
 
 
-def test_a_node_for_which_there_is_no_room_is_created_and_goes_again(
-    client: tpu_v2.TpuClient, api: Api
-) -> None:
+def test_a_node_without_capacity_is_created_and_deleted_again(client: tpu_v2.TpuClient, api: Api) -> None:
     api.world.capacity.limits[ZONE, "v3-8"] = 1
     create(client)
     with pytest.raises(exceptions.ResourceExhausted, match="no more capacity in the zone"):
         create(client, "two")
-    assert [one.what for one in api.world.events if one.resource.endswith("two")][-1] == "DELETED"
+    assert [event.what for event in api.world.events if event.resource.endswith("two")][-1] == "DELETED"
     create(client, "pod", "v3-32")
     client.delete_node(name=NODE).result(polling=POLLING)
     create(client, "two")
 
 
-def test_a_stopped_node_frees_its_room_and_may_not_find_it_again(client: tpu_v2.TpuClient, api: Api) -> None:
+def test_a_stopped_node_frees_its_capacity_and_may_not_start_again(
+    client: tpu_v2.TpuClient, api: Api
+) -> None:
     api.world.capacity.limits[ZONE, "v3-8"] = 1
     create(client)
     client.stop_node(request={"name": NODE}).result(polling=POLLING)
@@ -74,7 +74,7 @@ def test_a_preempted_node_uses_no_capacity_while_it_is_deleted(client: tpu_v2.Tp
     deletion.result(polling=POLLING)
 
 
-def test_a_quota_counts_cores_and_is_said_at_once(client: tpu_v2.TpuClient, api: Api) -> None:
+def test_a_quota_counts_cores_and_fails_the_call(client: tpu_v2.TpuClient, api: Api) -> None:
     quota = ("rehearsal", ZONE, "TPUV3sPodPerProjectPerZoneForTPUAPI")
     api.world.capacity.quotas.limits[quota] = 64
     create(client, "one", "v3-32")
@@ -115,8 +115,8 @@ def test_a_suspended_queued_resource_keeps_its_quota_until_it_is_deleted(
     api.world.capacity.quotas.limits[quota] = 8
     node = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
     spec = {"parent": PARENT, "node_id": "one", "node": node}
-    asked = tpu_v2.QueuedResource(tpu={"node_spec": [spec]}, spot={})
-    request = {"parent": PARENT, "queued_resource_id": "q", "queued_resource": asked}
+    queued = tpu_v2.QueuedResource(tpu={"node_spec": [spec]}, spot={})
+    request = {"parent": PARENT, "queued_resource_id": "q", "queued_resource": queued}
     grpc_client.create_queued_resource(request=request).result(polling=POLLING)
     name = f"{PARENT}/queuedResources/q"
     another = tpu_v2.QueuedResource(tpu={"node_spec": [{**spec, "node_id": "two"}]}, spot={})
@@ -136,7 +136,7 @@ def test_a_suspended_queued_resource_keeps_its_quota_until_it_is_deleted(
     create(grpc_client, "two", scheduling_config={"spot": True})
 
 
-def test_a_reserved_node_needs_a_reservation_with_room(client: tpu_v2.TpuClient, api: Api) -> None:
+def test_a_reserved_node_needs_a_reservation_with_capacity(client: tpu_v2.TpuClient, api: Api) -> None:
     reserved = {"reserved": True}
     with pytest.raises(exceptions.NotFound, match="Reservation not found"):
         create(client, scheduling_config=reserved)

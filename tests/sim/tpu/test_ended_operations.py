@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.tpu.recorded_hosts import NotedHosts
+from tests.sim.tpu.recorded_hosts import RecordedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import profile
 from tpuctl.sim.state.database import Database
@@ -18,12 +18,14 @@ PARENT = "projects/rehearsal/locations/europe-west4-a"
 SPEC = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 
 
-def test_the_oldest_go_and_those_that_run_stay(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_are_removed_and_those_that_run_stay(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MAX_ENDED", 3)
 
-    async def work(kept: Database) -> list[str]:
-        hosts = NotedHosts()
-        world = World(kept, profile("instant"), hosts, FaultRegistry())
+    async def end_operations(database: Database) -> list[str]:
+        hosts = RecordedHosts()
+        world = World(database, profile("instant"), hosts, FaultRegistry())
         await world.resume()
         names = []
         for number in range(5):
@@ -31,7 +33,7 @@ def test_the_oldest_go_and_those_that_run_stay(database: Path, monkeypatch: pyte
             await world.operations.wait(names[-1], 10)
         hosts.hold = asyncio.Event()
         running = world.nodes.create(PARENT, "slow", SPEC).name
-        assert {one.name for one in world.operations.all(PARENT)} == {*names[2:], running}
+        assert {operation.name for operation in world.operations.all(PARENT)} == {*names[2:], running}
         with pytest.raises(ApiError, match="was not found"):
             world.operations.get(names[0])
         hosts.hold.set()
@@ -40,11 +42,11 @@ def test_the_oldest_go_and_those_that_run_stay(database: Path, monkeypatch: pyte
         return [*names, running]
 
     before = Database(database)
-    names = asyncio.run(work(before))
+    names = asyncio.run(end_operations(before))
     before.close()
     after = Database(database)
     operations = module.Operations(after, profile("instant"))
-    assert {one.name for one in operations.all(PARENT)} == set(names[-3:])
+    assert {operation.name for operation in operations.all(PARENT)} == set(names[-3:])
     operations.delete(names[-1])
     assert operations.find(names[-1]) is None
     after.close()

@@ -49,7 +49,8 @@ def create(client: tpu_v2.TpuClient) -> None:
 def test_a_node_has_the_fields_that_resolvers_read(grpc_client: tpu_v2.TpuClient, nodes: Any) -> None:
     create(grpc_client)
     node = nodes.get(name=f"{PARENT}/nodes/one").execute()
-    addresses = [one.ip_address for one in grpc_client.get_node(name=f"{PARENT}/nodes/one").network_endpoints]
+    endpoints = grpc_client.get_node(name=f"{PARENT}/nodes/one").network_endpoints
+    addresses = [endpoint.ip_address for endpoint in endpoints]
     assert node.pop("createTime").endswith("Z")
     assert (
         node
