@@ -160,7 +160,7 @@ def test_an_image_that_goes_after_the_plan_is_named(tree: Tree) -> None:
     ("new", "removed", "message"),
     [
         ("dog/0.png", None, "'dog/0.png' is new"),
-        (None, "cat/0.png", "'cat/0.png' has gone"),
+        (None, "cat/0.png", "'cat/0.png' was removed"),
         ("cat/1.png", None, "'cat/1.png' has changed"),
     ],
 )

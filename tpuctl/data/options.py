@@ -20,11 +20,11 @@ class TokenOptions(
     length: int
     """Ids of a record: longer texts are cut at the end, shorter ones padded."""
     vocabulary_size: int | None = None
-    """Most entries of a vocabulary made from the training split; None where a file is given."""
+    """Most entries of a vocabulary learnt from the training split; None where a file is given."""
     text: str = ""
     """Name of the field that holds the text; empty until the source is read, where there is only one."""
     entries: int = 0
-    """Entries of the vocabulary; 0 until it is made."""
+    """Entries of the vocabulary; 0 until it is read or learnt."""
 
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True):

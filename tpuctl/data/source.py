@@ -1,4 +1,4 @@
-"""The base of all sources: records by their index, the facts known of all of them, and what readers share."""
+"""The base of all sources: records by their index, the facts known of them, and shared steps of readers."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ _C = TypeVar("_C", bound=_Closable)
 
 @contextmanager
 def closed_on_error(resource: _C) -> Iterator[_C]:
-    """Close a resource if the block raises; otherwise the source that is made there closes it."""
+    """Close a resource if the block raises; otherwise the source created there closes it."""
     try:
         yield resource
     except BaseException:

@@ -171,7 +171,7 @@ def test_a_number_that_32_bits_do_not_hold_is_bad(tmp_path: Path) -> None:
         ({"x": np.float64(3)}, "'data.npz: x' has no records"),
         ({"x": PIXELS[:0]}, "'data.npz: x' has no records"),
         ({"x": np.array([1j])}, "holds complex128, which no record can"),
-        ({"x": np.asfortranarray(np.ones((3, 4)))}, "lies in Fortran order"),
+        ({"x": np.asfortranarray(np.ones((3, 4)))}, "is in Fortran order"),
         ({"x": np.array([{}], object)}, "holds pickled Python objects, which may run any code"),
     ],
 )

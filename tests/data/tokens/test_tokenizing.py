@@ -142,7 +142,7 @@ def test_of_drawn_splits_it_is_made_of_what_was_drawn_to_train(tmp_path: Path) -
     }
     assert tokenized.vocabulary is not None
     assert set(tokenized.vocabulary.tokens[2:]) == {f"word{n}" for n in drawn["train"]}
-    with pytest.raises(UsageError, match="made from the split 'train', and there is none"):
+    with pytest.raises(UsageError, match="learnt from the split 'train', and there is none"):
         planned(tmp_path / "a.csv", splits="one=0.5,two=0.5")
 
 

@@ -60,7 +60,7 @@ class Contents:
             yield self.read(file, at, min(BLOCK, self.sizes[file] - at))
 
     def line(self, file: int, at: int) -> int:
-        """Return the line in which a place lies, counted from 1."""
+        """Return the line of a place in a file, counted from 1."""
         if file not in self._newlines:
             counts = [block.count(b"\n") for block in self.blocks(file)]
             self._newlines[file] = array("q", [0, *np.cumsum(counts, dtype=np.int64).tolist()])

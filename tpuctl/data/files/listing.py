@@ -65,7 +65,7 @@ class Listing:
         return f"{folder}/{name}" if folder else name
 
     def folder_of(self, index: int) -> int:
-        """Return the number of the folder in which a file lies."""
+        """Return the number of the folder that a file is in."""
         return bisect_right(self._bounds, index) - 1
 
     @property
@@ -132,7 +132,7 @@ class Listing:
         before, now = dict(self._described()), dict(again._described())
         for name, status in before.items():
             if name not in now:
-                raise changed(name, "has gone")
+                raise changed(name, "was removed")
             if now[name] != status:
                 raise changed(name, "has changed")
         raise changed(min(now.keys() - before.keys()), "is new")

@@ -1,4 +1,4 @@
-"""A source that can only be streamed, made to be read by index: its records go to a temporary file once."""
+"""A source that can only be streamed, cached in a temporary file so that records can be read by index."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _BATCH = 4096
 
 @dataclass(eq=False, kw_only=True)
 class CachedSource(Source):
-    """A source whose records come from `stream` in the order of their indices; that is called once, late.
+    """A source whose records come from `stream`, in the order of their indices; the first read calls it.
 
-    The first read writes all serialised examples to a temporary file, as large as the dataset; later reads
-    find them there. So nothing is written where only a plan is needed.
+    That read writes all serialised examples to a temporary file, as large as the dataset; later reads use
+    the file. So nothing is written where only a plan is needed.
     """
 
     stream: Callable[[], Records]

@@ -24,7 +24,7 @@ Begins = Callable[[Contents, int], Iterable[NDArray[np.int64]]]
 
 
 class Rows:
-    """Rows in the order of the files; what follows a row, such as blank lines, belongs to it."""
+    """Rows in the order of the files; blank lines after a row belong to it."""
 
     def __init__(self, files: SourceFiles, begins: Begins, *, header: bool, progress: ScanProgress) -> None:
         """Find all rows; with `header`, the first line of each file is its header and no row."""
@@ -73,7 +73,7 @@ class Rows:
                 yield self.read(np.arange(start, min(start + self.batch, end)))
 
     def file_of(self, index: int) -> int:
-        """Return the number of the file a row lies in."""
+        """Return the number of the file that a row is in."""
         return int(self._file_of(np.array([index]))[0])
 
     def line(self, index: int) -> int:

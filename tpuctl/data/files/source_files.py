@@ -39,7 +39,7 @@ class SourceFiles:
         return self.listing.key(number)
 
     def path(self, number: int) -> Path:
-        """Return where a file lies."""
+        """Return the path of a file."""
         return self.listing.root / self.name(number)
 
     def split(self, number: int) -> str:
@@ -59,11 +59,11 @@ class SourceFiles:
             raise unreadable(self.name(number), error) from error
 
     def unchanged(self, number: int) -> None:
-        """Raise UsageError (`changed`) if a file is not what it was when it was listed."""
+        """Raise UsageError (`changed`) if a file was removed or modified since the listing."""
         try:
             status = self.path(number).stat()
         except OSError as error:
-            raise changed(self.name(number), "has gone") from error
+            raise changed(self.name(number), "was removed") from error
         listed = (self.listing.sizes[number], self.listing.times[number])
         if listed != (status.st_size, modified(status)):
             raise changed(self.name(number), "has changed")

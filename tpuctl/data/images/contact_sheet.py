@@ -40,7 +40,7 @@ def _fitted(data: bytes) -> Image.Image:
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
-    """Return the image in RGB: what is transparent becomes white, 16 bits become 8."""
+    """Return the image in RGB: transparent pixels become white, 16 bits become 8."""
     if image.mode.startswith("I"):
         image = image.point(lambda value: value / 256).convert("L")
     if image.mode in ("RGBA", "LA", "P"):

@@ -19,7 +19,7 @@ _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 _JPEG_CHANNELS = {1: 1, 3: 3, 4: 3}
 """Components -> channels: TensorFlow makes RGB of CMYK."""
 _FRAMES = frozenset({0xC0, 0xC1, 0xC2})
-"""Baseline, extended and progressive: what libjpeg decodes."""
+"""Baseline, extended and progressive, which libjpeg decodes."""
 _OTHER_FRAMES = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 """Markers without a length."""

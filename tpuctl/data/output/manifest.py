@@ -44,7 +44,7 @@ class ShardEntry(msgspec.Struct, frozen=True):
     records: int
     bytes: int
     crc32c: str
-    """Base64 of the big-endian CRC-32C of the whole file, as GCS reports it of an object."""
+    """Base64 of the big-endian CRC-32C of the complete file, as GCS reports it of an object."""
 
     @property
     def content(self) -> Content:

@@ -31,7 +31,7 @@ def _differs(file: str, field: str, actual: object, expected: object) -> UsageEr
 
 
 class _Tally:
-    """A stream that computes the content of what is read from it."""
+    """A stream that computes size and checksum of the bytes read from it."""
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream

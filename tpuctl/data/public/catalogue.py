@@ -16,13 +16,13 @@ class PublicFile(NamedTuple):
     name: str
     sha256: str
     urls: Sequence[str] = ()
-    """The same file in several places; none where it is only taken from a folder."""
+    """The same file in several places; empty if users must provide it."""
     size: int = 0
     """Bytes; 0 where that is not known."""
 
 
 class Form(NamedTuple):
-    """Files that hold a whole dataset."""
+    """One published form of a dataset: the files that hold all of it, and how they are unpacked."""
 
     files: Sequence[PublicFile]
     unpack: Unpack
@@ -33,7 +33,7 @@ class PublicDataset(NamedTuple):
 
     description: str
     forms: Sequence[Form]
-    """The first is fetched; a folder may hold any."""
+    """The first is downloaded; a local folder may hold any of them."""
     options: str
     """Of `tpuctl data upload`."""
     licence: str

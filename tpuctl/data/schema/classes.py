@@ -30,7 +30,7 @@ class Classes:
 
     names: tuple[str, ...]
     numbers: dict[Hashable, int]
-    """Value as it stands in the source -> index of its class; missing values are left out."""
+    """Value in the source -> index of its class; missing values are left out."""
     labels: NDArray[np.int32] | None
     """Class of each record, -1 for none; None where they are too many to hold."""
     fractions: bool
@@ -84,7 +84,7 @@ def _hashable(value: object) -> Hashable:
 
 
 def _name(value: Hashable) -> str | None:
-    """Return the name of the class that a value stands for; None for a missing one."""
+    """Return the name of the class of a value; None for a missing one."""
     if value is None:
         return None
     if isinstance(value, bool):

@@ -47,7 +47,7 @@ class Other(msgspec.Struct, frozen=True, tag="other", tag_field="kind"):
     """A feature of TFDS that tpuctl passes on unchanged: sequences, boxes, audio, video."""
 
     content: dict[str, Any]
-    """As it stands in `features.json`."""
+    """Its JSON in `features.json`."""
 
 
 Feature = Image | Label | Text | Tensor | Other

@@ -40,7 +40,7 @@ def read_csv(root: Path, options: Options, progress: ScanProgress) -> TableSourc
 
 
 class _Lines:
-    """Finds the lines, and in the first file what separates the cells."""
+    """Finds the lines, and in the first file the delimiter of cells."""
 
     delimiter = ""
 

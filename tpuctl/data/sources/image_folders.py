@@ -25,7 +25,7 @@ _RESIZED = 16
 
 
 class ImageSource(Source):
-    """The images of a tree of class folders; each file goes into its record as it is, or resized."""
+    """The images of a tree of class folders; each record holds its file unchanged, or resized."""
 
     def __init__(self, tree: ClassFolders, resize: tuple[int, int] | None = None) -> None:
         self._tree = tree

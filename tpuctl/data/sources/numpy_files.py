@@ -132,7 +132,7 @@ def _header(stream: IO[bytes], where: str) -> tuple[int, np.dtype[np.generic], t
         )
     if by_columns and len(shape) > 1:
         raise UsageError(
-            f"'{where}' lies in Fortran order, so that its records are spread over the whole file.",
+            f"'{where}' is in Fortran order, so that its records are spread over the whole file.",
             hint="Save numpy.ascontiguousarray(array).",
             file=where,
         )

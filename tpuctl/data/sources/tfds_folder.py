@@ -81,12 +81,12 @@ def _shards(info: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
 
 
 def _file(template: str, names: Mapping[str, str]) -> str:
-    """Return the name of a shard, which lies in the folder itself."""
+    """Return the name of a shard, which is in the folder itself."""
     file = re.sub(r"\{(\w+)\}", lambda match: names.get(match[1], match[0]), template)
     if "/" in file or "{" in file:
         raise UsageError(
             f"{INFO} says that a shard is called '{file}'.",
-            hint="A shard lies in the same folder, under a name that TFDS gives.",
+            hint="A shard is in the same folder, under a name that TFDS gives.",
             file=INFO,
         )
     return file

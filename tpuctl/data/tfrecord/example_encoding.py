@@ -164,7 +164,7 @@ class _Heads:
         return b"".join((_FIRST, varint(len(head) + size), head))
 
     def packed(self, values: bytes) -> bytes:
-        """Return the whole entry of packed numbers."""
+        """Return the complete entry of packed numbers."""
         return self.of_one[len(values)] + values if values else self.of_list[0]
 
 

@@ -32,7 +32,7 @@ class TokenEncoder:
         self._length = length
 
     def __call__(self, text: str) -> NDArray[np.int64]:
-        """Return the ids of a text: cut at the end, or padded there; pieces stand between [CLS] and [SEP]."""
+        """Return the ids of a text: cut at the end, or padded there; pieces are between [CLS] and [SEP]."""
         room = self._length - len(self._ends)
         first = self._first(self._split(text), room)
         ids = [*self._ends[:1], *first, *self._ends[1:]]

@@ -112,7 +112,7 @@ def _training(splits: Sequence[Members]) -> Members:
         if members.name == TRAINING:
             return members
     raise UsageError(
-        f"A vocabulary is made from the split '{TRAINING}', and there is none.",
+        f"A vocabulary is learnt from the split '{TRAINING}', and there is none.",
         hint="Give one: --vocabulary FILE.",
     )
 

@@ -107,7 +107,7 @@ def _wrong(path: Path, why: str, *, line: int = 0) -> UsageError:
     where = f"Line {line} of the vocabulary '{path}'" if line else f"The vocabulary '{path}'"
     return UsageError(
         f"{where} {why}.",
-        hint="One token a line, as in the vocab.txt of BERT's presets; or give a number, to have one made.",
+        hint="One token a line, as in the vocab.txt of BERT's presets; or give a number, to learn one.",
         file=str(path),
         line=line,
     )
