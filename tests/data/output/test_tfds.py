@@ -5,9 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data.source_trees import write_image
+from tests.forks.tensorflow_python import report_of
 from tests.paths import ROOT
 from tpuctl.data.sources.registry import READERS
 from tpuctl.data.tfrecord.example_encoding import encode
@@ -101,15 +99,8 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(sources: Path) -> dict[str, Any]:
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.data.output.read_with_tfds", sources],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert process.returncode == 0, process.stderr
-    return dict(json.loads(process.stdout.splitlines()[-1]))
+    program = "tests.data.output.read_with_tfds"
+    return dict(report_of("-m", program, sources, variables={"PYTHONPATH": str(ROOT)}))
 
 
 def test_every_kind_of_source_is_read(report: dict[str, Any]) -> None:

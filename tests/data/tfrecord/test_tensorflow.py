@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.data.source_trees import bytes_of, write_image
+from tests.forks.tensorflow_python import report_of
 from tests.paths import ROOT
 from tpuctl.data.images.header import inspect_image
 from tpuctl.data.plan import plan
@@ -50,15 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> dict[str, Any]:
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.data.tfrecord.read_with_tensorflow", folder],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert process.returncode == 0, process.stderr
-    return dict(json.loads(process.stdout))
+    program = "tests.data.tfrecord.read_with_tensorflow"
+    return dict(report_of("-m", program, folder, variables={"PYTHONPATH": str(ROOT)}))
 
 
 def test_tensorflow_reads_our_shards_and_parses_our_examples(report: dict[str, Any]) -> None:

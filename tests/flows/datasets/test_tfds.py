@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from tests.forks.tensorflow_python import report_of
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.data.plan import plan
@@ -24,15 +22,7 @@ def test_tfds_reads_what_was_uploaded_from_the_bucket(
     uri = upload(bucket, planned, lambda progress: None).uri
     environment = json.loads((simulator.folder / "endpoints.json").read_text())["environment"]
     script = Path(__file__).with_name("read_with_tfds.py")
-    process = subprocess.run(
-        [sys.executable, script, uri],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert process.returncode == 0, process.stderr[-3000:]
-    report = json.loads(process.stdout.splitlines()[-1])
+    report = report_of(script, uri, variables=environment)
     assert report["name"] == "pets/1.0.0"
     assert report["shards"] == {"train": [3, 3], "test": [1, 1]}
     assert (report["classes"], report["supervised"]) == (["cat", "dog"], ["image", "label"])
