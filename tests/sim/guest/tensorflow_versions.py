@@ -58,9 +58,9 @@ class Outcome:
 
 def main() -> int:
     """Test every release asked for; the exit code is 1 when one of them failed a test."""
-    wanted = os.environ.get("VERSIONS", "").split() or list(VERSIONS)
-    outcomes = [_tested(version) for version in wanted]
-    if wanted == list(VERSIONS):
+    versions = os.environ.get("VERSIONS", "").split() or list(VERSIONS)
+    outcomes = [_tested(version) for version in versions]
+    if versions == list(VERSIONS):
         DOCUMENT.write_text(_document(outcomes))
     print(_table(outcomes), _failures(outcomes), sep="\n")
     return int(any(outcome.failed for outcome in outcomes))

@@ -47,16 +47,18 @@ def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str
     )
 
 
-def output(done: subprocess.CompletedProcess[str]) -> str:
+def output(completed: subprocess.CompletedProcess[str]) -> str:
     """Return what a program that has to succeed printed, without the lines of JAX's transport."""
-    assert done.returncode == 0, done.stderr
-    return "".join(line for line in done.stdout.splitlines(keepends=True) if not line.startswith("[Gloo]"))
+    assert completed.returncode == 0, completed.stderr
+    return "".join(
+        line for line in completed.stdout.splitlines(keepends=True) if not line.startswith("[Gloo]")
+    )
 
 
-def sentence(done: subprocess.CompletedProcess[str]) -> str:
+def sentence(completed: subprocess.CompletedProcess[str]) -> str:
     """Return the one line with which a program ended."""
-    assert done.returncode == 1, done.stdout
-    (line,) = done.stderr.splitlines()
+    assert completed.returncode == 1, completed.stdout
+    (line,) = completed.stderr.splitlines()
     return line
 
 
@@ -115,14 +117,14 @@ def test_fewer_cores_are_shared_out_over_the_hosts(
 
 def test_the_coordinator_is_the_hosts_own_and_one_at_a_time() -> None:
     with closing(socket.create_server((OWN, 0))) as other:
-        taken = other.getsockname()[1]
+        used_port = other.getsockname()[1]
         variables = environment("v3-8") | {"TPUCTL_SIM_ADDRESS": OWN, "JAX_PLATFORMS": "tpu,cpu"}
-        done = run(ONE_HOST, taken, free_port(OWN), **variables, **PROXY)
-    assert "proxy" not in done.stderr, "JAX warns of a hang that no_proxy prevents"
-    seen = json.loads(output(done))
-    assert seen["refused"].startswith(f"{OWN}:{taken} is in use: another JAX program on this host")
-    assert (seen["devices"], seen["platforms"], seen["sum"]) == (8, ["cpu"], 28.0)
-    assert seen["left"] == [], "JAX took this for a machine without a metadata server"
+        completed = run(ONE_HOST, used_port, free_port(OWN), **variables, **PROXY)
+    assert "proxy" not in completed.stderr, "JAX warns of a hang that no_proxy prevents"
+    report = json.loads(output(completed))
+    assert report["refused"].startswith(f"{OWN}:{used_port} is in use: another JAX program on this host")
+    assert (report["devices"], report["platforms"], report["sum"]) == (8, ["cpu"], 28.0)
+    assert report["left"] == [], "JAX took this for a machine without a metadata server"
 
 
 def test_hosts_without_an_address_of_their_own_still_join(guest: ModuleType) -> None:
@@ -161,13 +163,13 @@ def test_a_jax_without_what_is_needed_ends_the_program_with_one_sentence(
     (tmp_path / "jax" / "_src" / "__init__.py").touch()
     (tmp_path / "jax" / "_src" / "lib.py").touch()
     variables = {"PYTHONPATH": f"{FOLDER}{os.pathsep}{tmp_path}", "TPUCTL_SIM_TPU": "v3-8"}
-    said = sentence(run("-c", "import jax", **variables, TPUCTL_SIM_ADDRESS=OWN))
-    assert said.startswith(f"tpuctl simulator: JAX 9.9 has no {missing}, ")
+    message = sentence(run("-c", "import jax", **variables, TPUCTL_SIM_ADDRESS=OWN))
+    assert message.startswith(f"tpuctl simulator: JAX 9.9 has no {missing}, ")
 
 
 def test_an_unknown_accelerator_ends_the_program_with_one_sentence() -> None:
-    said = sentence(run("-c", "import jax", **environment("v9-8")))
-    assert said.startswith("tpuctl simulator: TPUCTL_SIM_TPU=v9-8 is not an accelerator type")
+    message = sentence(run("-c", "import jax", **environment("v9-8")))
+    assert message.startswith("tpuctl simulator: TPUCTL_SIM_TPU=v9-8 is not an accelerator type")
 
 
 def test_without_the_variable_jax_is_left_alone() -> None:

@@ -52,7 +52,7 @@ def metadata_server(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def resolved(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What the program found in each way, on a host of the node `mine`."""
     with metadata_server(tmp_path_factory.mktemp("metadata")) as address:
         found_there = {
@@ -64,8 +64,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("way", ["local", "empty, TPU_NAME=local"])
-def test_a_tpu_of_this_machine_is_found(found: Any, way: str) -> None:
-    assert found[way] == LOCAL
+def test_a_tpu_of_this_machine_is_found(resolved: Any, way: str) -> None:
+    assert resolved[way] == LOCAL
 
 
 @pytest.mark.parametrize(
@@ -79,33 +79,33 @@ def test_a_tpu_of_this_machine_is_found(found: Any, way: str) -> None:
         "nothing, GKE",
     ],
 )
-def test_a_tpu_known_by_name_or_address_is_found(found: Any, way: str) -> None:
-    assert found[way] == REMOTE
+def test_a_tpu_known_by_name_or_address_is_found(resolved: Any, way: str) -> None:
+    assert resolved[way] == REMOTE
 
 
-def test_without_any_name_it_is_refused_in_tensorflows_words(found: Any) -> None:
-    assert found["empty"] == "ValueError: Please provide a TPU Name to connect to."
+def test_without_any_name_it_is_refused_in_tensorflows_words(resolved: Any) -> None:
+    assert resolved["empty"] == "ValueError: Please provide a TPU Name to connect to."
 
 
-def test_the_name_of_another_node_is_refused(found: Any) -> None:
-    assert found["another name"].startswith("ValueError: Could not lookup TPU metadata from name 'other'.")
-    assert "belongs to the node 'mine'" in found["another name"]
+def test_the_name_of_another_node_is_refused(resolved: Any) -> None:
+    assert resolved["another name"].startswith("ValueError: Could not lookup TPU metadata from name 'other'.")
+    assert "belongs to the node 'mine'" in resolved["another name"]
 
 
-def test_the_log_tells_of_a_tpu_as_tensorflow_does(found: Any) -> None:
+def test_the_log_tells_of_a_tpu_as_tensorflow_does(resolved: Any) -> None:
     assert {
         "Initializing the TPU system: grpc://10.0.0.2:8470",
         "Finished initializing TPU system.",
         "Found TPU system:",
         "*** Num TPU Cores: 2",
         "*** Available Device: _DeviceAttributes(/job:worker/replica:0/task:0/device:TPU:1, TPU, 0, 0)",
-    } <= set(found["logged"])
-    assert not [line for line in found["logged"] if "Mirrored" in line or "CPU:1" in line]
+    } <= set(resolved["logged"])
+    assert not [line for line in resolved["logged"] if "Mirrored" in line or "CPU:1" in line]
 
 
-def test_tensorflows_preemption_watchers_see_a_machine_of_google_cloud_with_a_tpu(found: Any) -> None:
+def test_tensorflows_preemption_watchers_see_a_machine_of_google_cloud_with_a_tpu(resolved: Any) -> None:
     """There they have no support for TPUs, and say so; what they wrap runs."""
-    assert found["preemption"] == {"message": None, "ran": 2.0}
-    said = " ".join(found["logged"])
-    assert "Preemption watcher does not support environment: PlatformDevice.GCE_TPU" in said
-    assert "PreemptionCheckpointHandler does not support usage with TPU or CPU device on GCP." in said
+    assert resolved["preemption"] == {"message": None, "ran": 2.0}
+    message = " ".join(resolved["logged"])
+    assert "Preemption watcher does not support environment: PlatformDevice.GCE_TPU" in message
+    assert "PreemptionCheckpointHandler does not support usage with TPU or CPU device on GCP." in message

@@ -56,9 +56,11 @@ def test_a_sitecustomize_that_it_hides_is_run_first(tmp_path: Path) -> None:
 
 def test_a_broken_sitecustomize_that_it_hides_does_not_cost_the_tpu(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import not_installed")
-    done = run("import sys; print(type(sys.meta_path[0]).__name__)", FOLDER, tmp_path, TPUCTL_SIM_TPU="v3-8")
-    assert "not_installed" in done.stderr
-    assert done.stdout == "_TensorFlowHook\n"
+    completed = run(
+        "import sys; print(type(sys.meta_path[0]).__name__)", FOLDER, tmp_path, TPUCTL_SIM_TPU="v3-8"
+    )
+    assert "not_installed" in completed.stderr
+    assert completed.stdout == "_TensorFlowHook\n"
 
 
 def test_asking_whether_tensorflow_is_there_neither_loads_nor_loses_the_hook(tensorflow: Path) -> None:
@@ -67,28 +69,28 @@ def test_asking_whether_tensorflow_is_there_neither_loads_nor_loses_the_hook(ten
         "print(find_spec('tensorflow').name, 'tensorflow' in sys.modules)\n"
         "import tensorflow"
     )
-    done = run(program, FOLDER, tensorflow, TPUCTL_SIM_TPU="v3-8")
-    assert done.stdout == "tensorflow False\n"
-    assert "TensorFlow 9.9.0" in done.stderr
+    completed = run(program, FOLDER, tensorflow, TPUCTL_SIM_TPU="v3-8")
+    assert completed.stdout == "tensorflow False\n"
+    assert "TensorFlow 9.9.0" in completed.stderr
 
 
 def test_a_tensorflow_without_what_is_needed_ends_the_program_with_one_sentence(tensorflow: Path) -> None:
     program = "try:\n    import tensorflow\nexcept Exception:\n    pass\nprint('went on')"
-    done = run(program, FOLDER, tensorflow, TPUCTL_SIM_TPU="v3-8")
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.startswith(
+    completed = run(program, FOLDER, tensorflow, TPUCTL_SIM_TPU="v3-8")
+    assert completed.returncode == 1
+    assert completed.stdout == ""
+    assert completed.stderr.startswith(
         "tpuctl simulator: TensorFlow 9.9.0 has no tensorflow.python.eager.context, "
     )
-    assert "unset TPUCTL_SIM_TPU" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert "unset TPUCTL_SIM_TPU" in completed.stderr
+    assert len(completed.stderr.splitlines()) == 1
 
 
 def test_an_unknown_accelerator_ends_the_program_with_one_sentence(tensorflow: Path) -> None:
-    done = run("import tensorflow", FOLDER, tensorflow, TPUCTL_SIM_TPU="v9-8")
-    assert done.returncode == 1
-    assert done.stderr.startswith("tpuctl simulator: TPUCTL_SIM_TPU=v9-8 is not an accelerator type")
-    assert len(done.stderr.splitlines()) == 1
+    completed = run("import tensorflow", FOLDER, tensorflow, TPUCTL_SIM_TPU="v9-8")
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("tpuctl simulator: TPUCTL_SIM_TPU=v9-8 is not an accelerator type")
+    assert len(completed.stderr.splitlines()) == 1
 
 
 def test_the_environment_of_a_host_names_the_slice(monkeypatch: pytest.MonkeyPatch) -> None:

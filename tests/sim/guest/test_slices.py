@@ -10,8 +10,8 @@ from tpuctl.sim.guest._tpuctl_tpu.slices import Slice
 
 @pytest.mark.parametrize("name", list(catalogue()))
 def test_hosts_and_chips_of_every_type_are_those_of_the_catalogue(name: str) -> None:
-    known, seen = catalogue()[name], Slice.named(name)
-    assert (seen.hosts, seen.chips) == (known.hosts, known.chips)
+    accelerator, tpu = catalogue()[name], Slice.named(name)
+    assert (tpu.hosts, tpu.chips) == (accelerator.hosts, accelerator.chips)
 
 
 @pytest.mark.parametrize(
@@ -32,10 +32,10 @@ def test_the_mesh_is_nearly_square_or_cubic(name: str, mesh: tuple[int, ...]) ->
 
 @pytest.mark.parametrize("name", list(catalogue()))
 def test_every_core_has_its_own_place_in_the_mesh(name: str) -> None:
-    seen = Slice.named(name)
-    places = {tuple(place) for host in seen.coordinates for place in host}
-    assert len(places) == seen.cores
-    assert all(0 <= axis < size for place in places for axis, size in zip(place, seen.mesh, strict=True))
+    tpu = Slice.named(name)
+    places = {tuple(place) for host in tpu.coordinates for place in host}
+    assert len(places) == tpu.cores
+    assert all(0 <= axis < size for place in places for axis, size in zip(place, tpu.mesh, strict=True))
 
 
 def test_fewer_cores_keep_the_hosts_where_they_divide_evenly() -> None:

@@ -109,7 +109,9 @@ def test_fit_and_custom_loop_of_a_text_classifier_on_a_remote_tpu_run(colab: tup
     printed = "\n".join(ran["printed"])
     assert "LogicalDevice(name='/job:worker/replica:0/task:0/device:TPU:1', device_type='TPU')" in printed
     assert ran["fits"][0]["accuracy"][-1] > 0.9
-    accuracies = [float(one) for one in re.findall(r"Epoch \d: loss [\d.]+, accuracy ([\d.]+)", printed)]
+    accuracies = [
+        float(accuracy) for accuracy in re.findall(r"Epoch \d: loss [\d.]+, accuracy ([\d.]+)", printed)
+    ]
     assert len(accuracies) == 4
     assert accuracies[-1] > 0.9
     assert "File system scheme '[local]' not implemented" in printed

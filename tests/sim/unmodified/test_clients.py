@@ -89,15 +89,15 @@ def user(tmp_path: Path) -> User:
 
 def run(script: str, *arguments: str, environment: dict[str, str]) -> list[str]:
     """Run a program that has nothing but these variables; returns the words it prints."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-W", "error", "-c", script, *arguments],
         env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **environment},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.split()
 
 
 def test_a_tpu_client_without_arguments_creates_a_node(environment: dict[str, str], user: User) -> None:
@@ -113,11 +113,13 @@ def test_what_is_not_simulated_is_refused_at_once(environment: dict[str, str]) -
 
 
 def test_a_program_on_a_host_needs_no_argument_either(simulator: RunningSimulator, user: User) -> None:
-    known = simulator.simulator.endpoints
+    endpoints = simulator.simulator.endpoints
     metadata = {"ssh-keys": user.key_line, "colour": "red"}
-    node = user.create(known["tpu_grpc"], metadata=metadata)
+    node = user.create(endpoints["tpu_grpc"], metadata=metadata)
     command = f"python3 -c {shlex.quote(ON_HOST)}"
-    lines = user.run(Path(known["hosts_file"]), node.network_endpoints[0].ip_address, command).splitlines()
+    lines = user.run(
+        Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address, command
+    ).splitlines()
     assert lines[:3] == ["tpu.googleapis.com READY red", "busy", "sim-project hello"]
     assert lines[3].count(".") == 2, "a signed token"
 
@@ -172,10 +174,10 @@ def test_urllib_reads_the_compute_api_under_its_own_name(environment: dict[str, 
 
 
 def test_every_service_shows_the_same_project_number(simulator: RunningSimulator) -> None:
-    known, number = simulator.simulator.endpoints, str(project_number("sim-project"))
-    with urllib.request.urlopen(f"{known['storage']}/storage/v1/b/{known['bucket']}") as answer:
+    endpoints, number = simulator.simulator.endpoints, str(project_number("sim-project"))
+    with urllib.request.urlopen(f"{endpoints['storage']}/storage/v1/b/{endpoints['bucket']}") as answer:
         assert json.load(answer)["projectNumber"] == number
-    url = f"http://{known['metadata']}/computeMetadata/v1/project/numeric-project-id"
+    url = f"http://{endpoints['metadata']}/computeMetadata/v1/project/numeric-project-id"
     asking = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
     with urllib.request.urlopen(asking) as answer:
         assert answer.read().decode() == number

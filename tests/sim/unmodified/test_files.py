@@ -66,14 +66,16 @@ EXPECTED: dict[str, dict[str, Any]] = {
 
 
 def test_over_ssh(simulator: RunningSimulator, tmp_path: Path) -> None:
-    known, user = simulator.simulator.endpoints, User(tmp_path)
-    node = user.create(known["tpu_grpc"])
+    endpoints, user = simulator.simulator.endpoints, User(tmp_path)
+    node = user.create(endpoints["tpu_grpc"])
     address = node.network_endpoints[0].ip_address
-    seen = {
-        name: json.loads(user.run_script(Path(known["hosts_file"]), address, (PROGRAMS / name).read_text()))
+    reports = {
+        name: json.loads(
+            user.run_script(Path(endpoints["hosts_file"]), address, (PROGRAMS / name).read_text())
+        )
         for name in EXPECTED
     }
-    assert seen == EXPECTED
+    assert reports == EXPECTED
 
 
 def test_as_a_job(tpuctl: Callable[..., CommandResult], node: str) -> None:

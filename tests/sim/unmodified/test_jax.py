@@ -62,8 +62,8 @@ SEEN = "seen "
 def last_line(output: str) -> dict[str, object]:
     """Return what a worker printed, among the lines of JAX's transport."""
     (line,) = [line for line in output.splitlines() if line.startswith(SEEN)]
-    found: dict[str, object] = json.loads(line.removeprefix(SEEN))
-    return found
+    report: dict[str, object] = json.loads(line.removeprefix(SEEN))
+    return report
 
 
 class Hosts:
@@ -129,8 +129,8 @@ def test_slices_compute_side_by_side_also_right_after_a_kill(simulator: RunningS
     first, second = two_slices_of_one_request(api, user)
     hosts.script([alone], KILLED, after="> log 2>&1 & until test -s joined; do sleep 0.1; done")
     hosts.command([alone], "kill -9 $(cat joined)")
-    seen = [last_line(output) for output in hosts.script([alone, first, second], SLICE)]
-    assert seen == [
+    reports = [last_line(output) for output in hosts.script([alone, first, second], SLICE)]
+    assert reports == [
         {"process": 0, "devices": [4, 8], "psum": 8.0, "slices": [0]},
         {"process": 1, "devices": [4, 8], "psum": 8.0, "slices": [0]},
         {"process": 0, "devices": [4, 8], "psum": 8.0, "slices": [1, 2]},
@@ -143,9 +143,9 @@ def test_a_submitted_job_runs_on_every_worker(
 ) -> None:
     Path("job.py").write_text(JOB)
     assert tpuctl("up", "v5litepod-16", "--yes").code == 0
-    done = tpuctl("submit", "job.py")
-    assert done.code == 0, done.err
+    submitted = tpuctl("submit", "job.py")
+    assert submitted.code == 0, submitted.err
     followed = tpuctl("logs", "-f")
     assert followed.code == 0, followed.out + followed.err
-    said = re.findall(r"\d of .* chips", followed.out)
-    assert sorted(said) == [f"{worker} of 4: worker {worker}, 16 chips" for worker in range(4)]
+    lines = re.findall(r"\d of .* chips", followed.out)
+    assert sorted(lines) == [f"{worker} of 4: worker {worker}, 16 chips" for worker in range(4)]

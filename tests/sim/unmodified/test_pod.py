@@ -51,8 +51,8 @@ def test_worker_0_has_the_replicas_of_every_host(
 ) -> None:
     Path("job.py").write_text(JOB)
     assert tpuctl("up", "v3-32", "--name", "pod", "--yes").code == 0
-    done = tpuctl("submit", "job.py", "--env", "TPUCTL_SIM_CORES=4")
-    assert done.code == 0, done.err
+    submitted = tpuctl("submit", "job.py", "--env", "TPUCTL_SIM_CORES=4")
+    assert submitted.code == 0, submitted.err
     followed = tpuctl("logs", "-f")
     assert followed.code == 0, followed.out + followed.err
     assert json.loads(followed.out.splitlines()[-1]) == {
@@ -66,10 +66,10 @@ def test_worker_0_has_the_replicas_of_every_host(
 @pytest.mark.slow
 def test_tensorflows_own_resolver_asks_the_api(simulator: RunningSimulator, tmp_path: Path) -> None:
     """Without the emulation, on any worker: by googleapiclient and oauth2client, as images for TPUs have."""
-    known, user = simulator.simulator.endpoints, User(tmp_path)
-    node = user.create(known["tpu_grpc"], "pod", "v3-32")
+    endpoints, user = simulator.simulator.endpoints, User(tmp_path)
+    node = user.create(endpoints["tpu_grpc"], "pod", "v3-32")
     addresses = [endpoint.ip_address for endpoint in node.network_endpoints]
     before = "env -u TPUCTL_SIM_TPU TPU_NAME=pod TPU_LOAD_LIBRARY=0"
-    seen = json.loads(user.run_script(Path(known["hosts_file"]), addresses[1], REAL, before=before))
-    assert seen["workers"] == [f"{address}:8470" for address in addresses]
-    assert "nodes/elsewhere' was not found" in seen["refusal"]
+    report = json.loads(user.run_script(Path(endpoints["hosts_file"]), addresses[1], REAL, before=before))
+    assert report["workers"] == [f"{address}:8470" for address in addresses]
+    assert "nodes/elsewhere' was not found" in report["refusal"]

@@ -21,9 +21,9 @@ def user(tmp_path: Path) -> User:
 
 def run(simulator: RunningSimulator, user: User, command: str) -> str:
     """Run a command on a host."""
-    known = simulator.simulator.endpoints
-    node = user.create(known["tpu_grpc"])
-    return user.run(Path(known["hosts_file"]), node.network_endpoints[0].ip_address, command)
+    endpoints = simulator.simulator.endpoints
+    node = user.create(endpoints["tpu_grpc"])
+    return user.run(Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address, command)
 
 
 def test_its_runtime_is_told_to_use_the_cpu(simulator: RunningSimulator, user: User) -> None:
@@ -31,10 +31,10 @@ def test_its_runtime_is_told_to_use_the_cpu(simulator: RunningSimulator, user: U
 
 
 def test_a_tensor_on_the_xla_device_is_computed(simulator: RunningSimulator, user: User) -> None:
-    found = subprocess.run(
+    imported = subprocess.run(
         [sys.executable, "-c", "import torch_xla"], capture_output=True, text=True, check=False
     )
-    if found.returncode:
-        reason = found.stderr.splitlines()[-1]
+    if imported.returncode:
+        reason = imported.stderr.splitlines()[-1]
         pytest.skip(f"torch_xla needs the torch of its own minor version, 2.9 for the last one: {reason}")
     assert run(simulator, user, f'python3 -c "{ADD}" 2> log').endswith("6.0\n")

@@ -1,4 +1,4 @@
-"""What a simulated host finds on its PYTHONPATH: unmodified TPU programs run there on logical CPU devices."""
+"""The folder on a simulated host's PYTHONPATH: it runs unmodified TPU programs on logical CPU devices."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def environment(
     """Return the variables that give a process the emulated TPU of `accelerator`.
 
     `node` is the name that the program may give to TPUClusterResolver besides 'local'. `cores` runs fewer
-    replicas than the slice has. `checks` is `off`, `warn` or `error`: what is done about things that a real
-    TPU would refuse or do slowly; without it, `warn`. PYTHONPATH keeps what the simulator's own process has.
+    replicas than the slice has. `checks` is `off`, `warn` (default) or `error`: the treatment of code that a
+    real TPU refuses or runs slowly. PYTHONPATH keeps what the simulator's own process has.
     """
     variables = {
         "PYTHONPATH": os.pathsep.join(filter(None, (str(FOLDER), os.environ.get("PYTHONPATH", "")))),

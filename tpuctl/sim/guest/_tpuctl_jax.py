@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, MutableMapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 from _tpuctl_tpu.slices import Slice  # type: ignore[import-not-found]  # its name on a host
 
@@ -67,7 +66,7 @@ def devices_of_host(environ: Environ) -> int:
 
 def _check_and_quieten() -> None:
     """End the program if this JAX would show one device; keep it from warning of a hang over proxies."""
-    jax: Any = import_module("jax")
+    jax = import_module("jax")
     if not hasattr(jax.config, DEVICES):
         raise _refusal(DEVICES)
     try:
@@ -86,12 +85,12 @@ def _listen_on_own_address(address: str) -> None:
     extension = _extension()
     start, connect = getattr(extension, SERVICE), getattr(extension, CLIENT)
 
-    def start_here(bind: str, *args: Any, **options: Any) -> Any:
+    def start_here(bind: str, *args: object, **options: object) -> object:
         endpoint = _reachable(bind, address)
         _require_free(endpoint)
         return start(endpoint, *args, **options)
 
-    def connect_there(coordinator: str, *args: Any, **options: Any) -> Any:
+    def connect_there(coordinator: str, *args: object, **options: object) -> object:
         return connect(_reachable(coordinator, address), *args, **options)
 
     setattr(extension, SERVICE, start_here)
@@ -99,7 +98,7 @@ def _listen_on_own_address(address: str) -> None:
 
 
 def _extension() -> ModuleType:
-    lib: Any = import_module("jax._src.lib")
+    lib = import_module("jax._src.lib")
     for module in (getattr(lib, name, None) for name in EXTENSIONS):
         if isinstance(module, ModuleType) and hasattr(module, SERVICE) and hasattr(module, CLIENT):
             return module
@@ -107,7 +106,7 @@ def _extension() -> ModuleType:
 
 
 def _refusal(missing: str) -> SystemExit:
-    jax: Any = import_module("jax")
+    jax = import_module("jax")
     return SystemExit(
         f"tpuctl simulator: JAX {jax.__version__} has no {missing}, which the emulated TPU needs; "
         f"install JAX {TESTED} (tested), or unset TPUCTL_SIM_TPU to run without a TPU."

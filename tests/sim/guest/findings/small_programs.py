@@ -55,7 +55,11 @@ class Outcome:
     def found(self, program: Path) -> set[tuple[str, int]]:
         """Return code and line of each finding in a program."""
         assert self.report is not None
-        return {(one["code"], one["line"]) for one in self.report["findings"] if _is(program, one["file"])}
+        return {
+            (finding["code"], finding["line"])
+            for finding in self.report["findings"]
+            if _is(program, finding["file"])
+        }
 
     def said(self) -> list[str]:
         """Return the lines that tell of findings."""
@@ -65,10 +69,10 @@ class Outcome:
 def run(chosen: Iterable[Path], folder: Path, **variables: str) -> Outcome:
     """Run programs one after the other in one process of a simulated v3-8 with two of its cores."""
     report = folder / "findings.json"
-    done = on_host(FOLDER / "run_programs.py", *chosen, TPUCTL_SIM_FINDINGS=str(report), **variables)
-    assert done.returncode == 0, done.stderr[-3000:]
+    completed = on_host(FOLDER / "run_programs.py", *chosen, TPUCTL_SIM_FINDINGS=str(report), **variables)
+    assert completed.returncode == 0, completed.stderr[-3000:]
     content = json.loads(report.read_text()) if report.exists() else None
-    return Outcome(json.loads(done.stdout.splitlines()[-1]), content, done.stderr)
+    return Outcome(json.loads(completed.stdout.splitlines()[-1]), content, completed.stderr)
 
 
 def on_host(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -12,8 +12,8 @@ DOCUMENT = ROOT / "docs" / "findings.md"
 
 
 def test_the_document_is_what_the_table_says() -> None:
-    made = "python -m tpuctl.sim.guest._tpuctl_tpu.findings > docs/findings.md"
-    assert DOCUMENT.read_text() == document(), f"make it anew: {made}"
+    command = "python -m tpuctl.sim.guest._tpuctl_tpu.findings > docs/findings.md"
+    assert DOCUMENT.read_text() == document(), f"generate it again: {command}"
 
 
 def test_the_command_that_makes_the_document_prints_it() -> None:

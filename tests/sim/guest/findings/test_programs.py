@@ -10,7 +10,11 @@ from tests.sim.guest.findings.small_programs import Outcome, error, expected, pr
 from tpuctl.sim.guest._tpuctl_tpu.findings.catalogue import KINDS
 
 FOUND, CANDIDATES, REMOTE = programs("found"), programs("quiet"), programs("remote")
-SLOW = [one for one in FOUND if one.stem in {"float64", "partial_batch", "recompilation", "no_such_core"}]
+SLOW = [
+    program
+    for program in FOUND
+    if program.stem in {"float64", "partial_batch", "recompilation", "no_such_core"}
+]
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +80,11 @@ def test_a_finding_is_refused_exactly_where_its_kind_says_so(local: Outcome) -> 
 
 
 def test_each_finding_is_one_line_that_is_said_once(local: Outcome) -> None:
-    said = local.said()
+    lines = local.said()
     assert local.report is not None
-    assert len(said) == len(local.report["findings"]) == len(set(said))
-    program = next(one for one in FOUND if one.stem == "float64")
-    (line,) = [one for one in said if one.startswith("[tpu-sim] FLOAT64") and f"{program.name}:" in one]
+    assert len(lines) == len(local.report["findings"]) == len(set(lines))
+    program = next(other for other in FOUND if other.stem == "float64")
+    (line,) = [line for line in lines if line.startswith("[tpu-sim] FLOAT64") and f"{program.name}:" in line]
     assert f"{program.name}:6: Cast computes in float64, which a TPU emulates, slowly; use float32" in line
 
 
@@ -89,9 +93,9 @@ def test_the_report_says_what_the_slice_was_and_what_was_traced_how_often(local:
     assert report is not None
     assert (report["schema"], report["accelerator"], report["replicas"]) == (1, "v3-8", 2)
     assert report["checks"] == "warn"
-    traced = {(Path(one["file"]).stem, one["signatures"]) for one in report["traced"]}
+    traced = {(Path(function["file"]).stem, function["signatures"]) for function in report["traced"]}
     assert {("recompilation", 3), ("recompilation_by_shape", 3), ("float64", 1)} <= traced
-    (float64,) = [one for one in report["findings"] if Path(one["file"]).stem == "float64"]
+    (float64,) = [finding for finding in report["findings"] if Path(finding["file"]).stem == "float64"]
     assert set(float64) == {"code", "refused", "file", "line", "count", "text", "fix"}
     assert float64["count"] > 1
 
@@ -109,7 +113,7 @@ def test_under_off_nothing_is_said_or_written_or_refused(tmp_path: Path) -> None
         "unsupported_op", "string_input", "ragged_input", "sparse_input", "unknown_rank", "float64",
         "b_not_initialized_device", "recompilation", "host_variable", "no_such_core", "partial_batch",
     }  # fmt: skip
-    outcome = run([one for one in FOUND if one.stem in chosen], tmp_path, TPUCTL_SIM_CHECKS="off")
+    outcome = run([program for program in FOUND if program.stem in chosen], tmp_path, TPUCTL_SIM_CHECKS="off")
     assert len(outcome.endings) == len(chosen)
     assert set(outcome.endings.values()) == {""}
     assert outcome.said() == []

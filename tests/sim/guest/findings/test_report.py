@@ -29,26 +29,26 @@ Make = Callable[..., Findings]
 @pytest.fixture
 def findings() -> Iterator[Make]:
     """Make findings as a program on a simulated host with these variables has; they end with the test."""
-    made = []
+    recorders = []
 
     def make(**variables: str) -> Findings:
         stack = SimpleNamespace(extract_stack=list)
         tensorflow: Any = SimpleNamespace(tf=SimpleNamespace(__version__="2.99"), stack=stack)
-        made.append(Findings(Settings.from_environment(variables), tensorflow, {"accelerator": "v3-8"}))
-        return made[-1]
+        recorders.append(Findings(Settings.from_environment(variables), tensorflow, {"accelerator": "v3-8"}))
+        return recorders[-1]
 
     yield make
-    for one in made:
-        atexit.unregister(one.close)
+    for recorder in recorders:
+        atexit.unregister(recorder.close)
 
 
 def codes(path: Path) -> list[str]:
-    return [one["code"] for one in json.loads(path.read_text())["findings"]]
+    return [finding["code"] for finding in json.loads(path.read_text())["findings"]]
 
 
 def test_a_job_leaves_its_report_in_the_folder_for_reports(findings: Make, tmp_path: Path) -> None:
-    found = findings(TPUCTL_REPORT_DIR=str(tmp_path))
-    found.record("FLOAT64", "text", HERE)
+    recorder = findings(TPUCTL_REPORT_DIR=str(tmp_path))
+    recorder.record("FLOAT64", "text", HERE)
     assert codes(tmp_path / "findings.json") == ["FLOAT64"], "it is there before the program ends"
 
 
@@ -61,27 +61,27 @@ def test_a_second_program_of_a_job_does_not_take_the_firsts_report(findings: Mak
 
 def test_a_named_file_comes_before_the_folder(findings: Make, tmp_path: Path) -> None:
     named = tmp_path / "mine.json"
-    found = findings(TPUCTL_REPORT_DIR=str(tmp_path), TPUCTL_SIM_FINDINGS=str(named))
-    found.record("FLOAT64", "text", HERE)
-    assert [one.name for one in tmp_path.iterdir()] == ["mine.json"]
+    recorder = findings(TPUCTL_REPORT_DIR=str(tmp_path), TPUCTL_SIM_FINDINGS=str(named))
+    recorder.record("FLOAT64", "text", HERE)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.json"]
 
 
 def test_a_program_by_hand_writes_nowhere(
     findings: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = findings()
-    found.record("FLOAT64", "text", HERE)
-    found.close()
+    recorder = findings()
+    recorder.record("FLOAT64", "text", HERE)
+    recorder.close()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_program_that_did_not_use_the_tpu_has_nothing_to_report(findings: Make, tmp_path: Path) -> None:
-    found = findings(TPUCTL_REPORT_DIR=str(tmp_path))
-    found.close()
+    recorder = findings(TPUCTL_REPORT_DIR=str(tmp_path))
+    recorder.close()
     assert list(tmp_path.iterdir()) == []
-    found.used = True
-    found.close()
+    recorder.used = True
+    recorder.close()
     head = {"schema": 1, "tensorflow": "2.99", "accelerator": "v3-8", "checks": "warn"}
     content = json.loads((tmp_path / "findings.json").read_text())
     assert content == {**head, "traced": [], "findings": []}
@@ -90,12 +90,12 @@ def test_a_program_that_did_not_use_the_tpu_has_nothing_to_report(findings: Make
 def test_a_report_that_cannot_be_written_costs_one_line_and_not_the_program(
     findings: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = findings(TPUCTL_SIM_FINDINGS=str(tmp_path / "missing" / "findings.json"))
-    found.record("FLOAT64", "text", HERE)
-    found.record("HOST_OP", "text", HERE)
+    recorder = findings(TPUCTL_SIM_FINDINGS=str(tmp_path / "missing" / "findings.json"))
+    recorder.record("FLOAT64", "text", HERE)
+    recorder.record("HOST_OP", "text", HERE)
     lines = capsys.readouterr().err.splitlines()
-    (said,) = [line for line in lines if "cannot be written" in line]
-    assert said.endswith("missing/findings.json: No such file or directory")
+    (message,) = [line for line in lines if "cannot be written" in line]
+    assert message.endswith("missing/findings.json: No such file or directory")
 
 
 def test_a_forked_child_leaves_its_parents_report_alone(tmp_path: Path) -> None:
@@ -117,19 +117,19 @@ def test_a_finding_is_said_once_and_counted(
     findings: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "findings.json"
-    found = findings(TPUCTL_SIM_FINDINGS=str(path))
+    recorder = findings(TPUCTL_SIM_FINDINGS=str(path))
     for _ in range(3):
-        found.slow("HOST_OP", "first", HERE, "AsString")
-    found.slow("HOST_OP", "second", HERE, "StringLength")
-    found.slow("HOST_OP", "first", Place("train.py", 4), "AsString")
-    found.close()
-    said = capsys.readouterr().err.splitlines()
-    assert [line.partition(";")[0] for line in said] == [
+        recorder.slow("HOST_OP", "first", HERE, "AsString")
+    recorder.slow("HOST_OP", "second", HERE, "StringLength")
+    recorder.slow("HOST_OP", "first", Place("train.py", 4), "AsString")
+    recorder.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(";")[0] for line in lines] == [
         "[tpu-sim] HOST_OP train.py:3: first",
         "[tpu-sim] HOST_OP train.py:3: second",
         "[tpu-sim] HOST_OP train.py:4: first",
     ]
-    assert [one["count"] for one in json.loads(path.read_text())["findings"]] == [3, 1, 1]
+    assert [finding["count"] for finding in json.loads(path.read_text())["findings"]] == [3, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -139,11 +139,11 @@ def test_a_finding_is_said_once_and_counted(
 def test_the_modes(
     findings: Make, checks: str, slow: bool, refused: bool, lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = findings(TPUCTL_SIM_CHECKS=checks)
+    recorder = findings(TPUCTL_SIM_CHECKS=checks)
     with pytest.raises(SlowOnTPUError, match="TPUCTL_SIM_CHECKS=error") if slow else nullcontext():
-        found.slow("HOST_OP", "text", HERE)
+        recorder.slow("HOST_OP", "text", HERE)
     with pytest.raises(ValueError, match="as TensorFlow says it") if refused else nullcontext():
-        found.refuse("RAGGED_INPUT", "text", ValueError("as TensorFlow says it"), HERE)
+        recorder.refuse("RAGGED_INPUT", "text", ValueError("as TensorFlow says it"), HERE)
     assert len(capsys.readouterr().err.splitlines()) == lines
 
 
@@ -184,8 +184,8 @@ def test_an_unknown_mode_ends_the_program_with_one_sentence(tmp_path: Path) -> N
         "TPUCTL_SIM_TPU": "v3-8",
         "TPUCTL_SIM_CHECKS": "loud",
     }
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", "import tensorflow"], env=environ, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    assert done.stderr == "tpuctl simulator: TPUCTL_SIM_CHECKS=loud is not one of off, warn, error.\n"
+    assert completed.returncode == 1
+    assert completed.stderr == "tpuctl simulator: TPUCTL_SIM_CHECKS=loud is not one of off, warn, error.\n"

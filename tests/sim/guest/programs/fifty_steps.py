@@ -53,8 +53,8 @@ def losses(strategy: Any) -> list[float]:
         def step(x: Any, y: Any) -> Any:
             with tf.GradientTape() as tape:
                 logits = model(x, training=True)
-                each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
-                loss = tf.nn.compute_average_loss(each, global_batch_size=BATCH)
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
+                loss = tf.nn.compute_average_loss(losses, global_batch_size=BATCH)
             gradients = tape.gradient(loss, model.trainable_variables)
             optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
             return loss

@@ -184,19 +184,19 @@ def compile_functions_by_xla(strategy: Any) -> None:
 
     @tf.function
     def nested(value: Any) -> Any:
-        return strategy.run(lambda one: product(one) + 1.0, args=(value,))
+        return strategy.run(lambda x: product(x) + 1.0, args=(value,))
 
     @tf.function(jit_compile=True)
     def around(value: Any) -> Any:
-        return strategy.run(lambda one: weight * one, args=(value,))
+        return strategy.run(lambda x: weight * x, args=(value,))
 
-    given = tf.constant(3.0)
+    three = tf.constant(3.0)
     for name, result in (
-        ("itself", strategy.run(product, args=(given,))),
-        ("nested", nested(given)),
-        ("around", around(given)),
+        ("itself", strategy.run(product, args=(three,))),
+        ("nested", nested(three)),
+        ("around", around(three)),
     ):
-        SEEN[f"jit {name}"] = [float(one) for one in strategy.experimental_local_results(result)]
+        SEEN[f"jit {name}"] = [float(copy) for copy in strategy.experimental_local_results(result)]
 
 
 def main() -> None:

@@ -80,11 +80,11 @@ def run_on_replicas(resolver: Any) -> Any:
     SEEN["cluster resolver kept"] = strategy.cluster_resolver is resolver
     SEEN["replicas"] = strategy.num_replicas_in_sync
     SEEN["experimental replicas"] = tf.distribute.experimental.TPUStrategy(resolver).num_replicas_in_sync
-    one = tf.tpu.experimental.DeviceAssignment.build(
+    assignment = tf.tpu.experimental.DeviceAssignment.build(
         tf.tpu.experimental.initialize_tpu_system(resolver), num_replicas=1
     )
     SEEN["assigned replicas"] = tf.distribute.TPUStrategy(
-        resolver, experimental_device_assignment=one
+        resolver, experimental_device_assignment=assignment
     ).num_replicas_in_sync
     with strategy.scope():
         SEEN["variable device"] = tf.Variable(1.0).device

@@ -25,17 +25,17 @@ def refusal(coordinator: str) -> str:
 
 
 def main() -> None:
-    taken, free = sys.argv[1:]
-    seen = {"refused": refusal(f"localhost:{taken}")}
+    used_port, free = sys.argv[1:]
+    report = {"refused": refusal(f"localhost:{used_port}")}
     join(f"localhost:{free}")
-    seen |= {
+    report |= {
         "devices": jax.device_count(),
         "platforms": sorted({device.platform for device in jax.devices()}),
         "sum": float(jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(jnp.arange(jax.device_count()))[0]),
         "left": sorted({"JAX_FORCE_TPU_INIT", "TPU_SKIP_MDS_QUERY"} & set(os.environ)),
     }
     jax.distributed.shutdown()
-    json.dump(seen, sys.stdout)
+    json.dump(report, sys.stdout)
 
 
 if __name__ == "__main__":

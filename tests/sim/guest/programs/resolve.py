@@ -72,15 +72,15 @@ def main() -> None:
     for logger in (tf.get_logger(), logging.getLogger("absl")):
         logger.addHandler(handler)
     tf.get_logger().setLevel("INFO")
-    found = {}
+    report = {}
     for name, (variables, resolve) in WAYS.items():
         for variable in VARIABLES:
             os.environ.pop(variable, None)
         os.environ.update(variables)
-        found[name] = use(resolve)
-    found["preemption"] = watch_preemption()
-    found["logged"] = logged
-    json.dump(found, sys.stdout)
+        report[name] = use(resolve)
+    report["preemption"] = watch_preemption()
+    report["logged"] = logged
+    json.dump(report, sys.stdout)
 
 
 if __name__ == "__main__":

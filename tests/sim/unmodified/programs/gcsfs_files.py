@@ -14,7 +14,7 @@ data = os.urandom(6 << 20)
 with fsspec.open(f"gs://{ROOT}/big", "wb", block_size=1 << 20) as file:
     file.write(data)
 files.pipe(f"{ROOT}/a/small", b"small")
-seen = {
+report = {
     "whole": files.cat(f"{ROOT}/big") == data,
     "part": files.cat(f"{ROOT}/big", start=10, end=20) == data[10:20],
     "listed": [path.removeprefix(ROOT) for path in files.ls(ROOT, detail=False)],
@@ -22,8 +22,8 @@ seen = {
     "missing": files.exists(f"{ROOT}/nothing"),
 }
 files.mv(f"{ROOT}/a/small", f"{ROOT}/renamed")
-seen["renamed"] = files.cat(f"{ROOT}/renamed").decode()
+report["renamed"] = files.cat(f"{ROOT}/renamed").decode()
 files.rm(ROOT, recursive=True)
 files.invalidate_cache()
-seen["left"] = files.find(ROOT)
-json.dump(seen, sys.stdout)
+report["left"] = files.find(ROOT)
+json.dump(report, sys.stdout)

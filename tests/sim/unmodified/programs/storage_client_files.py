@@ -17,7 +17,7 @@ big.upload_from_string(data)
 bucket.blob("client/a/small").upload_from_string("small")
 with bucket.blob("client/lines").open("w") as lines:
     lines.write("one\ntwo\n")
-seen = {
+report = {
     "project": client.project,
     "whole": big.download_as_bytes() == data,
     "part": big.download_as_bytes(start=10, end=19) == data[10:20],
@@ -32,11 +32,11 @@ seen = {
 try:
     bucket.blob("client/lines").upload_from_string("three", if_generation_match=0)
 except PreconditionFailed as error:
-    seen["refused"] = error.code
+    report["refused"] = error.code
 bucket.rename_blob(bucket.blob("client/a/small"), "client/renamed")
 bucket.delete_blobs(list(client.list_blobs(bucket, prefix="client/")))
 try:
     bucket.blob("client/renamed").download_as_text()
 except NotFound as error:
-    seen["missing"] = error.code
-json.dump(seen, sys.stdout)
+    report["missing"] = error.code
+json.dump(report, sys.stdout)

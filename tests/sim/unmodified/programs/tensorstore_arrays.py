@@ -16,14 +16,14 @@ again = ts.open(spec).result()
 store = ts.KvStore.open({**ROOT, "path": "tensorstore/"}).result()
 stamp = store.write("a", b"1").result()
 store.write("a", b"0", if_equal=store.read("nothing").result().stamp.generation).result()
-kept = store.read("a").result().value.decode()
+value = store.read("a").result().value.decode()
 store.write("a", b"2", if_equal=stamp.generation).result()
-seen = {
+report = {
     "array": [int(again[5, 6].read().result()), int(again[299, 199].read().result())],
-    "kept": kept,
+    "kept": value,
     "written": store.read("a").result().value.decode(),
     "listed": sorted(key.decode() for key in store.list().result()),
 }
 store.delete_range(ts.KvStore.KeyRange("", "")).result()
-seen["left"] = len(store.list().result())
-json.dump(seen, sys.stdout)
+report["left"] = len(store.list().result())
+json.dump(report, sys.stdout)

@@ -28,7 +28,7 @@ from .slices import Slice
 
 
 def install(environ: Mapping[str, str]) -> None:
-    """Give the TensorFlow of this process the TPU that `environ` names; ends the program if it cannot."""
+    """Give this process's TensorFlow the TPU that `environ` names; ends the program if that fails."""
     try:
         tpu = Slice.from_environment(environ)
         settings = findings.Settings.from_environment(environ)
@@ -37,16 +37,16 @@ def install(environ: Mapping[str, str]) -> None:
         raise SystemExit(f"tpuctl simulator: {error}") from None
     state = system.install(tensorflow, tpu)
     about = {"accelerator": tpu.accelerator, "node": tpu.node, "replicas": tpu.cores}
-    found = findings.Findings(settings, tensorflow, about)
+    recorder = findings.Findings(settings, tensorflow, about)
     names = DeviceNames(tpu.cores, tpu.cores_per_host)
-    devices.install(tensorflow, names, state, Placement(found, state, names, tpu).look)
+    devices.install(tensorflow, names, state, Placement(recorder, state, names, tpu).look)
     threads.install(tensorflow, tpu.cores)
     resolver.install(tensorflow, tpu)
     pipelines.install(tensorflow)
     meetings = control_flow.Meetings(tensorflow)
     control_flow.install(tensorflow, meetings)
-    shown = devices.translation(tensorflow, names, state)
-    tpu_strategy = strategy.install(tensorflow, tpu, names, meetings, shown)
+    translate = devices.translation(tensorflow, names, state)
+    tpu_strategy = strategy.install(tensorflow, tpu, names, meetings, translate)
     replica.install(tensorflow, tpu_strategy)
     compilation.install(tensorflow, tpu_strategy)
-    findings.install(tensorflow, found, state, tpu_strategy)
+    findings.install(tensorflow, recorder, state, tpu_strategy)

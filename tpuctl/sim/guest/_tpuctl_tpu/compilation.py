@@ -6,19 +6,21 @@ import threading
 import weakref
 from typing import Any
 
+from .hooks import TensorFlow
+
 
 class _RunsReplicas(Exception):
     """Ends the tracing of a function that was to be compiled whole, but runs replicas on other devices."""
 
 
-def install(tensorflow: Any, strategy: Any) -> None:
+def install(tensorflow: TensorFlow, strategy: Any) -> None:
     """Trace a function that runs replicas without `jit_compile`: on a TPU only the replicas are compiled."""
     function = tensorflow.function.Function
     call, run = function.__call__, strategy.run
     compiling = threading.local()
-    uncompiled: Any = weakref.WeakKeyDictionary()
+    uncompiled: weakref.WeakKeyDictionary[object, Any] = weakref.WeakKeyDictionary()
 
-    def call_compiled_or_not(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_compiled_or_not(self: Any, *args: object, **kwargs: object) -> object:
         if not self._jit_compile or getattr(compiling, "function", None):
             return call(uncompiled.get(self, self), *args, **kwargs)
         compiling.function = self
@@ -31,7 +33,7 @@ def install(tensorflow: Any, strategy: Any) -> None:
             compiling.function = None
         return call(uncompiled[self], *args, **kwargs)
 
-    def run_unless_compiling(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_unless_compiling(self: object, *args: object, **kwargs: object) -> object:
         if getattr(compiling, "function", None) and not tensorflow.context.executing_eagerly():
             raise _RunsReplicas
         return run(self, *args, **kwargs)

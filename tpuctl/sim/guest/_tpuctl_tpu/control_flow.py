@@ -1,9 +1,12 @@
-"""Where replicas meet: in their common graph, or, in a branch or a loop of each one's own, when they run."""
+"""How replicas synchronize: in their common graph, or, inside a branch or a loop, when they run."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
+
+from .hooks import TensorFlow
 
 
 class Meetings(threading.local):
@@ -12,22 +15,25 @@ class Meetings(threading.local):
     TensorFlow traces a branch or a loop into a graph apart. There replicas meet by collective operations.
     """
 
-    graph: Any = None
+    graph: object = None
     """The one that this thread's replica is traced into."""
 
-    def __init__(self, tensorflow: Any) -> None:
+    def __init__(self, tensorflow: TensorFlow) -> None:
         """Give each thread its own knowledge."""
         self._tensorflow = tensorflow
-        self._holders: set[Any] = set()
+        self._holders: set[object] = set()
 
-    def traced(self, fn: Any) -> Any:
+    def traced(self, fn: Callable[..., object]) -> Callable[..., object]:
         """Return a replica's `fn` so that it notes the graph it is traced into."""
 
-        def noting_its_graph(*args: Any, **kwargs: Any) -> Any:
+        def noting_its_graph(*args: object, **kwargs: object) -> object:
             self.graph = self._tensorflow.ops.get_default_graph()
             return fn(*args, **kwargs)
 
-        return self._tensorflow.tf.autograph.experimental.do_not_convert(noting_its_graph)
+        unconverted: Callable[..., object] = self._tensorflow.tf.autograph.experimental.do_not_convert(
+            noting_its_graph
+        )
+        return unconverted
 
     def apart(self) -> bool:
         """Whether a branch or a loop of the replica is being traced."""
@@ -42,7 +48,7 @@ class Meetings(threading.local):
             graph = graph.outer_graph
             self._holders.add(graph)
 
-    def were_held_in(self, graph: Any) -> bool:
+    def were_held_in(self, graph: object) -> bool:
         """Whether replicas meet in what was just traced for an operation of `graph`; asking forgets it."""
         if graph not in self._holders:
             return False
@@ -50,13 +56,13 @@ class Meetings(threading.local):
         return True
 
 
-def install(tensorflow: Any, meetings: Meetings) -> None:
+def install(tensorflow: TensorFlow, meetings: Meetings) -> None:
     """Let replicas meet in branches and loops."""
     _keep_loops_whole(tensorflow, meetings)
     _copy_from_first_replica(tensorflow, meetings)
 
 
-def _keep_loops_whole(tensorflow: Any, meetings: Meetings) -> None:
+def _keep_loops_whole(tensorflow: TensorFlow, meetings: Meetings) -> None:
     """Have a loop run as one operation: iterations taken apart never find those of another replica."""
     control_flow = tensorflow.control_flow
     take_apart = control_flow.maybe_set_lowering_attr
@@ -68,12 +74,12 @@ def _keep_loops_whole(tensorflow: Any, meetings: Meetings) -> None:
     control_flow.maybe_set_lowering_attr = take_apart_unless_replicas_meet
 
 
-def _copy_from_first_replica(tensorflow: Any, meetings: Meetings) -> None:
+def _copy_from_first_replica(tensorflow: TensorFlow, meetings: Meetings) -> None:
     """Assign the first replica's value to every copy of a variable, where TensorFlow needs a common graph."""
     tf, values = tensorflow.tf, tensorflow.values
     aggregate = values.apply_aggregation_replica_context
 
-    def aggregate_anywhere(value: Any, aggregation: Any, destinations: Any) -> Any:
+    def aggregate_anywhere(value: object, aggregation: object, destinations: object) -> object:
         first_only = aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA
         if not (first_only and meetings.apart() and tf.is_tensor(value)):
             return aggregate(value, aggregation, destinations)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
 
 
-def replace_everywhere(replacements: dict[Callable[..., Any], Any]) -> None:
+def replace_everywhere(replacements: Mapping[object, object]) -> None:
     """Put new objects in the place of old ones in every loaded module of TensorFlow."""
     by_identity = {id(old): new for old, new in replacements.items()}
     for name, module in list(sys.modules.items()):

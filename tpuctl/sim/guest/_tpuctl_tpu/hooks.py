@@ -1,10 +1,9 @@
-"""The one gate to TensorFlow's private modules: what the emulation needs of them, checked before use."""
+"""All of TensorFlow's private names that the emulation uses, in one table, checked before use."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
 
 TESTED = "2.21"
 
@@ -130,6 +129,10 @@ HOOKS = {
 FUNCTION = ("_autograph", "_jit_compile")
 
 
+class TensorFlow(SimpleNamespace):
+    """TensorFlow (`tf`) and its private modules, by the names in HOOKS."""
+
+
 class MissingHookError(Exception):
     """This TensorFlow has changed inside: the emulation would give wrong results, so it does not start."""
 
@@ -140,28 +143,28 @@ class MissingHookError(Exception):
         )
 
 
-def load() -> Any:
-    """Return TensorFlow (`tf`) and its private modules by the names in HOOKS; raises MissingHookError."""
-    found = SimpleNamespace(tf=import_module("tensorflow"))
+def load() -> TensorFlow:
+    """Return TensorFlow with its private modules; raises MissingHookError."""
+    tensorflow = TensorFlow(tf=import_module("tensorflow"))
     missing = []
     for name, (module, attributes) in HOOKS.items():
         try:
-            setattr(found, name, import_module(module))
+            setattr(tensorflow, name, import_module(module))
         except ImportError:
             missing.append(module)
             continue
-        missing += [f"{module}.{path}" for path in attributes if not _has(getattr(found, name), path)]
+        missing += [f"{module}.{path}" for path in attributes if not _has(getattr(tensorflow, name), path)]
     if not missing:
-        function = found.tf.function(abs)
+        function = tensorflow.tf.function(abs)
         missing = [
             f"tf.function(...).{attribute}" for attribute in FUNCTION if not hasattr(function, attribute)
         ]
     if missing:
-        raise MissingHookError(found.tf.__version__, missing)
-    return found
+        raise MissingHookError(tensorflow.tf.__version__, missing)
+    return tensorflow
 
 
-def _has(place: Any, path: str) -> bool:
+def _has(place: object, path: str) -> bool:
     for attribute in path.split("."):
         if not hasattr(place, attribute):
             return False

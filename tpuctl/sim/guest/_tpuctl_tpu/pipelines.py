@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from .hooks import TensorFlow
 
 
-def install(tensorflow: Any) -> None:
+def install(tensorflow: TensorFlow) -> None:
     """Switch tf.data's autotuning off, except where the program asks for it.
 
     On few cores TensorFlow's Model::OptimizeLoop often misses its cancellation and sleeps on, for up to a
@@ -14,7 +14,7 @@ def install(tensorflow: Any) -> None:
     tf, dataset = tensorflow.tf, tensorflow.datasets.DatasetV2
     apply_options = dataset._apply_debug_options
 
-    def apply_options_without_autotune(self: Any) -> Any:
+    def apply_options_without_autotune(self: object) -> object:
         applied = apply_options(self)
         if applied.options().autotune.enabled is not None:
             return applied

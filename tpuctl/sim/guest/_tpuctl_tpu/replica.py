@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
+from .hooks import TensorFlow
 
-def install(tensorflow: Any, strategy: type) -> None:
+
+def install(tensorflow: TensorFlow, strategy: type) -> None:
     """Inline such calls: a mirrored strategy would refuse the optimizer's cross-replica update in them."""
     function = tensorflow.function.Function
     call = function.__call__
 
-    def call_or_inline(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_or_inline(self: Any, *args: object, **kwargs: object) -> object:
         if not tensorflow.context.executing_eagerly() and in_replica():
             return inlined(tensorflow, self)(*args, **kwargs)
         return call(self, *args, **kwargs)
@@ -22,7 +26,7 @@ def install(tensorflow: Any, strategy: type) -> None:
     function.__call__ = call_or_inline
 
 
-def inlined(tensorflow: Any, function: Any) -> Any:
+def inlined(tensorflow: TensorFlow, function: Any) -> Callable[..., object]:
     """Return what a tf.function does, for the graph of its caller: on a TPU, XLA compiles all of that."""
     body = function.python_function
     if function._autograph:
@@ -30,13 +34,13 @@ def inlined(tensorflow: Any, function: Any) -> Any:
         enabled = status.ControlStatusCtx(status=status.Status.ENABLED)
         body = tensorflow.autograph.tf_convert(body, enabled)
 
-    def as_declared(*args: Any, **kwargs: Any) -> Any:
+    def as_declared(*args: object, **kwargs: object) -> object:
         return body(*_converted(tensorflow.tf, function.input_signature, args), **kwargs)
 
     return as_declared
 
 
-def _converted(tf: Any, signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _converted(tf: ModuleType, signature: Any, args: tuple[object, ...]) -> tuple[object, ...]:
     """Convert positional arguments as the function's input signature does."""
     declared = signature or ()
     return tuple(

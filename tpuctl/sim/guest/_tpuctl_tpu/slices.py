@@ -46,13 +46,13 @@ class Slice:
     def from_environment(cls, environ: Mapping[str, str]) -> Slice:
         """Read TPUCTL_SIM_TPU, TPUCTL_SIM_CORES and TPUCTL_SIM_NODE; raises ValueError."""
         whole = cls.named(environ["TPUCTL_SIM_TPU"])
-        wanted = environ.get("TPUCTL_SIM_CORES") or str(whole.cores)
-        if not wanted.isdigit() or not 1 <= int(wanted) <= whole.cores:
+        cores = environ.get("TPUCTL_SIM_CORES") or str(whole.cores)
+        if not cores.isdigit() or not 1 <= int(cores) <= whole.cores:
             raise ValueError(
-                f"TPUCTL_SIM_CORES={wanted} is not a number of cores from 1 to {whole.cores}, "
+                f"TPUCTL_SIM_CORES={cores} is not a number of cores from 1 to {whole.cores}, "
                 f"which is what {whole.accelerator} has."
             )
-        return whole.reduced(int(wanted), environ.get("TPUCTL_SIM_NODE", ""))
+        return whole.reduced(int(cores), environ.get("TPUCTL_SIM_NODE", ""))
 
     @classmethod
     def named(cls, accelerator: str) -> Slice:
@@ -105,8 +105,8 @@ class Slice:
             for chip in range(prod(shape[:3]))
             for core in range(shape[3])
         ]
-        each = self.cores_per_host
-        return [flat[host * each : (host + 1) * each] for host in range(self.hosts)]
+        per_host = self.cores_per_host
+        return [flat[host * per_host : (host + 1) * per_host] for host in range(self.hosts)]
 
 
 def _prime_factors(number: int) -> list[int]:

@@ -11,19 +11,26 @@ from typing import Any
 
 from .control_flow import Meetings
 from .exports import replace_everywhere
+from .hooks import TensorFlow
 from .names import DeviceNames
 from .replica import inlined
 from .slices import Slice
 
+Translate = Callable[[property], property]
+
 
 def install(
-    tensorflow: Any, tpu: Slice, names: DeviceNames, meetings: Meetings, shown: Callable[[Any], Any]
+    tensorflow: TensorFlow,
+    tpu: Slice,
+    names: DeviceNames,
+    meetings: Meetings,
+    translate: Translate,
 ) -> type:
     """Replace TensorFlow's TPU strategies under all their public names; returns the new class.
 
-    `shown` turns a property that gives devices into one that gives users the names they expect.
+    `translate` turns a property of device names into one of the names that users expect.
     """
-    strategy = _strategy_class(tensorflow, _extended_class(tensorflow, tpu, meetings, shown), names)
+    strategy = _strategy_class(tensorflow, _extended_class(tensorflow, tpu, meetings, translate), names)
     replace_everywhere(
         {
             tensorflow.tpu_strategy.TPUStrategyV2: strategy,
@@ -33,36 +40,38 @@ def install(
     return strategy
 
 
-def _extended_class(tensorflow: Any, tpu: Slice, meetings: Meetings, shown: Callable[[Any], Any]) -> type:
+def _extended_class(tensorflow: TensorFlow, tpu: Slice, meetings: Meetings, translate: Translate) -> type:
     mirrored = tensorflow.mirrored.MirroredExtended
 
     class SimulatedTPUExtended(mirrored):  # type: ignore[misc, valid-type]
-        """What a TPU adds to a mirrored strategy: its numbers, and its replicas' programs."""
+        """A mirrored strategy with the numbers of a TPU, and one program for all replicas."""
 
         steps_per_run = 1
         num_hosts = tpu.hosts
         num_replicas_per_host = tpu.cores_per_host
         tpu_hardware_feature = None
-        worker_devices = shown(mirrored.worker_devices)
-        parameter_devices = shown(mirrored.parameter_devices)
+        worker_devices = translate(mirrored.worker_devices)
+        parameter_devices = translate(mirrored.parameter_devices)
 
-        def _initialize_single_worker(self, devices: Any) -> None:
+        def _initialize_single_worker(self, devices: object) -> None:
             with _quiet(tensorflow.tf.get_logger(), "Using MirroredStrategy"):
                 super()._initialize_single_worker(devices)
-            self._programs: Any = weakref.WeakKeyDictionary()
+            self._programs: weakref.WeakKeyDictionary[object, Callable[..., object]] = (
+                weakref.WeakKeyDictionary()
+            )
 
-        def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
+        def _call_for_each_replica(self, fn: Callable[..., object], args: object, kwargs: object) -> object:
             if isinstance(fn, tensorflow.function.Function):
                 if tensorflow.context.executing_eagerly():
                     return self._program(fn)(args, kwargs)
                 fn = inlined(tensorflow, fn)
             return super()._call_for_each_replica(meetings.traced(fn), args, kwargs)
 
-        def _program(self, fn: Any) -> Any:
+        def _program(self, fn: object) -> Callable[..., object]:
             """Return one function of all replicas for a tf.function, made once."""
             if fn not in self._programs:
 
-                def program(args: Any, kwargs: Any) -> Any:
+                def program(args: object, kwargs: object) -> object:
                     traced = meetings.traced(inlined(tensorflow, fn))
                     return mirrored._call_for_each_replica(self, traced, args, kwargs)
 
@@ -76,7 +85,7 @@ def _extended_class(tensorflow: Any, tpu: Slice, meetings: Meetings, shown: Call
             """
             return not meetings.apart()
 
-        def _get_cross_device_ops(self, value: Any) -> Any:
+        def _get_cross_device_ops(self, value: object) -> object:
             if not meetings.apart():
                 return super()._get_cross_device_ops(value)
             meetings.hold()
@@ -87,7 +96,7 @@ def _extended_class(tensorflow: Any, tpu: Slice, meetings: Meetings, shown: Call
 
 @contextmanager
 def _quiet(logger: logging.Logger, start: str) -> Iterator[None]:
-    """Drop log lines that begin with `start`: they tell of what stands behind the TPU."""
+    """Drop log lines that begin with `start`: they name the emulation's parts."""
 
     def keep(record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith(start)
@@ -99,13 +108,14 @@ def _quiet(logger: logging.Logger, start: str) -> Iterator[None]:
         logger.removeFilter(keep)
 
 
-def _strategy_class(tensorflow: Any, extended: type, names: DeviceNames) -> type:
+def _strategy_class(tensorflow: TensorFlow, extended: type, names: DeviceNames) -> type:
     real = tensorflow.tpu_strategy.TPUStrategyV2
+    base: Any = tensorflow.distribute.Strategy
     # groups of collective operations are known by number to all strategies of the process
     collective_keys = count(step=1000)
 
     # Its name must not start with TPUStrategy: TensorFlow and Keras take that for a sign of real TPU values.
-    class SimulatedTPUStrategy(tensorflow.distribute.Strategy):  # type: ignore[misc]
+    class SimulatedTPUStrategy(base):  # type: ignore[misc]
         __doc__ = real.__doc__
 
         def __init__(
@@ -133,11 +143,11 @@ def _strategy_class(tensorflow: Any, extended: type, names: DeviceNames) -> type
             )
 
         @property
-        def cluster_resolver(self) -> Any:
+        def cluster_resolver(self) -> object:
             """Return the cluster resolver of this strategy."""
             return self._tpu_cluster_resolver
 
-        def run(self, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        def run(self, fn: object, args: object = (), kwargs: object = None, options: object = None) -> object:
             """Run `fn` on each replica; as on a TPU, only as a tf.function or inside one."""
             tensorflow.tpu_strategy.validate_run_function(fn)
             return super().run(fn, args, kwargs, options)
@@ -150,7 +160,7 @@ def _experimental_class(strategy: type) -> type:
     class SimulatedExperimentalTPUStrategy(strategy):  # type: ignore[misc]
         """tf.distribute.experimental.TPUStrategy, which names its second argument otherwise."""
 
-        def __init__(self, tpu_cluster_resolver: Any = None, device_assignment: Any = None) -> None:
+        def __init__(self, tpu_cluster_resolver: object = None, device_assignment: object = None) -> None:
             super().__init__(tpu_cluster_resolver, device_assignment)
 
     return SimulatedExperimentalTPUStrategy

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from .hooks import TensorFlow
 from .names import LOCAL_JOB, WORKER_JOB
 from .slices import Slice
 
@@ -13,12 +14,12 @@ from .slices import Slice
 class SystemState:
     """What TensorFlow's own record says of the TPU system; nothing is kept beside it."""
 
-    systems: dict[str, Any]
+    systems: Mapping[str, object]
     local_names: tuple[str, ...]
 
     @property
     def initialized(self) -> bool:
-        """Whether initialize_tpu_system was called, and not undone."""
+        """Whether initialize_tpu_system was called, and the system not shut down since."""
         return bool(self.systems)
 
     @property
@@ -32,11 +33,13 @@ class SystemState:
         return self.job == WORKER_JOB
 
 
-def install(tensorflow: Any, tpu: Slice) -> SystemState:
+def install(tensorflow: TensorFlow, tpu: Slice) -> SystemState:
     """Replace the two operations that only a TPU has; returns the state that follows from their use."""
     tf = tensorflow.tf
 
-    def initialize_system(embedding_config: Any = None, job: str | None = None, **options: Any) -> Any:
+    def initialize_system(
+        embedding_config: object = None, job: str | None = None, **options: object
+    ) -> object:
         """Stand for ConfigureDistributedTPU, whose result is the slice's topology."""
         del options  # they say what happens when a chip fails
         if embedding_config is not None:
@@ -51,7 +54,7 @@ def install(tensorflow: Any, tpu: Slice) -> SystemState:
         topology = tensorflow.topology.Topology(mesh_shape=tpu.mesh, device_coordinates=tpu.coordinates)
         return tf.constant(topology.serialized())
 
-    def shutdown_system(job: str | None = None) -> Any:
+    def shutdown_system(job: str | None = None) -> object:
         """Stand for ShutdownDistributedTPU."""
         del job
         return tf.no_op()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from .hooks import TensorFlow
 
 _AT_ONCE = 8
 """Threads that all replicas' operations share; TensorFlow's own choice is the machine's cores."""
@@ -10,7 +10,7 @@ _FOR_INPUT = 8
 """Threads for operations beside one for each replica: a TPU leaves its host to the input."""
 
 
-def install(tensorflow: Any, replicas: int) -> None:
+def install(tensorflow: TensorFlow, replicas: int) -> None:
     """Choose a number by the replicas alone; the program may choose another, as ever.
 
     With many replicas each operation has a thread, and the replicas run side by side. So sums are made in

@@ -1,9 +1,8 @@
-"""What a TPU would refuse or do slowly, found while a program runs on the emulated one."""
+"""Checks a program on the emulated TPU for code that a real one refuses or runs slowly."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..hooks import TensorFlow
 from ..system import SystemState
 from . import datasets, files, replicas, scopes
 from .recorder import Findings, Settings
@@ -11,8 +10,8 @@ from .recorder import Findings, Settings
 __all__ = ["Findings", "Settings", "install"]
 
 
-def install(tensorflow: Any, findings: Findings, state: SystemState, strategy: type) -> None:
-    """Look over the shoulder of the program, unless it wants no checks."""
+def install(tensorflow: TensorFlow, findings: Findings, state: SystemState, strategy: type) -> None:
+    """Install the checks, unless they are off."""
     if findings.checks == "off":
         return
     scopes.install(tensorflow, findings, state, strategy)

@@ -7,7 +7,7 @@ import weakref
 from types import FrameType
 from typing import Any
 
-from ..hooks import MissingHookError
+from ..hooks import MissingHookError, TensorFlow
 from .recorder import Findings
 
 _ABSENT = object()
@@ -15,9 +15,9 @@ _KERAS = ("keras.", "tf_keras.")
 
 
 class Batches:
-    """The sizes of a distributed dataset's batches, told before or while the program reads it."""
+    """The sizes of a distributed dataset's batches, reported before or while the program reads it."""
 
-    def __init__(self, tensorflow: Any, findings: Findings) -> None:
+    def __init__(self, tensorflow: TensorFlow, findings: Findings) -> None:
         self._tensorflow = tensorflow
         self._findings = findings
         self._batched = (tensorflow.batched._BatchDataset, tensorflow.batched._ParallelBatchDataset)
@@ -50,25 +50,25 @@ class Batches:
         dropped = tf.get_static_value(self._attribute(dataset, "_drop_remainder"))
         examples = int(self._attribute(dataset, "_input_dataset").cardinality())
         if size and not dropped and examples > size and examples % size:
-            self._tell_partial(examples % size, size)
+            self._report_partial(examples % size, size)
 
     def watch_iteration(self, strategy: type) -> None:
         """Look at each batch that the program itself takes from an iterator of `strategy`."""
         iterator = self._tensorflow.iterators.DistributedIteratorBase
-        take, first_sizes = iterator.__next__, weakref.WeakKeyDictionary[Any, int]()
+        take, first_sizes = iterator.__next__, weakref.WeakKeyDictionary[object, int]()
 
-        def take_checked(taken: Any) -> Any:
-            batch = take(taken)
-            if isinstance(taken._strategy, strategy) and self._tensorflow.context.executing_eagerly():
+        def take_checked(distributed: Any) -> object:
+            batch = take(distributed)
+            if isinstance(distributed._strategy, strategy) and self._tensorflow.context.executing_eagerly():
                 size = self._size(batch)
-                first = first_sizes.setdefault(taken, size)
+                first = first_sizes.setdefault(distributed, size)
                 if size < first:
-                    self._tell_partial(size, first)
+                    self._report_partial(size, first)
             return batch
 
         iterator.__next__ = take_checked
 
-    def _tell_partial(self, size: int, full: int) -> None:
+    def _report_partial(self, size: int, full: int) -> None:
         text = f"the last of the batches has {size} of {full} examples: a second compilation"
         self._findings.slow("PARTIAL_BATCH", text)
 
@@ -80,7 +80,7 @@ class Batches:
             return -1
         return int(self._tensorflow.rebatching.compute_batch_size(dataset))
 
-    def _size(self, batch: Any) -> int:
+    def _size(self, batch: object) -> int:
         """How many examples the replicas got together."""
         leaf = next(iter(self._tensorflow.tf.nest.flatten(batch)), None)
         copies = leaf.values if isinstance(leaf, self._tensorflow.values.PerReplica) else (leaf,)

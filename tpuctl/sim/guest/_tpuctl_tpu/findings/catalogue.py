@@ -1,4 +1,4 @@
-"""The findings: what each code means on a TPU and how to mend it; docs/findings.md is made of this."""
+"""The kinds of findings: meaning and fix of each code; docs/findings.md is generated from this."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """One code: whether a TPU refuses it or does it slowly, what happens there, and what to do."""
+    """One code: whether a TPU refuses it or does it slowly, what happens there, and the fix."""
 
     code: str
     refused: bool
@@ -23,7 +23,7 @@ KINDS = {
             True,
             "An operation of the replica function has no kernel in XLA, the compiler of TPU programs, "
             "so the step does not compile: InvalidArgumentError, Detected unsupported operations. "
-            "Strings, tables, tf.print, tf.summary and several image operations are of this kind.",
+            "Examples are strings, tables, tf.print, tf.summary and several image operations.",
             "move it to the input pipeline (tf.data runs on the host), or call "
             "tf.config.set_soft_device_placement(True) and pay a trip to the host on each step",
         ),
@@ -37,7 +37,7 @@ KINDS = {
         Kind(
             "STRING_INPUT",
             True,
-            "A string tensor is given to the replicas; a TPU has no strings: InvalidArgumentError, "
+            "A replica gets a string tensor; a TPU has no strings: InvalidArgumentError, "
             "Unsupported data type for TPU: string.",
             "drop the strings or turn them into numbers in the input pipeline",
         ),
@@ -60,30 +60,30 @@ KINDS = {
         Kind(
             "UNKNOWN_RANK",
             True,
-            "A tensor whose number of dimensions is not known is given to the replicas: ValueError.",
+            "A replica gets a tensor with an unknown number of dimensions: ValueError.",
             "state its shape in the input pipeline (tf.ensure_shape, set_shape)",
         ),
         Kind(
             "FLOAT64",
             False,
-            "The replica function computes in float64 or complex128, which a TPU has no hardware for: "
-            "it emulates each operation, many times slower and with twice the memory.",
+            "The replica function computes in float64 or complex128. A TPU has no hardware for them and "
+            "emulates each operation, many times slower and with twice the memory.",
             "use float32 or bfloat16; NumPy makes float64 unless asked: astype('float32'), or tf.cast "
             "in the input pipeline",
         ),
         Kind(
             "DYNAMIC_SHAPE",
             False,
-            "A replica's input has a length that is not known when the step is traced, in a dimension "
-            "other than the batch. XLA compiles for fixed shapes: each new length compiles the step "
-            "anew, which takes tens of seconds to minutes.",
+            "When the step is traced, a replica's input has an unknown length in a dimension other than "
+            "the batch. XLA compiles for fixed shapes: it compiles the step again for each "
+            "new length, which takes tens of seconds to minutes.",
             "pad to a fixed length, or to a few (padded_batch with padded_shapes, bucket_by_sequence_length)",
         ),
         Kind(
             "PARTIAL_BATCH",
             False,
             "The dataset's last batch is smaller than the others: the step is compiled a second time "
-            "for it, and some cores may have nothing to do.",
+            "for it, and some cores may be idle.",
             "batch(..., drop_remainder=True) for training; a batch size that divides the examples for "
             "evaluation",
         ),
@@ -97,8 +97,8 @@ KINDS = {
         Kind(
             "RECOMPILATION",
             False,
-            "A function with a replica function in it was traced for three or more different "
-            "signatures; a TPU compiles its program for each, which takes tens of seconds to minutes.",
+            "A function that runs a replica function was traced for three or more signatures; a TPU "
+            "compiles its program for each, which takes tens of seconds to minutes.",
             "pass tensors in place of Python numbers, and inputs of one shape and type",
         ),
         Kind(
@@ -113,15 +113,15 @@ KINDS = {
             "HOST_VARIABLE",
             False,
             "The replica function uses a variable that was made outside strategy.scope(): it has one "
-            "copy, on the host, which is fetched on every step; replicas that assign it overwrite "
-            "each other.",
+            "copy, on the host, which is fetched on every step; replicas that assign it "
+            "overwrite each other.",
             "create the variable inside 'with strategy.scope():', or pass its value as an argument",
         ),
         Kind(
             "HOST_TRAINING",
             False,
-            "There is a TPUStrategy, but a Keras model that was made outside its scope is run: it "
-            "runs on the host's CPU, and the TPU has nothing to do.",
+            "There is a TPUStrategy, but a Keras model is run that was made outside its scope: it runs "
+            "on the host's CPU, and the TPU is idle.",
             "create and compile the model inside 'with strategy.scope():'",
         ),
         Kind(
@@ -144,21 +144,20 @@ KINDS = {
             "NO_SUCH_CORE",
             False,
             "An operation is placed on a core that the slice does not have: TensorFlow runs it on the "
-            "host's CPU without a word, as long as soft device placement is on.",
+            "host's CPU without an error, as long as soft device placement is on.",
             "take names from tf.config.list_logical_devices('TPU')",
         ),
     )
 }
 
 _HEAD = """\
-# Findings: what a real TPU would say
+# Findings: TPU-incompatible code
 
-On a simulated host, TensorFlow's TPU is emulated by the CPU, which accepts more than a TPU does. So that
-the first run on a real TPU brings no surprise, the emulation looks for what a TPU refuses or does
-slowly:
+Find code that a real TPU refuses or runs slowly, before you pay for one. On a simulated host the CPU emulates
+TensorFlow's TPU; it accepts more than a TPU does, so the emulation checks for what a TPU
 
-- what a TPU **refuses** is refused, with the error that a TPU gives;
-- what it does **slowly** is done, and reported once, with the line of your program:
+- **refuses**: it raises the error that a TPU gives;
+- does **slowly**: it reports the code once, with the line of your program:
 
       [tpu-sim] FLOAT64 train.py:31: Mul (mul) computes in float64, which a TPU emulates, slowly; use ...
 
@@ -171,22 +170,22 @@ slowly:
 | `error` | reported and refused | reported and refused (`SlowOnTPUError`) |
 
 Set it for one job (`tpuctl submit --env TPUCTL_SIM_CHECKS=error train.py`), or for the simulator when it
-starts: then all its hosts have it.
+starts: it then applies to all hosts.
 
-The findings are also written as JSON. A job finds a folder for such reports in `TPUCTL_REPORT_DIR`; the
-files in it when the script ends, also by an error, are kept with the run. So a submitted run leaves its
-findings in `attempts/ATTEMPT/workers/WORKER/reports/findings.json` beside its log, and `tpuctl pull`
-brings them home. A program that is started by hand writes no file, unless `TPUCTL_SIM_FINDINGS` names
-one. The file says what slice it was and for how many signatures each function was traced, and of each
-finding: code, whether refused, file, line, how often it was met, text and fix. It is written when a
-finding is met for the first time, and when the program ends.
+The findings are also written as JSON. `TPUCTL_REPORT_DIR` names a job's folder for reports; its files are
+kept with the run when the script ends, also after an error. A submitted run leaves its findings in
+`attempts/ATTEMPT/workers/WORKER/reports/findings.json` beside its log, and `tpuctl pull` downloads them. A
+program that is started by hand writes no file, unless `TPUCTL_SIM_FINDINGS` names one. The file names the
+slice and the number of signatures of each traced function; each finding has its code, whether it is
+refused, file, line, count, text and fix. It is written at the first finding of each kind and line, and when
+the program ends.
 
-A finding in code that has no line of yours, such as a layer of Keras, has the line that led there, such
-as that of `model.fit(...)`.
+A finding in code without a line of yours, such as a layer of Keras, has the line that called it, such as
+that of `model.fit(...)`.
 
-What is not looked for: the memory that a step takes on a TPU, numbers that differ between CPU and TPU
-(products in bfloat16), shapes that depend on data inside the replica function, and, where the worker is
-remote, files that are read in other ways than by checkpoints and distributed datasets.
+Not checked: the memory of a step on a TPU, numbers that differ between CPU and TPU (products in bfloat16),
+shapes that depend on data inside the replica function, and, if the worker is remote, files that are read
+other than by checkpoints and distributed datasets.
 
 ## The codes
 """

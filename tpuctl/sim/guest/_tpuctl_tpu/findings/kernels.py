@@ -1,12 +1,11 @@
-"""What XLA can compile, by the kernels that TensorFlow has registered for it."""
+"""Finds whether XLA can compile an operation, by TensorFlow's registry of kernels."""
 
 from __future__ import annotations
 
-from typing import Any
+from ..hooks import MissingHookError, TensorFlow
+from ..tf_objects import Operation
 
-from ..hooks import MissingHookError
-
-# Registered for no XLA device, and part of TPU programs all the same.
+# Registered for no XLA device, and yet part of TPU programs.
 COMPILED_OTHERWISE = frozenset(
     {
         # inputs and captured values of a graph
@@ -35,12 +34,12 @@ _STRING = 7
 class Kernels:
     """Asks the registry; XLA's kernels are in it once something was compiled."""
 
-    def __init__(self, tensorflow: Any) -> None:
+    def __init__(self, tensorflow: TensorFlow) -> None:
         self._tensorflow = tensorflow
         self._registered = False
         self._known: dict[str, list[dict[str, frozenset[int]]]] = {}
 
-    def compiles(self, operation: Any) -> bool:
+    def compiles(self, operation: Operation) -> bool:
         """Whether XLA has a kernel for an operation of a graph, with the types that it has there.
 
         Raises MissingHookError when the registry shows no kernel of XLA at all.
@@ -54,7 +53,7 @@ class Kernels:
         return any(_takes(kernel, operation) for kernel in self._known[operation.type])
 
     def _register(self) -> None:
-        """Compile something, outside of whatever is being traced."""
+        """Compile a small function, outside of the graph that is being traced."""
         tf = self._tensorflow.tf
         with tf.init_scope(), tf.device("/CPU:0"):
             tf.function(lambda: tf.constant(1.0) + 1.0, jit_compile=True, autograph=False)()
@@ -65,13 +64,16 @@ class Kernels:
     def _of(self, operation_type: str) -> list[dict[str, frozenset[int]]]:
         """The kernels of a type of operation: the types they take, by attribute."""
         return [
-            {one.name: frozenset(one.allowed_values.list.type) for one in kernel.constraint}
+            {
+                constraint.name: frozenset(constraint.allowed_values.list.type)
+                for constraint in kernel.constraint
+            }
             for kernel in self._tensorflow.kernels.get_registered_kernels_for_op(operation_type).kernel
             if kernel.device_type == _DEVICE
         ]
 
 
-def _takes(kernel: dict[str, frozenset[int]], operation: Any) -> bool:
+def _takes(kernel: dict[str, frozenset[int]], operation: Operation) -> bool:
     """Whether a kernel takes an operation's types.
 
     Only strings are told from the rest: XLA's lists for the CPU and for the TPU differ in numeric types.

@@ -1,4 +1,4 @@
-"""Names of TPU cores that a program writes: cores that the slice does not have, or not yet."""
+"""Device names in a program: cores that the slice does not have, or that are not initialized."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .recorder import Findings
 
 
 class Placement:
-    """Looks at each device that the program asks for; a slice that runs with fewer cores counts in full."""
+    """Checks each device name; a slice that runs with fewer cores counts in full."""
 
     def __init__(self, findings: Findings, state: SystemState, names: DeviceNames, tpu: Slice) -> None:
         self._findings = findings
@@ -23,11 +23,11 @@ class Placement:
         if core is None or self._findings.checks == "off":
             return
         if not self._state.initialized:
-            text = f"'{name}' is used before the TPU is initialized: what is placed there runs on the host"
+            text = f"'{name}' is used before the TPU is initialized: its operations run on the host"
             self._findings.slow("NOT_INITIALIZED", text, subject=name)
         elif core >= self._whole.cores:
             text = (
                 f"'{name}': {self._whole.accelerator} has {self._whole.cores} cores, counted from 0; "
-                "what is placed there runs on the host"
+                "its operations run on the host"
             )
             self._findings.slow("NO_SUCH_CORE", text, subject=name)

@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+
+from ..tf_objects import Frame, Operation
 
 _GUEST = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -32,7 +34,7 @@ class Place:
 class Places:
     """Finds the user's line in TensorFlow's view of the stack, which undoes AutoGraph's rewriting."""
 
-    def __init__(self, stack: Any) -> None:
+    def __init__(self, stack: ModuleType) -> None:
         self._stack = stack
         self._around = Place()
 
@@ -42,18 +44,18 @@ class Places:
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Take this line for what happens meanwhile in threads that have no line of the user's."""
+        """Use this line for threads that have no line of the user's meanwhile."""
         before, self._around = self._around, self.here()
         try:
             yield
         finally:
             self._around = before
 
-    def of_operation(self, operation: Any) -> Place:
+    def of_operation(self, operation: Operation) -> Place:
         """Return the innermost line of the user's program that made an operation of a graph."""
         return self._innermost(operation.traceback or ())
 
-    def _innermost(self, frames: Iterable[Any]) -> Place:
+    def _innermost(self, frames: Iterable[Frame]) -> Place:
         for frame in reversed(list(frames)):
             if _is_users(frame.filename):
                 return Place(_shortest(frame.filename), frame.lineno)

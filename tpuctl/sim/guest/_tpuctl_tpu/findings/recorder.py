@@ -1,4 +1,4 @@
-"""Recording a finding: once to stderr, always to the report, and as an error where it is one."""
+"""Records a finding: once on stderr, always in the report, and as an error where it is one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import atexit
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from ..hooks import TensorFlow
 from .catalogue import KINDS
 from .places import Place, Places
 from .report import Report, say
@@ -17,7 +17,7 @@ MODES = ("off", "warn", "error")
 
 @dataclass(frozen=True)
 class Settings:
-    """What is done about findings: one of MODES, and where they are written."""
+    """The treatment of findings, one of MODES, and their report."""
 
     checks: str
     report: Report
@@ -32,7 +32,7 @@ class Settings:
 
 
 class SlowOnTPUError(Exception):
-    """What a TPU would do slowly, where TPUCTL_SIM_CHECKS=error."""
+    """Code that a TPU runs slowly, if TPUCTL_SIM_CHECKS=error."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Finding:
 class Findings:
     """The findings of this process; `about` stands at the head of their report."""
 
-    def __init__(self, settings: Settings, tensorflow: Any, about: dict[str, Any]) -> None:
+    def __init__(self, settings: Settings, tensorflow: TensorFlow, about: dict[str, object]) -> None:
         self.checks = settings.checks
         self.places = Places(tensorflow.stack)
         self.used = False
@@ -59,19 +59,19 @@ class Findings:
         self._report = settings.report
         self._about = {"tensorflow": tensorflow.tf.__version__, **about, "checks": settings.checks}
         self._found: dict[tuple[str, Place, str], Finding] = {}
-        self._signatures: dict[int, dict[str, Any]] = {}
+        self._signatures: dict[int, dict[str, object]] = {}
         self._lock = threading.RLock()
         if self.checks != "off":
             atexit.register(self.close)
 
     def refuse(self, code: str, text: str, error: BaseException, place: Place | None = None) -> None:
-        """Record what a TPU refuses and raise the error that it gives."""
+        """Record code that a TPU refuses, and raise the TPU's error."""
         self.record(code, text, place)
         if self.checks != "off":
             raise error
 
     def slow(self, code: str, text: str, place: Place | None = None, subject: str = "") -> None:
-        """Record what a TPU does slowly; raises SlowOnTPUError where the program wants to know so."""
+        """Record code that a TPU runs slowly; raises SlowOnTPUError if TPUCTL_SIM_CHECKS=error."""
         finding = self.record(code, text, place, subject, refused=False)
         if self.checks == "error":
             raise SlowOnTPUError(f"{code}: {finding.text}; {finding.fix} (TPUCTL_SIM_CHECKS=error).")
@@ -79,15 +79,15 @@ class Findings:
     def record(
         self, code: str, text: str, place: Place | None = None, subject: str = "", *, refused: bool = True
     ) -> Finding:
-        """Record a finding; `subject` keeps apart those of one code at one place."""
+        """Record a finding; `subject` tells findings of one code at one place from each other."""
         kind = KINDS[code]
         place = place or self.places.here()
         with self._lock:
             key = (code, place, subject)
-            known = self._found.get(key)
-            if known is not None:
-                known.count += 1
-                return known
+            earlier = self._found.get(key)
+            if earlier is not None:
+                earlier.count += 1
+                return earlier
             finding = Finding(code, refused, place.file, place.line, 1, text, kind.fix)
             if self.checks != "off":
                 self._found[key] = finding
@@ -103,7 +103,7 @@ class Findings:
             }  # fmt: skip
 
     def close(self) -> None:
-        """Write the report for the last time, where there is something to say."""
+        """Write the report for the last time, unless it is empty."""
         with self._lock:
             if self.used or self._found:
                 self._write()
@@ -113,6 +113,6 @@ class Findings:
             {
                 **self._about,
                 "traced": list(self._signatures.values()),
-                "findings": [asdict(one) for one in self._found.values()],
+                "findings": [asdict(finding) for finding in self._found.values()],
             }
         )

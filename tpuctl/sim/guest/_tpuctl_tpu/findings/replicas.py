@@ -1,9 +1,9 @@
-"""What the replica function is given and what it does, looked at each time it is traced."""
+"""Checks a replica function's inputs and operations, each time it is traced."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..hooks import TensorFlow
+from ..tf_objects import Graph, Operation
 from .inputs import check_inputs
 from .kernels import Kernels
 from .operations import called, ends_in_checks, walk
@@ -15,13 +15,13 @@ from .variables import host_variable
 _WIDE = ("float64", "complex128")
 
 
-def install(tensorflow: Any, findings: Findings, strategy: type) -> None:
+def install(tensorflow: TensorFlow, findings: Findings, strategy: type) -> None:
     """Look at each replica function of `strategy` while its graph is made."""
     checks = _Checks(tensorflow, findings)
     signatures = Signatures(tensorflow, findings)
     run = tensorflow.mirrored_run._call_for_each_replica
 
-    def run_and_check(distribution: Any, fn: Any, args: Any, kwargs: Any) -> Any:
+    def run_and_check(distribution: object, fn: object, args: object, kwargs: object) -> object:
         if not isinstance(distribution, strategy):
             return run(distribution, fn, args, kwargs)
         findings.used = True
@@ -42,12 +42,12 @@ def install(tensorflow: Any, findings: Findings, strategy: type) -> None:
 class _Checks:
     """The checks of a replica's operations."""
 
-    def __init__(self, tensorflow: Any, findings: Findings) -> None:
+    def __init__(self, tensorflow: TensorFlow, findings: Findings) -> None:
         self._tensorflow = tensorflow
         self._findings = findings
         self._kernels = Kernels(tensorflow)
 
-    def look(self, graph: Any, before: int) -> None:
+    def look(self, graph: Graph, before: int) -> None:
         """Check what was added to `graph` after its first `before` operations."""
         unsupported = []
         for operation in walk(graph, graph.get_operations()[before:]):
@@ -58,7 +58,7 @@ class _Checks:
         if unsupported:
             self._report(unsupported)
 
-    def _report(self, operations: list[Any]) -> None:
+    def _report(self, operations: list[Operation]) -> None:
         """As TensorFlow: soft placement counts as it is while tracing, where it is off unless asked for."""
         soft = self._tensorflow.tf.config.get_soft_device_placement()
         code = "HOST_OP" if soft else "UNSUPPORTED_OP"
@@ -73,7 +73,7 @@ class _Checks:
         if not soft and self._findings.checks != "off":
             raise self._tensorflow.tf.errors.InvalidArgumentError(None, None, _detected(operations))
 
-    def _check_width(self, operation: Any) -> None:
+    def _check_width(self, operation: Operation) -> None:
         if operation.type in ("Const", "Placeholder"):  # folded, or made by another operation
             return
         wide = [output.dtype.name for output in operation.outputs if output.dtype.name in _WIDE]
@@ -81,31 +81,31 @@ class _Checks:
             text = f"{_name(operation)} computes in {wide[0]}, which a TPU emulates, slowly"
             self._findings.slow("FLOAT64", text, self._place(operation))
 
-    def _check_variables(self, operation: Any) -> None:
+    def _check_variables(self, operation: Operation) -> None:
         if any(called(operation)):  # what it hands on is used further in
             return
         for tensor in operation.inputs:
             if tensor.dtype.name == "resource" and (variable := host_variable(self._tensorflow, tensor)):
                 text = (
                     f"{_name(operation)} uses {variable}, which was made outside "
-                    "strategy.scope(): its one copy is on the host, and comes over on every step"
+                    "strategy.scope(): its one copy is on the host, and is fetched on every step"
                 )
                 self._findings.slow("HOST_VARIABLE", text, self._place(operation))
 
-    def _place(self, operation: Any) -> Place:
+    def _place(self, operation: Operation) -> Place:
         return self._findings.places.of_operation(operation) or self._findings.places.here()
 
 
-def _name(operation: Any) -> str:
+def _name(operation: Operation) -> str:
     return operation.type if operation.name == operation.type else f"{operation.type} ({operation.name})"
 
 
-def _detected(operations: list[Any]) -> str:
+def _detected(operations: list[Operation]) -> str:
     """The compiler's own words."""
     listed = ", ".join(
-        f"{one.type} (No registered '{one.type}' OpKernel for XLA_TPU_JIT devices compatible with node "
-        f"{{{{node {one.name}}}}})"
-        for one in operations
+        f"{operation.type} (No registered '{operation.type}' OpKernel for XLA_TPU_JIT devices "
+        f"compatible with node {{{{node {operation.name}}}}})"
+        for operation in operations
     )
     return (
         f"Compilation failure: Detected unsupported operations when trying to compile graph on XLA_TPU_JIT: "

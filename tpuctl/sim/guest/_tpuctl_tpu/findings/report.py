@@ -6,14 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 SCHEMA = 1
 NAME = "findings.json"
 
 
 class Report:
-    """A file that is always whole: each writing takes the place of the one before."""
+    """A file that is always complete: each write replaces it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -30,9 +29,9 @@ class Report:
         folder = environ.get("TPUCTL_REPORT_DIR")
         return cls(_unused(folder) if folder else "")
 
-    def write(self, content: dict[str, Any]) -> None:
+    def write(self, content: Mapping[str, object]) -> None:
         """Write `content`; a file that cannot be written costs one line on stderr, not the program."""
-        if not self._path or os.getpid() != self._process:  # a forked child's are its parent's so far
+        if not self._path or os.getpid() != self._process:  # a forked child has its parent's findings
             return
         draft = f"{self._path}.{self._process}.part"
         try:
@@ -56,6 +55,6 @@ def say(line: str) -> None:
 
 
 def _unused(folder: str) -> str:
-    """The report's name in `folder`, or one with this process's number where a program was here before."""
+    """The report's name in `folder`; with this process's number if another program has written one."""
     path = os.path.join(os.path.abspath(folder), NAME)
     return path if not os.path.exists(path) else os.path.join(folder, f"findings-{os.getpid()}.json")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..hooks import TensorFlow
 from ..system import SystemState
 from .recorder import Findings
 
 
-def install(tensorflow: Any, findings: Findings, state: SystemState, strategy: type) -> None:
+def install(tensorflow: TensorFlow, findings: Findings, state: SystemState, strategy: type) -> None:
     """Look at strategies that are made, and at what is made or run outside of them."""
     _check_initialized(findings, state, strategy)
     _check_scope(tensorflow, findings, strategy)
@@ -20,7 +21,7 @@ def _check_initialized(findings: Findings, state: SystemState, strategy: Any) ->
     """The strategy itself refuses."""
     construct = strategy.__init__
 
-    def construct_checked(self: Any, *args: Any, **options: Any) -> None:
+    def construct_checked(self: object, *args: object, **options: object) -> None:
         if not state.initialized:
             findings.record("NOT_INITIALIZED", "a TPUStrategy is made before the TPU system is initialized")
         construct(self, *args, **options)
@@ -28,24 +29,24 @@ def _check_initialized(findings: Findings, state: SystemState, strategy: Any) ->
     strategy.__init__ = construct_checked
 
 
-def _check_scope(tensorflow: Any, findings: Findings, strategy: type) -> None:
+def _check_scope(tensorflow: TensorFlow, findings: Findings, strategy: type) -> None:
     """TensorFlow itself refuses."""
     refuse = tensorflow.distribute._wrong_strategy_scope
 
-    def record_and_refuse(wanted: Any, context: Any) -> Any:
-        if isinstance(wanted, strategy) or isinstance(context.strategy, strategy):
+    def record_and_refuse(expected: object, context: Any) -> object:
+        if isinstance(expected, strategy) or isinstance(context.strategy, strategy):
             findings.record("OUTSIDE_SCOPE", "variables of strategy.scope() and from outside are mixed")
-        return refuse(wanted, context)
+        return refuse(expected, context)
 
     tensorflow.distribute._wrong_strategy_scope = record_and_refuse
 
 
-def _check_updates(tensorflow: Any, findings: Findings, strategy: type) -> None:
+def _check_updates(tensorflow: TensorFlow, findings: Findings, strategy: type) -> None:
     """An optimizer of the scope that trains a variable from outside: TPUStrategy asks it for its copies."""
     extended = tensorflow.mirrored.MirroredExtended
     update = extended._update
 
-    def update_checked(self: Any, variable: Any, *args: Any, **options: Any) -> Any:
+    def update_checked(self: Any, variable: Any, *args: object, **options: object) -> object:
         if isinstance(self._container_strategy(), strategy) and not hasattr(variable, "values"):
             error = AttributeError(f"'{type(variable).__name__}' object has no attribute '_packed_variable'")
             text = f"the optimizer trains {variable.name}, which was made outside its strategy.scope()"
@@ -55,18 +56,18 @@ def _check_updates(tensorflow: Any, findings: Findings, strategy: type) -> None:
     extended._update = update_checked
 
 
-def _check_host_training(tensorflow: Any, findings: Findings, strategy: Any) -> None:
+def _check_host_training(tensorflow: TensorFlow, findings: Findings, strategy: Any) -> None:
     """Keras runs a model by the strategy of the scope that it was made in; outside, by the default one."""
     default = tensorflow.distribute._DefaultDistributionStrategy
     run, construct = default.run, strategy.__init__
-    made = []
+    constructed = []
 
-    def construct_noted(self: Any, *args: Any, **options: Any) -> None:
+    def construct_noted(self: object, *args: object, **options: object) -> None:
         construct(self, *args, **options)
-        made.append(True)
+        constructed.append(True)
 
-    def run_checked(self: Any, fn: Any, *args: Any, **options: Any) -> Any:
-        if made and not findings.used:
+    def run_checked(self: object, fn: object, *args: object, **options: object) -> object:
+        if constructed and not findings.used:
             findings.slow(
                 "HOST_TRAINING", "this model was made outside strategy.scope(): it runs on the host"
             )

@@ -9,6 +9,7 @@ from collections.abc import MutableMapping
 from types import FrameType
 from typing import Any
 
+from ..hooks import TensorFlow
 from .places import Place
 from .recorder import Findings
 
@@ -22,13 +23,13 @@ _IDENTITY = re.compile(r"\b\d{9,}\b")
 class Signatures:
     """Counts the different signatures of each outermost tf.function; a second trace of one is not another."""
 
-    def __init__(self, tensorflow: Any, findings: Findings) -> None:
+    def __init__(self, tensorflow: TensorFlow, findings: Findings) -> None:
         self._function = tensorflow.function.Function
         self._graphs = tensorflow.func_graph.FuncGraph
         self._findings = findings
-        self._seen: MutableMapping[Any, tuple[set[str], Place]] = weakref.WeakKeyDictionary()
+        self._seen: MutableMapping[object, tuple[set[str], Place]] = weakref.WeakKeyDictionary()
         self._numbers = iter(range(sys.maxsize))
-        self._number: MutableMapping[Any, int] = weakref.WeakKeyDictionary()
+        self._number: MutableMapping[object, int] = weakref.WeakKeyDictionary()
 
     def count(self, graph: Any) -> None:
         """Note the trace that is under way."""
@@ -48,10 +49,10 @@ class Signatures:
 
     def _being_traced(self) -> Any:
         """The outermost tf.function on the stack."""
-        found = None
+        function = None
         frame: FrameType | None = sys._getframe()
         while frame is not None:
             if frame.f_code is self._function._call.__code__:
-                found = frame.f_locals["self"]
+                function = frame.f_locals["self"]
             frame = frame.f_back
-        return found
+        return function

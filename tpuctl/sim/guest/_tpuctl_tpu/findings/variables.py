@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..hooks import TensorFlow
+from ..tf_objects import Tensor
 
-def host_variable(tensorflow: Any, tensor: Any) -> str:
+
+def host_variable(tensorflow: TensorFlow, tensor: Tensor) -> str:
     """Return what variable on the host a graph's resource tensor is, in words; '' for anything else."""
     handle = _outermost(tensorflow, tensor)
     data = getattr(handle, "_handle_data", None)
     if handle is None or data is None or not data.is_set or not handle.device.endswith("CPU:0"):
         return ""
-    known = data.shape_and_type[0]
-    shape = ", ".join(str(dimension.size) for dimension in known.shape.dim)
-    return f"a variable of shape ({shape}), {tensorflow.tf.dtypes.as_dtype(known.dtype).name}"
+    variable = data.shape_and_type[0]
+    shape = ", ".join(str(dimension.size) for dimension in variable.shape.dim)
+    return f"a variable of shape ({shape}), {tensorflow.tf.dtypes.as_dtype(variable.dtype).name}"
 
 
-def _outermost(tensorflow: Any, tensor: Any) -> Any:
+def _outermost(tensorflow: TensorFlow, tensor: Any) -> Any:
     """The eager tensor that a graph, or one around it, captured as `tensor`; None for any other tensor."""
     while not isinstance(tensor, tensorflow.ops.EagerTensor):
         graph = tensor.graph
