@@ -11,12 +11,12 @@ from tpuctl.sim.events.event import Event
 from tpuctl.simulator_folder import rotated
 
 LARGEST = 8 << 20
-"""Bytes of a file; then it becomes the older of the two, and a new one begins."""
+"""Bytes of a file; then it becomes the older one, and a new one begins."""
 TAIL = 64 << 10
 
 
 class EventStore:
-    """Writes events to `path`, and keeps what was there before in `path` with `.1` at its end."""
+    """Writes events to `path`; a full file is renamed, with `.1` at its end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -31,7 +31,7 @@ class Fault(msgspec.Struct, frozen=True):
     origin: str = "code"
     """`command`, `code`, or `scenario NAME`"""
     place: int = 0
-    """Which of its scenario's faults it is, from 1 on."""
+    """Its position in its scenario, from 1 on."""
     matched: int = 0
     """How often something matched."""
     fired: int = 0

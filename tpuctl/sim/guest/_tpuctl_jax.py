@@ -1,7 +1,7 @@
 """A host's TPU for JAX: its chips are CPU devices, and its cluster is found through the metadata server.
 
-JAX stays as it is; it is told what to do by its own variables, which programs without JAX never see, and its
-coordinator by the address to listen on. Standard library only, until the program imports JAX.
+JAX is unmodified: its own variables configure it, which programs without JAX never see, and its coordinator
+listens on the host's address. Standard library only, until the program imports JAX.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from _tpuctl_tpu.slices import Slice  # type: ignore[import-not-found]  # its na
 
 TESTED = "0.5 to 0.10"
 HERE = ("[::]", "0.0.0.0", "localhost", "127.0.0.1", "[::1]")
-"""What means every interface, or one, of this host alone, where each host is a machine of its own."""
+"""Names of every interface, or of loopback, on a real host, which is a machine of its own."""
 OTHER_PORTS = range(20_000, 30_000)
 """Where coordinators listen on a machine that has no address of its own for each host."""
 EXTENSIONS = ("_jax", "xla_extension")

@@ -11,7 +11,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class _TensorFlowHook:
-    """A finder that lets TensorFlow be found as ever, and adds the TPU once it is loaded."""
+    """A finder that finds TensorFlow as usual, and adds the TPU once it is loaded."""
 
     package = "tensorflow"
     searching = False
@@ -45,7 +45,7 @@ class _TensorFlowHook:
 
 
 class _JaxHook(_TensorFlowHook):
-    """The same for JAX, which is told before it is loaded what it will find."""
+    """The same for JAX, whose variables are set before it is loaded."""
 
     package = "jax"
 

@@ -133,7 +133,7 @@ class RunningHost:
         self._ssh.change_key(self.disk.host_key() if own else asyncssh.generate_private_key("ssh-ed25519"))
 
     async def cut_off(self) -> None:
-        """Close the SSH server and its connections; the programs go on."""
+        """Close the SSH server and its connections; the programs keep running."""
         await self._ssh.close()
 
     async def close(self) -> None:

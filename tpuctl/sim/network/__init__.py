@@ -1,1 +1,1 @@
-"""How programs reach the simulator: ports, TLS, the proxy and its tunnels."""
+"""The network between programs and the simulator: ports, HTTP servers, TLS, the proxy and its routes."""

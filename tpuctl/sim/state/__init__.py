@@ -1,1 +1,1 @@
-"""The simulator's state on disk."""
+"""The simulator's state on disk: records and counters, private files, the folder's lock."""

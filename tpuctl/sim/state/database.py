@@ -21,7 +21,7 @@ INSERT INTO counter VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value
 
 
 class Named(Protocol):
-    """A record that knows the name it is filed under."""
+    """A record with the name under which it is stored."""
 
     @property
     def name(self) -> str: ...
@@ -41,11 +41,11 @@ class Database(SqliteFile):
         return list(self.rows(bytes, "SELECT body FROM record WHERE kind = ? ORDER BY name", (kind,)))
 
     def put(self, kind: str, name: str, body: bytes) -> None:
-        """File a record, in place of the one of the same kind and name."""
+        """Store a record; it replaces one of the same kind and name."""
         self.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", (kind, name, body))
 
     def remove(self, kind: str, name: str) -> None:
-        """Drop a record, if it is there."""
+        """Delete a record, if it exists."""
         self.execute("DELETE FROM record WHERE kind = ? AND name = ?", (kind, name))
 
     def next(self, counter: str) -> int:
@@ -74,12 +74,12 @@ class RecordTable(Generic[Record]):
         return [record for name, record in self._records.items() if name.startswith(prefix)]
 
     def put(self, record: Record) -> None:
-        """File a record, in place of the one of the same name."""
+        """Store a record; it replaces one of the same name."""
         self._database.put(self._kind, record.name, msgspec.json.encode(record))
         self._change(record.name, record)
 
     def remove(self, name: str) -> None:
-        """Drop a record, if it is there."""
+        """Delete a record, if it exists."""
         self._database.remove(self._kind, name)
         self._change(name, None)
 

@@ -19,7 +19,7 @@ _LIBRARIES = ("tensorflow", "keras", "tf_keras")
 def install(
     tensorflow: TensorFlow, names: DeviceNames, state: SystemState, look: Callable[[str], None]
 ) -> None:
-    """Create the devices, and put the translation of names in their way; `look` sees the names asked for."""
+    """Create the devices and translate their names; `look` gets each name that the program uses."""
     _create_devices(tensorflow.tf, names.cores)
     _place_by_tpu_name(tensorflow, names, state, look)
     _list_tpus(tensorflow.context, names, state)

@@ -1,1 +1,1 @@
-"""The metadata server of a simulated host."""
+"""The metadata server of a simulated host: its tree, its formats, tokens and guest attributes."""

@@ -1,1 +1,1 @@
-"""Programs on a simulated host: how they start, what they inherit, how they end."""
+"""Programs on a simulated host: `programs.py` starts them, `processes.py` ends them."""

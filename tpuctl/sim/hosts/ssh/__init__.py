@@ -1,1 +1,1 @@
-"""The SSH server of a simulated host."""
+"""The SSH server of a simulated host: connections, sessions, accepted keys, SFTP."""

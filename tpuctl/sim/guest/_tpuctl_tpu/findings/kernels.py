@@ -76,7 +76,7 @@ class Kernels:
 def _takes(kernel: dict[str, frozenset[int]], operation: Operation) -> bool:
     """Whether a kernel takes an operation's types.
 
-    Only strings are told from the rest: XLA's lists for the CPU and for the TPU differ in numeric types.
+    Only strings are distinguished: XLA's lists for the CPU and for the TPU differ in numeric types.
     """
     for attribute, allowed in kernel.items():
         value = operation.node_def.attr[attribute]

@@ -59,7 +59,7 @@ class _Checks:
             self._report(unsupported)
 
     def _report(self, operations: list[Operation]) -> None:
-        """As TensorFlow: soft placement counts as it is while tracing, where it is off unless asked for."""
+        """Apply soft placement as TensorFlow does: as it is set during tracing; it is off by default."""
         soft = self._tensorflow.tf.config.get_soft_device_placement()
         code = "HOST_OP" if soft else "UNSUPPORTED_OP"
         for operation in operations:
