@@ -1,4 +1,4 @@
-"""The Compute Engine API of a project's metadata, and what it does on the hosts of the project."""
+"""The Compute Engine API of a project's metadata, and its effects on the hosts of the project."""
 
 from __future__ import annotations
 

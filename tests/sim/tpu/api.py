@@ -25,7 +25,7 @@ POLLING = DEFAULT_POLLING.with_delay(0.01, 0.1).with_timeout(20)
 
 
 class Api:
-    """Both fronts of one world, served by a thread of its own."""
+    """One world over gRPC and REST, served by a thread of its own."""
 
     def __init__(self, database: Path, pace: Profile) -> None:
         self.hosts = RecordedHosts()

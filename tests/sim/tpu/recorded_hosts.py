@@ -1,4 +1,4 @@
-"""Hosts that only note what they are told, and a clock that only moves when it is told to."""
+"""Hosts that only record calls, and a clock that only `advance` moves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpuctl.sim.records import GuestAttribute, Host, Notices
 
 
 class RecordedHosts:
-    """Hosts without servers: they note what they are told, and can be told to fail or to wait first."""
+    """Hosts without servers: they record calls; `failure` lets a start fail, `hold` lets calls wait."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -55,7 +55,7 @@ class RecordedHosts:
 
 
 class ManualTime:
-    """A clock that moves when it is told to, and sleeps by it."""
+    """A clock that `advance` moves, and `sleep` by that clock."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0

@@ -1,4 +1,4 @@
-"""The world after a restart, and after a kill -9: nothing lost, nothing half, running operations go on."""
+"""The world after a restart, and after a kill -9: nothing is lost, and running operations continue."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_every_accepted_operation_outlives_a_kill(database: Path) -> None:
 
     async def story() -> None:
         opened = Opened(database)
-        for node in opened.world.nodes.all():  # a node under way has its operation, any other has none
+        for node in opened.world.nodes.all():  # a node in transition has its operation, any other has none
             running = opened.world.operations.running_on(node.name)
             assert (running is None) == (node.state == "READY")
         async with opened as after:

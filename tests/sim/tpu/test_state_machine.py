@@ -44,7 +44,7 @@ DELAYS = {
 FAILURES = {"stockout": 8, "broken": 13}
 
 NODE_NEXT: dict[str, set[str]] = {
-    # what tables of transitions leave out: cancelled and failed creates, what Google takes back
+    # not in the tables of transitions: cancelled and failed creates, preemptions
     "": {"CREATING"},
     "CREATING": {"READY", "DELETING", "DELETED", "PREEMPTED"},
     "READY": {"STOPPING", "DELETING", "REPAIRING", "PREEMPTED", "TERMINATED"},

@@ -34,18 +34,18 @@ class Operations:
     """The operations of all projects, over restarts."""
 
     def __init__(self, database: Database) -> None:
-        self._shelf = RecordTable(database, "compute operation", Operation)
+        self._records = RecordTable(database, "compute operation", Operation)
 
     def record(self, project: str, kind: str) -> Operation:
         """Store and return the operation of a call that has taken effect."""
         now = time.time()
         parts = (secrets.token_hex(7)[:13], secrets.token_hex(4), secrets.token_hex(4))
         operation = Operation(f"{project}/operation-{int(now * 1000)}-{'-'.join(parts)}", kind, now)
-        self._shelf.put(operation)
-        for oldest in sorted(self._shelf.all(), key=lambda operation: operation.time)[:-MAX_OPERATIONS]:
-            self._shelf.remove(oldest.name)
+        self._records.put(operation)
+        for oldest in sorted(self._records.all(), key=lambda operation: operation.time)[:-MAX_OPERATIONS]:
+            self._records.remove(oldest.name)
         return operation
 
     def get(self, project: str, name: str) -> Operation | None:
         """Return an operation of a project, or None."""
-        return self._shelf.get(f"{project}/{name}")
+        return self._records.get(f"{project}/{name}")

@@ -45,12 +45,12 @@ class Projects:
     """All projects: any name is one, as for the Cloud TPU API. `on_change` takes a project's name."""
 
     def __init__(self, database: Database, on_change: Callable[[str], None]) -> None:
-        self._shelf = RecordTable(database, "project", Project)
+        self._records = RecordTable(database, "project", Project)
         self._on_change = on_change
 
     def get(self, name: str) -> Project:
         """Return a project, with empty metadata unless it has been set."""
-        return self._shelf.get(name) or Project(name)
+        return self._records.get(name) or Project(name)
 
     def metadata(self, name: str) -> Mapping[str, str]:
         """Return a project's metadata."""
@@ -62,7 +62,7 @@ class Projects:
             raise StaleFingerprint
         for key, value in metadata.items():
             _check(key, value)
-        self._shelf.put(Project(name, dict(metadata), time.time()))
+        self._records.put(Project(name, dict(metadata), time.time()))
         self._on_change(name)
 
 

@@ -78,7 +78,7 @@ class Route:
     verb: str
     path: re.Pattern[str]
     body: str
-    """The field that the body is, `*` for the whole request, or '' for no body."""
+    """The field that the body holds, `*` for the complete request, or '' for no body."""
     request: type[Message]
 
     def message(self, path: Mapping[str, str], query: Mapping[str, Sequence[str]], body: bytes) -> Message:

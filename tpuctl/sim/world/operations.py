@@ -26,10 +26,10 @@ class Operations:
 
     def __init__(self, database: Database, profile: Profile) -> None:
         self._database = database
-        self._shelf = RecordTable(database, "operation", Operation)
+        self._records = RecordTable(database, "operation", Operation)
         self._clock = profile.clock
         self._end_events: dict[str, asyncio.Event] = {}
-        stored = self._shelf.all()
+        stored = self._records.all()
         self._running = {operation.target: operation.name for operation in stored if not operation.done}
         self._by_request = {
             _request_key(operation): operation.name for operation in stored if operation.context.request_id
@@ -42,7 +42,7 @@ class Operations:
 
     def get(self, name: str) -> Operation:
         """Return the operation called `name`; raises NOT_FOUND."""
-        operation = self._shelf.get(name)
+        operation = self._records.get(name)
         if operation is None:
             names.require_collection(name, "operations")
             raise api_error("not_found", name=name)
@@ -50,7 +50,7 @@ class Operations:
 
     def all(self, prefix: str) -> list[Operation]:
         """Return the operations whose names start with `prefix`."""
-        return self._shelf.all(prefix)
+        return self._records.all(prefix)
 
     def running(self) -> list[Operation]:
         """Return the operations that have not ended."""
@@ -58,12 +58,12 @@ class Operations:
 
     def find(self, name: str) -> Operation | None:
         """Return the operation called `name`, or None once it has been deleted."""
-        return self._shelf.get(name)
+        return self._records.get(name)
 
     def find_repeated(self, verb: str, target: str, context: RequestContext) -> Operation | None:
         """Return the operation that an earlier request with the same id began, or None."""
         name = self._by_request.get((verb, target, context.request_id))
-        return self._shelf.get(name) if name else None
+        return self._records.get(name) if name else None
 
     def running_on(self, target: str) -> Operation | None:
         """Return the operation on this node or queued resource that has not ended: at most one."""
@@ -111,7 +111,7 @@ class Operations:
             held_by=fault.held_by,
             context=context,
         )
-        self._shelf.put(operation)
+        self._records.put(operation)
         self._database.on_rollback(lambda: self._running.pop(target.name, None))
         self._running[target.name] = operation.name
         if context.request_id:
@@ -121,7 +121,7 @@ class Operations:
     def request_cancel(self, operation: Operation) -> Operation:
         """Store that a client has cancelled the operation."""
         cancelled = replace(operation, cancel_requested=True)
-        self._shelf.put(cancelled)
+        self._records.put(cancelled)
         return cancelled
 
     def end(
@@ -135,9 +135,9 @@ class Operations:
         current = self.get(operation.name)  # a cancel may have been requested since
         ended = replace(current, end_time=self._clock(), error=error)
         if isinstance(result, QueuedResource):
-            self._shelf.put(replace(ended, queued=result))
+            self._records.put(replace(ended, queued=result))
         else:
-            self._shelf.put(replace(ended, result=result))
+            self._records.put(replace(ended, result=result))
         self._database.on_rollback(lambda: self._running.update({operation.target: operation.name}))
         del self._running[operation.target]
         self._end_events.pop(operation.name, asyncio.Event()).set()
@@ -147,10 +147,10 @@ class Operations:
 
     def _remove(self, name: str) -> None:
         """Remove a record, unless it has been deleted already, or its end was rolled back."""
-        operation = self._shelf.get(name)
+        operation = self._records.get(name)
         if operation and operation.done:
             self._by_request.pop(_request_key(operation), None)
-            self._shelf.remove(name)
+            self._records.remove(name)
 
 
 def _request_key(operation: Operation) -> tuple[str, str, str]:

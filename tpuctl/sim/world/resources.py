@@ -128,7 +128,7 @@ class QueuedResource:
 
 @dataclass(frozen=True)
 class RequestContext:
-    """The version of the API that a request came by, and its `request_id`."""
+    """The API version of a request, and its `request_id`."""
 
     api_version: str = "v2"
     request_id: str = ""
@@ -161,7 +161,7 @@ class Operation:
     end_time: float | None = None
     error: Status | None = None
     result: Node | None = None
-    """The node at its end; None when the node is gone."""
+    """The node at its end; None when the node is deleted."""
     queued: QueuedResource | None = None
     """The queued resource at its end, when its target is one."""
     cancel_requested: bool = False

@@ -1,4 +1,4 @@
-"""API v2alpha1 through its own official client: what it has more, and what it sees of v2's world."""
+"""API v2alpha1 through its own official client: its own methods and fields, and resources of v2."""
 
 from __future__ import annotations
 

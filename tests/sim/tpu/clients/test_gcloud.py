@@ -1,4 +1,4 @@
-"""Stock gcloud against the REST front: a client that shares nothing with the official Python ones."""
+"""Stock gcloud against the REST API: a client that shares nothing with the official Python ones."""
 
 from __future__ import annotations
 

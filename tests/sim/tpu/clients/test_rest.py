@@ -1,4 +1,4 @@
-"""The REST front as any HTTP client sees it: paths, parameters, Google's JSON."""
+"""The REST API for any HTTP client: paths, parameters, Google's JSON."""
 
 from __future__ import annotations
 

@@ -74,14 +74,14 @@ def test_a_node_without_external_ips_has_internal_addresses_only(grpc_client: tp
     assert not create(grpc_client).network_endpoints[0].access_config.external_ip
 
 
-def test_a_node_can_be_asked_for_by_type_and_topology(grpc_client: tpu_v2.TpuClient) -> None:
+def test_a_node_can_be_requested_by_type_and_topology(grpc_client: tpu_v2.TpuClient) -> None:
     config = tpu_v2.AcceleratorConfig(type_="V3", topology="4x4")
     node = tpu_v2.Node(accelerator_config=config, runtime_version="tpu-ubuntu2204-base")
     created = grpc_client.create_node(parent=PARENT, node_id="one", node=node).result(polling=POLLING)
     assert (created.accelerator_type, len(created.network_endpoints)) == ("v3-32", 4)
 
 
-def test_a_deleted_node_is_gone_with_its_disk_and_its_id_never_comes_back(
+def test_a_deleted_node_is_removed_with_its_disk_and_its_id_is_not_used_again(
     client: tpu_v2.TpuClient, api: Api
 ) -> None:
     first = create(client)
@@ -130,15 +130,15 @@ def test_a_page_goes_on_after_the_last_name_seen_though_it_was_deleted(
     assert [node.name[-2:] for node in rest] == ["n2"]
 
 
-@pytest.mark.parametrize("asked_page", [{"page_size": -1}, {"page_token": "%%"}])
+@pytest.mark.parametrize("page_fields", [{"page_size": -1}, {"page_token": "%%"}])
 def test_a_page_that_cannot_be_is_an_invalid_argument(
-    grpc_client: tpu_v2.TpuClient, asked_page: dict[str, object]
+    grpc_client: tpu_v2.TpuClient, page_fields: dict[str, object]
 ) -> None:
     with pytest.raises(exceptions.InvalidArgument):
-        grpc_client.list_nodes(request={"parent": PARENT, **asked_page})
+        grpc_client.list_nodes(request={"parent": PARENT, **page_fields})
 
 
-def test_an_update_replaces_maps_whole_and_leaves_alone_what_the_mask_leaves_out(
+def test_an_update_replaces_complete_maps_of_the_fields_in_its_mask_alone(
     client: tpu_v2.TpuClient, api: Api
 ) -> None:
     create(client, metadata={"a": "1", "b": "2"}, labels={"team": "vision"})
@@ -177,7 +177,7 @@ def test_one_host_can_be_stopped_and_started_and_keeps_its_disk(client: tpu_v2.T
     assert api.hosts.calls == [("start", "one"), ("stop", "one"), ("start", "one")]
 
 
-def test_guest_attributes_come_one_entry_a_worker_under_the_path_asked_for(client: tpu_v2.TpuClient) -> None:
+def test_guest_attributes_have_one_entry_a_worker_under_the_requested_path(client: tpu_v2.TpuClient) -> None:
     create(client, accelerator="v3-32")
     every = client.get_guest_attributes(request={"name": NODE}).guest_attributes
     assert len(every) == 4

@@ -1,4 +1,4 @@
-"""Nodes that Google takes back: after a notice, at the end of their life, or not at all."""
+"""Preempted nodes, with a notice and without, and preemptible nodes at the end of their life."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_hosts_end_before_the_node_is_preempted_and_nothing_else_is_allowed_mean
     assert grpc_client.get_node(name=NODE).state == State.READY
     with pytest.raises(exceptions.InvalidArgument, match="while in state PREEMPTED"):
         grpc_client.stop_node(request={"name": NODE})
-    api.run(_let_go(api))
+    api.run(_release(api))
     preempting.result(10)
     assert grpc_client.get_node(name=NODE).state == State.PREEMPTED
 
@@ -130,5 +130,5 @@ async def _hold(api: Api) -> None:
     api.hosts.hold = asyncio.Event()
 
 
-async def _let_go(api: Api) -> None:
+async def _release(api: Api) -> None:
     api.hosts.hold.set()

@@ -1,4 +1,4 @@
-"""Queued resources over time and over restarts: validity, waiting, what goes on after a kill."""
+"""Queued resources over time and over restarts: validity, waiting, and how they continue after a kill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sent(**fields: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def opened(database: Path, time: ManualTime) -> AsyncIterator[World]:
-    """A world on a database file for as long as the block; what it was doing then stops, as after a kill."""
+    """A world on a database file for as long as the block; its tasks then stop, as after a kill."""
     store = Database(database)
     world = World(
         store, Profile(DELAYS, clock=time.clock, sleep=time.sleep), RecordedHosts(), FaultRegistry()
