@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.data.source_trees import Tree, produce
+from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.output.manifest import Manifest, decode_manifest, encode_manifest
 from tpuctl.data.plan import plan
 from tpuctl.errors import UsageError
@@ -23,6 +24,17 @@ def test_a_manifest_reads_back_as_it_was(manifest: Manifest) -> None:
 def test_the_digest_is_of_the_data_and_not_of_the_program(manifest: Manifest) -> None:
     assert msgspec.structs.replace(manifest, tpuctl="9.9.9").digest == manifest.digest
     assert msgspec.structs.replace(manifest, version="9.9.9").digest != manifest.digest
+
+
+def test_the_digest_depends_on_which_records_are_bad_and_not_on_how_that_is_worded(
+    manifest: Manifest,
+) -> None:
+    def skipping(record: BadRecord) -> str:
+        source = msgspec.structs.replace(manifest.source, skipped=1, bad=(record,))
+        return msgspec.structs.replace(manifest, source=source).digest
+
+    assert skipping(BadRecord("a.csv", "is wrong", 3, "Fix it")) == skipping(BadRecord("a.csv", "is bad", 3))
+    assert skipping(BadRecord("a.csv", "is wrong", 3)) != skipping(BadRecord("a.csv", "is wrong", 4))
 
 
 def test_a_manifest_of_a_later_schema_asks_for_an_update(manifest: Manifest) -> None:

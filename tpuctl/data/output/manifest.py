@@ -111,8 +111,10 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all fields but the version of tpuctl."""
-        return sha256(encode_manifest(msgspec.structs.replace(self, tpuctl=""))).hexdigest()
+        """SHA-256 of all fields but the version of tpuctl and its wording of what is bad in a record."""
+        bad = tuple(msgspec.structs.replace(record, why="", hint="") for record in self.source.bad)
+        source = msgspec.structs.replace(self.source, bad=bad)
+        return sha256(encode_manifest(msgspec.structs.replace(self, source=source, tpuctl=""))).hexdigest()
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
