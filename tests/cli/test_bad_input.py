@@ -59,7 +59,7 @@ def objects(simulator) -> list[str]:
 
 def refused(result, code: int, *words: str) -> None:
     """One sentence and a hint on stderr, nothing on stdout, the exit code, no traceback."""
-    lines = [line for line in result.err.splitlines() if not line.startswith("[sim]")]
+    lines = result.err.splitlines()
     errors = [line for line in lines if line.startswith("Error: ")]
     assert result.code == code, result.err
     assert len(errors) == 1, result.err

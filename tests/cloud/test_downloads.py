@@ -95,7 +95,7 @@ def test_a_download_without_progress_fails_and_what_was_received_is_kept(
     assert "what was received is kept" in caught.value.hint
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
 def test_a_server_that_is_busy_is_asked_again(
     server: WebServer, client: Client, tmp_path: Path, status: int
 ) -> None:
@@ -107,12 +107,23 @@ def test_a_server_that_is_busy_is_asked_again(
         client.fetch(f"{server.url}/file", tmp_path / "other")
 
 
-def test_a_missing_file_and_a_refusal_fail_at_once(server: WebServer, client: Client, tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="/other is not there"):
-        client.fetch(f"{server.url}/other", tmp_path / "part")
-    server.statuses = [403]
-    with pytest.raises(StateError, match=r"The server refused .*/file: 403 Forbidden"):
+@pytest.mark.parametrize("status", [404, 410])
+def test_a_missing_file_fails_at_once(server: WebServer, client: Client, tmp_path: Path, status: int) -> None:
+    server.statuses = [status]
+    with pytest.raises(NotFoundError, match=rf"/file is not there \(the server answered {status}\)"):
         client.fetch(f"{server.url}/file", tmp_path / "part")
+    assert client.waits == []
+    assert not (tmp_path / "part").exists()
+
+
+@pytest.mark.parametrize(("status", "reason"), [(400, "Bad Request"), (403, "Forbidden"), (501, "Not")])
+def test_a_refusal_fails_at_once(
+    server: WebServer, client: Client, tmp_path: Path, status: int, reason: str
+) -> None:
+    server.statuses = [status]
+    with pytest.raises(StateError, match=rf"The server refused .*/file: {status} {reason}") as refusal:
+        client.fetch(f"{server.url}/file", tmp_path / "part")
+    assert not isinstance(refusal.value, NotFoundError)
     assert client.waits == []
     assert not (tmp_path / "part").exists()
 

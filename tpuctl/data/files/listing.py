@@ -6,7 +6,7 @@ import os
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -119,10 +119,10 @@ class Listing:
         finally:
             os.close(descriptor)
 
-    def wait_past_newest(self, sleep: Sleep = time.sleep) -> None:
+    def wait_past_newest(self, sleep: Sleep = time.sleep, now: Callable[[], int] = time.time_ns) -> None:
         """Wait until any later write gets a later time than all files have; called once, at the end."""
         newest = max(self._times, default=0)
-        if 0 <= (remaining := newest + _TICK - time.time_ns()) <= _TICK:
+        if 0 <= (remaining := newest + _TICK - now()) <= _TICK:
             sleep(remaining / 1e9)
 
     def check(self, again: Listing) -> None:

@@ -1,0 +1,68 @@
+"""Data goes to stdout, where a pipe reads it; what is asked and reported goes to stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.running_simulator import CommandResult, RunningSimulator
+
+Tpuctl = Callable[..., CommandResult]
+COLUMNS = ["NAME", "ZONE", "TYPE", "HOSTS", "STATE", "SPOT", "RUNTIME", "AGE"]
+
+
+def lines(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if not line.startswith("[sim]")]
+
+
+def test_ls_writes_its_table_to_stdout_and_nothing_to_stderr(tpuctl: Tpuctl, node: str) -> None:
+    result = tpuctl("ls")
+    header, row = lines(result.out)
+    assert header == COLUMNS
+    assert row[:6] == [node, "europe-west4-a", "v3-8", "1", "READY", "no"]
+    assert lines(result.err) == []
+
+
+def test_ls_of_nothing_is_the_header_and_the_command_that_creates_a_node(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    result = tpuctl("ls")
+    assert lines(result.out) == [COLUMNS]
+    assert lines(result.err) == [["Next:", "tpuctl", "up", "v3-8"]]
+
+
+def test_ls_names_a_zone_that_did_not_answer_on_stderr(
+    tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulator.world, "unreachable_zones", lambda parent: ["us-east1-d"])
+    result = tpuctl("ls")
+    assert "Warning: no answer from us-east1-d: its nodes are not listed." in result.err.splitlines()
+    assert lines(result.out) == [COLUMNS]
+    assert tpuctl("ls", "--json").json["unreachable"] == ["us-east1-d"]
+
+
+def test_up_writes_the_node_to_stdout_and_the_plan_to_stderr(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    result = tpuctl("up", "v3-8", "--name", "n1", "--spot", "--yes")
+    header, row = lines(result.out)
+    assert (header, row[0], row[5]) == (COLUMNS, "n1", "yes")
+    plan = dict(line.split(maxsplit=1) for line in result.err.splitlines() if "  " in line)
+    assert (plan["create"], plan["spot"], plan["zone"]) == ("n1", "yes", "europe-west4-a")
+    assert result.err.splitlines()[-1].startswith("Next: tpuctl submit")
+
+
+def test_down_writes_what_it_deletes_to_stderr_and_nothing_to_stdout(tpuctl: Tpuctl, node: str) -> None:
+    declined = tpuctl("down")
+    assert (declined.code, declined.out) == (10, "")
+    assert lines(declined.err)[0] == COLUMNS
+    result = tpuctl("down", "--yes")
+    assert (result.code, result.out) == (0, "")
+    assert lines(result.err)[0] == COLUMNS
+    assert result.err.splitlines()[-1] == f"Deleted {node}."
+
+
+def test_json_is_all_of_stdout(tpuctl: Tpuctl, node: str) -> None:
+    assert [listed["name"] for listed in tpuctl("ls", "--json").json["nodes"]] == [node]
+    assert tpuctl("down", "--yes", "--json").json["deleted"] == [node]

@@ -1,0 +1,113 @@
+"""A list of files: it tells a file that was written to since from one that was not."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tpuctl.data.files.class_folders import list_class_folders
+from tpuctl.data.files.listing import Folder, Listing, modified
+from tpuctl.data.files.source_files import list_files
+from tpuctl.errors import UsageError
+
+TICK = 20_000_000
+"""Nanoseconds within which two writes may have the same time."""
+
+
+def listing(root: Path, *names: str) -> Listing:
+    files = Listing(root)
+    files.start(Folder("", "", ""))
+    for name in names:
+        files.add(name, (root / name).stat())
+    return files
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("age", "pauses"),
+    [
+        (0, [0.02]),
+        (5_000_000, [0.015]),
+        (TICK, [0.0]),
+        (TICK + 1, []),
+        (-1, []),  # from the future: no wait would help
+    ],
+)
+def test_a_listing_waits_until_no_write_can_get_the_newest_files_time(
+    file: Path, age: int, pauses: list[float]
+) -> None:
+    older = file.with_name("b")
+    older.write_bytes(b"1")
+    files, waits = listing(file.parent, "a", "b"), list[float]()
+    newest = max(modified(path.stat()) for path in (file, older))
+    files.wait_past_newest(waits.append, lambda: newest + age)
+    assert waits == pytest.approx(pauses)
+
+
+def test_an_empty_listing_does_not_wait(tmp_path: Path) -> None:
+    waits = list[float]()
+    listing(tmp_path).wait_past_newest(waits.append)
+    assert waits == []
+
+
+def test_a_file_of_the_same_size_that_was_written_after_the_wait_has_changed(file: Path) -> None:
+    """Whatever the clock of the file system: this is what the wait is for."""
+    files = listing(file.parent, "a")
+    files.wait_past_newest()
+    assert files.read(0) == b"12345"
+    file.write_bytes(b"54321")
+    with pytest.raises(UsageError, match="'a' has changed"):
+        files.read(0)
+    with pytest.raises(UsageError, match="'a' has changed"):
+        files.check(listing(file.parent, "a"))
+
+
+@pytest.mark.parametrize(
+    "list_source",
+    [
+        pytest.param(list_class_folders, id="class folders"),
+        pytest.param(lambda root: list_files(root, re.compile(".*")), id="files"),
+        pytest.param(lambda root: list_files(root / "cat/a.png", re.compile(".*")), id="one file"),
+    ],
+)
+def test_every_way_to_list_a_source_waits_once_when_all_files_are_listed(
+    tmp_path: Path, list_source: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted: whether two writes really get the same time depends on the file system and the moment."""
+    lengths = list[int]()
+    monkeypatch.setattr(Listing, "wait_past_newest", lambda files: lengths.append(len(files)))
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat/a.png").write_bytes(b"1")
+    list_source(tmp_path)
+    assert lengths == [1]
+
+
+def test_a_file_that_was_replaced_by_an_older_one_has_changed(file: Path) -> None:
+    other = file.with_name("b")
+    other.write_bytes(b"54321")
+    os.utime(other, ns=(0, 0))
+    files = listing(file.parent, "a")
+    files.wait_past_newest()
+    other.replace(file)
+    with pytest.raises(UsageError, match="'a' has changed"):
+        files.read(0)
+
+
+def test_a_later_listing_says_what_has_gone_and_what_is_new(file: Path) -> None:
+    before = listing(file.parent, "a")
+    before.check(listing(file.parent, "a"))
+    file.with_name("b").write_bytes(b"")
+    with pytest.raises(UsageError, match="'b' is new"):
+        before.check(listing(file.parent, "a", "b"))
+    with pytest.raises(UsageError, match="'a' has gone"):
+        before.check(listing(file.parent, "b"))
