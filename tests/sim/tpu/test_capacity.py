@@ -149,6 +149,25 @@ def test_a_reserved_node_needs_a_reservation_with_capacity(client: tpu_v2.TpuCli
     create(client, "three")  # reserved nodes leave the others' room alone
 
 
+def test_a_node_that_starts_again_needs_room_in_its_own_reservation(
+    client: tpu_v2.TpuClient, api: Api
+) -> None:
+    reserved = {"reserved": True}
+    api.world.capacity.reservations.add(Reservation(f"{PARENT}/reservations/r", "v3-8", 8))
+    create(client, scheduling_config=reserved)
+    client.stop_node(request={"name": NODE}).result(polling=POLLING)
+    create(client, "two", scheduling_config=reserved)
+    api.world.capacity.reservations.add(Reservation(f"{PARENT}/reservations/other", "v3-8", 8))
+    with pytest.raises(exceptions.FailedPrecondition, match="Insufficient reserved capacity"):
+        client.start_node(request={"name": NODE}).result(polling=POLLING)
+    client.delete_node(name=f"{PARENT}/nodes/two").result(polling=POLLING)
+    client.start_node(request={"name": NODE}).result(polling=POLLING)
+    used = {
+        name: api.world.capacity.reservations.used(f"{PARENT}/reservations/{name}") for name in ("r", "other")
+    }
+    assert used == {"r": 8, "other": 0}
+
+
 def test_every_type_of_the_catalogue_has_its_quotas() -> None:
     for accelerator in accelerators.catalogue().values():
         assert (accelerator.generation, accelerator.hosts > 1) in QUOTAS

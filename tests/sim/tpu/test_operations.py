@@ -16,6 +16,8 @@ from google.protobuf import duration_pb2
 from tests.sim.tpu.api import POLLING, Api
 from tests.sim.tpu.recorded_hosts import ManualTime
 from tpuctl.sim.settings import Profile
+from tpuctl.sim.tpu.service import Service
+from tpuctl.sim.world import Operation
 
 PARENT = "projects/rehearsal/locations/europe-west4-a"
 NODE = f"{PARENT}/nodes/one"
@@ -92,6 +94,37 @@ def test_a_wait_ends_with_the_operation_or_with_its_timeout(
     waiting = wait.future(operations_pb2.WaitOperationRequest(name=name))
     api.run(time.advance(60))
     assert waiting.result(timeout=10).done
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"),
+    [
+        (duration_pb2.Duration(seconds=90, nanos=500_000_000), 90.5),
+        (duration_pb2.Duration(nanos=1_000_000), 0.001),
+        (duration_pb2.Duration(), 0.0),
+        (None, None),
+    ],
+)
+def test_a_wait_lasts_as_long_as_the_request_says(
+    api: Api, monkeypatch: pytest.MonkeyPatch, timeout: duration_pb2.Duration | None, seconds: float | None
+) -> None:
+    """The wait itself is recorded: a real one of 90 s would take as long."""
+    waits = list[float | None]()
+    operation = api.run(begun(api))
+
+    async def wait(name: str, limit: float | None) -> Operation:
+        waits.append(limit)
+        return operation
+
+    monkeypatch.setattr(api.world.operations, "wait", wait)
+    request = operations_pb2.WaitOperationRequest(name=operation.name, timeout=timeout)
+    api.run(Service(api.world).call("WaitOperation", request))
+    assert waits == [seconds]
+
+
+async def begun(api: Api) -> Operation:
+    fields = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    return api.world.nodes.create(PARENT, "one", fields)
 
 
 def test_a_cancelled_create_ends_as_cancelled_and_its_node_is_deleted(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from email import message_from_bytes
+from email.message import Message
+
 import pytest
 import requests
 from google.api_core import exceptions
@@ -44,6 +48,7 @@ def test_a_failed_call_in_a_batch_does_not_stop_the_others(
         ("", 400),
         ("GET http://[ HTTP/1.1", 400),
         ("GET /storage/v1/b/%ff HTTP/1.1", 400),
+        ("GET /storage/v1/b/acme-data?ifMetagenerationMatch=9 HTTP/1.1", 412),
     ],
 )
 def test_each_call_in_a_batch_has_its_own_status(
@@ -55,6 +60,37 @@ def test_each_call_in_a_batch_has_its_own_status(
     assert answer.status_code == 200
     assert f"HTTP/1.1 {status} " in answer.text
     assert "Content-ID: <response-x+1>" in answer.text
+
+
+def responses(gcs: RunningGcs, http: requests.Session, *calls: str) -> list[Message]:
+    """Send calls in one batch and return the HTTP responses in its answer, as the clients parse them."""
+    parts = [f"--b\r\nContent-Type: application/http\r\n\r\n{call} HTTP/1.1\r\n\r\n" for call in calls]
+    headers = {"Content-Type": "multipart/mixed; boundary=b"}
+    answer = http.post(f"{gcs.url}/batch/storage/v1", data="\r\n".join([*parts, "--b--"]), headers=headers)
+    whole = message_from_bytes(
+        b"Content-Type: %s\r\n\r\n" % answer.headers["Content-Type"].encode() + answer.content
+    )
+    texts = [part.get_payload(decode=True) for part in whole.get_payload()]
+    return [message_from_bytes(text.partition(b"\r\n")[2]) for text in texts]
+
+
+def test_an_error_in_a_batch_has_its_document(gcs: RunningGcs, http: requests.Session) -> None:
+    (missing,) = responses(gcs, http, "GET /storage/v1/b/no-such-bucket")
+    alone = http.get(f"{gcs.url}/storage/v1/b/no-such-bucket")
+    assert missing.get_content_type() == "application/json"
+    assert json.loads(missing.get_payload()) == alone.json()
+    assert alone.json()["error"]["code"] == 404
+
+
+def test_not_modified_and_no_content_have_no_body_in_a_batch(
+    gcs: RunningGcs, http: requests.Session, bucket: storage.Bucket
+) -> None:
+    bucket.blob("a").upload_from_string(b"x")
+    a = "/storage/v1/b/acme-data/o/a"
+    unmodified = f"GET {a}?ifGenerationNotMatch={bucket.get_blob('a').generation}"
+    for response in responses(gcs, http, unmodified, f"DELETE {a}"):
+        assert (response["Content-Length"], response["Content-Type"]) == ("0", None)
+        assert response.get_payload().strip() == ""
 
 
 def test_an_invalid_batch_is_refused(gcs: RunningGcs, http: requests.Session) -> None:

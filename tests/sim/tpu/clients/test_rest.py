@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import grpc
 import pytest
 import requests
+from google.api_core import exceptions
 
 from tests.sim.tpu.api import Api
+from tpuctl.sim.faults import grpc_fault
 
 ZONE = "/projects/rehearsal/locations/europe-west4-a"
 BODY = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
@@ -44,6 +47,19 @@ def test_an_error_is_googles_json(api: Api) -> None:
     error = answer.json()["error"]
     assert (error["code"], error["status"]) == (403, "PERMISSION_DENIED")
     assert error["details"][0]["@type"] == "type.googleapis.com/google.rpc.ErrorInfo"
+
+
+@pytest.mark.parametrize(
+    "code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK], ids=str
+)
+def test_each_code_has_the_http_status_that_googles_own_client_has_for_it(
+    api: Api, code: grpc.StatusCode
+) -> None:
+    api.faults.add(grpc_fault("tpu.GetNode", code.value[0], "injected"))
+    answer = get(api, f"/v2{ZONE}/nodes/one")
+    expected = exceptions.from_grpc_status(code, "").code or 500  # UNKNOWN and DATA_LOSS have no class there
+    assert answer.status_code == answer.json()["error"]["code"] == expected
+    assert answer.json()["error"]["status"] == code.name
 
 
 @pytest.mark.parametrize("path", ["/", "/v2/nowhere", f"/v1{ZONE}/reservations", f"/v3{ZONE}/nodes"])
