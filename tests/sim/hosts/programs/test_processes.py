@@ -93,8 +93,8 @@ def test_each_process_is_told_before_it_is_killed_however_slow_the_look_parents_
     monkeypatch.setattr(processes.os, "kill", note_and_kill)
     site.stop(hosts, grace=0.01)
     assert [pid for pid, number in sent if number == signal.SIGTERM and pid in pids] == pids
-    for pid in pids:
-        assert [number for pid, number in sent if pid == pid][:2] == [signal.SIGTERM, signal.SIGKILL]
+    for process in pids:
+        assert [number for pid, number in sent if pid == process][:2] == [signal.SIGTERM, signal.SIGKILL]
 
 
 def test_the_programs_of_another_host_go_on(site: Site) -> None:

@@ -24,7 +24,7 @@ def walk(graph: Graph | None, operations: Iterable[Operation]) -> Iterator[Opera
             inner = _graph_of(graph, name)
             if name not in visited and inner is not None:
                 visited.add(name)
-                waiting += [(inner, consumer) for consumer in inner.get_operations()]
+                waiting += [(inner, called_operation) for called_operation in inner.get_operations()]
 
 
 def ends_in_checks(operation: Operation) -> bool:
