@@ -96,7 +96,7 @@ def test_an_unknown_accelerator_ends_the_program_with_one_sentence(tensorflow: P
 def test_the_environment_of_a_host_names_the_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     assert environment("v3-32", node="big", cores=4) == {
-        "PYTHONPATH": f"{FOLDER}{os.pathsep}/elsewhere",
+        "PYTHONPATH": str(FOLDER),
         "TPUCTL_SIM_TPU": "v3-32",
         "TPUCTL_SIM_NODE": "big",
         "TPUCTL_SIM_CORES": "4",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -16,10 +15,10 @@ def environment(
 
     `node` is the name that the program may give to TPUClusterResolver besides 'local'. `cores` runs fewer
     replicas than the slice has. `checks` is `off`, `warn` (default) or `error`: the treatment of code that a
-    real TPU refuses or runs slowly. PYTHONPATH keeps what the simulator's own process has.
+    real TPU refuses or runs slowly.
     """
     variables = {
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(FOLDER), os.environ.get("PYTHONPATH", "")))),
+        "PYTHONPATH": str(FOLDER),
         "TPUCTL_SIM_TPU": accelerator,
     }
     if node:

@@ -13,7 +13,11 @@ from tpuctl.sim.hosts.programs.programs import Command
 
 SHELL = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path, os.X_OK)), "/bin/sh")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-FULL = 'ulimit -S -f 0; exec "$0" "$@"'
+LIMITS = "ulimit -S -n 1024; ulimit -S -c 0"
+"""The soft limits of a login on Ubuntu: open files, size of a core file. The simulator raises its own."""
+FULL = f"{LIMITS}; ulimit -S -f 0"
+"""On a full disk no file can grow."""
+BECOME = 'exec -a "$0" "$@"' if SHELL.endswith("bash") else 'exec "$@"'
 ACCEPTED = ("LANG", "LC_")
 """The variables that sshd on Ubuntu accepts from a client (AcceptEnv LANG LC_*); it drops others."""
 
@@ -31,12 +35,11 @@ class Peer:
 def command_line(
     command: str | None, environment: Mapping[str, str], home: Path, *, full: bool = False
 ) -> Command:
-    """Return the program for `ssh HOST COMMAND`; None is a login shell. On a `full` disk no file can grow."""
+    """Return the program for `ssh HOST COMMAND`; None is a login shell, `full` is a full disk."""
     name = os.path.basename(SHELL)
-    arguments = [f"-{name}"] if command is None else [name, "-c", command]
-    if full:
-        arguments = [name, "-c", FULL, SHELL, *(["-l"] if command is None else arguments[1:])]
-    return Command(SHELL, arguments, environment, home)
+    limits = f"{FULL if full else LIMITS}; {BECOME}"
+    shell = [f"-{name}", SHELL, "-l"] if command is None else [name, SHELL, "-c", command]
+    return Command(SHELL, [name, "-c", limits, *shell], environment, home)
 
 
 def login_environment(user: str, peer: Peer, offered: Mapping[str, str]) -> dict[str, str]:

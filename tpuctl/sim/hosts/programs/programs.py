@@ -13,15 +13,18 @@ import sys
 import termios
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tpuctl.sim.hosts.programs import controlling_terminal
+from tpuctl.sim.hosts.programs import login_step
 from tpuctl.sim.hosts.programs.descriptors import readable
 from tpuctl.sim.hosts.programs.terminal_modes import set_modes
 
 UMASK = 0o022
 """That of a login on Ubuntu; the simulator's own is stricter."""
+
+LOGIN_SIGNALS = signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}
+"""All but those that Python itself ignores from its start, which subprocess restores."""
 
 TerminalSize = tuple[int, int, int, int]
 """Columns, rows, width and height in pixels: the order of SSH's pty request."""
@@ -104,7 +107,7 @@ class Programs:
         """Start a program on three pipes; raises OSError when it cannot be."""
         (child_in, stdin), (stdout, child_out), (stderr, child_err) = os.pipe(), os.pipe(), os.pipe()
         try:
-            process = _spawn(command, (child_in, child_out, child_err))
+            process = _spawn(_at_login(command), (child_in, child_out, child_err))
         except OSError:
             _close(stdin, stdout, stderr)
             raise
@@ -170,11 +173,29 @@ def _spawn(command: Command, streams: tuple[int, int, int]) -> subprocess.Popen[
     )
 
 
+def _at_login(command: Command) -> Command:
+    """Put a step before the program where it would inherit other signals than a login gives.
+
+    `nohup`, and a shell's `&` in a script, start the simulator with signals ignored, and exec keeps that.
+    """
+    return command if _signals_are_default() else _after_step(command, "pipes")
+
+
 def _on_terminal(command: Command, name: str) -> Command:
     """Put the step that takes the controlling terminal before the program."""
-    step = [sys.executable, "-I", "-S", str(controlling_terminal.__file__), command.program]
     environment = {**command.environment, "SSH_TTY": name}
-    return Command(sys.executable, [*step, *command.argv], environment, command.folder)
+    return _after_step(replace(command, environment=environment), "terminal")
+
+
+def _after_step(command: Command, streams: str) -> Command:
+    step = [sys.executable, "-I", "-S", str(login_step.__file__), streams, command.program]
+    return replace(command, program=sys.executable, argv=[*step, *command.argv])
+
+
+def _signals_are_default() -> bool:
+    """Whether a program started now has no signal ignored or blocked; subprocess restores Python's own."""
+    ignored = (number for number in LOGIN_SIGNALS if signal.getsignal(number) == signal.SIG_IGN)
+    return not any(ignored) and not signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def _set_size(terminal: int, size: TerminalSize) -> None:
