@@ -12,8 +12,9 @@ import pytest
 from tests.paths import ROOT
 from tpuctl.config import Config, load
 from tpuctl.config.files import read_file, state_folder, user_file
+from tpuctl.config.formats import FORMATS
 from tpuctl.config.settings import SETTINGS
-from tpuctl.errors import ConfigError
+from tpuctl.errors import ConfigError, UsageError
 
 Load = Callable[..., Config]
 
@@ -101,8 +102,8 @@ class TestLayers:
     def test_what_is_empty_is_not_set(self, read, environ, tmp_path) -> None:
         (tmp_path / "tpuctl.toml").write_text('zone = "from-file"\nproject = ""\n')
         environ.update(TPUCTL_ZONE="", TPUCTL_TARGET="", GOOGLE_CLOUD_PROJECT="")
-        assert read(zone=None).get("zone") == "from-file"
-        assert read(zone="").get("zone") == "from-file"
+        assert origin(read(zone=None), "zone")[0] == "from-file"
+        assert origin(read(zone=""), "zone")[0] == "from-file"
         assert read().target == "sim", "an empty project is none"
 
     def test_who_names_a_bucket_means_it_for_datasets_too(self, read, environ, tmp_path) -> None:
@@ -129,18 +130,18 @@ class TestTarget:
         "layer", ["flag", "TPUCTL_PROJECT", "file", "user", "GOOGLE_CLOUD_PROJECT", "gcloud"]
     )
     def test_it_is_gcp_when_any_layer_has_a_project(self, read, environ, home, tmp_path, layer) -> None:
-        flags = {"project": "mine"} if layer == "flag" else {}
+        flags = {"project": "my-project"} if layer == "flag" else {}
         if layer == "file":
-            (tmp_path / "tpuctl.toml").write_text('project = "mine"\n')
+            (tmp_path / "tpuctl.toml").write_text('project = "my-project"\n')
         elif layer == "user":
-            user(environ, 'project = "mine"\n')
+            user(environ, 'project = "my-project"\n')
         elif layer == "gcloud":
-            gcloud(home, "[core]\nproject = mine\n")
+            gcloud(home, "[core]\nproject = my-project\n")
         elif layer != "flag":
-            environ[layer] = "mine"
+            environ[layer] = "my-project"
         config = read(**flags)
         assert config.target == "gcp"
-        assert config.get("project") == "mine"
+        assert config.get("project") == "my-project"
         assert config.values["target"].origin == (
             f"default: a project is configured ({config.values['project'].origin})"
         )
@@ -167,11 +168,37 @@ class TestTarget:
             user(environ, text)
         else:
             environ.update(GOOGLE_CLOUD_PROJECT="real", CLOUDSDK_COMPUTE_ZONE="us-east1-d")
+        files = {"file": tmp_path / "tpuctl.toml", "user": user_file(environ)}
+        named = files.get(source, "GOOGLE_CLOUD_PROJECT")
         config = read(target="sim")
-        assert origin(config, "project") == ("sim-project", "default of the simulator")
-        assert origin(config, "bucket") == ("sim-project-tpuctl", "default of the simulator")
+        unused = f"; the simulator does not use 'real' ({named})"
+        assert origin(config, "project") == ("sim-project", f"default of the simulator{unused}")
+        bucket = unused if source != "google" else ""
+        assert origin(config, "bucket") == ("sim-project-tpuctl", f"default of the simulator{bucket}")
         assert config.get("service_account") is None
         assert config.get("zone") == "us-east1-d", "zones exist there too"
+
+    @pytest.mark.parametrize("source", ["file", "user"])
+    def test_a_file_that_says_sim_is_for_the_simulator(self, read, environ, tmp_path, source) -> None:
+        text = 'target = "sim"\nproject = "my-project"\nbucket = "my-bucket"\nservice_account = "a@b.c"\n'
+        path = user(environ, text) if source == "user" else tmp_path / "tpuctl.toml"
+        path.write_text(text)
+        config = read()
+        assert config.target == "sim"
+        for name, value in (("project", "my-project"), ("bucket", "my-bucket"), ("service_account", "a@b.c")):
+            assert origin(config, name) == (value, str(path))
+        assert config.unused == {}
+
+    def test_what_the_simulator_does_not_use_is_known_with_its_origin(self, read, environ, tmp_path) -> None:
+        path = tmp_path / "tpuctl.toml"
+        path.write_text('bucket = "real"\nzone = "us-east1-d"\nsubnetwork = "real"\n')
+        environ["TPUCTL_PROJECT"] = "mine"
+        config = read(target="sim")
+        assert {name: (value.value, value.origin) for name, value in config.unused.items()} == {
+            name: ("real", str(path)) for name in ("bucket", "data_bucket", "subnetwork")
+        }
+        assert read(target="sim", bucket="typed").unused.keys() == {"subnetwork"}
+        assert read(target="gcp").unused == {}
 
     def test_the_simulator_takes_flags_and_variables_of_its_own(self, read, environ) -> None:
         environ.update(TPUCTL_BUCKET="other", TPUCTL_TARGET="sim")
@@ -187,6 +214,54 @@ class TestTarget:
             config.require("bucket")
         assert "TPUCTL_BUCKET" in refused.value.hint
         assert "--bucket" in refused.value.hint
+
+
+class TestFormats:
+    """A value is checked when it is used, whatever layer it comes from, and its origin is named."""
+
+    MALFORMED = (
+        ("project", "My Project"), ("zone", "somewhere"), ("bucket", "bucket!"), ("data_bucket", "bucket!"),
+        ("network", "my_network"), ("subnetwork", "my_network"), ("external_ips", "true"),
+        ("service_account", "tpu"), ("ssh_user", "ada lovelace"),
+    )  # fmt: skip
+
+    def test_every_format_is_tried(self) -> None:
+        assert {name for name, _ in self.MALFORMED} == set(FORMATS)
+
+    @pytest.mark.parametrize(("name", "value"), MALFORMED)
+    def test_a_malformed_option_is_a_wrong_command_line(self, read, name, value) -> None:
+        flag = f"--{name.replace('_', '-')}"
+        with pytest.raises(UsageError, match=rf"^'{value}' \({flag}\) cannot be") as refused:
+            read(target="gcp", **{name: value}).get(name)
+        assert refused.value.hint == f"It is {FORMATS[name].description}."
+
+    @pytest.mark.parametrize(("name", "value"), MALFORMED)
+    def test_a_malformed_variable_is_a_wrong_configuration(self, read, environ, name, value) -> None:
+        environ[f"TPUCTL_{name.upper()}"] = value
+        with pytest.raises(ConfigError, match=rf"^'{value}' \(TPUCTL_{name.upper()}\) cannot be"):
+            read(target="gcp").require(name)
+
+    @pytest.mark.parametrize(("name", "value"), MALFORMED)
+    def test_a_malformed_line_of_a_file_names_the_file(self, read, tmp_path, name, value) -> None:
+        path = tmp_path / "tpuctl.toml"
+        path.write_text(f'{name} = "{value}"\n')
+        with pytest.raises(ConfigError, match=rf"^'{value}' \({path}\) cannot be"):
+            read(target="gcp").get(name)
+
+    def test_a_malformed_property_of_gcloud_names_its_file(self, read, home) -> None:
+        path = gcloud(home, "[compute]\nzone = us-central1\n")
+        with pytest.raises(ConfigError) as refused:
+            read().get("zone")
+        assert refused.value.message == f"'us-central1' (gcloud ({path})) cannot be the zone: it is a region."
+
+    def test_a_malformed_value_that_is_not_used_does_no_harm(self, read, environ) -> None:
+        environ["TPUCTL_BUCKET"] = "bucket!"
+        assert read().get("zone") == "europe-west4-a"
+
+    @pytest.mark.parametrize("value", ["gs://my-bucket", "gs://my-bucket/", "my-bucket"])
+    def test_a_bucket_is_its_name_however_it_is_written(self, read, environ, value) -> None:
+        environ["TPUCTL_BUCKET"] = value
+        assert (read().get("bucket"), read().get("data_bucket")) == ("my-bucket", "my-bucket")
 
 
 class TestFiles:
@@ -234,14 +309,14 @@ class TestGcloud:
         assert origin(read(), "project") == ("second", f"gcloud ({path})")
         assert read().get("zone") == "us-east1-d"
         environ["CLOUDSDK_ACTIVE_CONFIG_NAME"] = "default"
-        assert read().get("project") == "first"
+        assert origin(read(), "project")[0] == "first"
 
     def test_its_folder_can_be_elsewhere(self, read, environ, tmp_path) -> None:
         folder = tmp_path / "sdk"
         (folder / "configurations").mkdir(parents=True)
         (folder / "configurations/config_default").write_text("[core]\nproject = moved\n")
         environ["CLOUDSDK_CONFIG"] = str(folder)
-        assert read().get("project") == "moved"
+        assert origin(read(), "project")[0] == "moved"
 
     @pytest.mark.parametrize("data", [b"no section\n", b"\xff\xfe\x00", b"[core]\nproject\n[core]\n", b""])
     def test_a_broken_file_of_its_own_is_as_good_as_none(self, read, home, data) -> None:
@@ -252,11 +327,11 @@ class TestGcloud:
     def test_a_garbled_active_config_is_as_good_as_none(self, read, home) -> None:
         gcloud(home, "[core]\nproject = mine\n")
         (home / ".config/gcloud/active_config").write_bytes(b"\xff")
-        assert read().get("project") == "mine"
+        assert origin(read(), "project")[0] == "mine"
 
     def test_a_percent_sign_means_itself(self, read, home) -> None:
         gcloud(home, "[core]\nproject = 100%(sure)s\n")
-        assert read().get("project") == "100%(sure)s"
+        assert origin(read(), "project")[0] == "100%(sure)s"
 
 
 class TestDefaults:

@@ -35,15 +35,27 @@ class Session:
         return endpoints.connect(self.config)
 
     def announce(self) -> None:
-        """Say once, on stderr, when the command runs on the simulator."""
+        """Say once, on stderr, when the command runs on the simulator, and which settings it does not use."""
         if self.config.target == "sim" and not self._announced:
             print("[sim] simulated TPUs and storage on this machine: nothing bills", file=sys.stderr)
+            for path, names in self._unused().items():
+                print(
+                    f"[sim] not used: {', '.join(names)} of {path} (see 'tpuctl config show')",
+                    file=sys.stderr,
+                )
         self._announced = True
+
+    def _unused(self) -> dict[str, list[str]]:
+        """The settings of each file of tpuctl that the simulator does not use; gcloud's are for gcloud."""
+        by_file: dict[str, list[str]] = {}
+        for name, value in self.config.unused.items():
+            if value.origin.endswith(".toml") and name != "data_bucket":
+                by_file.setdefault(value.origin, []).append(name)
+        return by_file
 
     def from_flag(self, name: str) -> str | None:
         """Return a setting's value if it is an option of this command, else None."""
-        setting = self.config.values[name]
-        return setting.value if setting.origin == f"--{name}" else None
+        return self.config.get(name) if self.config.values[name].origin == f"--{name}" else None
 
     def close(self) -> None:
         """Close the clients, when any were built."""

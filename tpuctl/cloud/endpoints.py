@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
 
 SSH_PORT = 22
+SIM_SETUP = 'eval "$(tpuctl sim env)"'
+SIM_PRICE = "nothing: this is the simulator"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Endpoints:
     """URL of Cloud Storage."""
     hosts_file: str = ""
     """JSON file: address of a host -> host and port to connect to."""
+    shell_setup: str = ""
+    """What points gcloud in a shell at these services."""
     price: str = "unknown: no price list is read yet"
     """The price of a node per hour, and its source."""
 
@@ -100,7 +104,7 @@ class Cloud:
         project = self.config.require("project")
         client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
         self._closers.append(client.close)
-        return Bucket(client, name.removeprefix("gs://").rstrip("/"))
+        return Bucket(client, name, shell_setup=self.endpoints.shell_setup)
 
     def _dial(self, address: str) -> tuple[str, int]:
         """Return the host and port to connect to for a node's address; raises HostError."""
@@ -120,8 +124,9 @@ def connect(config: Config) -> Cloud:
     from tpuctl.cloud import simulator  # noqa: PLC0415
 
     served = simulator.ensure(simulator_folder())
-    price = "nothing: this is the simulator"
-    return Cloud(config, Endpoints("sim", served.tpu_grpc, served.storage, served.hosts_file, price))
+    return Cloud(
+        config, Endpoints("sim", served.tpu_grpc, served.storage, served.hosts_file, SIM_SETUP, SIM_PRICE)
+    )
 
 
 def simulator_folder() -> Path:

@@ -46,11 +46,12 @@ class Object:
 class BucketMissingError(NotFoundError):
     """The bucket itself does not exist."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, shell_setup: str = "") -> None:
+        command = f"gcloud storage buckets create gs://{name} --location=REGION --uniform-bucket-level-access"
         super().__init__(
             f"The bucket gs://{name} does not exist.",
-            hint=f"Create it in the TPUs' region: gcloud storage buckets create gs://{name} "
-            "--location=REGION --uniform-bucket-level-access; or configure another one.",
+            hint=f"Create it in the TPUs' region: {f'{shell_setup} && ' * bool(shell_setup)}{command}; "
+            "or configure another one.",
             bucket=name,
         )
 
@@ -58,9 +59,11 @@ class BucketMissingError(NotFoundError):
 class Bucket:
     """One bucket; raises tpuctl's errors."""
 
-    def __init__(self, client: storage.Client, name: str) -> None:
+    def __init__(self, client: storage.Client, name: str, *, shell_setup: str = "") -> None:
+        """Take a name in the right format; hints put `shell_setup` before commands of gcloud."""
         self._client = client
         self._bucket = client.bucket(name)
+        self._shell_setup = shell_setup
         self.name = name
 
     def dry_run(self) -> DryRunBucket:
@@ -203,7 +206,7 @@ class Bucket:
                 yield
         except NotFoundError as error:
             if _names_bucket(str(error.__cause__)):
-                raise BucketMissingError(self.name) from error.__cause__
+                raise BucketMissingError(self.name, self._shell_setup) from error.__cause__
             raise
         except DataCorruption as error:
             raise DeadlineError(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tpuctl.errors import UsageError
+from tpuctl import accelerators
+from tpuctl.errors import ConfigError, TpuctlError, UsageError
 
 PROJECT = r"([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 COMPUTE = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
+REGION = r"[a-z]+(-[a-z]+)+\d+"
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ FORMATS = {
     "project": Format(
         PROJECT, "the project's id: 6 to 30 lower-case letters, digits and dashes; not its name or number"
     ),
-    "zone": Format(r"[a-z]+(-[a-z]+)+\d+-[a-z]", "a zone, such as europe-west4-a"),
+    "zone": Format(rf"{REGION}-(ai\d+)?[a-z]", "a zone, such as europe-west4-a"),
     "bucket": BUCKET,
     "data_bucket": BUCKET,
     "network": Format(
@@ -43,18 +45,42 @@ FORMATS = {
         r"[^@\s:/]+@[^@\s:/]+\.[a-z]+", "an e-mail address, such as NAME@PROJECT.iam.gserviceaccount.com"
     ),
     "external_ips": Format("yes|no", "yes or no"),
+    "ssh_user": Format(
+        r"[a-z0-9_][-_a-z0-9]{0,31}",
+        "a user name on Linux: 1 to 32 lower-case letters, digits, dashes and underscores",
+    ),
 }
 
 
-def normalize(setting: str, value: str) -> str:
-    """Return a setting's value as files hold it, a bucket without `gs://`; raises UsageError if malformed."""
+def normalize(setting: str, value: str, origin: str = "") -> str:
+    """Return a setting's value as files hold it, a bucket without `gs://`.
+
+    Raises UsageError if a value is malformed, ConfigError if its origin is no option; both name the origin.
+    """
     value = value.strip()
     if FORMATS[setting] is BUCKET:
-        value = value.removeprefix("gs://").rstrip("/")
+        value = value.removeprefix("gs://").removesuffix("/")
     if not re.fullmatch(FORMATS[setting].pattern, value):
-        raise UsageError(
-            f"'{value}' cannot be the {setting.replace('_', ' ')}.",
-            hint=f"It is {FORMATS[setting].description}.",
-            setting=setting,
-        )
+        raise _malformed(setting, value, origin)
     return value
+
+
+def _malformed(setting: str, value: str, origin: str) -> TpuctlError:
+    subject = f"'{value}' ({origin})" if origin else f"'{value}'"
+    reason, hint = _explanation(setting, value)
+    message = f"{subject} cannot be the {setting.replace('_', ' ')}{reason}."
+    if origin and not origin.startswith("--"):
+        return ConfigError(message, hint=hint, setting=setting, origin=origin)
+    return UsageError(message, hint=hint, setting=setting)
+
+
+def _explanation(setting: str, value: str) -> tuple[str, str]:
+    """Return why a value is malformed, where that can be said, and the hint."""
+    form = FORMATS[setting]
+    if form is BUCKET and "/" in value and "://" not in value:
+        return ": it is a folder in a bucket", f"Name the bucket alone: {value.partition('/')[0]}"
+    if setting == "zone" and re.fullmatch(REGION, value):
+        zones = [zone for zone in accelerators.zones() if accelerators.region(zone) == value]
+        known = f"Its zones with TPUs: {', '.join(zones)}." if zones else f"No TPUs are known in {value}."
+        return ": it is a region", known
+    return "", f"It is {form.description}."

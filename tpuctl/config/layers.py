@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tpuctl.config.defaults import default_value
 from tpuctl.config.files import find_file, read_file, user_file
+from tpuctl.config.formats import FORMATS, normalize
 from tpuctl.config.gcloud import gcloud_settings
 from tpuctl.config.settings import SETTINGS, TARGETS, Setting, Value
 from tpuctl.errors import ConfigError
@@ -19,13 +20,23 @@ class Config:
     """Every setting's value; read once, at the start of a command."""
 
     values: Mapping[str, Value]
+    """As they were written; `get` and `require` check their formats."""
+    unused: Mapping[str, Value] = field(default_factory=dict)
+    """Values of files and of gcloud that the simulator does not use, by setting."""
 
     def get(self, name: str) -> str | None:
-        """Return the value of a setting, or None when nothing sets it."""
-        return self.values[name].value
+        """Return the value of a setting, or None when nothing sets it.
+
+        Raises UsageError or ConfigError, which name its origin, if its format is wrong.
+        """
+        value, origin = self.values[name].value, self.values[name].origin
+        if value is None or name not in FORMATS:
+            return value
+        is_one_bucket = name == "data_bucket" and self.values[name] == self.values["bucket"]
+        return normalize("bucket" if is_one_bucket else name, value, origin)
 
     def require(self, name: str) -> str:
-        """Return the value of a setting; raises ConfigError that says how to set it."""
+        """Return the value of a setting; raises ConfigError that says how to set it, and as `get` does."""
         value = self.get(name)
         if value is None:
             setting = SETTINGS[name]
@@ -37,11 +48,8 @@ class Config:
         return value
 
     def require_bool(self, name: str) -> bool:
-        """Return whether a setting is yes; raises ConfigError when it is neither yes nor no."""
-        value = self.require(name)
-        if value not in ("yes", "no"):
-            raise ConfigError(f"{name} is '{value}' ({self.values[name].origin}).", hint="It is yes or no.")
-        return value == "yes"
+        """Return whether a setting is yes; raises as `require` does."""
+        return self.require(name) == "yes"
 
     @property
     def target(self) -> str:
@@ -58,6 +66,11 @@ class Layer:
     personal: bool = False
     """Typed or exported for this command, so it also holds on the simulator."""
 
+    @property
+    def is_for_simulator(self) -> bool:
+        """Whether all its values hold on the simulator; others may name resources of a real project."""
+        return self.personal or self.values.get("target") == "sim"
+
 
 def load(
     flags: Mapping[str, str | None], environ: Mapping[str, str] = os.environ, folder: Path | None = None
@@ -73,15 +86,42 @@ def load(
             f"The target '{target.value}' ({target.origin}) is not one of {' and '.join(TARGETS)}.",
             hint="Use gcp for a real project, sim for the simulator.",
         )
+    unused = _unused(layers) if target.value == "sim" else {}
     others = (setting for setting in SETTINGS.values() if setting.name != "target")
-    values = {setting.name: _value(setting, layers, target, environ) for setting in others}
-    return Config({"target": target, **values})
+    values = {setting.name: _value(setting, layers, target, environ, unused) for setting in others}
+    return Config({"target": target, **values}, unused)
 
 
-def _value(setting: Setting, layers: list[Layer], target: Value, environ: Mapping[str, str]) -> Value:
+def _value(
+    setting: Setting,
+    layers: list[Layer],
+    target: Value,
+    environ: Mapping[str, str],
+    unused: Mapping[str, Value],
+) -> Value:
     sim = target.value == "sim"
-    usable = [layer for layer in layers if layer.personal or not (sim and setting.real_only)]
-    return _first(usable, setting.name) or default_value(setting, sim=sim, environ=environ)
+    usable = [layer for layer in layers if layer.is_for_simulator] if sim and setting.real_only else layers
+    value = _first(usable, setting.name) or default_value(setting, sim=sim, environ=environ)
+    if setting.name not in unused:
+        return value
+    other = unused[setting.name]
+    return replace(
+        value, origin=f"{value.origin}; the simulator does not use '{other.value}' ({other.origin})"
+    )
+
+
+def _unused(layers: list[Layer]) -> dict[str, Value]:
+    """The values that the simulator does not use though no stronger layer sets another."""
+    strongest = {
+        setting.name: next((layer for layer in layers if setting.name in layer.values), None)
+        for setting in SETTINGS.values()
+        if setting.real_only
+    }
+    return {
+        name: Value(layer.values[name], layer.origin(name))
+        for name, layer in strongest.items()
+        if layer and not layer.is_for_simulator
+    }
 
 
 def _layers(flags: Mapping[str, str | None], environ: Mapping[str, str], folder: Path) -> list[Layer]:

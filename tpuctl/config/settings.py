@@ -16,7 +16,8 @@ class Setting:
     gcp_default: str | None = None
     sim_default: str | None = None
     real_only: bool = False
-    """The simulator ignores values of files and of gcloud: they name resources of a real project."""
+    """It names a resource of a real project: the simulator does not use values of gcloud and of files, except
+    of a file that sets `target = "sim"`."""
 
     @property
     def flag(self) -> str:

@@ -44,7 +44,10 @@ class TestAsking:
         answers("123456789012", "my-project", "europe-west4", "europe-west4-a", "gs://my-bucket/")
         result = tpuctl("init")
         assert "'123456789012' cannot be the project. It is the project's id" in result.err
-        assert "'europe-west4' cannot be the zone. It is a zone, such as europe-west4-a" in result.err
+        assert (
+            "'europe-west4' cannot be the zone: it is a region. Its zones with TPUs: europe-west4-a"
+            in result.err
+        )
         assert written() == {"project": "my-project", "zone": "europe-west4-a", "bucket": "my-bucket"}
 
     def test_gclouds_own_project_and_zone_are_suggested(self, tpuctl, answers, monkeypatch) -> None:
@@ -169,7 +172,9 @@ class TestUse:
         monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "maybe")
         result = tpuctl("up", "v3-8", "--dry-run")
         assert result.code == 3
-        assert "external_ips is 'maybe' (TPUCTL_EXTERNAL_IPS)" in result.err
+        assert (
+            "'maybe' (TPUCTL_EXTERNAL_IPS) cannot be the external ips.\nHint: It is yes or no." in result.err
+        )
 
     def test_datasets_have_a_bucket_of_their_own(self, tpuctl, simulator, node, monkeypatch) -> None:
         simulator.gcs.store.ensure_bucket("my-data", "sim-project", location="EUROPE-WEST4")

@@ -35,6 +35,9 @@ def list_(session: Session) -> None:
         output.json({"datasets": [rendering.fields(manifest, bucket.name) for manifest in manifests]})
     else:
         output.table(rendering.COLUMNS, map(rendering.row, manifests))
+        if not manifests:
+            output.note(f"There are no datasets in gs://{bucket.name}.")
+            output.hint("tpuctl data upload NAME SOURCE")
 
 
 @click.command()

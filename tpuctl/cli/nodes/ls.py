@@ -18,7 +18,12 @@ def ls(session: Session) -> None:
     Example:
       tpuctl ls --json
     """
-    listing = session.cloud.provider.list_nodes(session.from_flag("zone"))
+    session.config.get("zone")  # a malformed one is an error, also where every zone is listed
+    zone = session.from_flag("zone")
+    listing = session.cloud.provider.list_nodes(zone)
     show_nodes(session, listing.nodes, listing.unreachable)
     if not listing.nodes:
+        output.note(
+            f"There are no TPUs in {zone or 'any zone'} of project {session.config.require('project')}."
+        )
         output.hint("tpuctl up v3-8")

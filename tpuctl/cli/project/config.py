@@ -6,7 +6,9 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.session import Session, with_session
+from tpuctl.config import Config, Value
 from tpuctl.config.settings import SETTINGS
+from tpuctl.errors import TpuctlError
 
 
 @click.group()
@@ -23,9 +25,19 @@ def show(session: Session) -> None:
     Example:
       tpuctl config show
     """
-    values = session.config.values
+    values = {name: _checked(session.config, name) for name in SETTINGS}
     if session.as_json:
         output.json({"settings": values})
         return
-    rows = [(name, values[name].value or "-", values[name].origin) for name in SETTINGS]
+    rows = [(name, setting.value or "-", setting.origin) for name, setting in values.items()]
     output.table(("SETTING", "VALUE", "ORIGIN"), rows)
+
+
+def _checked(config: Config, name: str) -> Value:
+    """Return a setting as commands use it; warn if they would refuse it."""
+    setting = config.values[name]
+    try:
+        return Value(config.get(name), setting.origin)
+    except TpuctlError as error:
+        output.note(f"Warning: {error.message} {error.hint}")
+        return setting

@@ -28,3 +28,6 @@ def runs(session: Session) -> None:
         for run in listed
     ]
     output.table(("RUN", "TYPE", "STATE", "DATASET", "AGE"), rows)
+    if not rows:
+        output.note(f"There are no runs in gs://{session.cloud.bucket.name}.")
+        output.hint("tpuctl submit SCRIPT")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,8 @@ class Check(NamedTuple):
     """The checks that have to succeed before."""
     run: Callable[[Config, Connect], str]
     """Returns the facts found; raises CheckWarning, or TpuctlError with a hint."""
+    settings: tuple[str, ...] = ()
+    """Settings whose formats are checked first, whatever the check needs."""
 
 
 class CheckWarning(Exception):
@@ -69,13 +71,24 @@ def examine(config: Config, connect: Connect) -> Iterator[Finding]:
     failed = set[str]()
     connected = cache(connect)
     for check in CHECKS:
-        unmet = [need for need in check.needs if need in failed]
-        finding = (
-            Finding(check.name, SKIPPED, f"needs {unmet[0]}") if unmet else _run(check, config, connected)
-        )
+        finding = _malformed(check, config) or _unmet(check, failed) or _run(check, config, connected)
         if finding.state in (FAILED, SKIPPED):
             failed.add(check.name)
         yield finding
+
+
+def _malformed(check: Check, config: Config) -> Finding | None:
+    try:
+        for name in check.settings:
+            config.get(name)
+    except TpuctlError as error:
+        return Finding(check.name, FAILED, error.message, error.hint)
+    return None
+
+
+def _unmet(check: Check, failed: Collection[str]) -> Finding | None:
+    unmet = [need for need in check.needs if need in failed]
+    return Finding(check.name, SKIPPED, f"needs {unmet[0]}") if unmet else None
 
 
 def _run(check: Check, config: Config, connected: Connect) -> Finding:
@@ -189,10 +202,10 @@ CHECKS = (
     Check("credentials", ("python",), _credentials),
     Check("project", (), _project),
     Check("api", ("credentials", "project"), _api),
-    Check("zone", ("api",), _zone),
-    Check("bucket", ("credentials", "project"), _bucket),
+    Check("zone", ("api",), _zone, ("zone",)),
+    Check("bucket", ("credentials", "project"), _bucket, ("bucket", "data_bucket")),
     Check("region", ("bucket", "zone"), _region),
-    Check("network", (), _network),
+    Check("network", (), _network, ("network", "subnetwork", "external_ips", "service_account")),
     Check("terraform", (), _terraform),
-    Check("ssh key", ("python",), _ssh_key),
+    Check("ssh key", ("python",), _ssh_key, ("ssh_user",)),
 )

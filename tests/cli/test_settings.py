@@ -1,0 +1,141 @@
+"""Settings in commands: a malformed one is refused with its format, those that are not used are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+COMMANDS = (
+    ("data", "ls"), ("data", "describe", "digits"), ("data", "head", "digits"), ("data", "verify", "digits"),
+    ("data", "rm", "digits", "--yes"), ("data", "upload", "digits", "numbers.csv"), ("runs",), ("logs",),
+    ("pull",), ("submit", "job.py"),
+)  # fmt: skip
+IDS = [" ".join(command[:2]) for command in COMMANDS]
+
+
+@pytest.fixture
+def files(home: Path) -> None:
+    """A script and a table in the working folder."""
+    Path("job.py").write_text("print('hello')\n")
+    Path("numbers.csv").write_text("number,label\n1,odd\n2,even\n")
+
+
+@pytest.mark.usefixtures("files", "simulator")
+class TestBucket:
+    @pytest.mark.parametrize("command", COMMANDS, ids=IDS)
+    def test_a_malformed_option_is_a_wrong_command_line_with_the_form(self, tpuctl, command) -> None:
+        result = tpuctl(*command, "--bucket", "bucket!")
+        assert result.code == 2
+        assert "Error: 'bucket!' (--bucket) cannot be the bucket.\n" in result.err
+        assert "Hint: It is 3 to 63 lower-case letters" in result.err
+
+    @pytest.mark.parametrize("command", COMMANDS, ids=IDS)
+    def test_a_malformed_variable_is_a_wrong_configuration(self, tpuctl, monkeypatch, command) -> None:
+        monkeypatch.setenv("TPUCTL_BUCKET", "bucket!")
+        result = tpuctl(*command)
+        assert result.code == 3
+        assert "Error: 'bucket!' (TPUCTL_BUCKET) cannot be the bucket.\n" in result.err
+
+    @pytest.mark.parametrize("command", COMMANDS, ids=IDS)
+    def test_a_folder_in_a_bucket_is_refused_with_the_bucket_alone(self, tpuctl, command) -> None:
+        result = tpuctl(*command, "--bucket", "gs://sim-project-tpuctl/sub/")
+        assert result.code == 2
+        assert "it is a folder in a bucket" in result.err
+        assert "Hint: Name the bucket alone: sim-project-tpuctl\n" in result.err
+
+    @pytest.mark.parametrize("bucket", ["gs://sim-project-tpuctl", "gs://sim-project-tpuctl/"])
+    @pytest.mark.parametrize("command", [("data", "ls"), ("runs",), ("doctor",)], ids=" ".join)
+    def test_its_uri_is_as_good_as_its_name(self, tpuctl, command, bucket) -> None:
+        result = tpuctl(*command, "--bucket", bucket)
+        assert result.code == 0, result.err
+
+    def test_the_hint_for_a_missing_bucket_does_not_create_one_in_google_cloud(self, tpuctl) -> None:
+        err = tpuctl("runs", "--bucket", "no-such-bucket").err
+        assert 'eval "$(tpuctl sim env)" && gcloud storage buckets create gs://no-such-bucket' in err
+
+
+@pytest.mark.usefixtures("simulator")
+class TestDoctor:
+    def test_a_malformed_bucket_is_a_finding_and_the_other_checks_follow(self, tpuctl) -> None:
+        result = tpuctl("doctor", "--bucket", "bucket!")
+        assert result.code == 3
+        states = {line.split()[1]: line.split()[0] for line in result.out.splitlines() if "fix:" not in line}
+        assert states["bucket"] == "FAILED"
+        assert states["region"] == "skipped"
+        assert (states["api"], states["network"], states["terraform"], states["ssh"]) == ("ok",) * 4
+        assert "'bucket!' (--bucket) cannot be the bucket." in result.out
+
+    @pytest.mark.parametrize(
+        ("variable", "value", "check"),
+        [
+            ("PROJECT", "My Project", "project"), ("ZONE", "us-central1", "zone"),
+            ("DATA_BUCKET", "gs://b/c", "bucket"), ("NETWORK", "my_network", "network"),
+            ("SERVICE_ACCOUNT", "tpu", "network"), ("SSH_USER", "ada lovelace", "ssh key"),
+        ],
+    )  # fmt: skip
+    def test_every_malformed_setting_is_a_finding(self, tpuctl, monkeypatch, variable, value, check) -> None:
+        monkeypatch.setenv(f"TPUCTL_{variable}", value)
+        result = tpuctl("doctor")
+        assert result.code == 3
+        assert f"FAILED   {check:<12} '{value.removeprefix('gs://')}' (TPUCTL_{variable})" in result.out
+
+    def test_a_malformed_zone_is_found_also_when_the_api_cannot_be_asked(self, tpuctl, monkeypatch) -> None:
+        monkeypatch.setenv("NO_GCE_CHECK", "true")  # else google-auth looks for a metadata server
+        monkeypatch.setenv("TPUCTL_ZONE", "us-central1")
+        result = tpuctl("doctor", "--target", "gcp", "--project", "my-project")
+        assert (
+            "FAILED   zone         'us-central1' (TPUCTL_ZONE) cannot be the zone: it is a region"
+            in result.out
+        )
+
+
+@pytest.mark.usefixtures("simulator")
+class TestZone:
+    def test_a_region_as_zone_is_refused_with_its_zones(self, tpuctl, monkeypatch) -> None:
+        monkeypatch.setenv("TPUCTL_ZONE", "us-central1")
+        for command in (("ls",), ("up", "v3-8", "--yes")):
+            result = tpuctl(*command)
+            assert result.code == 3
+            assert "'us-central1' (TPUCTL_ZONE) cannot be the zone: it is a region." in result.err
+            assert "Hint: Its zones with TPUs: us-central1-a, us-central1-b" in result.err
+
+    def test_the_option_as_well(self, tpuctl) -> None:
+        assert tpuctl("ls", "--zone", "us-central1").code == 2
+
+    def test_an_empty_list_says_where_it_looked(self, tpuctl) -> None:
+        assert "There are no runs in gs://sim-project-tpuctl." in tpuctl("runs").err
+        assert "There are no datasets in gs://sim-project-tpuctl." in tpuctl("data", "ls").err
+        assert "There are no TPUs in any zone of project sim-project." in tpuctl("ls").err
+        err = tpuctl("ls", "--zone", "us-central1-a").err
+        assert "There are no TPUs in us-central1-a of project sim-project." in err
+
+
+@pytest.mark.usefixtures("simulator")
+class TestSimulator:
+    def test_a_file_for_the_simulator_is_used(self, tpuctl) -> None:
+        Path("tpuctl.toml").write_text('target = "sim"\nbucket = "gs://my-bucket/"\n')
+        result = tpuctl("data", "ls")
+        assert "The bucket gs://my-bucket does not exist." in result.err
+        assert "[sim] not used" not in result.err
+        settings = tpuctl("config", "show", "--json").json["settings"]
+        assert settings["bucket"] == {"value": "my-bucket", "origin": str(Path("tpuctl.toml").resolve())}
+
+    def test_what_it_does_not_use_is_said_once_with_the_file(self, tpuctl) -> None:
+        Path("tpuctl.toml").write_text('project = "my-project"\nbucket = "my-bucket"\nzone = "us-east1-d"\n')
+        path = Path("tpuctl.toml").resolve()
+        result = tpuctl("runs", "--target", "sim")
+        assert result.code == 0
+        assert result.err.count(f"[sim] not used: project, bucket of {path} (see 'tpuctl config show')") == 1
+        rows = {
+            line.split()[0]: line for line in tpuctl("config", "show", "--target", "sim").out.splitlines()
+        }
+        unused = f"default of the simulator; the simulator does not use 'my-bucket' ({path})"
+        assert rows["bucket"].split(maxsplit=2) == ["bucket", "sim-project-tpuctl", unused]
+        assert rows["zone"].endswith(str(path))
+
+    def test_config_show_warns_of_what_commands_would_refuse(self, tpuctl) -> None:
+        result = tpuctl("config", "show", "--bucket", "bucket!")
+        assert result.code == 0
+        assert "Warning: 'bucket!' (--bucket) cannot be the bucket. It is 3 to 63" in result.err
+        assert "bucket!" in result.out
