@@ -28,8 +28,9 @@ FLOORS = {
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "bucket_layout", "clock", "datasets", "files", "job_header", "nodes", "objects",
-    "parallel", "polling", "runs", "shells", "sim_extra", "simulator_folder", "__init__",
+    "accelerators", "atomic_files", "bucket_layout", "clock", "datasets", "job_header", "nodes",
+    "object_content", "parallel", "polling", "runs", "shells", "simulator_folder", "simulator_packages",
+    "__init__",
 }  # fmt: skip
 ROOMS_OF = {
     # floor, or room with rooms of its own: its rooms, each with the rooms beside it that it may import
@@ -98,8 +99,8 @@ BESIDE_ROOMS = {
     },
     "flows": {"progress"},
     "flows/datasets": {
-        "check", "commit", "conversion", "fetch", "local_copy", "lookup", "planning", "removal", "request",
-        "staging", "upload",
+        "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "request", "rm", "staging",
+        "upload", "verify",
     },
     "cli": {"main", "output", "progress", "session"},
     "sim": {
@@ -345,7 +346,7 @@ def test_resource_names_of_the_cloud_tpu_api_stay_in_its_room() -> None:
         for path in modules()
         if "/locations/" in path.read_text() and floor(dotted(path)) not in ("sim", "testing")
     }
-    assert elsewhere == {"cloud/tpu/names.py", "cloud/tpu/requests.py"}
+    assert elsewhere == {"cloud/tpu/names.py", "cloud/tpu/api_requests.py"}
 
 
 def test_the_worker_uses_the_standard_library_alone() -> None:

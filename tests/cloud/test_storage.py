@@ -14,7 +14,7 @@ from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import UPLOAD_PART, Bucket, BucketMissingError
 from tpuctl.config import load
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, TpuctlError
-from tpuctl.objects import Content
+from tpuctl.object_content import Content
 from tpuctl.sim.faults import grpc_fault
 
 LIAR = "runs/The specified bucket does not exist./x"

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from invoke.exceptions import CommandTimedOut
 
+from tpuctl.atomic_files import PRIVATE, create_file
 from tpuctl.errors import ConfigError, HostError
-from tpuctl.files import PRIVATE, create_file
 from tpuctl.nodes import Node, SshKey
 
 CONNECT_TIMEOUT = 20.0

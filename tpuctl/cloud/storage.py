@@ -13,14 +13,14 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption
 
+from tpuctl.atomic_files import part_file
 from tpuctl.bucket_layout import gs
 from tpuctl.cloud.error_mapping import Service, translated
 from tpuctl.cloud.recording import Recorder
 from tpuctl.cloud.streams import ChunkStream, ObjectStream
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
-from tpuctl.files import part_file
 from tpuctl.nodes import HttpRequest
-from tpuctl.objects import Content
+from tpuctl.object_content import Content
 
 SERVICE = Service("storage.googleapis.com", "roles/storage.objectAdmin")
 UPLOAD_PART = 8 * 1024 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpuctl.faults.fields import Field, Value
 from tpuctl.faults.kinds import KINDS, LIMITS, Kind, kind_of
-from tpuctl.faults.requests import Request, request
+from tpuctl.faults.parsing import Request, request
 from tpuctl.faults.scenarios import Scenario, load_scenario, read_scenario
 
 __all__ = [

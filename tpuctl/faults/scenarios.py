@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tpuctl.errors import UsageError, nearest
-from tpuctl.faults.requests import Request, request
+from tpuctl.faults.parsing import Request, request
 
 KEYS = ("seed", "fault")
 HEADER = re.compile(r"\s*\[\[\s*fault\s*\]\]")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tpuctl.errors import StateError
 from tpuctl.polling import poll
-from tpuctl.sim_extra import check_installed
+from tpuctl.simulator_packages import check_installed
 from tpuctl.testing.endpoints import Endpoints
 from tpuctl.testing.world import BACKOFF, WAIT, World
 
@@ -194,7 +194,7 @@ def _scenario(source: Path | str | None) -> Scenario | None:
 
 def _share_authority(folder: Path) -> None:
     """Give all simulators of this process one authority: gRPC reads the trusted certificates only once."""
-    from tpuctl.files import PRIVATE, replace_file  # noqa: PLC0415
+    from tpuctl.atomic_files import PRIVATE, replace_file  # noqa: PLC0415
 
     path = folder / AUTHORITY
     if "key" in _authority and not path.exists():

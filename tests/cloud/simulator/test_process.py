@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl import sim_extra
+from tpuctl import simulator_packages
 from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator.locks import is_locked
 from tpuctl.cloud.simulator.published import PublishedEndpoints
@@ -124,7 +124,7 @@ def test_one_that_cannot_start_says_why(folder: Path) -> None:
 
 
 def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sim_extra, "PACKAGES", ("aiohttp", "no_such_server", "nor_this"))
+    monkeypatch.setattr(simulator_packages, "PACKAGES", ("aiohttp", "no_such_server", "nor_this"))
     with pytest.raises(ConfigError, match=r"not installed: no_such_server, nor_this\.") as missing:
         simulator_process.ensure(folder)
     assert "pip install 'tpuctl[sim]'" in missing.value.hint

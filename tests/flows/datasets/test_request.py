@@ -11,7 +11,7 @@ import pytest
 from tests.flows.datasets.pets import PETS
 from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
-from tpuctl.flows.datasets.planning import make_plan, open_plan
+from tpuctl.flows.datasets.plan import make_plan, open_plan
 from tpuctl.flows.datasets.request import UploadRequest
 
 REQUEST = UploadRequest(

@@ -19,7 +19,7 @@ from tpuctl.errors import (
     TpuctlError,
     UsageError,
 )
-from tpuctl.flows.nodes.planning import UpOptions, UpPlan, default_name, plan_up
+from tpuctl.flows.nodes.plan import UpOptions, UpPlan, default_name, plan_up
 from tpuctl.flows.nodes.up import requests, up
 from tpuctl.nodes import HttpRequest, Node, NodeId, NodeRequest, NodeState, SshKey
 

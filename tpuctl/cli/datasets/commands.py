@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from tpuctl.cli.datasets.describe import describe
 from tpuctl.cli.datasets.fetch import fetch
 from tpuctl.cli.datasets.head import head
+from tpuctl.cli.datasets.ls import ls
 from tpuctl.cli.datasets.plan import plan
-from tpuctl.cli.datasets.remove import rm
-from tpuctl.cli.datasets.show import describe, list_, verify
+from tpuctl.cli.datasets.rm import rm
 from tpuctl.cli.datasets.upload import upload
+from tpuctl.cli.datasets.verify import verify
 
 
 @click.group()
@@ -17,5 +19,5 @@ def data() -> None:
     """Datasets: TFRecord shards in the bucket."""
 
 
-for _command in (fetch, plan, upload, list_, describe, head, verify, rm):
+for _command in (fetch, plan, upload, ls, describe, head, verify, rm):
     data.add_command(_command)

@@ -20,7 +20,7 @@ from tpuctl.flows.datasets.lookup import read_manifest
 
 if TYPE_CHECKING:
     from tpuctl.data.tokens.vocabulary import Vocabulary
-    from tpuctl.flows.datasets.check import Example
+    from tpuctl.flows.datasets.head import Example
 
 Value = bytes | int | float
 
@@ -41,12 +41,12 @@ def head(session: Session, ref: DatasetRef, split: str, count: int, image: Path 
     Example:
       tpuctl data head digits -n 16 --image digits.png
     """
-    from tpuctl.flows.datasets import check  # noqa: PLC0415  NumPy: not for the other commands
+    from tpuctl.flows.datasets import head as flow  # noqa: PLC0415  NumPy: not for the other commands
 
     bucket = session.cloud.data_bucket
     manifest = read_manifest(bucket, ref)
-    examples = check.head(bucket, manifest, split=split, count=count)
-    _show(session, examples, manifest, check.read_vocabulary(bucket, manifest))
+    examples = flow.head(bucket, manifest, split=split, count=count)
+    _show(session, examples, manifest, flow.read_vocabulary(bucket, manifest))
     if image:
         _write_sheet(image, examples, manifest)
         output.note(f"{len(examples)} images in {image}")

@@ -43,7 +43,7 @@ def plan(session: Session, request: UploadRequest) -> None:
 @contextmanager
 def listed_plan(request: UploadRequest) -> Iterator[DatasetPlan]:
     """Yield the plan of a request, with progress while its source is listed; the block's end closes it."""
-    from tpuctl.flows.datasets.planning import open_plan  # noqa: PLC0415  NumPy: not for the other commands
+    from tpuctl.flows.datasets.plan import open_plan  # noqa: PLC0415  NumPy: not for the other commands
 
     with ExitStack() as sources:
         with show_count("records listed") as report:

@@ -11,7 +11,7 @@ from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.errors import ConfigError
 from tpuctl.flows.nodes import up as flow
-from tpuctl.flows.nodes.planning import UpOptions, UpPlan, default_name, plan_up
+from tpuctl.flows.nodes.plan import UpOptions, UpPlan, default_name, plan_up
 from tpuctl.job_header import FRAMEWORKS
 
 

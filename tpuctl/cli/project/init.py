@@ -10,12 +10,12 @@ import click
 import msgspec
 
 from tpuctl import accelerators
+from tpuctl.atomic_files import replace_file
 from tpuctl.cli import output
 from tpuctl.config.files import FILE_NAME
 from tpuctl.config.formats import normalize
 from tpuctl.config.gcloud import gcloud_settings
 from tpuctl.errors import ConfigError, ConflictError, UsageError
-from tpuctl.files import replace_file
 from tpuctl.flows.project import terraform
 
 QUESTIONS = {

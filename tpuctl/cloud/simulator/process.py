@@ -11,8 +11,8 @@ from tpuctl.cloud.simulator.locks import exclusive, is_locked
 from tpuctl.cloud.simulator.published import PublishedEndpoints, read_endpoints
 from tpuctl.errors import ConfigError
 from tpuctl.polling import Backoff, poll
-from tpuctl.sim_extra import check_installed
 from tpuctl.simulator_folder import SimulatorFolder
+from tpuctl.simulator_packages import check_installed
 
 STOP_TIMEOUT = 30.0
 

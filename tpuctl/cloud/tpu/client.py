@@ -11,7 +11,7 @@ from google.cloud import tpu_v2
 from tpuctl.accelerators import Accelerator
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.provider import Operation
-from tpuctl.cloud.tpu import requests, runtimes
+from tpuctl.cloud.tpu import api_requests, runtimes
 from tpuctl.cloud.tpu.error_mapping import SERVICE, operation_error
 from tpuctl.cloud.tpu.messages import read_host_keys, read_node
 from tpuctl.cloud.tpu.names import EVERY_ZONE, location, node_name, zone_of
@@ -61,23 +61,23 @@ class CloudTpu:
         """Start to create a node; sent once, since the request has no id by which it could be repeated."""
         subject = f"Node '{request.id.name}' ({request.accelerator}) in {request.id.zone}"
         with translated(subject, SERVICE):
-            future = self._client.create_node(requests.create(request), retry=None, timeout=TIMEOUT)
+            future = self._client.create_node(api_requests.create(request), retry=None, timeout=TIMEOUT)
         return self.operation(subject, future.operation.name)
 
     def delete_node(self, node: NodeId) -> Operation:
         """Start to delete a node."""
         subject = _subject(node)
-        future = _send(subject, self._client.delete_node, requests.delete(node))
+        future = _send(subject, self._client.delete_node, api_requests.delete(node))
         return self.operation(subject, future.operation.name)
 
     def has_ssh_key(self, node: Node, key: SshKey) -> bool:
         """Tell whether a key is in a node's metadata."""
-        return requests.ssh_key_line(key) in requests.ssh_key_lines(node)
+        return api_requests.ssh_key_line(key) in api_requests.ssh_key_lines(node)
 
     def add_ssh_key(self, node: Node, key: SshKey) -> Operation:
         """Start to add a key to a node's metadata."""
         subject = _subject(node.id)
-        future = _send(subject, self._client.update_node, requests.add_ssh_key(node, key))
+        future = _send(subject, self._client.update_node, api_requests.add_ssh_key(node, key))
         return self.operation(subject, future.operation.name)
 
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
@@ -106,15 +106,15 @@ class CloudTpu:
 
     def create_request(self, request: NodeRequest) -> HttpRequest:
         """Return the HTTP form of a create."""
-        return requests.as_http(requests.create(request))
+        return api_requests.as_http(api_requests.create(request))
 
     def delete_request(self, node: NodeId) -> HttpRequest:
         """Return the HTTP form of a delete."""
-        return requests.as_http(requests.delete(node))
+        return api_requests.as_http(api_requests.delete(node))
 
     def ssh_key_request(self, node: Node, key: SshKey) -> HttpRequest:
         """Return the HTTP form of the update that adds a key."""
-        return requests.as_http(requests.add_ssh_key(node, key))
+        return api_requests.as_http(api_requests.add_ssh_key(node, key))
 
     def operation(self, subject: str, name: str) -> Operation:
         """Return the handle of the long-running operation called `name`."""

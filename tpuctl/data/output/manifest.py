@@ -11,7 +11,7 @@ from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
-from tpuctl.objects import Content
+from tpuctl.object_content import Content
 
 FILE = "manifest.json"
 MOST_BAD = 10_000

@@ -25,7 +25,7 @@ from tpuctl.data.source import Observations, Source
 from tpuctl.data.tfrecord.framing import OVERHEAD
 from tpuctl.data.tokens.vocabulary import FILE as VOCABULARY
 from tpuctl.data.tokens.vocabulary import Vocabulary
-from tpuctl.objects import Content
+from tpuctl.object_content import Content
 
 
 def small_files(

@@ -14,7 +14,7 @@ from tpuctl.data.order.splits import Members
 from tpuctl.data.output.manifest import MOST_BAD, ShardEntry
 from tpuctl.data.source import Indices, Observations, Source
 from tpuctl.data.tfrecord.framing import OVERHEAD, frame_parts
-from tpuctl.objects import ContentDigest
+from tpuctl.object_content import ContentDigest
 
 ReportShard = Callable[[int, int], None]
 """Called for each piece of a shard, with the records read since the last call and the bytes of the piece."""

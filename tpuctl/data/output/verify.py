@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpuctl.data.output.manifest import ShardEntry
 from tpuctl.data.tfrecord.framing import Readable, read_records
 from tpuctl.errors import UsageError
-from tpuctl.objects import ContentDigest
+from tpuctl.object_content import ContentDigest
 
 
 def verify_shard(stream: Readable, entry: ShardEntry) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tpuctl.atomic_files import replace_file
 from tpuctl.errors import StateError
-from tpuctl.files import replace_file
 
 if TYPE_CHECKING:
     from tpuctl.data.output.shards import ShardStream

@@ -9,7 +9,7 @@ from tpuctl.cloud.provider import Provider
 from tpuctl.errors import ConflictError, DeadlineError, InterruptedByUser, StockoutError
 from tpuctl.flows.hosts.ssh_access import await_ssh, install_key
 from tpuctl.flows.nodes.lookup import find_node, require_ready
-from tpuctl.flows.nodes.planning import UpPlan
+from tpuctl.flows.nodes.plan import UpPlan
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import HttpRequest, Node, NodeId, NodeRequest, NodeState
 from tpuctl.polling import poll

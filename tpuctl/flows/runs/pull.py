@@ -10,7 +10,7 @@ from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.checkpoints import split_committed
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.objects import Content
+from tpuctl.object_content import Content
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Run, decode
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tpuctl.files import PRIVATE, replace_file
+from tpuctl.atomic_files import PRIVATE, replace_file
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -28,7 +28,7 @@ from tpuctl.flows.datasets.beam import upload as beam_upload
 from tpuctl.flows.datasets.beam.worker import Failures, Task, Worker
 from tpuctl.flows.datasets.conversion import ConversionProgress, Report
 from tpuctl.flows.datasets.lookup import find_manifest
-from tpuctl.flows.datasets.planning import make_plan
+from tpuctl.flows.datasets.plan import make_plan
 from tpuctl.flows.datasets.request import UploadRequest
 from tpuctl.flows.datasets.upload import Uploaded
 

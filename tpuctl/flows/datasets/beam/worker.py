@@ -22,7 +22,7 @@ from tpuctl.data.output.shards import Shard
 from tpuctl.data.plan import DatasetPlan
 from tpuctl.errors import TpuctlError, UsageError
 from tpuctl.flows.datasets.conversion import Conversion
-from tpuctl.flows.datasets.planning import make_plan
+from tpuctl.flows.datasets.plan import make_plan
 from tpuctl.flows.datasets.request import UploadRequest
 from tpuctl.flows.datasets.staging import FOLDER, Staging
 

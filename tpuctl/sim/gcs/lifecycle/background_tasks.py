@@ -6,7 +6,7 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
-from tpuctl.sim.gcs.lifecycle.rules import apply_lifecycle
+from tpuctl.sim.gcs.lifecycle.apply_rules import apply_lifecycle
 from tpuctl.sim.gcs.storage.store import Store
 
 INTERVAL = 60.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tpuctl.sim.gcs.errors import GcsError, invalid_field
 from tpuctl.sim.gcs.rules.acl_entries import checked_acl
-from tpuctl.sim.gcs.rules.lifecycle_rules import check_lifecycle
+from tpuctl.sim.gcs.rules.lifecycle_validation import check_lifecycle
 from tpuctl.sim.gcs.timestamps import timestamp
 from tpuctl.sim.json_values import JsonObject, JsonValue, object_at, text_at
 

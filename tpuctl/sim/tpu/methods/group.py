@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from tpuctl.sim.tpu.messages import Messages
-from tpuctl.sim.tpu.methods.requests import Filtered
+from tpuctl.sim.tpu.methods.request_fields import Filtered
 from tpuctl.sim.world import Operation, RequestContext, World, api_error, names
 from tpuctl.sim.world.filters import matcher
 from tpuctl.sim.world.pages import page

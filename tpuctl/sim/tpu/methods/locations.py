@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from tpuctl.sim.accounts import project_number
 from tpuctl.sim.tpu import messages
 from tpuctl.sim.tpu.methods.group import Method, MethodGroup, filtered_page
-from tpuctl.sim.tpu.methods.requests import FilteredListRequest, NameRequest, ParentRequest
+from tpuctl.sim.tpu.methods.request_fields import FilteredListRequest, NameRequest, ParentRequest
 from tpuctl.sim.world import api_error, names
 from tpuctl.sim.world.capacity import availability
 

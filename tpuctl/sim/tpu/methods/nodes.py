@@ -6,7 +6,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from tpuctl.sim.tpu.methods.group import Method, MethodGroup, location_names
-from tpuctl.sim.tpu.methods.requests import (
+from tpuctl.sim.tpu.methods.request_fields import (
     CreateNodeRequest,
     GetGuestAttributesRequest,
     ListRequest,

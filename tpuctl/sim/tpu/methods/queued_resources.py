@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from tpuctl.sim.tpu import api_versions
 from tpuctl.sim.tpu.methods.group import Method, MethodGroup, location_names
-from tpuctl.sim.tpu.methods.requests import (
+from tpuctl.sim.tpu.methods.request_fields import (
     CreateQueuedResourceRequest,
     DeleteQueuedResourceRequest,
     ListRequest,

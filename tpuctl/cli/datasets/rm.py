@@ -12,7 +12,7 @@ from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, y
 from tpuctl.datasets import DatasetRef
 
 if TYPE_CHECKING:
-    from tpuctl.flows.datasets.removal import Removal
+    from tpuctl.flows.datasets.rm import Removal
 
 
 @click.command()
@@ -29,7 +29,7 @@ def rm(session: Session, ref: DatasetRef, yes: bool, dry_run: bool) -> None:
     Example:
       tpuctl data rm digits/1.0.0
     """
-    from tpuctl.flows.datasets import removal as flow  # noqa: PLC0415  only for this command
+    from tpuctl.flows.datasets import rm as flow  # noqa: PLC0415  only for this command
 
     bucket = session.cloud.data_bucket
     removal = flow.plan_removal(bucket, ref)

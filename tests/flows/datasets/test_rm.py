@@ -12,7 +12,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.data.output.manifest import FILE, decode_manifest
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError, TpuctlError
-from tpuctl.flows.datasets.removal import plan_removal, remove
+from tpuctl.flows.datasets.rm import plan_removal, remove
 
 
 def test_an_upload_that_was_asleep_cannot_bring_a_removed_dataset_back(

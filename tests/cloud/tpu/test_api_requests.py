@@ -14,7 +14,7 @@ from requests import PreparedRequest, Response
 from requests.adapters import BaseAdapter
 
 from tests.cloud.tpu.test_client import NODE, REQUEST
-from tpuctl.cloud.tpu import requests
+from tpuctl.cloud.tpu import api_requests
 from tpuctl.nodes import Node, NodeState, SshKey
 
 RUNNING = Node(
@@ -58,12 +58,12 @@ def body_of(request: PreparedRequest) -> object:
 
 
 MESSAGES = {
-    "create_node": requests.create(REQUEST),
-    "create_node of all options": requests.create(
+    "create_node": api_requests.create(REQUEST),
+    "create_node of all options": api_requests.create(
         replace(REQUEST, spot=True, service_account="sa@x", subnetwork="s", external_ips=False)
     ),
-    "delete_node": requests.delete(NODE),
-    "update_node": requests.add_ssh_key(RUNNING, KEY),
+    "delete_node": api_requests.delete(NODE),
+    "update_node": api_requests.add_ssh_key(RUNNING, KEY),
 }
 
 
@@ -74,7 +74,7 @@ def test_the_http_form_is_what_the_rest_client_sends(
     message = MESSAGES[case]
     getattr(rest_client, case.split()[0])(message)
     (sent,) = recorder.requests
-    preview = requests.as_http(message)
+    preview = api_requests.as_http(message)
     sent_url, preview_url = urlsplit(sent.url), urlsplit(preview.url)
     assert (preview.method, preview_url[:3]) == (sent.method, sent_url[:3])
     system = {"$alt"}  # the client's choice of an encoding, not part of the request
@@ -85,7 +85,7 @@ def test_the_http_form_is_what_the_rest_client_sends(
 
 
 def test_a_create_shows_its_options() -> None:
-    preview = requests.as_http(requests.create(replace(REQUEST, spot=True, service_account="sa@x")))
+    preview = api_requests.as_http(api_requests.create(replace(REQUEST, spot=True, service_account="sa@x")))
     assert preview.method == "POST"
     assert preview.url == (
         "https://tpu.googleapis.com/v2/projects/sim-project/locations/europe-west4-a/nodes?nodeId=n1"
@@ -98,7 +98,7 @@ def test_a_create_shows_its_options() -> None:
 
 
 def test_a_delete_shows_the_node() -> None:
-    preview = requests.as_http(requests.delete(NODE))
+    preview = api_requests.as_http(api_requests.delete(NODE))
     assert (preview.method, preview.url, preview.body) == (
         "DELETE",
         "https://tpu.googleapis.com/v2/projects/sim-project/locations/europe-west4-a/nodes/n1",
@@ -107,7 +107,7 @@ def test_a_delete_shows_the_node() -> None:
 
 
 def test_a_key_is_added_to_the_metadata_that_is_replaced_as_a_whole() -> None:
-    preview = requests.as_http(requests.add_ssh_key(RUNNING, KEY))
+    preview = api_requests.as_http(api_requests.add_ssh_key(RUNNING, KEY))
     assert preview.method == "PATCH"
     assert preview.url.endswith("/nodes/n1?updateMask=metadata")
     assert preview.body == {"metadata": {"ssh-keys": "bob:ssh-rsa B bob\nada:ssh-ed25519 AAAA ada", "a": "b"}}

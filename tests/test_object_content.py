@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.objects import Content, ContentDigest
+from tpuctl.object_content import Content, ContentDigest
 
 DIGITS = Content(9, "4waSgw==")
 """The check value of CRC-32C, 0xE3069283, is that of these nine digits (RFC 3720, and the CRC catalogue)."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.files import PRIVATE, create_file, part_file, replace_file
+from tpuctl.atomic_files import PRIVATE, create_file, part_file, replace_file
 
 
 def mode(path: Path) -> int:

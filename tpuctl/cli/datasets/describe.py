@@ -1,0 +1,32 @@
+"""The command data describe."""
+
+from __future__ import annotations
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.datasets import rendering
+from tpuctl.cli.datasets.options import ref_argument
+from tpuctl.cli.session import Session, with_session
+from tpuctl.datasets import DatasetRef
+from tpuctl.flows.datasets.lookup import read_manifest
+
+
+@click.command()
+@ref_argument
+@with_session
+def describe(session: Session, ref: DatasetRef) -> None:
+    """Show what a dataset (NAME, or NAME/VERSION) consists of, and what it was made from.
+
+    \b
+    Example:
+      tpuctl data describe digits
+    """
+    bucket = session.cloud.data_bucket
+    manifest = read_manifest(bucket, ref)
+    if session.as_json:
+        uri = manifest.ref.uri(bucket.name)
+        output.json({"uri": uri, "digest": manifest.digest, "manifest": manifest})
+    else:
+        rendering.show_description(manifest, bucket.name)
+        output.hint(f"tpuctl data head {ref}")

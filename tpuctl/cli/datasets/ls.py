@@ -1,0 +1,30 @@
+"""The command data ls."""
+
+from __future__ import annotations
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.datasets import rendering
+from tpuctl.cli.session import Session, with_session
+from tpuctl.flows.datasets.lookup import list_manifests
+
+
+@click.command()
+@with_session
+def ls(session: Session) -> None:
+    """List the datasets in the bucket.
+
+    \b
+    Example:
+      tpuctl data ls
+    """
+    bucket = session.cloud.data_bucket
+    manifests = list(list_manifests(bucket))
+    if session.as_json:
+        output.json({"datasets": [rendering.fields(manifest, bucket.name) for manifest in manifests]})
+    else:
+        output.table(rendering.COLUMNS, map(rendering.row, manifests))
+        if not manifests:
+            output.note(f"There are no datasets in gs://{bucket.name}.")
+            output.hint("tpuctl data upload NAME SOURCE")
