@@ -2,8 +2,8 @@
 
     python demo/write_digits.py FOLDER
 
-makes FOLDER/train/<digit>/<number>.png (1,437 images) and FOLDER/test/<digit>/<number>.png (360, a fifth of
-every digit, always the same ones).
+creates FOLDER/train/<digit>/<number>.png (1,437 images) and FOLDER/test/<digit>/<number>.png (360 images, a
+fifth of every digit, always the same ones).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 SEED = 0
 TEST_IMAGES = 360
 BRIGHTEST = 16
-"""The dataset's own scale of grey is 0 to 16."""
+"""Grey values of the dataset are 0 to 16."""
 
 
 def write_digits(folder: Path) -> dict[str, int]:
-    """Write all images below `folder`; returns how many are in each split."""
+    """Write all images below `folder`; returns the number of images in each split."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -41,7 +41,7 @@ def _write_image(path: Path, pixels: Any) -> None:
 
 
 def main() -> None:
-    """Write the images and say how many."""
+    """Write the images and print their number."""
     parser = argparse.ArgumentParser(description="Write the UCI handwritten digits as PNG files.")
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder

@@ -7,15 +7,15 @@
 # dataset = "cats_dogs"
 # framework = "tensorflow"
 # ///
-"""Train a small convolutional network to tell two classes of pictures apart, with Keras' `fit`.
+"""Train a small convolutional network to classify images of two classes, with Keras' `fit`.
 
-    tpuctl data upload cats_dogs FOLDER                      of FOLDER/train/cat/*.jpg, FOLDER/test/dog/*.jpg
+    tpuctl data upload cats_dogs FOLDER                      FOLDER/train/cat/*.jpg, FOLDER/test/dog/*.jpg
     tpuctl submit jobs/cats_dogs.py                          on a Cloud TPU
     python jobs/cats_dogs.py --data SHARDS --out FOLDER      on this machine, without a TPU
 
-Pictures of any size become 128x128, are kept in memory so, and are sheared, zoomed and flipped differently
-each time: on the host, as a TPU has no such operation. Each test picture counts once, whatever the batch.
-The weights are in cats_dogs.weights.h5; `build_model().load_weights` reads them.
+Images of any size are resized to 128x128 and cached in memory. Each time one is used, the host shears, zooms
+and flips it at random; a TPU has no operation for that. Each test image counts once, whatever the batch size.
+The weights are saved to cats_dogs.weights.h5; `build_model().load_weights` loads them.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ import training
 
 SIDE = 128
 SHEAR = 0.2
-"""Most radians by which upright lines are tilted; Keras' `ImageDataGenerator` took such a 0.2 for degrees."""
+"""Largest shear angle in radians; Keras' `ImageDataGenerator` read the same 0.2 as degrees."""
 ZOOM = 0.2
-"""Width and height are those of 0.8 to 1.2 times as much of the picture, each by itself."""
+"""Width and height are zoomed separately, by a factor from 0.8 to 1.2."""
 
 
 def main() -> None:
-    """Train, say after each epoch how many of the test pictures are told rightly, and save the weights."""
+    """Train, report the accuracy on the test images after each epoch, and save the weights."""
     options = training.parser(__doc__, epochs=30, batch=128, steps_per_call=20).parse_args()
-    strategy = training.find_devices(options.seed, options.precision)
+    strategy = training.choose_strategy(options.seed, options.precision)
     train = training.find_split(options.data, "train")
     test = training.find_split(options.data, "test", "validation")
     classes = training.read_text(options.data, "label.labels.txt").strip("\n").split("\n")
     if len(classes) != 2:
-        found = f"{len(classes)}: {', '.join(classes)}"
-        raise SystemExit(f"Two classes are told apart here; the dataset has {found}.")
-    batch = training.whole_batch(options.batch, strategy)
+        names = ", ".join(classes)
+        raise SystemExit(f"This job needs a dataset of 2 classes; this one has {len(classes)}: {names}.")
+    batch = training.global_batch(options.batch, strategy)
     steps = train.steps(batch)
 
     with strategy.scope():
@@ -48,7 +48,7 @@ def main() -> None:
         optimizer = tf.keras.optimizers.Adam(1e-3)
         optimizer.build(model.trainable_variables)
     progress = training.Progress(options, steps, batch, optimizer=optimizer, model=model)
-    progress.expect(build_model, (SIDE, SIDE, 3), tf.uint8)
+    progress.add_estimate(build_model, (SIDE, SIDE, 3), tf.uint8)
     with strategy.scope():
         model.compile(
             optimizer=optimizer,
@@ -61,20 +61,20 @@ def main() -> None:
     validation = strategy.distribute_datasets_from_function(
         lambda context: training.read_once(test, context, batch, parse)
     )
-    progress.watch(model, validation)
-    for part in progress.parts(options.epochs):
+    progress.instrument(model, validation)
+    for arguments in progress.fit_arguments(options.epochs):
         batches = strategy.distribute_datasets_from_function(
             lambda context: training.read(
                 train, context, batch, parse, seed=options.seed, step=progress.step, augment=augment
             )
         )
-        model.fit(batches, callbacks=[progress], shuffle=False, verbose=0, **part)
+        model.fit(batches, callbacks=[progress], shuffle=False, verbose=0, **arguments)
     progress.save_weights(model, "cats_dogs")
     progress.finish()
 
 
 def build_model() -> tf.keras.Model:
-    """Return the untrained network: pictures (batch, 128, 128, 3) uint8 to logits (batch, 1) of class 1."""
+    """Return the untrained network: images (batch, 128, 128, 3) uint8 to logits (batch, 1) of class 1."""
     layers = tf.keras.layers
 
     def stage(filters: int) -> list[tf.keras.layers.Layer]:
@@ -101,39 +101,39 @@ def build_model() -> tf.keras.Model:
 
 
 def accuracy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return for each example 1.0 if its logit is on the right side of 0."""
+    """Return 1.0 for each example that is classified correctly, else 0.0."""
     return tf.cast((logits[:, 0] > 0) == (labels[:, 0] > 0), tf.float32)
 
 
 def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the picture, (128, 128, 3) uint8, and the label, 0.0 or 1.0 of shape (1,)."""
+    """Return the image, (128, 128, 3) uint8, and the label, 0.0 or 1.0 of shape (1,)."""
     features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
     example = tf.io.parse_single_example(record, features)
-    picture = tf.io.decode_image(example["image"], channels=3, expand_animations=False)
-    picture = tf.cast(tf.round(tf.image.resize(picture, (SIDE, SIDE), antialias=True)), tf.uint8)
-    return picture, tf.cast(example["label"], tf.float32)[tf.newaxis]
+    image = tf.io.decode_image(example["image"], channels=3, expand_animations=False)
+    image = tf.cast(tf.round(tf.image.resize(image, (SIDE, SIDE), antialias=True)), tf.uint8)
+    return image, tf.cast(example["label"], tf.float32)[tf.newaxis]
 
 
-def augment(picture: tf.Tensor, label: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the picture sheared, zoomed and perhaps flipped, all by one affine map; the label stays.
+def augment(image: tf.Tensor, label: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the image sheared, zoomed and flipped at random, by one affine transform, and its label.
 
-    What comes in from outside the picture has the colour of its nearest edge.
+    Pixels from outside the image take the colour of the nearest edge.
     """
-    shear, wide, high, flip = tf.unstack(tf.random.stateless_uniform([4], seed, -1.0, 1.0))
+    shear, width, height, flip = tf.unstack(tf.random.stateless_uniform([4], seed, -1.0, 1.0))
     angle = SHEAR * shear
-    wide, high = (1 + ZOOM * wide) * tf.sign(flip), 1 + ZOOM * high
-    # a pixel (x, y), from the middle, is taken from (a x + b y, c x + d y)
-    a, b, c, d = wide, -high * tf.sin(angle), 0.0, high * tf.cos(angle)
+    width, height = (1 + ZOOM * width) * tf.sign(flip), 1 + ZOOM * height
+    # a pixel at (x, y) from the middle takes its value from (a x + b y, c x + d y)
+    a, b, c, d = width, -height * tf.sin(angle), 0.0, height * tf.cos(angle)
     middle = (SIDE - 1) / 2
-    moved = tf.raw_ops.ImageProjectiveTransformV3(
-        images=picture[tf.newaxis],
+    transformed = tf.raw_ops.ImageProjectiveTransformV3(
+        images=image[tf.newaxis],
         transforms=[[a, b, middle * (1 - a - b), c, d, middle * (1 - c - d), 0.0, 0.0]],
         output_shape=(SIDE, SIDE),
         fill_value=0.0,
         interpolation="BILINEAR",
         fill_mode="NEAREST",
     )
-    return tf.ensure_shape(moved[0], (SIDE, SIDE, 3)), label
+    return tf.ensure_shape(transformed[0], (SIDE, SIDE, 3)), label
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command line that all jobs share, and the devices they train on."""
+"""The command-line options that all jobs share, and the devices that they train on."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ import tensorflow as tf
 def parser(
     text: str | None, *, epochs: int, batch: int, steps_per_call: int = 1, precision: str = "auto"
 ) -> argparse.ArgumentParser:
-    """Return the command line that all jobs share, with a job's own defaults; `text` is its docstring."""
-    made = argparse.ArgumentParser(
+    """Return a parser with the options of all jobs and a job's own defaults; `text` describes the job."""
+    options = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    add = made.add_argument
-    add("--data", default=os.environ.get("TPUCTL_DATA_DIR"), help="folder of the TFRecord shards")
-    add("--out", help="folder for checkpoints, TensorBoard and results; tpuctl says its own")
-    add("--epochs", type=int, default=epochs)
-    add("--batch", type=int, default=batch, help="examples a step, over all replicas")
-    add("--seed", type=int, default=7)
-    add("--steps-per-call", type=int, default=steps_per_call, help="steps that one call of Python starts")
-    add("--checkpoint-every", type=int, metavar="STEPS", help="an epoch, if not given")
-    add("--stop-after", type=int, metavar="STEPS", help="save and end there, as a preempted run does")
+    add = options.add_argument
+    add("--data", default=os.environ.get("TPUCTL_DATA_DIR"), help="folder of TFRecord shards")
+    add("--out", help="folder for checkpoints, TensorBoard events and results; tpuctl sets its own")
+    add("--epochs", type=int, default=epochs, help="epochs in all, those before a resume included")
+    add("--batch", type=int, default=batch, help="global batch size: examples per step over all replicas")
+    add("--seed", type=int, default=7, help="seed of the weights, the order and the augmentation")
+    add("--steps-per-call", type=int, default=steps_per_call, help="steps that one call from Python runs")
+    add("--checkpoint-every", type=int, metavar="STEPS", help="steps between checkpoints (default: an epoch)")
+    add("--stop-after", type=int, metavar="STEPS", help="save a checkpoint and stop after this step")
     add("--precision", choices=("auto", "float32", "bfloat16"), default=precision)
-    add("--profile", action="store_true", help="profile a call, for TensorBoard")
+    add("--profile", action="store_true", help="write a profile of one call for TensorBoard")
     add("--accelerator", default=os.environ.get("TPUCTL_ACCELERATOR", "v3-8"), metavar="TYPE[,TYPE...]",
-        help="TPUs of the roofline model")  # fmt: skip
-    return made
+        help="accelerator types that the roofline model estimates")  # fmt: skip
+    return options
 
 
-def find_devices(seed: int, precision: str = "auto") -> tf.distribute.Strategy:
-    """Return the strategy for the TPU that TPU_NAME names, or without one for this machine.
+def choose_strategy(seed: int, precision: str = "auto") -> tf.distribute.Strategy:
+    """Return a TPUStrategy if TPU_NAME names a TPU, else TensorFlow's default strategy.
 
-    Seeds everything. `precision` is auto, float32 or bfloat16; auto computes in bfloat16 on a TPU, with the
-    variables in float32.
+    Sets the random seeds of Python, NumPy and TensorFlow, and Keras' precision policy. `precision` is auto,
+    float32 or bfloat16 (with variables in float32); auto is bfloat16 on a TPU and float32 elsewhere.
     """
     tf.keras.utils.set_random_seed(seed)
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
-    except ValueError:  # no TPU is named
+    except ValueError:  # TPU_NAME is not set
         strategy, kind = tf.distribute.get_strategy(), "CPU"
     else:
         tf.config.experimental_connect_to_cluster(resolver)
@@ -54,5 +54,5 @@ def find_devices(seed: int, precision: str = "auto") -> tf.distribute.Strategy:
 
 
 def say(line: str) -> None:
-    """Print a line of the log at once."""
+    """Print a line to the log without buffering."""
     print(line, flush=True)

@@ -1,4 +1,4 @@
-"""What a step needs at least on a TPU, by a roofline model: a bound, and no measurement."""
+"""A lower bound of the time of a training step on a TPU, by a roofline model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Chip(NamedTuple):
     """One TPU chip."""
 
     cores: int
-    """What the number in a type's name counts for one chip: a `v3-8` has four chips of two cores."""
+    """How much one chip adds to the number in a type's name: a `v3-8` has four chips of two cores."""
     tflops: float
     """Peak in bfloat16, TFLOP/s."""
     gbps: float
-    """Peak between the chip and its HBM, GB/s."""
+    """Peak memory bandwidth (HBM), GB/s."""
 
 
 CHIPS = {
@@ -31,15 +31,18 @@ CHIPS = {
 """First part of a type's name -> its chip. Cloud TPU documentation; v2: Jouppi et al., CACM 2020."""
 
 
-def expected(
+def estimate(
     build: Callable[[], tf.keras.Model], shape: tuple[int, ...], dtype: Any, batch: int, slots: int, type: str
 ) -> str:
-    """Return in words what a training step needs on the accelerator `type`; `shape` is without the batch.
+    """Return a sentence with the least time of a training step on the accelerator `type`.
 
-    Each convolution and matrix product, forward and backward, takes the longer of two times: its FLOPs at
-    the chip's peak, and its operands and result in bfloat16 at the peak of the memory (Williams et al., CACM
-    2009). Then the optimizer reads and writes, in float32, weights, gradients and its `slots` other numbers.
-    The rest (element-wise operations, which fuse; exchange between chips; input) is taken to cost nothing.
+    `shape` and `dtype` are those of the input, without the batch axis; `batch` is the global batch size.
+
+    Each convolution and matrix product, forward and backward, takes the longer of two times: that of its
+    FLOPs at the chip's peak, and that of moving its operands and its result in bfloat16 at the peak memory
+    bandwidth (Williams et al., CACM 2009). Then the optimizer reads and writes, in float32, the weights, the
+    gradients and its `slots` other numbers. Element-wise operations (they fuse), communication between chips
+    and input count as free.
     """
     generation, _, size = type.rpartition("-")
     if generation not in CHIPS or not size.isdigit():
@@ -49,9 +52,9 @@ def expected(
     model = build()
     work = list(products(model, (-(-batch // chips), *shape), dtype))
     update = 4 * (3 * _elements(*model.trainable_variables) + 2 * slots)
-    seconds = sum(max(one.flops / (1e12 * chip.tflops), one.bytes / (1e9 * chip.gbps)) for one in work)
+    seconds = sum(max(flops / (1e12 * chip.tflops), moved / (1e9 * chip.gbps)) for flops, moved in work)
     seconds += update / (1e9 * chip.gbps)
-    tera, giga = sum(one.flops for one in work) / 1e12, (sum(one.bytes for one in work) + update) / 1e9
+    tera, giga = sum(flops for flops, _ in work) / 1e12, (sum(moved for _, moved in work) + update) / 1e9
     return (
         f"expected on a {type}, by a roofline model and not measured: {1000 * seconds:.2g} ms/step at least"
         f" ({tera:.3g} TFLOP and {giga:.3g} GB on each of {chips} chips of {chip.tflops:g} TFLOP/s"
@@ -78,53 +81,54 @@ def products(model: tf.keras.Model, shape: tuple[int, ...], dtype: Any) -> list[
 
     results = step.get_concrete_function(tf.TensorSpec(shape, dtype)).graph.outputs
     return [
-        Product(2 * MULTIPLICATIONS[one.type](one), 2 * _elements(*one.inputs, *one.outputs))
-        for one in _behind(results)
-        if one.type in MULTIPLICATIONS
+        Product(2 * MULTIPLICATIONS[node.type](node), 2 * _elements(*node.inputs, *node.outputs))
+        for node in _ancestors(results)
+        if node.type in MULTIPLICATIONS
     ]
 
 
-def _behind(tensors: list[Any]) -> list[tf.Operation]:
-    """Return the operations that these come of: a graph holds others, such as gradients of its inputs."""
-    found: dict[str, tf.Operation] = {}
-    waiting = [one.op for one in tensors]
-    while waiting:
-        one = waiting.pop()
-        if one.name not in found:
-            found[one.name] = one
-            waiting += [tensor.op for tensor in one.inputs]
-    return list(found.values())
+def _ancestors(tensors: list[tf.Tensor]) -> list[tf.Operation]:
+    """Return the operations that compute `tensors`; the graph has others, such as gradients of its inputs."""
+    visited: dict[str, tf.Operation] = {}
+    queue = [tensor.op for tensor in tensors]
+    while queue:
+        operation = queue.pop()
+        if operation.name not in visited:
+            visited[operation.name] = operation
+            queue += [tensor.op for tensor in operation.inputs]
+    return list(visited.values())
 
 
-def _of_matrices(one: tf.Operation, transposed: str) -> int:
-    return _elements(one.outputs[0]) * int(one.inputs[0].shape[-2 if one.get_attr(transposed) else -1])
+def _matrix_product(product: tf.Operation, transposed: str) -> int:
+    inner = product.inputs[0].shape[-2 if product.get_attr(transposed) else -1]
+    return _elements(product.outputs[0]) * int(inner)
 
 
-def _of_letters(one: tf.Operation) -> int:
-    """Count what all letters of an equation take together; `...` stands for the axes they leave."""
-    equation: str = one.get_attr("equation").decode()
+def _einsum(einsum: tf.Operation) -> int:
+    """Multiply the lengths of all axes that the equation names; digits stand for the axes of `...`."""
+    equation: str = einsum.get_attr("equation").decode()
     sizes: dict[str, int] = {}
-    for letters, tensor in zip(equation.partition("->")[0].split(","), one.inputs, strict=True):
-        left = len(tensor.shape) - len(letters.replace("...", ""))
-        sizes |= dict(zip(letters.replace("...", "0123456789"[:left]), tensor.shape, strict=True))
+    for letters, tensor in zip(equation.partition("->")[0].split(","), einsum.inputs, strict=True):
+        unnamed = len(tensor.shape) - len(letters.replace("...", ""))
+        sizes |= dict(zip(letters.replace("...", "0123456789"[:unnamed]), tensor.shape, strict=True))
     return math.prod(sizes.values())
 
 
-def _of_windows(pixels: Any, kernel: Any) -> int:
-    """Count what a kernel (height, width, inputs, outputs) does at each pixel of its output."""
+def _convolution(pixels: tf.Tensor, kernel: tf.Tensor) -> int:
+    """Count the multiplications of a kernel (height, width, inputs, outputs) at each output pixel."""
     return _elements(pixels) * _elements(kernel) // int(kernel.shape[-1])
 
 
 MULTIPLICATIONS: dict[str, Callable[[tf.Operation], int]] = {
-    "MatMul": lambda one: _of_matrices(one, "transpose_a"),
-    "BatchMatMulV2": lambda one: _of_matrices(one, "adj_x"),
-    "Einsum": _of_letters,
-    "Conv2D": lambda one: _of_windows(one.outputs[0], one.inputs[1]),
-    "Conv2DBackpropInput": lambda one: _of_windows(one.inputs[2], one.inputs[1]),
-    "Conv2DBackpropFilter": lambda one: _of_windows(one.inputs[2], one.outputs[0]),
+    "MatMul": lambda operation: _matrix_product(operation, "transpose_a"),
+    "BatchMatMulV2": lambda operation: _matrix_product(operation, "adj_x"),
+    "Einsum": _einsum,
+    "Conv2D": lambda operation: _convolution(operation.outputs[0], operation.inputs[1]),
+    "Conv2DBackpropInput": lambda operation: _convolution(operation.inputs[2], operation.inputs[1]),
+    "Conv2DBackpropFilter": lambda operation: _convolution(operation.inputs[2], operation.outputs[0]),
 }
-"""Type of an operation -> its multiplications; with each goes an addition."""
+"""Type of an operation -> its number of multiplications; each comes with one addition."""
 
 
 def _elements(*tensors: Any) -> int:
-    return sum(math.prod(one.shape) for one in tensors)
+    return sum(math.prod(tensor.shape) for tensor in tensors)

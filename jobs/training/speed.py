@@ -1,4 +1,4 @@
-"""How long a step takes, and how much of that it waits for its input."""
+"""The time of a training step, and the share of it spent waiting for input."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ import tensorflow as tf
 ADVICE = (
     (
         0.25,
-        "the input pipeline bounds the training. Keep the examples in memory, make pictures smaller"
-        " (tpuctl data upload --resize), or do less to each of them on the host",
+        "the input pipeline limits the speed. Cache the examples in memory, make images smaller"
+        " (tpuctl data upload --resize), or do less work per example on the host",
     ),
-    (0.05, "look at what the host does to each example before the model is made faster (--profile)"),
+    (0.05, "profile the input pipeline (--profile) before you make the model faster"),
     (0.0, "the input pipeline keeps up"),
 )
-"""From which share of waiting on -> what to do about it."""
+"""Least share of the time waiting for input -> the advice."""
 
 
 class Speed(NamedTuple):
-    """How fast some steps went."""
+    """The time that a number of steps took."""
 
     steps: int
     seconds: float
     waited: float
-    """Seconds of these in which a step waited for its input."""
+    """Seconds of these spent waiting for input."""
 
     def plus(self, other: Speed) -> Speed:
-        """Return both together."""
+        """Return the sum of both."""
         return Speed(self.steps + other.steps, self.seconds + other.seconds, self.waited + other.waited)
 
     @property
     def step_ms(self) -> float:
-        """Milliseconds a step."""
+        """Milliseconds per step."""
         return 1000 * self.seconds / self.steps
 
     @property
     def waiting(self) -> float:
-        """Share of the time in which a step waited for its input, 0 to 1."""
+        """Share of the time spent waiting for input, 0 to 1."""
         return min(self.waited / self.seconds, 1.0)
 
     def rate(self, batch: int) -> float:
-        """Return examples a second."""
+        """Return examples per second."""
         return self.steps * batch / self.seconds
 
     def advice(self, batch: int) -> str:
-        """Return how fast it went, and what to do where the steps wait."""
-        what = next(what for least, what in ADVICE if self.waiting >= least)
+        """Return a sentence with the speed, and what to do if the steps wait for input."""
+        advice = next(advice for least, advice in ADVICE if self.waiting >= least)
         return (
             f"measured: {self.step_ms:,.1f} ms/step, {self.rate(batch):,.0f} examples/s,"
-            f" {self.waiting:.0%} of the time waiting for input: {what}"
+            f" {self.waiting:.0%} of the time waiting for input: {advice}"
         )
 
 
-class Clock:
-    """Adds up the time of steps, of a lap and of all; without the first call, which traces and compiles."""
+class StepTimer:
+    """Adds up the time of steps, per lap and in total, without the first call, which traces and compiles."""
 
     def __init__(self) -> None:
         self.total = self._lap = Speed(0, 0.0, 0.0)
@@ -65,15 +65,15 @@ class Clock:
         self._began: tuple[float, float] | None = None
 
     def start(self, waited: float) -> None:
-        """Let it run; `waited` is the sum of all waiting so far, in seconds."""
+        """Start the timer; `waited` is the total time waiting for input so far, in seconds."""
         self._began = (time.perf_counter(), waited)
 
-    def cool(self) -> None:
-        """Leave the next call out."""
+    def skip_next_call(self) -> None:
+        """Leave the next call out of the measurement."""
         self._warm = False
 
     def count(self, steps: int, waited: Callable[[], float]) -> None:
-        """Take the steps of a call that has ended."""
+        """Count the steps of a call that has ended."""
         if self._warm:
             self._steps += steps
         else:
@@ -81,23 +81,23 @@ class Clock:
             self.start(waited())
 
     def stop(self, waited: float) -> None:
-        """Take the time since the start, unless it was taken."""
+        """Stop the timer and add the time since the start; does nothing if it is stopped."""
         if self._began and self._steps:
             spent = Speed(self._steps, time.perf_counter() - self._began[0], waited - self._began[1])
             self._lap, self.total = self._lap.plus(spent), self.total.plus(spent)
         self._began, self._steps = None, 0
 
     def lap(self) -> Speed:
-        """Return the time since the last lap."""
+        """Return the steps and their time since the last lap."""
         lap, self._lap = self._lap, Speed(0, 0.0, 0.0)
         return lap
 
 
-class Waiting:
-    """Batches of a distributed dataset whose `next`, in a tf.function, measures how long it waits."""
+class TimedBatches:
+    """An iterator over a distributed dataset that measures, in a tf.function, how long `next` waits."""
 
     def __init__(self, batches: Any, before: float = 0.0) -> None:
-        """Take up after `before` seconds of waiting for others."""
+        """Start at `before` seconds, the time that earlier iterators waited."""
         self.batches = iter(batches)
         self._seconds = tf.Variable(before, dtype=tf.float64, trainable=False)
 
@@ -111,5 +111,5 @@ class Waiting:
 
     @property
     def seconds(self) -> float:
-        """All seconds so far."""
+        """Total seconds of waiting so far."""
         return float(self._seconds.numpy())

@@ -1,4 +1,4 @@
-"""What there is to know of a dataset of texts that were made token ids."""
+"""Datasets of texts whose words or word pieces are token ids."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from training.shards import read_text
 
 
 class Texts(NamedTuple):
-    """What the dataset's own files say of its texts."""
+    """The sizes of such a dataset, and how its records are parsed."""
 
     vocabulary: int
-    """Entries."""
+    """Number of token ids."""
     length: int
-    """Tokens of a text."""
+    """Tokens per text, padding included."""
     classes: int
+    """Number of labels."""
 
     def parse(self, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the tokens of a serialized example, int32 of shape (length,), and its label, int32."""
@@ -30,7 +31,7 @@ class Texts(NamedTuple):
 
 
 def describe_texts(data: str) -> Texts:
-    """Return what the files of the dataset in the folder `data` say."""
+    """Read the sizes from features.json, vocabulary.txt and label.labels.txt in the folder `data`."""
     features = json.loads(read_text(data, "features.json"))["featuresDict"]["features"]
     return Texts(
         vocabulary=read_text(data, "vocabulary.txt").count("\n"),

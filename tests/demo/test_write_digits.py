@@ -17,15 +17,15 @@ WRITE = ROOT / "demo" / "write_digits.py"
 
 
 def write(folder: Path) -> str:
-    done = subprocess.run([sys.executable, WRITE, folder], capture_output=True, text=True, check=True)
-    return done.stdout
+    process = subprocess.run([sys.executable, WRITE, folder], capture_output=True, text=True, check=True)
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("demo") / "digits"
-    assert write(place) == f"wrote 1437 training and 360 test images of 10 digits to {place}\n"
-    return place
+    folder = tmp_path_factory.mktemp("demo") / "digits"
+    assert write(folder) == f"wrote 1437 training and 360 test images of 10 digits to {folder}\n"
+    return folder
 
 
 def fingerprint(folder: Path) -> str:
@@ -52,7 +52,7 @@ def test_no_image_is_in_both_splits(folder: Path) -> None:
     assert not train & test
 
 
-def test_images_are_grey_and_use_the_whole_scale(folder: Path) -> None:
+def test_images_are_greyscale_and_use_the_full_range(folder: Path) -> None:
     with Image.open(next((folder / "train" / "0").glob("*.png"))) as image:
         assert (image.mode, image.size, image.format) == ("L", (8, 8), "PNG")
         assert image.getextrema()[0] == 0

@@ -1,4 +1,4 @@
-"""Small pictures in class folders, and the shards that `tpuctl data upload` would put into the bucket."""
+"""Small images in class folders, and the shards that `tpuctl data upload` makes of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from PIL import Image
 from tests.jobs import datasets
 
 
-def picture(path: Path, shade: int, size: tuple[int, int], seed: int) -> Path:
-    """Write a noisy picture in which one colour, `shade` of red, green and blue, is the strongest."""
+def write_image(path: Path, shade: int, size: tuple[int, int], seed: int) -> Path:
+    """Write a noisy image whose strongest channel is `shade` (0 red, 1 green, 2 blue)."""
     rng = np.random.default_rng(seed)
     pixels = rng.integers(0, 90, (size[1], size[0], 3))
     pixels[..., shade] += rng.integers(60, 160)
@@ -28,15 +28,15 @@ def shards(
     counts: Mapping[str, int],
     size: tuple[int, int] = (40, 32),
 ) -> Path:
-    """Convert so many pictures of each split, JPEG and PNG in turn; return the folder of the shards.
+    """Convert `counts` images of each split, JPEG and PNG in turn; return the folder of the shards.
 
-    One picture of five is in the wrong folder, so that no network is right about all.
+    One image of five has the wrong label, so that no network classifies all of them correctly.
     """
     for split, count in counts.items():
         for number in range(count):
             kind = ("jpg", "png")[number // 2 % 2]
             shade = number % len(classes)
             label = (shade + (number % 5 == 4)) % len(classes)
-            path = folder / "pictures" / split / classes[label] / f"{number:03}.{kind}"
-            picture(path, shade, size, seed=number + len(split))
-    return datasets.shards(folder / "pictures", folder / "shards", name, shards=2)
+            path = folder / "images" / split / classes[label] / f"{number:03}.{kind}"
+            write_image(path, shade, size, seed=number + len(split))
+    return datasets.shards(folder / "images", folder / "shards", name, shards=2)

@@ -12,7 +12,7 @@ from tpuctl.data.plan import plan
 
 
 def shards(source: Path, folder: Path, name: str, **options: Any) -> Path:
-    """Make a dataset of a source in `folder`, as an upload would make it."""
+    """Write the dataset of a source to `folder`, as an upload would."""
     folder.mkdir(parents=True)
     for file, content in produce(plan(source, **{"name": name, "shards": 4, **options})).items():
         (folder / file).write_bytes(content)
@@ -20,7 +20,7 @@ def shards(source: Path, folder: Path, name: str, **options: Any) -> Path:
 
 
 def write_mnist(file: Path, *, train: int, test: int) -> Path:
-    """Write pictures whose class is plain to see, as the arrays of MNIST."""
+    """Write images whose class is easy to learn, as the arrays of MNIST."""
     arrays = {}
     for split, count in (("train", train), ("test", test)):
         labels = np.arange(count) % 10

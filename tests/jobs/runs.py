@@ -1,4 +1,4 @@
-"""Runs of a job in this process, for programs that look at several of them: TensorFlow is imported once."""
+"""Runs of a job in this process, so that several of them import TensorFlow once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 
 def run(main: Callable[[], Any], *arguments: str | Path) -> str:
-    """Run a job's `main` with a command line; returns what it printed. An end with 0 is an end."""
+    """Run a job's `main` with a command line; returns what it printed. Other exit codes than 0 are raised."""
     sys.argv = ["job", *map(str, arguments)]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -28,7 +28,7 @@ def run(main: Callable[[], Any], *arguments: str | Path) -> str:
 
 
 def refusal(work: Callable[[], Any]) -> str:
-    """Return the sentence with which `work` ends the program."""
+    """Return the message with which `work` exits the program."""
     try:
         work()
     except SystemExit as end:
@@ -37,7 +37,7 @@ def refusal(work: Callable[[], Any]) -> str:
 
 
 def at_step(step: int, out: Path, folder: Path) -> Path:
-    """Return `folder`, with what a run that writes to `out` would have left had it been stopped at `step`."""
+    """Return `folder`, filled as if the run that wrote to `out` had been stopped at `step`."""
     shutil.copytree(out / "checkpoints", folder / "checkpoints")
     paths = (f'{name}: "ckpt-{step}"\n' for name in ("model_checkpoint_path", "all_model_checkpoint_paths"))
     (folder / "checkpoints" / "checkpoint").write_text("".join(paths))
@@ -45,14 +45,14 @@ def at_step(step: int, out: Path, folder: Path) -> Path:
 
 
 def weights(out: Path) -> dict[str, np.ndarray]:
-    """Return what the last checkpoint below a run's folder holds, but for the count of saves."""
+    """Return the values in the last checkpoint below a run's folder, without the counter of saves."""
     checkpoint = tf.train.load_checkpoint(str(out / "checkpoints"))
     names = checkpoint.get_variable_to_shape_map()
     skipped = ("save_counter", "_CHECKPOINTABLE_OBJECT_GRAPH")
     return {name: checkpoint.get_tensor(name) for name in names if not name.startswith(skipped)}
 
 
-def differing(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> list[str]:
+def differing(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> list[str]:
     """Return the names whose values are not the same to the last bit."""
-    names = sorted({*one, *other})
-    return [name for name in names if name not in one or not np.array_equal(one[name], other.get(name))]
+    names = sorted({*first, *second})
+    return [name for name in names if name not in first or not np.array_equal(first[name], second.get(name))]

@@ -1,4 +1,4 @@
-"""The digits job trains to its figure, alike with and without a TPU, and is judged apart from its own log."""
+"""The digits job trains to its figure with and without a TPU; another program evaluates it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def on_cpu(folder: Path) -> Any:
-    """Ten epochs without a TPU, and the judge's words."""
+    """Ten epochs without a TPU, and the output of the evaluation."""
     return report_of("digits", folder)
 
 
@@ -45,9 +45,9 @@ def on_tpu(folder: Path) -> str:
     """Ten epochs on two emulated cores, as a user starts the job."""
     variables = environment("v3-8", cores=2) | {"TPU_NAME": "local"}
     command = [JOBS / "digits.py", "--data", folder / "records", "--epochs", "10", "--out", folder / "tpu"]
-    done = python(*command, variables=variables)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    process = python(*command, variables=variables)
+    assert process.returncode == 0, process.stderr[-3000:]
+    return process.stdout
 
 
 def test_losses_do_not_depend_on_the_replicas(on_tpu: str, on_cpu: Any) -> None:
@@ -57,11 +57,11 @@ def test_losses_do_not_depend_on_the_replicas(on_tpu: str, on_cpu: Any) -> None:
     assert list(on_two) == list(range(1, 11))
     # shown with four decimals; sums of floats in another order drift apart over the steps, 44 in four epochs
     first = (1, 2, 3, 4)
-    assert [on_two[one] for one in first] == pytest.approx([on_one[one] for one in first], abs=1.5e-4)
+    assert [on_two[epoch] for epoch in first] == pytest.approx([on_one[epoch] for epoch in first], abs=1.5e-4)
     assert on_two == pytest.approx(on_one, abs=5e-4)
 
 
-def test_its_result_and_its_checkpoint_are_left(on_tpu: str, folder: Path) -> None:
+def test_its_result_and_its_checkpoint_are_written(on_tpu: str, folder: Path) -> None:
     result = json.loads((folder / "tpu/outputs/result.json").read_text())
     assert result["step"] == 110
     assert result["accuracy"] > 0.98
@@ -69,13 +69,13 @@ def test_its_result_and_its_checkpoint_are_left(on_tpu: str, folder: Path) -> No
 
 
 def test_the_evaluation_measures_the_checkpoint_on_the_held_out_images(on_cpu: Any) -> None:
-    assert on_cpu["judged"]["end"] is None
-    assert re.fullmatch(r"test accuracy 0\.9\d\d \(3[45]\d of 360 images\)\n", on_cpu["judged"]["printed"])
+    assert on_cpu["evaluated"]["end"] is None
+    assert re.fullmatch(r"test accuracy 0\.9\d\d \(3[45]\d of 360 images\)\n", on_cpu["evaluated"]["printed"])
 
 
-def test_the_evaluation_ends_below_what_is_asked(on_cpu: Any) -> None:
+def test_the_evaluation_fails_below_the_least_accuracy(on_cpu: Any) -> None:
     assert on_cpu["too low"]["printed"].startswith("test accuracy ")
-    assert on_cpu["too low"]["end"] == "That is below 1.01."
+    assert on_cpu["too low"]["end"] == "The accuracy is below 1.01."
 
 
 def test_the_evaluation_refuses_a_checkpoint_of_another_model(on_cpu: Any) -> None:

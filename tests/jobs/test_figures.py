@@ -1,8 +1,8 @@
-"""Jobs train to the figures of the programs they come from, on the real data, without a TPU.
+"""Jobs train to the figures of the programs that they are based on, with the real data, without a TPU.
 
-Each goes the way of a user: `tpuctl data fetch`, `tpuctl data upload`, the job. TPUCTL_TEST_DATA is a folder
-for `fetch --from`, whose files need not be the published ones to the byte; without it they come from where
-they are published. A test is skipped where they can be had from neither.
+Each runs `tpuctl data fetch`, `tpuctl data upload` and the job. TPUCTL_TEST_DATA is a folder for
+`fetch --from`, whose files may differ from the published ones; without it the published files are downloaded.
+A test is skipped if neither works.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.paths import JOBS
 
 
 class Figure(NamedTuple):
-    """A job, the dataset it is trained on, and what it has to come to."""
+    """A job, its dataset, and the least value of the metric that it has to reach."""
 
     job: str
     dataset: str
     upload: tuple[str, ...]
     arguments: tuple[str, ...]
-    number: str
+    metric: str
     least: float
 
 
@@ -42,7 +42,7 @@ FIGURES = (
     Figure("reuters", "reuters", TOKENS, (), "val_accuracy", 0.7),
     Figure("bert", "reuters", PIECES, ("--loop", "custom"), "val_accuracy", 0.7),
 )
-"""The MNIST jobs with as many filters as the figure takes: with the guide's 256 they take hours."""
+"""The MNIST jobs with as many filters as the figure needs: with the guide's 256 they take hours."""
 
 
 @pytest.mark.slow
@@ -55,15 +55,15 @@ def test_a_job_trains_to_its_figure(
     upload = ("data", "upload", figure.dataset, f"data/{figure.dataset}", *figure.upload, "--keep", "shards")
     assert tpuctl(*upload).code == 0
     command = [PYTHON, JOBS / f"{figure.job}.py", "--data", "shards", "--out", "out", *figure.arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert figures.of(done.stdout)[figure.number][-1] >= figure.least, done.stdout
+    job = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert job.returncode == 0, job.stderr[-3000:]
+    assert figures.of(job.stdout)[figure.metric][-1] >= figure.least, job.stdout
 
 
 def fetch_or_skip(name: str, tpuctl: Callable[..., Any]) -> None:
-    """Leave the dataset in data/NAME."""
-    given = ("--from", str(Path(DATA).absolute()), "--unverified") if DATA else ()
-    done = tpuctl("data", "fetch", name, *given)
-    if done.code == 9 and not DATA:
-        pytest.skip(f"{name} cannot be fetched here, and TPUCTL_TEST_DATA names no folder of it")
-    assert done.code == 0, done.err
+    """Download the dataset to data/NAME, or skip the test."""
+    source = ("--from", str(Path(DATA).absolute()), "--unverified") if DATA else ()
+    fetch = tpuctl("data", "fetch", name, *source)
+    if fetch.code == 9 and not DATA:
+        pytest.skip(f"{name} cannot be downloaded here, and TPUCTL_TEST_DATA is not set")
+    assert fetch.code == 0, fetch.err

@@ -1,4 +1,4 @@
-"""The job resnet.py: its network, its recipe, its input, and that a stop makes no difference."""
+"""The job resnet.py: its network, its recipe, its input, and that a resumed run matches."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.jobs.reports import report_of
 
 
 @pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the program says: 21 pictures to train on, 11 to evaluate on, 8 in a batch."""
+def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The program's report: 21 images to train on, 11 to evaluate on, 8 in a batch."""
     folder = tmp_path_factory.mktemp("resnet")
     shards(folder, "shades", ("red", "green", "blue"), {"train": 21, "validation": 11})
     waves().save(folder / "photograph.jpg", quality=90)
@@ -24,44 +24,44 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def waves() -> Image.Image:
-    """Return a picture that is brighter on the right in every part of it, with fine colours."""
+    """Return an image that gets brighter from left to right, with fine colours."""
     down, across = np.mgrid[0:90, 0:120]
     channels = (across * 2, down * 2, across + 60 * np.sin(across / 7) * np.cos(down / 9))
     return Image.fromarray(np.clip(np.stack(channels, -1), 0, 255).astype(np.uint8))
 
 
-def test_a_stopped_run_that_goes_on_ends_with_the_same_weights_momentum_and_statistics(facts: Any) -> None:
-    training = facts["training"]
+def test_a_resumed_run_ends_with_the_same_weights_momentum_and_statistics(report: Any) -> None:
+    training = report["training"]
     assert training["statistics"] == 24  # moving means and variances of 12 batch normalisations
-    assert training["unlike"]["stopped"] == []
-    whole, stopped = (training["results"][name] for name in ("whole", "stopped"))
+    assert training["differing"]["resumed"] == []
+    full, resumed = (training["results"][name] for name in ("full", "resumed"))
     for name in ("step", "loss", "accuracy", "val_accuracy", "val_top_5"):
-        assert stopped[name] == whole[name], name
+        assert resumed[name] == full[name], name
 
 
-def test_every_picture_is_evaluated_once_though_the_last_batch_is_not_full(facts: Any) -> None:
-    one_by_one, result = facts["evaluation"], facts["training"]["results"]["whole"]
+def test_every_image_is_evaluated_once_though_the_last_batch_is_not_full(report: Any) -> None:
+    one_by_one, result = report["evaluation"], report["training"]["results"]["full"]
     assert one_by_one["examples"] == 11
-    assert result["val_accuracy"] == one_by_one["right"] / 11
+    assert result["val_accuracy"] == one_by_one["correct"] / 11
     assert result["val_top_5"] == 1.0  # of three classes
 
 
-def test_lars_trains_and_differs_from_sgd(facts: Any) -> None:
-    assert facts["training"]["finite"]
-    assert facts["training"]["results"]["lars"]["loss"] < 5
-    assert len(facts["training"]["unlike"]["lars"]) > facts["training"]["variables"] / 2
+def test_lars_trains_and_differs_from_sgd(report: Any) -> None:
+    assert report["training"]["finite"]
+    assert report["training"]["results"]["lars"]["loss"] < 5
+    assert len(report["training"]["differing"]["lars"]) > report["training"]["variables"] / 2
 
 
-def test_a_window_cut_out_at_decoding_is_that_of_the_whole_picture_to_the_last_bit(facts: Any) -> None:
-    photograph, drawing = facts["crops"]["photograph.jpg"], facts["crops"]["drawing.png"]
-    assert (photograph["most"], drawing["most"]) == (0, 0)
+def test_a_window_cropped_while_decoding_is_that_of_the_full_image_to_the_last_bit(report: Any) -> None:
+    photograph, drawing = report["crops"]["photograph.jpg"], report["crops"]["drawing.png"]
+    assert (photograph["largest_difference"], drawing["largest_difference"]) == (0, 0)
     assert photograph["shape"] == drawing["shape"] == [90, 120, 3]
-    # colours are not interpolated, which TensorFlow does if not told otherwise
+    # colours are not interpolated, as they are by default
     assert 0 < photograph["mean, to the default"] < 2
 
 
-def test_augmentation_depends_on_the_seed_alone_and_keeps_shape_and_label(facts: Any) -> None:
-    augmented = facts["augmented"]
+def test_augmentation_depends_on_the_seed_alone_and_keeps_shape_and_label(report: Any) -> None:
+    augmented = report["augmented"]
     assert augmented["same"]
     assert augmented["different"] == 100
     assert augmented["labels"] == [2]
@@ -69,8 +69,8 @@ def test_augmentation_depends_on_the_seed_alone_and_keeps_shape_and_label(facts:
     assert 35 <= augmented["flipped"] <= 65  # of 100
 
 
-def test_random_windows_lie_in_the_picture_and_have_the_areas_and_shapes_of_the_recipe(facts: Any) -> None:
-    windows = facts["windows"]["random"]
+def test_random_windows_lie_in_the_image_and_have_the_areas_and_shapes_of_the_recipe(report: Any) -> None:
+    windows = report["windows"]["random"]
     areas = [height * width / (375 * 500) for _, _, height, width in windows]
     assert all(top >= 0 and left >= 0 for top, left, _, _ in windows)
     assert all(top + height <= 375 and left + width <= 500 for top, left, height, width in windows)
@@ -80,52 +80,52 @@ def test_random_windows_lie_in_the_picture_and_have_the_areas_and_shapes_of_the_
     assert max(areas) > 0.75
 
 
-def test_the_central_window_is_224_pixels_of_a_shorter_side_of_256(facts: Any) -> None:
-    assert facts["windows"]["central"] == [24, 86, 328, 328]  # 375 * 224 / 256 = 328.1
-    assert facts["windows"]["central of one pixel"] == [0, 0, 1, 1]
+def test_the_central_window_is_224_pixels_of_a_shorter_side_of_256(report: Any) -> None:
+    assert report["windows"]["central"] == [24, 86, 328, 328]  # 375 * 224 / 256 = 328.1
+    assert report["windows"]["central of one pixel"] == [0, 0, 1, 1]
 
 
 GRADIENT, WEIGHT = np.array([[0.5, -1.0], [2.0, 0.25]]), np.array([[3.0, 0.0], [-4.0, 1.0]])
 
 
 def lars(gradient: Any, weight: Any, decay: float) -> Any:
-    """As in You et al. 2017, with numbers of 64 bits."""
+    """As in You et al. 2017, in float64."""
     norms = np.sqrt((weight**2).sum()), np.sqrt((gradient**2).sum())
     return 0.001 * norms[0] / (norms[1] + decay * norms[0]) * (gradient + decay * weight)
 
 
-def test_lars_scales_by_the_norms_of_weights_and_gradient(facts: Any) -> None:
-    wanted = lars(GRADIENT, WEIGHT, 0.01)
-    assert facts["lars"]["scaled"] == [pytest.approx(row, rel=1e-5) for row in wanted.tolist()]
-    assert wanted[0, 0] == pytest.approx(0.001 * 5.09902 / (2.304886 + 0.0509902) * (0.5 + 0.03), rel=1e-6)
-    assert facts["lars"]["weights of zeros"] == GRADIENT.tolist()
-    assert facts["lars"]["gradient of zeros"][1] == pytest.approx([-0.04, 0.01])
+def test_lars_scales_by_the_norms_of_weights_and_gradient(report: Any) -> None:
+    expected = lars(GRADIENT, WEIGHT, 0.01)
+    assert report["lars"]["scaled"] == [pytest.approx(row, rel=1e-5) for row in expected.tolist()]
+    assert expected[0, 0] == pytest.approx(0.001 * 5.09902 / (2.304886 + 0.0509902) * (0.5 + 0.03), rel=1e-6)
+    assert report["lars"]["weights of zeros"] == GRADIENT.tolist()
+    assert report["lars"]["gradient of zeros"][1] == pytest.approx([-0.04, 0.01])
 
 
-def test_lars_takes_the_norm_of_the_sum_over_the_replicas_and_leaves_biases_alone(facts: Any) -> None:
-    kernel, bias = facts["on two replicas"]  # whose gradients are those of one, and twice those
+def test_lars_takes_the_norm_of_the_sum_over_the_replicas_and_leaves_biases_alone(report: Any) -> None:
+    kernel, bias = report["on two replicas"]  # with the gradients times 1 and times 2
     assert kernel == [pytest.approx(row, rel=1e-5) for row in lars(3 * GRADIENT, WEIGHT, 0.01).tolist()]
     assert bias == [1.5, -1.5]
 
 
-def test_sgd_lets_weights_decay_but_not_biases(facts: Any) -> None:
-    kernel, bias = facts["decayed"]
+def test_sgd_lets_weights_decay_but_not_biases(report: Any) -> None:
+    kernel, bias = report["with decay"]
     assert kernel == [pytest.approx(row) for row in (GRADIENT + 0.01 * WEIGHT).tolist()]
     assert bias == [0.5, -0.5]
 
 
-def test_the_learning_rate_rises_to_its_peak_and_falls_as_a_cosine(facts: Any) -> None:
-    steps = facts["rates"]["steps"]  # to 2.0 in 10 steps, to 0 in 100 more
+def test_the_learning_rate_rises_to_its_peak_and_falls_as_a_cosine(report: Any) -> None:
+    steps = report["rates"]["steps"]  # to 2.0 in 10 steps, to 0 in 100 more
     assert [steps[step] for step in ("0", "4", "9", "10")] == pytest.approx([0.2, 1.0, 2.0, 2.0])
     assert steps["35"] == pytest.approx(1 + math.cos(math.pi / 4), rel=1e-5)
     assert steps["60"] == pytest.approx(1.0, rel=1e-5)
     assert 0 < steps["109"] < 0.001
     assert (steps["110"], steps["200"]) == (0.0, 0.0)
-    assert facts["rates"]["without warm-up"] == 2.0
+    assert report["rates"]["without warm-up"] == 2.0
 
 
-def test_the_learning_rate_grows_with_the_batch_and_lars_takes_over_above_8192(facts: Any) -> None:
-    chosen = facts["rates"]["chosen"]  # of 90 epochs of 100 steps
+def test_the_learning_rate_grows_with_the_batch_and_lars_takes_over_above_8192(report: Any) -> None:
+    chosen = report["rates"]["chosen"]  # of 90 epochs of 100 steps
     assert chosen["256"] == ["sgd", 0.1, 500, 9000]
     assert chosen["1024"] == ["sgd", 0.4, 500, 9000]
     assert chosen["8192"] == ["sgd", pytest.approx(3.2), 500, 9000]
@@ -133,18 +133,18 @@ def test_the_learning_rate_grows_with_the_batch_and_lars_takes_over_above_8192(f
     assert chosen["32768"] == ["lars", 31.2, 2500, 9000]
 
 
-def test_the_loss_is_the_cross_entropy_with_a_tenth_of_the_label_spread_over_all_classes(facts: Any) -> None:
+def test_the_loss_is_the_cross_entropy_with_a_tenth_of_the_label_spread_over_all_classes(report: Any) -> None:
     logits = np.array([[2.0, 0.0, -1.0, 0.5], [0.0, 0.0, 3.0, 0.0]])
     logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    wanted = [-0.9 * row[label] - 0.1 * row.mean() for row, label in zip(logs, (0, 1), strict=True)]
-    assert facts["loss"] == pytest.approx(wanted, rel=1e-5)
+    losses = [-0.9 * row[label] - 0.1 * row.mean() for row, label in zip(logs, (0, 1), strict=True)]
+    assert report["loss"] == pytest.approx(losses, rel=1e-5)
 
 
 @pytest.mark.parametrize(("depth", "weights", "blocks"), [("18", 11_689_512, 8), ("50", 25_557_032, 16)])
 def test_the_networks_are_those_that_were_published(
-    facts: Any, depth: str, weights: int, blocks: int
+    report: Any, depth: str, weights: int, blocks: int
 ) -> None:
-    network = facts["networks"][depth]
+    network = report["networks"][depth]
     assert network["weights"] == weights
     assert network["zero gammas"] == blocks
     # version 1.5: of three stages the 3x3 convolution has the stride, and the shortcut

@@ -1,4 +1,4 @@
-"""The Reuters job gives its loss logits, takes its sizes from the dataset, counts right, can be stopped."""
+"""The Reuters job: logits for the loss, sizes from the dataset, exact evaluation, resuming."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return report_of("reuters", tmp_path_factory.mktemp("reuters"))
 
 
-def test_the_loss_falls_below_what_it_can_be_when_it_takes_probabilities_for_logits(report: Any) -> None:
+def test_the_loss_falls_below_the_least_one_of_probabilities_taken_for_logits(report: Any) -> None:
     # logits between 0 and 1: the loss is least with 1 for the right class and 0 for the others
     floor = math.log(math.e + CLASSES - 1) - 1
     assert report["figures"]["loss"][-1] < floor / 2
@@ -37,7 +37,7 @@ def test_each_test_example_counts_once(report: Any) -> None:
     assert 0.5 < report["accuracy"] < report["top_5"] < 1.0
 
 
-def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(report: Any) -> None:
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(report: Any) -> None:
     assert "ckpt-135" in report["resumed"].splitlines()[1]  # in the middle of the 23rd epoch of 6 steps
     assert report["variables"] > 20
     assert report["different_after_resume"] == []

@@ -1,4 +1,4 @@
-"""A small dataset of token ids, as `tpuctl data upload --tokens` leaves one, by TensorFlow's own writer."""
+"""A small dataset of token ids, as `tpuctl data upload --tokens` writes one, by TensorFlow's own writer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PADDING, FIRST = 0, 5
 
 
 def texts(count: int, *, words: int, length: int, classes: int, seed: int) -> tuple[NDArray, NDArray]:
-    """Return tokens (count, length), of which one in four is of the text's class alone, and labels."""
+    """Return tokens (count, length), of which a quarter occur in texts of one class only, and labels."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(classes, size=count)
     tokens = rng.integers(FIRST + classes, words, size=(count, length))
-    telling = rng.random(tokens.shape) < 0.25
-    tokens = np.where(telling, FIRST + labels[:, None], tokens)
+    typical = rng.random(tokens.shape) < 0.25
+    tokens = np.where(typical, FIRST + labels[:, None], tokens)
     lengths = rng.integers(length // 2, length + 1, size=count)
     tokens[np.arange(length) >= lengths[:, None]] = PADDING
     return tokens, labels
@@ -34,14 +34,14 @@ def write(folder: Path, *, words: int, length: int, classes: int, train: int, te
         for shard in range(2):
             path = folder / f"small-{name}.tfrecord-{shard:05d}-of-00002"
             with tf.io.TFRecordWriter(str(path)) as writer:
-                for one, label in zip(tokens[shard::2], labels[shard::2], strict=True):
-                    writer.write(_example(one, label))
+                for text, label in zip(tokens[shard::2], labels[shard::2], strict=True):
+                    writer.write(_example(text, label))
         splits.append({"name": name, "shardLengths": [str(-(-count // 2)), str(count // 2)]})
     features = {"tokens": {"tensor": {"shape": {"dimensions": [str(length)]}, "dtype": "int64"}}}
-    _leave(folder, "features.json", json.dumps({"featuresDict": {"features": features}}))
-    _leave(folder, "dataset_info.json", json.dumps({"name": "small", "splits": splits}))
-    _leave(folder, "vocabulary.txt", "".join(f"word{number}\n" for number in range(words)))
-    _leave(folder, "label.labels.txt", "".join(f"class{number}\n" for number in range(classes)))
+    _write(folder, "features.json", json.dumps({"featuresDict": {"features": features}}))
+    _write(folder, "dataset_info.json", json.dumps({"name": "small", "splits": splits}))
+    _write(folder, "vocabulary.txt", "".join(f"word{number}\n" for number in range(words)))
+    _write(folder, "label.labels.txt", "".join(f"class{number}\n" for number in range(classes)))
 
 
 def _example(tokens: NDArray, label: int) -> bytes:
@@ -53,5 +53,5 @@ def _example(tokens: NDArray, label: int) -> bytes:
     return serialized
 
 
-def _leave(folder: Path, name: str, text: str) -> None:
+def _write(folder: Path, name: str, text: str) -> None:
     (folder / name).write_text(text)

@@ -1,4 +1,4 @@
-"""Train the BERT job on a small dataset in its ways, and look into its model; print what came of it, as JSON.
+"""Train the BERT job with both loops on a small dataset, and examine its model; print a report as JSON.
 
 PYTHONPATH=.:jobs python -m tests.jobs.programs.bert FOLDER
 """
@@ -26,35 +26,36 @@ PRESET = bert.Size(WORDS, 2, 16, 2, 24, LENGTH + 8)
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    report = train(folder) | look_at_dropout_and_padding() | load_checkpoints(folder) | look_at_optimizer()
+    report = train(folder) | compare_outputs() | load_checkpoints(folder) | step_optimizer()
     print(json.dumps(report))
 
 
 def train(folder: Path) -> dict[str, Any]:
-    """Train by both loops, through and from a checkpoint on."""
+    """Train with both loops, uninterrupted and resumed from a checkpoint."""
     data = folder / "data"
     token_shards.write(data, words=WORDS, length=LENGTH, classes=CLASSES, train=64, test=TEST)
     common = ("--data", data, "--batch", "8", "--epochs", "3", "--steps-per-call", "2", "--layers", "1")
     common += ("--hidden", "16", "--learning-rate", "0.01", "--checkpoint-every", "6")
 
     report: dict[str, Any] = {}
-    found = {}
+    weights = {}
     for loop in ("fit", "custom"):
-        through, stopped = folder / f"{loop}-through", folder / f"{loop}-stopped"
-        asked = (*common, "--loop", loop, "--out")
+        full, stopped = folder / f"{loop}-full", folder / f"{loop}-stopped"
+        arguments = (*common, "--loop", loop, "--out")
         report[loop] = {
-            "figures": figures.of(runs.run(bert.main, *asked, through)),
-            "resumed": runs.run(bert.main, *asked, runs.at_step(18, through, stopped)),
+            "figures": figures.of(runs.run(bert.main, *arguments, full)),
+            "resumed": runs.run(bert.main, *arguments, runs.at_step(18, full, stopped)),
         }
-        found[loop] = runs.weights(through)
-        report[loop]["different_after_resume"] = runs.differing(found[loop], runs.weights(stopped))
-    same = sorted({*found["fit"]} & {*found["custom"]})
-    report["apart"] = max(float(np.abs(found["fit"][one] - found["custom"][one]).max()) for one in same)
-    report["compared"] = len(same)
+        weights[loop] = runs.weights(full)
+        report[loop]["different_after_resume"] = runs.differing(weights[loop], runs.weights(stopped))
+    names = sorted({*weights["fit"]} & {*weights["custom"]})
+    differences = [np.abs(weights["fit"][name] - weights["custom"][name]).max() for name in names]
+    report["largest_difference"] = float(max(differences))
+    report["compared"] = len(names)
 
     model = bert.build_model(bert.Size(WORDS, 1, 16, 2, 64, LENGTH), TEXTS)
     tf.train.Checkpoint(model=model).restore(
-        tf.train.latest_checkpoint(str(folder / "fit-through" / "checkpoints"))
+        tf.train.latest_checkpoint(str(folder / "fit-full" / "checkpoints"))
     ).expect_partial()
     tokens, labels = token_shards.texts(TEST, words=WORDS, length=LENGTH, classes=CLASSES, seed=2)
     logits = model(tf.constant(tokens, tf.int32)).numpy()
@@ -62,8 +63,8 @@ def train(folder: Path) -> dict[str, Any]:
     return report
 
 
-def look_at_dropout_and_padding() -> dict[str, Any]:
-    """Compare outputs for one text that is padded and one that is not, and for several seeds."""
+def compare_outputs() -> dict[str, Any]:
+    """Compare outputs for texts with and without padding, and for several seeds of dropout."""
     tf.keras.utils.set_random_seed(3)
     model = bert.build_model(SIZE, TEXTS, dropout=0.3)
     for variable in model.variables:
@@ -74,26 +75,26 @@ def look_at_dropout_and_padding() -> dict[str, Any]:
     def trained(seed: list[int]) -> tf.Tensor:
         return model({"tokens": padded, "seed": tf.constant([seed] * 3, tf.int32)}, training=True)
 
-    def apart(one: tf.Tensor, other: tf.Tensor) -> float:
-        return float(tf.reduce_max(tf.abs(one - other)))
+    def difference(first: tf.Tensor, second: tf.Tensor) -> float:
+        return float(tf.reduce_max(tf.abs(first - second)))
 
     return {
-        "padding_changes": apart(model(tokens), model(padded)),
-        "visible_changes": apart(model(padded), model(tf.where(padded == 0, 1, padded))),
-        "same_seed": apart(trained([7, 1]), trained([7, 1])),
-        "next_seed": apart(trained([7, 1]), trained([7, 2])),
-        "dropout": apart(trained([7, 1]), model(padded)),
+        "padding_changes": difference(model(tokens), model(padded)),
+        "visible_changes": difference(model(padded), model(tf.where(padded == 0, 1, padded))),
+        "same_seed": difference(trained([7, 1]), trained([7, 1])),
+        "next_seed": difference(trained([7, 1]), trained([7, 2])),
+        "dropout": difference(trained([7, 1]), model(padded)),
     }
 
 
 def load_checkpoints(folder: Path) -> dict[str, Any]:
-    """Write a checkpoint as Google did, and load it; then ones that do not fit."""
+    """Write a checkpoint as Google did, and load it; then load ones that do not fit."""
     rng = np.random.default_rng(4)
     values = {name: rng.normal(0, 0.5, shape).astype("float32") for name, shape in google_shapes().items()}
-    right = write_preset(folder / "preset", values)
-    model = bert.build_model(bert.preset_size(str(right)), TEXTS)
+    preset = write_preset(folder / "preset", values)
+    model = bert.build_model(bert.preset_size(preset), TEXTS)
     before = {id(variable): variable.numpy() for variable in model.variables}
-    printed = runs.run(lambda: bert.load_preset(model, str(right)))
+    printed = runs.run(lambda: bert.load_preset(model, preset))
     unchanged = [
         str(variable.shape)
         for variable in model.variables
@@ -108,22 +109,25 @@ def load_checkpoints(folder: Path) -> dict[str, Any]:
     kernel = "bert/encoder/layer_1/output/dense/kernel"
     missing = {name: value for name, value in values.items() if name != kernel}
     extra = values | {"bert/encoder/layer_2/output/dense/kernel": values[kernel]}
-    turned = values | {kernel: values[kernel].T}
+    transposed = values | {kernel: values[kernel].T}
     refused = {
         name: runs.refusal(
-            lambda one=one, name=name: bert.load_preset(model, write_preset(folder / name, one))
+            lambda name=name, changed=changed: bert.load_preset(model, write_preset(folder / name, changed))
         )
-        for name, one in (("missing", missing), ("extra", extra), ("turned", turned))
+        for name, changed in (("missing", missing), ("extra", extra), ("transposed", transposed))
     }
-    options = argparse.Namespace(preset=str(right))
+    options = argparse.Namespace(preset=preset)
     refused["vocabulary"] = runs.refusal(lambda: bert.choose_size(options, TEXTS._replace(vocabulary=41)))
     refused["length"] = runs.refusal(lambda: bert.choose_size(options, TEXTS._replace(length=64)))
     return {
         "loaded": printed,
         "unchanged": unchanged,
-        "published_numbers": sum(int(np.prod(one.shape)) for one in model.published().values()) - total,
-        "encoded_apart": float(np.abs(encoded.numpy() - expected)[tokens != token_shards.PADDING].max()),
-        "pooled_apart": float(np.abs(pooled - np.tanh(affine(values, "pooler/dense", expected[:, 0]))).max()),
+        "published_numbers": sum(int(np.prod(variable.shape)) for variable in model.published().values())
+        - total,
+        "encoded_difference": float(np.abs(encoded.numpy() - expected)[tokens != token_shards.PADDING].max()),
+        "pooled_difference": float(
+            np.abs(pooled - np.tanh(affine(values, "pooler/dense", expected[:, 0]))).max()
+        ),
         "pooled_range": float(np.ptp(pooled)),
         "refused": refused,
     }
@@ -161,7 +165,7 @@ def outputs_by_the_paper(values: dict[str, np.ndarray], tokens: np.ndarray) -> n
 
 
 def affine(values: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
-    """Return what the published dense layer makes of x."""
+    """Return the output of the published dense layer for x."""
     return x @ values[f"bert/{name}/kernel"] + values[f"bert/{name}/bias"]
 
 
@@ -209,19 +213,20 @@ def write_preset(folder: Path, values: dict[str, np.ndarray]) -> str:
     return str(folder)
 
 
-def look_at_optimizer() -> dict[str, Any]:
-    """See what decays in a step without gradients, and how the learning rate goes."""
+def step_optimizer() -> dict[str, Any]:
+    """Return the variables that decay in a step without gradients, and the learning rate of each step."""
     model = bert.build_model(SIZE, TEXTS)
     for variable in model.variables:
         variable.assign(tf.ones(variable.shape))
     options = argparse.Namespace(learning_rate=0.5, preset=None, warm_up=0.2, weight_decay=0.1)
     optimizer = bert.build_optimizer(options, model, steps=10)
-    optimizer.apply_gradients([(tf.zeros(one.shape), one) for one in model.trainable_variables])
-    decayed = {name: float(tf.reduce_max(one)) < 1 for name, one in model.published().items()}
+    weights = model.trainable_variables
+    optimizer.apply_gradients([(tf.zeros(weight.shape), weight) for weight in weights])
+    decayed = {name: float(tf.reduce_max(weight)) < 1 for name, weight in model.published().items()}
     schedule = bert.WarmUpThenDecay(0.5, 2, 10)
     return {
         "decayed": sorted({name.rpartition("/")[2] for name, shrunk in decayed.items() if shrunk}),
-        "kept": sorted({name.rpartition("/")[2] for name, shrunk in decayed.items() if not shrunk}),
+        "not_decayed": sorted({name.rpartition("/")[2] for name, shrunk in decayed.items() if not shrunk}),
         "rates": [float(schedule(step)) for step in range(11)],
     }
 

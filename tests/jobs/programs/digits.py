@@ -1,4 +1,4 @@
-"""Trains the digits job in this process and judges its checkpoints; prints JSON."""
+"""Trains the digits job in this process and evaluates its checkpoints; prints JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.paths import ROOT
 
 FOLDER = Path(sys.argv[1])
 TEST = FOLDER / "png/test"
-SEEN: dict[str, Any] = {}
+REPORT: dict[str, Any] = {}
 
 
 def evaluate(*arguments: str | Path) -> dict[str, Any]:
-    """Run the program that measures a model; returns what it printed and how it ended."""
+    """Run the evaluation program; returns its output and its exit code or error."""
     sys.argv = ["evaluate_digits.py", *map(str, arguments)]
     printed, end = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
@@ -35,13 +35,13 @@ def evaluate(*arguments: str | Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    place = FOLDER / "cpu"
-    SEEN["trained"] = runs.run(digits.main, "--data", FOLDER / "records", "--epochs", "10", "--out", place)
-    checkpoints = place / "checkpoints"
-    SEEN["judged"] = evaluate(checkpoints, TEST, "--at-least", "0.95")
-    SEEN["too low"] = evaluate(checkpoints, TEST, "--at-least", "1.01")
+    out = FOLDER / "cpu"
+    REPORT["trained"] = runs.run(digits.main, "--data", FOLDER / "records", "--epochs", "10", "--out", out)
+    checkpoints = out / "checkpoints"
+    REPORT["evaluated"] = evaluate(checkpoints, TEST, "--at-least", "0.95")
+    REPORT["too low"] = evaluate(checkpoints, TEST, "--at-least", "1.01")
     other = FOLDER / "other.py"
     text = (ROOT / "jobs/digits.py").read_text()
     other.write_text(text.replace("layers.Flatten(),", "layers.Flatten(), layers.Dense(20),"))
-    SEEN["another model"] = evaluate(checkpoints, TEST, "--job", other)
-    print(json.dumps(SEEN))
+    REPORT["another model"] = evaluate(checkpoints, TEST, "--job", other)
+    print(json.dumps(REPORT))

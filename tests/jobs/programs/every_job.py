@@ -1,6 +1,6 @@
-"""Runs every job for a few steps in one process, each with places of its own below the run's; prints JSON.
+"""Runs every job for a few steps in one process, each with its own output folders; prints JSON.
 
-The bucket's datasets are those that `test_on_the_simulator.py` has uploaded.
+The datasets in the bucket are those that `test_on_the_simulator.py` uploads.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ RUNS: dict[str, tuple[Any, str, tuple[str, ...]]] = {
 def run(name: str) -> dict[str, Any]:
     """Run a job; returns its exit code and what it printed."""
     main, dataset, arguments = RUNS[name]
-    places = {"CHECKPOINT": "checkpoints", "TENSORBOARD": "tensorboard", "MODEL": "outputs"}
-    for variable, folder in places.items():
+    folders = {"CHECKPOINT": "checkpoints", "TENSORBOARD": "tensorboard", "MODEL": "outputs"}
+    for variable, folder in folders.items():
         os.environ[f"TPUCTL_{variable}_DIR"] = f"{BASE}/{name}/{folder}"
     os.environ["TPUCTL_DATA_DIR"] = f"gs://{BUCKET}/datasets/{dataset}/1.0.0"
     sys.argv = [name, *arguments]

@@ -1,6 +1,6 @@
-"""Print what the ResNet job does, as JSON: PYTHONPATH=.:jobs python -m tests.jobs.programs.resnet FOLDER.
+"""Print a report on the ResNet job, as JSON: PYTHONPATH=.:jobs python -m tests.jobs.programs.resnet FOLDER.
 
-In FOLDER there are shards/, a dataset of pictures, photograph.jpg and drawing.png.
+FOLDER has shards/, a dataset of images, photograph.jpg and drawing.png.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ import tensorflow as tf
 from tests.jobs import runs as job_runs
 
 SMALL = ("--depth=10", "--size=32", "--batch=8", "--steps-per-call=2")
-resnet.DEPTHS[10] = (1, 1, 1, 1)  # the least that has every kind of block
+resnet.DEPTHS[10] = (1, 1, 1, 1)  # the smallest network with every kind of block
 
 
 def main() -> None:
-    """Print the facts, one JSON object, as the last line."""
+    """Print the report, one JSON object, as the last line."""
     folder = Path(sys.argv[1])
     shards = folder / "shards"
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 3
     )
-    facts: dict[str, Any] = {
+    report: dict[str, Any] = {
         "training": training(shards, folder),
-        "evaluation": evaluation(shards, folder / "whole"),
+        "evaluation": evaluation(shards, folder / "full"),
         "crops": {name: crops((folder / name).read_bytes()) for name in ("photograph.jpg", "drawing.png")},
         "augmented": augmented((folder / "photograph.jpg").read_bytes()),
         "windows": windows(),
         "lars": lars(),
-        "decayed": transformed("sgd", tf.distribute.get_strategy()),
-        "on two replicas": transformed("lars", tf.distribute.MirroredStrategy(["CPU:1", "CPU:2"])),
+        "with decay": prepared("sgd", tf.distribute.get_strategy()),
+        "on two replicas": prepared("lars", tf.distribute.MirroredStrategy(["CPU:1", "CPU:2"])),
         "rates": rates(),
         "loss": loss(),
         "networks": {depth: network(depth) for depth in (18, 50)},
     }
-    print(json.dumps(facts))
+    print(json.dumps(report))
 
 
 def training(shards: Path, folder: Path) -> dict[str, Any]:
-    """Train for 2 epochs of 2 steps, at once and with a stop in the second; and for one with LARS."""
+    """Train for 2 epochs of 2 steps, uninterrupted and with a stop in the second; and for one with LARS."""
     runs = {
-        "whole": [["--epochs=2"]],
-        "stopped": [["--epochs=2", "--stop-after=3"], ["--epochs=2"]],
+        "full": [["--epochs=2"]],
+        "resumed": [["--epochs=2", "--stop-after=3"], ["--epochs=2"]],
         "lars": [["--epochs=1", "--optimizer=lars"]],
     }
-    for name, each in runs.items():
-        for arguments in each:
+    for name, commands in runs.items():
+        for arguments in commands:
             job_runs.run(resnet.main, f"--data={shards}", f"--out={folder / name}", *SMALL, *arguments)
-    whole, stopped, with_lars = (job_runs.weights(folder / name) for name in runs)
+    full, resumed, with_lars = (job_runs.weights(folder / name) for name in runs)
     return {
-        "statistics": sum(name.startswith("state/") for name in whole),
-        "unlike": {
-            "stopped": job_runs.differing(whole, stopped),
-            "lars": job_runs.differing(whole, with_lars),
+        "statistics": sum(name.startswith("state/") for name in full),
+        "differing": {
+            "resumed": job_runs.differing(full, resumed),
+            "lars": job_runs.differing(full, with_lars),
         },
-        "variables": len(whole),
+        "variables": len(full),
         "finite": all(np.isfinite(value).all() for value in with_lars.values()),
         "results": {
             name: json.loads((folder / name / "outputs" / "result.json").read_text()) for name in runs
@@ -71,63 +71,63 @@ def training(shards: Path, folder: Path) -> dict[str, Any]:
 
 
 def evaluation(shards: Path, out: Path) -> dict[str, Any]:
-    """Count the right answers picture by picture, with the weights that the job saved."""
+    """Count the correct predictions image by image, with the weights that the job saved."""
     split = resnet.training.find_split(str(shards), "validation")
     model = resnet.build_model(3, 10, 32)
     model.load_weights(str(out / "outputs" / "resnet.weights.h5"))
-    right = []
+    correct = []
     for record in tf.data.TFRecordDataset(split.files):
-        picture, label = resnet.central(*resnet.parse(record), 32)
-        right.append(int(tf.argmax(model(picture[tf.newaxis], training=False)[0])) == int(label))
-    return {"right": sum(right), "examples": len(right), "label": label.dtype.name}
+        image, label = resnet.central_crop(*resnet.parse(record), 32)
+        correct.append(int(tf.argmax(model(image[tf.newaxis], training=False)[0])) == int(label))
+    return {"correct": sum(correct), "examples": len(correct), "label": label.dtype.name}
 
 
 def crops(encoded: bytes) -> dict[str, Any]:
-    """Compare windows that were cut out at decoding with those of the whole picture."""
+    """Compare windows that were cropped while decoding with those of the full image."""
     options: dict[str, Any] = {"channels": 3, "dct_method": "INTEGER_FAST", "fancy_upscaling": False}
     if encoded.startswith(b"\x89PNG"):
-        whole = fancy = tf.io.decode_png(encoded, channels=3).numpy().astype(int)
+        full = fancy = tf.io.decode_png(encoded, channels=3).numpy().astype(int)
     else:
-        whole = tf.io.decode_jpeg(encoded, **options).numpy().astype(int)
+        full = tf.io.decode_jpeg(encoded, **options).numpy().astype(int)
         fancy = tf.io.decode_jpeg(encoded, channels=3).numpy().astype(int)
-    rng, most, means = np.random.default_rng(1), 0, []
+    rng, largest, means = np.random.default_rng(1), 0, []
     decode = tf.function(lambda window: resnet.decode_window(encoded, lambda shape: window))
     for _ in range(40):
-        height, width = (int(rng.integers(1, side + 1)) for side in whole.shape[:2])
+        height, width = (int(rng.integers(1, side + 1)) for side in full.shape[:2])
         top, left = (
             int(rng.integers(0, side - length + 1))
-            for side, length in zip(whole.shape, (height, width), strict=False)
+            for side, length in zip(full.shape, (height, width), strict=False)
         )
-        cut = decode(tf.constant([top, left, height, width])).numpy().astype(int)
+        crop = decode(tf.constant([top, left, height, width])).numpy().astype(int)
         same = (slice(top, top + height), slice(left, left + width))
-        assert cut.shape == (height, width, 3)
-        most = max(most, int(np.abs(cut - whole[same]).max()))
-        means.append(float(np.abs(cut - fancy[same]).mean()))
-    return {"most": most, "mean, to the default": float(np.mean(means)), "shape": whole.shape}
+        assert crop.shape == (height, width, 3)
+        largest = max(largest, int(np.abs(crop - full[same]).max()))
+        means.append(float(np.abs(crop - fancy[same]).mean()))
+    return {"largest_difference": largest, "mean, to the default": float(np.mean(means)), "shape": full.shape}
 
 
 def augmented(encoded: bytes) -> dict[str, Any]:
-    """Augment one picture with many seeds."""
+    """Augment an image with many seeds."""
     augment = tf.function(functools.partial(resnet.augment, size=48))
     label = tf.constant(2)
-    made = [augment(encoded, label, tf.constant([7, place], tf.int64)) for place in range(100)]
-    again = [augment(encoded, label, tf.constant([7, place], tf.int64)) for place in range(100)]
-    slopes = [np.sign(one[:, 24:].mean() - one[:, :24].mean()) for one, _ in _numpy(made)]
+    seeds = [tf.constant([7, place], tf.int64) for place in range(100)]
+    first, second = (_numpy([augment(encoded, label, seed) for seed in seeds]) for _ in range(2))
+    slopes = [np.sign(image[:, 24:].mean() - image[:, :24].mean()) for image, _ in first]
     return {
-        "same": all(np.array_equal(a, b) for (a, _), (b, _) in zip(_numpy(made), _numpy(again), strict=True)),
-        "different": len({one.tobytes() for one, _ in _numpy(made)}),
-        "labels": sorted({int(label) for _, label in made}),
-        "shapes": sorted({(*one.shape, one.dtype.name) for one, _ in made}),
+        "same": all(np.array_equal(a, b) for (a, _), (b, _) in zip(first, second, strict=True)),
+        "different": len({image.tobytes() for image, _ in first}),
+        "labels": sorted({int(label) for _, label in first}),
+        "shapes": sorted({(*image.shape, image.dtype.name) for image, _ in first}),
         "flipped": int(sum(slope < 0 for slope in slopes)),
     }
 
 
 def _numpy(pairs: list[Any]) -> list[Any]:
-    return [(picture.numpy(), label.numpy()) for picture, label in pairs]
+    return [(image.numpy(), label.numpy()) for image, label in pairs]
 
 
 def windows() -> dict[str, Any]:
-    """Return windows of a picture of 375x500, (top, left, height, width)."""
+    """Return windows of a 375x500 image, (top, left, height, width)."""
     shape = tf.constant([375, 500, 3])
     random = tf.function(lambda seed: resnet.random_window(shape, seed))
     seeds = [tf.constant([1, place], tf.int64) for place in range(200)]
@@ -152,28 +152,31 @@ def lars() -> dict[str, Any]:
     }
 
 
-def transformed(kind: str, strategy: tf.distribute.Strategy) -> list[Any]:
-    """Return what the optimizer adds up over the replicas, whose gradients are GRADIENT times 1, 2, ..."""
-    prepare = resnet.prepare_gradients(kind, 0.01)
+def prepared(recipe: str, strategy: tf.distribute.Strategy) -> list[Any]:
+    """Return the gradients summed over the replicas, where replica 0 has GRADIENT, replica 1 twice that."""
+    prepare = resnet.prepare_gradients(recipe, 0.01)
 
     def of_replica() -> Any:
         number = tf.distribute.get_replica_context().replica_id_in_sync_group
-        gradients = [tf.constant(one) * (tf.cast(number, tf.float32) + 1.0) for one in (GRADIENT, BIAS)]
+        factor = tf.cast(number, tf.float32) + 1.0
+        gradients = [tf.constant(values) * factor for values in (GRADIENT, BIAS)]
         return prepare(gradients, [tf.constant(WEIGHT), tf.constant(BIAS)])
 
-    made = tf.function(lambda: strategy.run(of_replica))()
-    return [strategy.reduce("SUM", one, axis=None).numpy().tolist() for one in made]
+    gradients = tf.function(lambda: strategy.run(of_replica))()
+    return [strategy.reduce("SUM", gradient, axis=None).numpy().tolist() for gradient in gradients]
 
 
 def rates() -> dict[str, Any]:
-    """Return the optimizer chosen for some batches, and the rates of some steps."""
+    """Return the optimizers chosen for some batch sizes, and the learning rates of some steps."""
     options = argparse.Namespace(optimizer="auto", learning_rate=None, warmup=None, epochs=90)
     chosen = {
         batch: resnet.choose_optimizer(options, batch, 100) for batch in (256, 1024, 8192, 16384, 32768)
     }
     schedule = resnet.WarmupCosine(2.0, 10, 110)
     return {
-        "chosen": {batch: [kind, one.peak, one.warmup, one.steps] for batch, (kind, one) in chosen.items()},
+        "chosen": {
+            batch: [recipe, rate.peak, rate.warmup, rate.steps] for batch, (recipe, rate) in chosen.items()
+        },
         "steps": {step: float(schedule(tf.constant(step))) for step in (0, 4, 9, 10, 35, 60, 109, 110, 200)},
         "without warm-up": float(resnet.WarmupCosine(2.0, 0, 100)(tf.constant(0))),
     }
@@ -186,17 +189,18 @@ def loss() -> list[float]:
 
 
 def network(depth: int) -> dict[str, Any]:
-    """Return what is known of a published network."""
+    """Return what identifies a published network."""
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     model = resnet.build_model(1000, depth)
     tf.keras.mixed_precision.set_global_policy("float32")
     layers = tf.keras.layers
-    gammas = [one.gamma for one in model.layers if isinstance(one, layers.BatchNormalization)]
-    strided = [one for one in model.layers if isinstance(one, layers.Conv2D) and one.strides[0] == 2]
+    gammas = [layer.gamma for layer in model.layers if isinstance(layer, layers.BatchNormalization)]
+    convolutions = [layer for layer in model.layers if isinstance(layer, layers.Conv2D)]
+    strided = [layer for layer in convolutions if layer.strides[0] == 2]
     return {
-        "weights": sum(int(np.prod(one.shape)) for one in model.trainable_variables),
-        "zero gammas": sum(not np.asarray(one).any() for one in gammas),
-        "strided kernels": sorted(one.kernel_size[0] for one in strided),
+        "weights": sum(int(np.prod(variable.shape)) for variable in model.trainable_variables),
+        "zero gammas": sum(not np.asarray(gamma).any() for gamma in gammas),
+        "strided kernels": sorted(layer.kernel_size[0] for layer in strided),
         "inputs": tf.as_dtype(model.inputs[0].dtype).name,
         "logits": tf.as_dtype(model.outputs[0].dtype).name,
         "inside": tf.as_dtype(model.layers[-2].compute_dtype).name,

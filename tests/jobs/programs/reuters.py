@@ -1,4 +1,4 @@
-"""Train the Reuters job on a small dataset, through and with a stop; print what came of it, as JSON.
+"""Train the Reuters job on a small dataset, uninterrupted and resumed; print a report as JSON.
 
 PYTHONPATH=.:jobs python -m tests.jobs.programs.reuters FOLDER
 """
@@ -35,21 +35,21 @@ def main() -> None:
         "--checkpoint-every",
         "15",
     )
-    printed = runs.run(reuters.main, *common, "--out", folder / "through")
-    once = runs.weights(folder / "through")
-    stopped = runs.at_step(135, folder / "through", folder / "stopped")
+    printed = runs.run(reuters.main, *common, "--out", folder / "full")
+    weights = runs.weights(folder / "full")
+    stopped = runs.at_step(135, folder / "full", folder / "stopped")
     resumed = runs.run(reuters.main, *common, "--out", stopped)
 
     model = reuters.build_model(training.describe_texts(str(data)))
-    model.load_weights(folder / "through" / "outputs" / "reuters.weights.h5")
+    model.load_weights(folder / "full" / "outputs" / "reuters.weights.h5")
     tokens, labels = token_shards.texts(TEST, words=WORDS, length=LENGTH, classes=CLASSES, seed=2)
     logits = model(tf.constant(tokens, tf.int32)).numpy()
     better = (logits > logits[np.arange(TEST), labels][:, None]).sum(axis=1)
     report = {
         "figures": figures.of(printed),
         "resumed": resumed,
-        "different_after_resume": runs.differing(once, runs.weights(stopped)),
-        "variables": len(once),
+        "different_after_resume": runs.differing(weights, runs.weights(stopped)),
+        "variables": len(weights),
         "accuracy": float((better == 0).mean()),
         "top_5": float((better < 5).mean()),
         "embedding": [int(side) for side in model.weights[0].shape],

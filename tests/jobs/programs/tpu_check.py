@@ -1,4 +1,4 @@
-"""Run the TPU check on good and bad TPUs, emulated, or where there is none; print what it found, as JSON.
+"""Run the TPU check on good and bad emulated TPUs, or without a TPU; print a report as JSON.
 
 PYTHONPATH=.:jobs python -m tests.jobs.programs.tpu_check FOLDER
 """
@@ -30,8 +30,8 @@ def main() -> None:
 
 
 def on_a_tpu(folder: Path) -> dict[str, Any]:
-    """Check a TPU that is well, one that multiplies wrongly on replica 1, and one judged as if real."""
-    with metadata_server("v3-8") as (address, asked):
+    """Check a good TPU, one that multiplies wrongly on replica 1, and one checked as if it were real."""
+    with metadata_server("v3-8") as (address, requests):
         os.environ["GCE_METADATA_HOST"] = address
         good = check(folder, *QUICK)
     os.environ["TPU_ACCELERATOR_TYPE"] = "v3-8"
@@ -41,7 +41,7 @@ def on_a_tpu(folder: Path) -> dict[str, Any]:
     del os.environ["TPUCTL_SIM_TPU"]
     return {
         "good": good,
-        "asked": asked,
+        "metadata_requests": requests,
         "wrong": wrong,
         "slow": check(folder, *QUICK),
         "one_replica": tpu_check.wrong_values([tpu_check.PRODUCT], 2),
@@ -50,7 +50,7 @@ def on_a_tpu(folder: Path) -> dict[str, Any]:
 
 
 def without_a_tpu(folder: Path) -> dict[str, Any]:
-    """Check where no TPU is, asked for one or not; then where chips are and no TPU is named."""
+    """Check without a TPU, with and without --cpu; then with chips and without TPU_NAME."""
     report = {"none": check(folder, *QUICK), "cpu": check(folder, *QUICK, "--cpu")}
     chip = folder / "accel0"
     chip.touch()
@@ -64,7 +64,7 @@ def without_a_tpu(folder: Path) -> dict[str, Any]:
 
 
 def check(folder: Path, *arguments: str) -> dict[str, Any]:
-    """Return the exit code, what was printed, and result.json."""
+    """Return the exit code, the output and result.json."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         code = tpu_check.main(arguments)
@@ -73,7 +73,7 @@ def check(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def multiply_wrongly(multiply: Any) -> Any:
-    """Return a product of matrices that is 1 too large on replica 1."""
+    """Return a matrix product that is 1 too large on replica 1."""
 
     def wrong(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
         number = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
@@ -84,12 +84,12 @@ def multiply_wrongly(multiply: Any) -> Any:
 
 @contextlib.contextmanager
 def metadata_server(accelerator: str) -> Any:
-    """Serve what a TPU VM's metadata server says of its type; yields the address, and the paths asked for."""
-    asked: list[str] = []
+    """Serve the accelerator type as a TPU VM's metadata server; yields its address and the requests."""
+    requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(f"{self.headers['Metadata-Flavor']} {self.path}")
+            requests.append(f"{self.headers['Metadata-Flavor']} {self.path}")
             self.send_response(200)
             self.end_headers()
             self.wfile.write(f"{accelerator}\n".encode())
@@ -101,7 +101,7 @@ def metadata_server(accelerator: str) -> Any:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"127.0.0.1:{server.server_port}", asked
+        yield f"127.0.0.1:{server.server_port}", requests
     finally:
         server.shutdown()
         thread.join()
