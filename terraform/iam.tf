@@ -1,6 +1,6 @@
-# Every grant is additive (..._iam_member): what somebody else granted in the project stays.
+# Every grant is additive (..._iam_member): other grants in the project stay.
 
-# --- what a TPU VM may do
+# --- rights of TPU VMs
 
 resource "google_service_account" "tpu" {
   project      = var.project_id
@@ -12,9 +12,9 @@ resource "google_service_account" "tpu" {
 
 locals {
   tpu_permissions = concat(
-    # TensorFlow on a slice asks the API for its own hosts.
+    # TensorFlow on a slice looks up its hosts in the API.
     ["tpu.nodes.get"],
-    # The dead-man switch: a VM that nobody looks after any more deletes its node.
+    # The dead-man switch: an abandoned VM deletes its node.
     var.self_delete ? ["tpu.nodes.delete", "tpu.operations.get"] : [],
   )
 
@@ -35,7 +35,7 @@ resource "google_project_iam_custom_role" "tpu" {
   project     = var.project_id
   role_id     = "${replace(var.name, "-", "_")}_tpu"
   title       = "TPU VM of ${var.name}"
-  description = "What a TPU VM does to TPU VMs: look itself up and, when left behind, delete itself"
+  description = "Lets a TPU VM look itself up and, if abandoned, delete itself"
   permissions = local.tpu_permissions
 
   depends_on = [google_project_service.this]
@@ -65,7 +65,7 @@ resource "google_storage_bucket_iam_member" "tpu" {
   member = google_service_account.tpu.member
 }
 
-# --- what members may do
+# --- rights of members
 
 resource "google_project_iam_member" "member" {
   for_each = {
@@ -80,7 +80,7 @@ resource "google_project_iam_member" "member" {
   depends_on = [google_project_service.this]
 }
 
-# Without it nobody can make a VM that runs as the account.
+# Without this grant nobody can create a VM that runs as the account.
 resource "google_service_account_iam_member" "member" {
   for_each = var.members
 
@@ -109,7 +109,7 @@ resource "google_iap_tunnel_iam_member" "member" {
   member  = each.key
 
   condition {
-    title      = "SSH alone"
+    title      = "SSH only"
     expression = "destination.port == 22"
   }
 

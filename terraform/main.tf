@@ -24,6 +24,6 @@ resource "google_project_service" "this" {
   project = var.project_id
   service = each.key
 
-  # Others in the project may use them too.
+  # Others in the project may use the API too.
   disable_on_destroy = false
 }

@@ -1,5 +1,5 @@
-# TPU VMs have no external addresses: they reach Google's APIs through Private Google Access and the rest of the
-# world through Cloud NAT, and are reached through IAP alone.
+# TPU VMs have no external addresses. They reach Google's APIs through Private Google Access and everything else
+# through Cloud NAT; SSH reaches them only through IAP.
 
 resource "google_compute_network" "this" {
   project                 = var.project_id
@@ -45,16 +45,16 @@ resource "google_compute_router_nat" "this" {
   }
 }
 
-# The rules name no target tags: TPU VMs made from a queued resource may come without them.
+# The rules have no target tags: TPU VMs created from a queued resource may lack them.
 
 resource "google_compute_firewall" "ssh_through_iap" {
   project     = var.project_id
   name        = "${var.name}-ssh-through-iap"
-  description = "SSH from Google's Identity-Aware Proxy, which asks IAM first"
+  description = "SSH from Google's Identity-Aware Proxy, which checks IAM first"
   network     = google_compute_network.this.id
   direction   = "INGRESS"
 
-  # The one range that IAP's TCP forwarding comes from.
+  # The range that IAP's TCP forwarding uses.
   source_ranges = ["35.235.240.0/20"]
 
   allow {
@@ -70,7 +70,7 @@ resource "google_compute_firewall" "ssh_through_iap" {
 resource "google_compute_firewall" "between_hosts" {
   project       = var.project_id
   name          = "${var.name}-between-hosts"
-  description   = "The hosts of a slice talk to each other"
+  description   = "Traffic between the hosts of a slice"
   network       = google_compute_network.this.id
   direction     = "INGRESS"
   source_ranges = [var.subnet_cidr]

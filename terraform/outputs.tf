@@ -1,5 +1,5 @@
 output "tpuctl" {
-  description = "All that tpuctl has to know, as one object with a schema number: read by tpuctl init --from-terraform."
+  description = "All settings that tpuctl needs, as one object with a schema number, for tpuctl init --from-terraform."
   value = {
     schema          = 1
     project         = var.project_id
@@ -10,11 +10,11 @@ output "tpuctl" {
     external_ips    = false
     service_account = google_service_account.tpu.email
     buckets         = { for key, bucket in google_storage_bucket.this : key => "gs://${bucket.name}" }
-    registry        = one([for one in google_artifact_registry_repository.this : "${one.location}-docker.pkg.dev/${one.project}/${one.repository_id}"])
+    registry        = one([for repository in google_artifact_registry_repository.this : "${repository.location}-docker.pkg.dev/${repository.project}/${repository.repository_id}"])
     tpu             = one(google_tpu_v2_vm.this[*].name)
   }
 
-  # What is told here can be used at once.
+  # Whoever reads the output can use all resources at once.
   depends_on = [
     google_compute_firewall.between_hosts,
     google_compute_firewall.ssh_through_iap,

@@ -5,7 +5,7 @@ resource "google_tpu_v2_vm" "this" {
   project          = var.project_id
   zone             = var.zone
   name             = coalesce(var.tpu.name, var.name)
-  description      = "Kept by Terraform for tpuctl"
+  description      = "Managed by Terraform for tpuctl"
   accelerator_type = var.tpu.accelerator_type
   runtime_version  = var.tpu.runtime_version
   labels           = local.labels
@@ -27,12 +27,12 @@ resource "google_tpu_v2_vm" "this" {
   }
 
   timeouts {
-    # A slice of hundreds of hosts takes longer than the provider's own 20 minutes.
+    # A slice of hundreds of hosts takes longer than the provider's default of 20 minutes.
     create = "60m"
   }
 
   lifecycle {
-    # tpuctl puts its users' SSH keys there.
+    # tpuctl writes its users' SSH keys to the metadata.
     ignore_changes = [metadata]
   }
 

@@ -6,7 +6,7 @@ variable "artifact_registry" {
 }
 
 variable "budget" {
-  description = "Monthly budget of this project, with e-mails to the billing account's administrators at the thresholds (shares of the amount). A budget tells; it stops nothing."
+  description = "Monthly budget of this project, with e-mails to the billing account's administrators at the thresholds (shares of the amount). A budget alerts; it stops nothing."
   type = object({
     billing_account = string
     amount          = number
@@ -21,7 +21,7 @@ variable "budget" {
   }
   validation {
     condition     = var.budget == null || try(var.budget.amount > 0 && floor(var.budget.amount) == var.budget.amount, false)
-    error_message = "budget.amount is a whole number above 0, in the currency of the billing account."
+    error_message = "budget.amount is an integer above 0, in the currency of the billing account."
   }
   validation {
     condition     = var.budget == null || try(length(var.budget.thresholds) > 0 && alltrue([for share in var.budget.thresholds : share > 0 && share <= 5]), false)
@@ -45,7 +45,7 @@ variable "bucket_names" {
         coalesce(var.bucket_names.runs, "${replace(var.project_id, "/[.:]/", "-")}-${var.name}-runs"),
       ] : can(regex("^[a-z0-9][-_a-z0-9]{1,61}[a-z0-9]$", name)) && !can(regex("^goog|google", name))
     ])
-    error_message = "A bucket's name has 3 to 63 lower-case letters, digits, dashes and underscores, begins and ends with a letter or digit, and does not hold the word google."
+    error_message = "A bucket's name has 3 to 63 lower-case letters, digits, dashes and underscores, begins and ends with a letter or digit, and does not contain the word google."
   }
   validation {
     condition     = var.bucket_names.data == null || var.bucket_names.data != var.bucket_names.runs
@@ -54,14 +54,14 @@ variable "bucket_names" {
 }
 
 variable "bundle_days" {
-  description = "Days after which the code bundles of old runs are deleted (0: never). A run that is still going keeps its code on the hosts."
+  description = "Days after which the code bundles of old runs are deleted (0: never). A run that is still active keeps its code on the hosts."
   type        = number
   default     = 180
   nullable    = false
 
   validation {
     condition     = var.bundle_days >= 0 && floor(var.bundle_days) == var.bundle_days
-    error_message = "bundle_days is a whole number of days, or 0."
+    error_message = "bundle_days is an integer, 0 or more."
   }
 }
 
@@ -73,7 +73,7 @@ variable "delete_buckets_with_content" {
 }
 
 variable "kms_key" {
-  description = "Cloud KMS key that encrypts both buckets (projects/P/locations/REGION/keyRings/R/cryptoKeys/K), in the buckets' region. Cloud Storage's own account gets the right to use it. Unset: keys of Google."
+  description = "Cloud KMS key that encrypts both buckets (projects/P/locations/REGION/keyRings/R/cryptoKeys/K), in the buckets' region. Cloud Storage's service account gets the right to use it. Unset: Google-managed keys."
   type        = string
   default     = null
 
@@ -84,7 +84,7 @@ variable "kms_key" {
 }
 
 variable "labels" {
-  description = "Labels of everything that takes labels, for the bill."
+  description = "Labels of all resources that take labels, for billing reports."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -106,7 +106,7 @@ variable "log_days" {
 
   validation {
     condition     = var.log_days >= 0 && floor(var.log_days) == var.log_days
-    error_message = "log_days is a whole number of days, or 0."
+    error_message = "log_days is an integer, 0 or more."
   }
 }
 
@@ -121,12 +121,12 @@ variable "members" {
       for member in var.members :
       can(regex("^(user|group|serviceAccount):[^@:\\s]+@[^@:\\s]+$", member)) || can(regex("^principal(Set)?://iam\\.googleapis\\.com/.+$", member))
     ])
-    error_message = "Each member is user:E-MAIL, group:E-MAIL, serviceAccount:E-MAIL or a principal of a workload identity pool. allUsers and allAuthenticatedUsers are the whole world: never."
+    error_message = "Each member is user:E-MAIL, group:E-MAIL, serviceAccount:E-MAIL or a principal of a workload identity pool. allUsers and allAuthenticatedUsers are never allowed: they are public."
   }
 }
 
 variable "mtu" {
-  description = "Largest packet of the network, in bytes. Slices of several hosts exchange gradients faster with 8896."
+  description = "MTU (largest packet) of the network, in bytes. Slices of several hosts exchange gradients faster with 8896."
   type        = number
   default     = 8896
   nullable    = false
@@ -138,7 +138,7 @@ variable "mtu" {
 }
 
 variable "name" {
-  description = "Begins the name of everything that is made, so that two bases fit into one project."
+  description = "Prefix of the names of all resources, so that two bases fit into one project."
   type        = string
   default     = "tpuctl"
   nullable    = false
@@ -150,7 +150,7 @@ variable "name" {
 }
 
 variable "project_id" {
-  description = "Project that gets the base. It has to exist and to have a billing account."
+  description = "Project to prepare. It must exist and have a billing account."
   type        = string
   nullable    = false
 
@@ -161,18 +161,18 @@ variable "project_id" {
 }
 
 variable "region" {
-  description = "Region of network and buckets: that of the TPUs, because reading from another one is slow and billed."
+  description = "Region of the network, the buckets and the TPUs. Reading from another region is slow and billed."
   type        = string
   nullable    = false
 
   validation {
     condition     = can(regex("^[a-z]+(-[a-z]+)+[0-9]+$", var.region))
-    error_message = "region has the form europe-west4. A multi-region such as EU is no region."
+    error_message = "region has the form europe-west4. A multi-region such as EU is not a region."
   }
 }
 
 variable "self_delete" {
-  description = "Let TPU VMs delete TPU VMs of this project, so that one that is left behind can end itself. Without it an idle one bills until somebody notices."
+  description = "Let TPU VMs delete TPU VMs of this project, so that an abandoned VM can delete its node. Without it an idle VM bills until somebody notices."
   type        = bool
   default     = true
   nullable    = false
@@ -207,7 +207,7 @@ variable "subnet_cidr" {
 }
 
 variable "tpu" {
-  description = "One long-lived TPU VM that Terraform keeps; it bills from apply to destroy. Unset: none, and tpuctl up makes them when they are needed."
+  description = "One long-lived TPU VM that Terraform manages; it bills from apply to destroy. Unset: none; tpuctl up creates TPU VMs when they are needed."
   type = object({
     accelerator_type = string
     runtime_version  = string
@@ -238,6 +238,6 @@ variable "zone" {
 
   validation {
     condition     = can(regex("^${var.region}-[a-z]$", var.zone))
-    error_message = "zone has to be in region, such as europe-west4-a in europe-west4: buckets and network are there."
+    error_message = "zone must be in region, such as europe-west4-a in europe-west4: buckets and network are there."
   }
 }

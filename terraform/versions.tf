@@ -7,7 +7,7 @@ terraform {
       source  = "hashicorp/google"
       version = ">= 6.50, < 9"
     }
-    # Cloud TPU VMs are resources of the beta provider alone.
+    # Only the beta provider has Cloud TPU VMs.
     google-beta = {
       source  = "hashicorp/google-beta"
       version = ">= 6.50, < 9"

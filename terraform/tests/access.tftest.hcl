@@ -1,4 +1,4 @@
-# Least privilege: every grant, by name. A new one has to be written down here too.
+# Least privilege: every grant by name. Add each new grant here too.
 
 mock_provider "google" {
   source = "./tests/mocks"
@@ -18,33 +18,33 @@ run "tpu_vms" {
     error_message = "A TPU VM may look up and delete nodes, and nothing else of the Cloud TPU API."
   }
   assert {
-    condition = toset([for one in google_project_iam_member.tpu : one.role]) == toset([
+    condition = toset([for grant in google_project_iam_member.tpu : grant.role]) == toset([
       google_project_iam_custom_role.tpu.id, "roles/logging.logWriter", "roles/monitoring.metricWriter",
     ])
     error_message = "In the project a TPU VM has its custom role, and writes logs and metrics."
   }
   assert {
-    condition = toset([for one in google_storage_bucket_iam_member.tpu : "${one.role} on ${one.bucket}"]) == toset([
+    condition = toset([for grant in google_storage_bucket_iam_member.tpu : "${grant.role} on ${grant.bucket}"]) == toset([
       "roles/storage.objectViewer on demo-project-1-tpuctl-data", "roles/storage.legacyBucketReader on demo-project-1-tpuctl-data",
       "roles/storage.objectUser on demo-project-1-tpuctl-runs", "roles/storage.legacyBucketReader on demo-project-1-tpuctl-runs",
     ])
     error_message = "A TPU VM reads datasets and writes runs."
   }
   assert {
-    condition     = alltrue([for one in concat(values(google_project_iam_member.tpu), values(google_storage_bucket_iam_member.tpu)) : one.member == google_service_account.tpu.member])
+    condition     = alltrue([for grant in concat(values(google_project_iam_member.tpu), values(google_storage_bucket_iam_member.tpu)) : grant.member == google_service_account.tpu.member])
     error_message = "The grants of TPU VMs are for their own account."
   }
 }
 
 run "members" {
   assert {
-    condition = toset([for one in google_project_iam_member.member : "${one.member} ${one.role}"]) == toset([
+    condition = toset([for grant in google_project_iam_member.member : "${grant.member} ${grant.role}"]) == toset([
       for pair in setproduct(var.members, ["roles/tpu.admin", "roles/serviceusage.serviceUsageConsumer"]) : join(" ", pair)
     ])
     error_message = "In the project a member administers TPUs, and calls APIs on its quota."
   }
   assert {
-    condition = toset([for one in google_storage_bucket_iam_member.member : "${one.member} ${one.role} ${one.bucket}"]) == toset([
+    condition = toset([for grant in google_storage_bucket_iam_member.member : "${grant.member} ${grant.role} ${grant.bucket}"]) == toset([
       for pair in setproduct(var.members, ["roles/storage.objectUser", "roles/storage.legacyBucketReader"], ["demo-project-1-tpuctl-data", "demo-project-1-tpuctl-runs"]) : join(" ", pair)
     ])
     error_message = "A member reads and writes objects of both buckets, and administers neither."
@@ -93,7 +93,7 @@ run "registry" {
   }
 
   assert {
-    condition = { for one in google_artifact_registry_repository_iam_member.this : one.member => one.role } == {
+    condition = { for grant in google_artifact_registry_repository_iam_member.this : grant.member => grant.role } == {
       "serviceAccount:tpuctl-tpu@demo-project-1.iam.gserviceaccount.com" = "roles/artifactregistry.reader"
       "user:ada@example.com"                                             = "roles/artifactregistry.writer"
       "group:lab@example.com"                                            = "roles/artifactregistry.writer"

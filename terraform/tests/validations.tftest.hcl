@@ -1,4 +1,4 @@
-# What is refused before anything is planned, by the variable that is wrong.
+# Values that are refused before the plan, by variable.
 
 mock_provider "google" {
   source = "./tests/mocks"
@@ -121,7 +121,7 @@ run "everybody_with_an_account" {
   expect_failures = [var.members]
 }
 
-run "a_whole_domain" {
+run "an_entire_domain" {
   command = plan
 
   variables {

@@ -1,4 +1,4 @@
-"""The checks of terraform/ by name, each returning what is wrong; planted mistakes meet them too."""
+"""The checks of terraform/ by name; each returns a description of the problem, empty if there is none."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ PLAIN = ("-no-color",)
 
 def fmt(bench: Workbench) -> str:
     """Every file is written as `terraform fmt` writes it."""
-    done = bench.run(".", "fmt", "-check", "-recursive", "-diff", *PLAIN)
-    return done.text if done.code else ""
+    result = bench.run(".", "fmt", "-check", "-recursive", "-diff", *PLAIN)
+    return result.text if result.code else ""
 
 
 def validate(where: str) -> Callable[[Workbench], str]:
     """`terraform validate` accepts a folder."""
 
     def check(bench: Workbench) -> str:
-        done = bench.run(where, "validate", *PLAIN)
-        return done.text if done.code else ""
+        result = bench.run(where, "validate", *PLAIN)
+        return result.text if result.code else ""
 
     return check
 
@@ -32,34 +32,34 @@ def test(name: str) -> Callable[[Workbench], str]:
     """`terraform test` passes one file."""
 
     def check(bench: Workbench) -> str:
-        done = bench.run(".", "test", f"-filter=tests/{name}.tftest.hcl", *PLAIN)
-        return done.text if done.code or " 0 failed" not in done.text else ""
+        result = bench.run(".", "test", f"-filter=tests/{name}.tftest.hcl", *PLAIN)
+        return result.text if result.code or " 0 failed" not in result.text else ""
 
     return check
 
 
 def apply(bench: Workbench) -> str:
-    """The complete example can be applied; nothing stays of it."""
-    done = bench.run("examples/complete", "apply", "-auto-approve", *PLAIN)
-    gone = bench.run("examples/complete", "destroy", "-auto-approve", *PLAIN)
-    return done.text if done.code else gone.text if gone.code else ""
+    """The complete example can be applied and destroyed."""
+    applied = bench.run("examples/complete", "apply", "-auto-approve", *PLAIN)
+    destroyed = bench.run("examples/complete", "destroy", "-auto-approve", *PLAIN)
+    return applied.text if applied.code else destroyed.text if destroyed.code else ""
 
 
 def settled(bench: Workbench) -> str:
     """A second plan of the complete example is empty."""
     bench.run("examples/complete", "apply", "-auto-approve", *PLAIN)
-    done = bench.run("examples/complete", "plan", "-detailed-exitcode", *PLAIN)
+    result = bench.run("examples/complete", "plan", "-detailed-exitcode", *PLAIN)
     bench.run("examples/complete", "destroy", "-auto-approve", *PLAIN)
-    return done.text if done.code else ""
+    return result.text if result.code else ""
 
 
 def names(bench: Workbench) -> str:
-    """Roles, APIs, permissions, accelerators, zones and runtimes are ones that Google has, as written."""
+    """Roles, APIs, permissions, accelerators, zones and runtimes in the files exist at Google."""
     return "; ".join(module_names.unknown(bench.folder))
 
 
-def made_names(bench: Workbench) -> str:
-    """Roles, APIs and permissions of the complete example are ones that Google has, as they are applied."""
+def applied_names(bench: Workbench) -> str:
+    """Roles, APIs and permissions of the applied complete example exist at Google."""
     bench.run("examples/complete", "apply", "-auto-approve", *PLAIN)
     state = json.loads(bench.run("examples/complete", "show", "-json").out)
     bench.run("examples/complete", "destroy", "-auto-approve", *PLAIN)
@@ -84,7 +84,7 @@ CHECKS: dict[str, Callable[[Workbench], str]] = {
     "test options": test("options"),
     "test validations": test("validations"),
     "apply": apply,
-    "made names": made_names,
+    "applied names": applied_names,
     "second plan": settled,
 }
-"""From the quickest to the slowest."""
+"""From the fastest to the slowest."""

@@ -1,4 +1,4 @@
-"""The real terraform with the stand-in for Google's providers; skipped with a reason where there is none."""
+"""The real terraform with the stand-in for Google's providers; tests are skipped without terraform."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ OLDEST = (1, 9)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what runs terraform where there is none that will do."""
-    theirs = [one for one in items if "make_workbench" in getattr(one, "fixturenames", ())]
-    reason = missing() if theirs else ""
-    for item in theirs:
+    """Skip the tests that run terraform if it is missing or too old."""
+    running = [item for item in items if "make_workbench" in getattr(item, "fixturenames", ())]
+    reason = missing() if running else ""
+    for item in running:
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def missing() -> str:
-    """Say why the real terraform cannot be used, or nothing."""
-    rest = "what needs the real terraform is not checked, the rest of tests/terraform is"
+    """Return why the real terraform cannot be used, or an empty string."""
+    rest = "the tests that need it are skipped, the others of tests/terraform run"
     program = shutil.which("terraform")
     if program is None:
         return f"terraform is not on the PATH: {rest}"
-    done = subprocess.run(
+    result = subprocess.run(
         [program, "version", "-json"], capture_output=True, text=True, check=True, timeout=60
     )
-    version = json.loads(done.stdout)["terraform_version"]
+    version = json.loads(result.stdout)["terraform_version"]
     if tuple(map(int, version.split("-")[0].split(".")[:2])) < OLDEST:
         return f"terraform {version} on the PATH is older than {'.'.join(map(str, OLDEST))}: {rest}"
     return ""
@@ -44,16 +44,16 @@ def missing() -> str:
 
 @pytest.fixture(scope="module")
 def make_workbench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Workbench]]:
-    """A function that returns a workbench with the providers in one version."""
-    made: dict[str, Workbench] = {}
+    """A function that returns a workbench with one version of the providers."""
+    workbenches: dict[str, Workbench] = {}
     with ExitStack() as stack:
 
         def make(version: str) -> Workbench:
-            if version not in made:
+            if version not in workbenches:
                 environment = stack.enter_context(stand_in.running(version))
-                made[version] = Workbench(tmp_path_factory.mktemp("workbench"), environment)
-                made[version].install()
-            return made[version]
+                workbenches[version] = Workbench(tmp_path_factory.mktemp("workbench"), environment)
+                workbenches[version].install()
+            return workbenches[version]
 
         yield make
 

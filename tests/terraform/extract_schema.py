@@ -1,8 +1,9 @@
 """Rebuild the providers' schemas in `schema/` from public, generated bindings of the providers.
 
 Source: the packages cdktn-provider-google and cdktn-provider-google-beta on PyPI (CDK Terrain, licence
-MPL-2.0), which are generated from `terraform providers schema -json`. What is kept are names, types and flags
-of the resources that terraform/ uses, in the form that this command prints; no code and no description.
+MPL-2.0), which are generated from `terraform providers schema -json`. The files in `schema/` have the names,
+types and flags of the resources that terraform/ uses, in the form of that command, without code and
+descriptions.
 
     python -m tests.terraform.extract_schema FOLDER    # downloads four packages, 240 MB, into FOLDER
 """
@@ -23,7 +24,7 @@ from typing import Any
 
 PACKAGES = {"google": "cdktn-provider-google", "google-beta": "cdktn-provider-google-beta"}
 RELEASES = {"6.50.0": "16.13.0", "8.7.0": "21.1.0"}
-"""Version of the provider -> version of the packages made from it."""
+"""Version of the provider -> version of the packages generated from it."""
 
 RESOURCES = {
     "google": (
@@ -49,7 +50,7 @@ RESOURCES = {
 }
 DATA_SOURCES = {"google": ("google_project", "google_storage_project_service_account"), "google-beta": ()}
 PROVIDER_ARGUMENTS = ("billing_project", "credentials", "project", "region", "user_project_override", "zone")
-"""Of some two hundred, most of them endpoints of single services."""
+"""The relevant ones of about two hundred; most are endpoints of single services."""
 
 BASES = {"TerraformResource": "resource", "TerraformDataSource": "data", "TerraformProvider": "provider"}
 SOURCE_MAP = re.compile(r"sourceMappingURL=data:application/json;base64,(\S+)")
@@ -82,19 +83,19 @@ class Binding:
     """The generated TypeScript of one resource, data source or provider."""
 
     def __init__(self, source: str) -> None:
-        classes = {found[1]: (found[2], found[3]) for found in CLASS.finditer(source)}
+        classes = {match[1]: (match[2], match[3]) for match in CLASS.finditer(source)}
         self._classes = {name: body for name, (_, body) in classes.items()}
-        self._hcl = {found[1]: _entries(found[2]) for found in HCL_FUNCTION.finditer(source)}
-        self._documented = {found[1]: _documented(found[2]) for found in INTERFACE.finditer(source)}
+        self._hcl = {match[1]: _entries(match[2]) for match in HCL_FUNCTION.finditer(source)}
+        self._documented = {match[1]: _documented(match[2]) for match in INTERFACE.finditer(source)}
         self.allowed_values: dict[str, list[str]] = {}
         """Dotted name of an attribute -> the values that it is documented to take; filled by `block`."""
         self.name, base = next((name, base) for name, (base, _) in classes.items() if base in BASES)
         self.kind = BASES[base]
-        found = re.search(r'tfResourceType = "([\w-]+)"', source)
-        self.terraform_name = found[1] if found else ""
+        resource_type = re.search(r'tfResourceType = "([\w-]+)"', source)
+        self.terraform_name = resource_type[1] if resource_type else ""
 
     def block(self) -> dict[str, Any]:
-        """Return the schema of the whole."""
+        """Return the schema of the resource, data source or provider."""
         method = HCL_METHOD.search(self._classes[self.name])
         entries = _entries(method[1]) if method else {}
         if self.kind == "provider":
@@ -109,7 +110,9 @@ class Binding:
     ) -> dict[str, Any]:
         attributes, nested = {}, {}
         for member, flags, code in _members(self._classes[name]):
-            inner = next((one for one in NESTED.finditer(code.split("// ")[0]) if one[2] == member), None)
+            inner = next(
+                (match for match in NESTED.finditer(code.split("// ")[0]) if match[2] == member), None
+            )
             is_block, mode, stored = entries.get(member, ("false", "", ""))
             if inner and is_block == "true":
                 nested[member] = self._nested_block(inner[1], MODES[mode], f"{path}{member}.")
@@ -120,8 +123,8 @@ class Binding:
                 attributes[member] = {"type": kind, **dict.fromkeys(flags, True)}
                 if member in self._documented.get(interface, {}):
                     self.allowed_values[path + member] = self._documented[interface][member]
-        both = {"attributes": dict(sorted(attributes.items())), "block_types": dict(sorted(nested.items()))}
-        return {key: one for key, one in both.items() if one}
+        block = {"attributes": dict(sorted(attributes.items())), "block_types": dict(sorted(nested.items()))}
+        return {key: entries for key, entries in block.items() if entries}
 
     def _nested_block(self, name: str, mode: str, path: str) -> dict[str, Any]:
         single = name.endswith("OutputReference")
@@ -142,34 +145,34 @@ class Binding:
         return ["set", kind[1]] if getter[1] else kind
 
     def _computed_type(self, inner: re.Match[str]) -> Any:
-        """The type of what the provider alone fills: a collection of objects or a map."""
+        """Return the type of a computed attribute: a collection of objects or a map."""
         name, constructor = inner[1], "set" if inner[3] == "true" else "list"
         for prefix, element in (("StringMap", "string"), ("NumberMap", "number"), ("BooleanMap", "bool")):
             if name.startswith(prefix):
                 return ["list", ["map", element]] if name.endswith("List") else ["map", element]
         struct = name if name.endswith("OutputReference") else f"{name.removesuffix('List')}OutputReference"
         attributes = self._block(struct, "", {}).get("attributes", {})
-        return [constructor, ["object", {key: one["type"] for key, one in attributes.items()}]]
+        return [constructor, ["object", {key: attribute["type"] for key, attribute in attributes.items()}]]
 
 
 def _documented(code: str) -> dict[str, list[str]]:
-    """The values that the comments of an interface list, by attribute."""
+    """Return the values that the comments of an interface list, by attribute."""
     values = {}
-    for found in DOCUMENTED.finditer(code):
-        reference, possible = REFERENCE.search(found[1]), POSSIBLE.search(found[1])
+    for comment in DOCUMENTED.finditer(code):
+        reference, possible = REFERENCE.search(comment[1]), POSSIBLE.search(comment[1])
         if reference and possible:
             values[reference[1]] = json.loads(f"[{possible[1]}]")
     return values
 
 
 def _entries(code: str) -> dict[str, tuple[str, str, str]]:
-    return {found[1]: (found[2], found[3], found[4]) for found in HCL_ENTRY.finditer(code)}
+    return {match[1]: (match[2], match[3], match[4]) for match in HCL_ENTRY.finditer(code)}
 
 
 def _members(body: str) -> Iterator[tuple[str, list[str], str]]:
-    for found in MEMBER.finditer(body):
-        flags = zip(("computed", "optional", "required"), found.groups()[1:4], strict=True)
-        yield found[1], [flag for flag, value in flags if value == "true"], found[5]
+    for match in MEMBER.finditer(body):
+        flags = zip(("computed", "optional", "required"), match.groups()[1:4], strict=True)
+        yield match[1], [flag for flag, value in flags if value == "true"], match[5]
 
 
 def _stored(mode: str, stored: str) -> Any:
@@ -178,22 +181,22 @@ def _stored(mode: str, stored: str) -> Any:
 
 def extract(wheel: Path, provider: str, version: str) -> dict[str, Any]:
     """Return the schema of one provider from the wheel of its bindings."""
-    found: dict[str, dict[str, Any]] = {"resource": {}, "data": {}, "provider": {}}
+    schemas: dict[str, dict[str, Any]] = {"resource": {}, "data": {}, "provider": {}}
     allowed = {}
     for source in _sources(wheel, provider):
         binding = Binding(source)
-        found[binding.kind][binding.terraform_name] = {"version": 0, "block": binding.block()}
+        schemas[binding.kind][binding.terraform_name] = {"version": 0, "block": binding.block()}
         if binding.allowed_values:
             allowed[f"{binding.kind}.{binding.terraform_name}"] = dict(sorted(binding.allowed_values.items()))
-    (own,) = found["provider"].values()
+    (own,) = schemas["provider"].values()
     return {
         "format_version": "1.0",
         "derived_from": f"{PACKAGES[provider]} {RELEASES[version]} on PyPI (CDK Terrain, MPL-2.0)",
         "provider_schemas": {
             f"registry.terraform.io/hashicorp/{provider}": {
                 "provider": own,
-                "resource_schemas": dict(sorted(found["resource"].items())),
-                "data_source_schemas": dict(sorted(found["data"].items())),
+                "resource_schemas": dict(sorted(schemas["resource"].items())),
+                "data_source_schemas": dict(sorted(schemas["data"].items())),
             }
         },
         "allowed_values": dict(sorted(allowed.items())),
@@ -201,12 +204,12 @@ def extract(wheel: Path, provider: str, version: str) -> dict[str, Any]:
 
 
 def _sources(wheel: Path, provider: str) -> Iterator[str]:
-    """Yield the TypeScript of the bindings that are wanted: the scripts carry it in their source maps.
+    """Yield the TypeScript of the required bindings, from the source maps of the scripts.
 
-    The scripts themselves will not do: those of older releases have lost the flags of plain attributes.
+    The scripts themselves are not sufficient: those of older releases lack the flags of plain attributes.
     """
     prefix = "google-" if provider == "google-beta" else ""
-    wanted = {prefix + _dashed(name) for name in RESOURCES[provider]} | {
+    missing = {prefix + _dashed(name) for name in RESOURCES[provider]} | {
         f"data-google-{_dashed(name)}" for name in DATA_SOURCES[provider]
     } | {"provider"}  # fmt: skip
     with zipfile.ZipFile(wheel) as archive:
@@ -214,14 +217,14 @@ def _sources(wheel: Path, provider: str) -> Iterator[str]:
         with tarfile.open(fileobj=io.BytesIO(archive.read(inner))) as package:
             for member in package:
                 _, *parts = member.name.split("/")
-                if parts[0] == "lib" and parts[1] in wanted and parts[2:] == ["index.js"]:
-                    wanted.remove(parts[1])
+                if parts[0] == "lib" and parts[1] in missing and parts[2:] == ["index.js"]:
+                    missing.remove(parts[1])
                     content = package.extractfile(member)
                     assert content
-                    found = SOURCE_MAP.search(content.read().decode())
-                    assert found, member.name
-                    yield json.loads(base64.b64decode(found[1]))["sourcesContent"][0]
-    assert not wanted, f"{wheel.name} lacks {wanted}"
+                    source_map = SOURCE_MAP.search(content.read().decode())
+                    assert source_map, member.name
+                    yield json.loads(base64.b64decode(source_map[1]))["sourcesContent"][0]
+    assert not missing, f"{wheel.name} lacks {missing}"
 
 
 def _dashed(name: str) -> str:
@@ -229,13 +232,13 @@ def _dashed(name: str) -> str:
 
 
 def rendered(schema: dict[str, Any]) -> str:
-    """Return a schema as JSON with one attribute a line."""
+    """Return a schema as JSON with one attribute per line."""
     text = re.sub(r"\[[^][{}]*\]", _one_line, json.dumps(schema, indent=1))
     return re.sub(r"\{\n\s+\"type\": (.*?)\n\s+\}(?=,?\n)", _one_line, text, flags=re.S) + "\n"
 
 
-def _one_line(found: re.Match[str]) -> str:
-    return re.sub(r"\s*\n\s*", " ", found[0])
+def _one_line(match: re.Match[str]) -> str:
+    return re.sub(r"\s*\n\s*", " ", match[0])
 
 
 def download(folder: Path) -> dict[tuple[str, str], Path]:

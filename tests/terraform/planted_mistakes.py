@@ -1,6 +1,6 @@
-"""Mistakes as people make them, each with the check that has to catch it and a part of what that check says."""
+"""Mistakes that people make, each with the check that must catch it and a part of that check's message."""
 
-# ruff: noqa: E501  a table: what was written and what it has become belong on one line
+# ruff: noqa: E501  a table: the old and the new text belong on one line
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake: in `file`, `old` has become `new`."""
+    """A mistake: in `file`, `old` is replaced by `new`."""
 
     name: str
     file: str
@@ -17,9 +17,9 @@ class Mistake:
     new: str
     check: str
     """A key of checks.CHECKS."""
-    says: str
+    message: str
     version: str = "8.7.0"
-    """Of the providers."""
+    """Version of the providers."""
 
 
 LAYOUT = [
@@ -48,19 +48,19 @@ SCHEMA = [
             "validate", 'The argument "network" is required'),
     Mistake("a block that is missing", "storage.tf", '    action {\n      type = "AbortIncompleteMultipartUpload"\n    }\n', "",
             "validate", "Insufficient action blocks"),
-    Mistake("a block that is there twice", "storage.tf", "  soft_delete_policy {",
+    Mistake("a block that is written twice", "storage.tf", "  soft_delete_policy {",
             "  soft_delete_policy {\n    retention_duration_seconds = 0\n  }\n  soft_delete_policy {", "validate",
             "Too many soft_delete_policy blocks"),
     Mistake("a block written as an argument", "network.tf", "  log_config {\n    enable", "  log_config = {\n    enable",
             "validate", "Unsupported argument"),
     Mistake("an argument written as a block", "registry.tf", "  labels        = local.labels", '  labels {\n    a = "b"\n  }',
             "validate", "Unsupported block type"),
-    Mistake("what the provider decides, set", "network.tf", "  mtu                     = var.mtu",
+    Mistake("a computed attribute that is set", "network.tf", "  mtu                     = var.mtu",
             '  mtu                     = var.mtu\n  self_link               = "x"', "validate", "self_link"),
-    Mistake("an argument that provider 7 took away", "network.tf", "  private_ip_google_access = true",
+    Mistake("an argument that provider 7 removed", "network.tf", "  private_ip_google_access = true",
             "  private_ip_google_access = true\n  enable_flow_logs         = true", "validate",
             'An argument named "enable_flow_logs" is not expected here'),
-    Mistake("an argument that provider 6 has not yet", "network.tf", "  mtu                     = var.mtu",
+    Mistake("an argument that provider 6 lacks", "network.tf", "  mtu                     = var.mtu",
             '  mtu                     = var.mtu\n  deletion_policy         = "PREVENT"', "validate",
             'An argument named "deletion_policy" is not expected here', "6.50.0"),
     Mistake("a misspelled argument of a provider", "examples/complete/main.tf", "user_project_override", "project_override",
@@ -73,44 +73,44 @@ TYPES = [
     Mistake("a word for a number", "storage.tf", "age = 7", 'age = "a week"', "validate", "a number is required"),
     Mistake("a word for a list", "network.tf", '["35.235.240.0/20"]', '"35.235.240.0/20"', "validate",
             "set of string required"),
-    Mistake("a word for a truth", "storage.tf", "uniform_bucket_level_access = true", 'uniform_bucket_level_access = "yes"',
+    Mistake("a word for a bool", "storage.tf", "uniform_bucket_level_access = true", 'uniform_bucket_level_access = "yes"',
             "validate", "a bool is required"),
-    Mistake("a whole resource for its id", "network.tf", "network = google_compute_network.this.id",
+    Mistake("a resource instead of its id", "network.tf", "network = google_compute_network.this.id",
             "network = google_compute_network.this", "test defaults", "string required"),
     Mistake("a number for a map", "tpu.tf", "labels           = local.labels", "labels           = 3", "validate",
             "map of string required"),
     Mistake("a default of the wrong type", "variables.tf", "default     = 8896", 'default     = "large"', "validate",
             "Invalid default value for variable"),
-    Mistake("a list for one", "registry.tf", "location      = var.region", "location      = [var.region]", "validate",
+    Mistake("a list for a string", "registry.tf", "location      = var.region", "location      = [var.region]", "validate",
             "string required"),
     Mistake("an input of the wrong type", "examples/complete/main.tf", "artifact_registry = true",
             'artifact_registry = "please"', "validate complete", "a bool is required"),
 ]  # fmt: skip
 
 REFERENCES = [
-    Mistake("a resource that is not there", "network.tf", "router                             = google_compute_router.this",
+    Mistake("a resource that does not exist", "network.tf", "router                             = google_compute_router.this",
             "router                             = google_compute_router.main", "validate", "Reference to undeclared resource"),
-    Mistake("an attribute that is not there", "tpu.tf", "google_service_account.tpu.email", "google_service_account.tpu.mail",
+    Mistake("an attribute that does not exist", "tpu.tf", "google_service_account.tpu.email", "google_service_account.tpu.mail",
             "validate", 'no argument, nested block, or exported attribute named "mail"'),
-    Mistake("a variable that is not there", "storage.tf", "location      = var.region", "location      = var.location",
+    Mistake("a variable that does not exist", "storage.tf", "location      = var.region", "location      = var.location",
             "validate", "Reference to undeclared input variable"),
-    Mistake("a local that is not there", "tpu.tf", "local.labels", "local.tags", "validate", "Reference to undeclared local"),
-    Mistake("an input that the module has not", "examples/minimal/main.tf", "  members    =", "  users      =",
+    Mistake("a local that does not exist", "tpu.tf", "local.labels", "local.tags", "validate", "Reference to undeclared local"),
+    Mistake("an input that the module lacks", "examples/minimal/main.tf", "  members    =", "  users      =",
             "validate minimal", 'An argument named "users" is not expected here'),
     Mistake("an input that the example forgets", "examples/minimal/main.tf", '  zone       = "europe-west4-a"\n', "",
             "validate minimal", 'The argument "zone" is required'),
-    Mistake("an output that the module has not", "examples/minimal/main.tf", "module.base.tpuctl", "module.base.config",
+    Mistake("an output that the module lacks", "examples/minimal/main.tf", "module.base.tpuctl", "module.base.config",
             "validate minimal", 'does not have any output values named "config"|Unsupported attribute'),
     Mistake("a cycle", "iam.tf", "  display_name = \"TPU VMs of ${var.name}\"",
             "  display_name = google_project_iam_custom_role.tpu.title\n  description  = google_project_iam_member.tpu[\"self\"].id",
             "validate", "Cycle:"),
-    Mistake("one of several without its index", "outputs.tf", "one(google_tpu_v2_vm.this[*].name)", "google_tpu_v2_vm.this.name",
+    Mistake("a resource with count without its index", "outputs.tf", "one(google_tpu_v2_vm.this[*].name)", "google_tpu_v2_vm.this.name",
             "validate", "Missing resource instance key"),
     Mistake("each outside for_each", "registry.tf", "repository_id = var.name", "repository_id = each.key", "validate",
             'Reference to "each" in context without for_each'),
-    Mistake("a key that the map has not", "iam.tf", "bucket = google_storage_bucket.this[each.value.bucket].name",
+    Mistake("a key that the map lacks", "iam.tf", "bucket = google_storage_bucket.this[each.value.bucket].name",
             'bucket = google_storage_bucket.this["models"].name', "test access", "Invalid index"),
-    Mistake("a function that is not there", "storage.tf", "coalesce(var.bucket_names.data", "coalesc(var.bucket_names.data",
+    Mistake("a function that does not exist", "storage.tf", "coalesce(var.bucket_names.data", "coalesc(var.bucket_names.data",
             "validate", "Call to unknown function"),
     Mistake("a function with too few arguments", "iam.tf", 'replace(var.name, "-", "_")', 'replace(var.name, "-")',
             "validate", "Not enough function arguments"),
@@ -119,16 +119,16 @@ REFERENCES = [
 ]  # fmt: skip
 
 ALLOWED_VALUES = [
-    Mistake("a log filter that is not one", "network.tf", '"ERRORS_ONLY"', '"ERROR_ONLY"', "validate", "log_config.filter is one of"),
+    Mistake("a log filter that is not one", "network.tf", '"ERRORS_ONLY"', '"ERROR_ONLY"', "validate", "log_config.filter must be one of"),
     Mistake("a misspelled public_access_prevention", "storage.tf", '"enforced"', '"enforce"', "validate",
-            "public_access_prevention is one of"),
+            "public_access_prevention must be one of"),
     Mistake("a lifecycle action that is not one", "storage.tf", '"AbortIncompleteMultipartUpload"', '"AbortMultipartUpload"',
-            "test defaults", "lifecycle_rule.action.type is one of"),
+            "test defaults", "lifecycle_rule.action.type must be one of"),
     Mistake("a way to get addresses that is not one", "network.tf", '"AUTO_ONLY"', '"AUTOMATIC"', "validate",
-            "nat_ip_allocate_option is one of"),
-    Mistake("a direction that is not one", "network.tf", '"INGRESS"', '"INBOUND"', "validate", "direction is one of"),
+            "nat_ip_allocate_option must be one of"),
+    Mistake("a direction that is not one", "network.tf", '"INGRESS"', '"INBOUND"', "validate", "direction must be one of"),
     Mistake("a basis of spending that is not one", "budget.tf", '"CURRENT_SPEND"', '"CURRENT"', "test options",
-            "threshold_rules.spend_basis is one of"),
+            "threshold_rules.spend_basis must be one of"),
 ]  # fmt: skip
 
 PROVIDER_RULES = [
@@ -159,8 +159,8 @@ POLICY = [
     Mistake("all ports for IAP", "network.tf", '    ports    = ["22"]\n', "", "test defaults", "IAP may reach port 22"),
     Mistake("hosts open to all private addresses", "network.tf", "source_ranges = [var.subnet_cidr]", 'source_ranges = ["10.0.0.0/8"]',
             "test defaults", "All ports are open between the hosts"),
-    Mistake("logins that nobody logs", "network.tf", '\n\n  log_config {\n    metadata = "INCLUDE_ALL_METADATA"\n  }', "", "test defaults",
-            "Who came in has to be in the logs"),
+    Mistake("logins that are not logged", "network.tf", '\n\n  log_config {\n    metadata = "INCLUDE_ALL_METADATA"\n  }', "", "test defaults",
+            "SSH connections must be logged"),
     Mistake("no way to Google's APIs", "network.tf", "private_ip_google_access = true", "private_ip_google_access = false",
             "test defaults", "Private Google Access"),
     Mistake("a bucket that may become public", "storage.tf", '"enforced"', '"inherited"', "test defaults", "be public"),
@@ -175,8 +175,8 @@ POLICY = [
             "never records, checkpoints, outputs"),
     Mistake("a rule that deletes datasets", "storage.tf", "    data = []\n", '    data = [{ days = 30, prefix = "datasets/", suffix = "" }]\n',
             "test defaults", "No dataset may be deleted by age"),
-    Mistake("APIs that destroy switches off", "main.tf", "disable_on_destroy = false", "disable_on_destroy = true", "test defaults",
-            "may not switch off"),
+    Mistake("APIs that destroy disables", "main.tf", "disable_on_destroy = false", "disable_on_destroy = true", "test defaults",
+            "may not disable"),
     Mistake("another shape of the output", "outputs.tf", "    service_account = ", "    account         = ", "test defaults",
             "needs another schema number"),
     Mistake("more than a TPU VM needs in the project", "iam.tf", '"roles/logging.logWriter"', '"roles/editor"', "test access",
@@ -194,7 +194,7 @@ POLICY = [
             "test options", "not as the project's default one"),
     Mistake("a TPU that tpuctl down deletes", "main.tf", 'managed-by = "terraform"', 'managed-by = "tpuctl"', "test options",
             "keeps tpuctl down"),
-    Mistake("a key that is asked for and not used", "storage.tf", "for_each = var.kms_key == null ? [] : [var.kms_key]", "for_each = []",
+    Mistake("a key that is set and not used", "storage.tf", "for_each = var.kms_key == null ? [] : [var.kms_key]", "for_each = []",
             "test options", "encrypted with the key|Invalid index"),
     Mistake("a key for everybody", "storage.tf", "data.google_storage_project_service_account.this[0].member", '"allAuthenticatedUsers"',
             "test options", "nobody else"),
@@ -207,15 +207,15 @@ POLICY = [
 ]  # fmt: skip
 
 NAMES = [
-    Mistake("a role that Google has not", "iam.tf", '"roles/tpu.admin"', '"roles/tpu.administrator"', "names", "roles/tpu.administrator"),
-    Mistake("a role that is put together and that Google has not", "iam.tf", '"roles/logging.logWriter"',
-            '"roles/${lower("LOGGING")}.logwriter"', "made names", "roles/logging.logwriter"),
-    Mistake("an API that Google has not", "main.tf", '"tpu.googleapis.com"', '"cloudtpu.googleapis.com"', "names",
+    Mistake("a role that Google lacks", "iam.tf", '"roles/tpu.admin"', '"roles/tpu.administrator"', "names", "roles/tpu.administrator"),
+    Mistake("a composed role that Google lacks", "iam.tf", '"roles/logging.logWriter"',
+            '"roles/${lower("LOGGING")}.logwriter"', "applied names", "roles/logging.logwriter"),
+    Mistake("an API that Google lacks", "main.tf", '"tpu.googleapis.com"', '"cloudtpu.googleapis.com"', "names",
             "cloudtpu.googleapis.com"),
-    Mistake("a permission that Google has not", "iam.tf", '"tpu.nodes.delete"', '"tpu.nodes.destroy"', "names", "tpu.nodes.destroy"),
-    Mistake("an accelerator that Google has not", "examples/complete/main.tf", '"v4-8"', '"v4-9"', "names", "v4-9"),
+    Mistake("a permission that Google lacks", "iam.tf", '"tpu.nodes.delete"', '"tpu.nodes.destroy"', "names", "tpu.nodes.destroy"),
+    Mistake("an accelerator that Google lacks", "examples/complete/main.tf", '"v4-8"', '"v4-9"', "names", "v4-9"),
     Mistake("an accelerator of another zone", "examples/complete/main.tf", '"v4-8"', '"v3-8"', "names", "not offered in us-central2-b"),
-    Mistake("a runtime that Google has not", "examples/complete/main.tf", '"tpu-ubuntu2204-base"', '"tpu-ubuntu-base"', "names",
+    Mistake("a runtime that Google lacks", "examples/complete/main.tf", '"tpu-ubuntu2204-base"', '"tpu-ubuntu-base"', "names",
             "tpu-ubuntu-base"),
     Mistake("a zone without TPUs", "examples/minimal/main.tf", '"europe-west4-a"', '"europe-west4-x"', "names", "europe-west4-x"),
     Mistake("an example with other versions of a provider", "examples/minimal/main.tf", '">= 6.50, < 9"', '">= 5.0"', "names", ">= 5.0"),
@@ -227,18 +227,18 @@ MISTAKES = [*LAYOUT, *SCHEMA, *TYPES, *REFERENCES, *ALLOWED_VALUES, *PROVIDER_RU
 
 SAMPLE = [
     "columns that do not line up", "a variable that the README does not have", "a misspelled argument",
-    "an argument that provider 7 took away", "a whole resource for its id", "an output that the module has not",
+    "an argument that provider 7 removed", "a resource instead of its id", "an output that the module lacks",
     "a misspelled public_access_prevention", "allow and deny in one rule", "SSH from everywhere",
-    "a role that Google has not",
+    "a role that Google lacks",
 ]  # fmt: skip
-"""One of each kind, for every run of the tests; the rest takes minutes."""
+"""One mistake of each kind, for every run of the tests; the others take minutes."""
 
-UNSEEN = [
+UNCAUGHT = [
     Mistake("a network before its API is on", "network.tf", "\n  depends_on = [google_project_service.this]\n", "", "", ""),
     Mistake("a slice beyond the quota", "examples/complete/main.tf", '"v4-8"', '"v4-4096"', "", ""),
-    Mistake("a bucket's name that somebody else has", "examples/complete/main.tf", '"${var.project_id}-models"', '"models"', "", ""),
+    Mistake("a bucket name that somebody else owns", "examples/complete/main.tf", '"${var.project_id}-models"', '"models"', "", ""),
     Mistake("a currency that is not the account's", "examples/complete/main.tf", '"EUR"', '"XAF"', "", ""),
-    Mistake("an argument whose change makes everything anew", "network.tf", "  ip_cidr_range            = var",
+    Mistake("an argument whose change replaces the resource", "network.tf", "  ip_cidr_range            = var",
             '  purpose                  = "PRIVATE"\n  ip_cidr_range            = var', "", ""),
 ]  # fmt: skip
-"""Nothing here catches these: only Google knows. terraform/README.md says so."""
+"""No check catches these, because only Google can see them; terraform/README.md lists them."""

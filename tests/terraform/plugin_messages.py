@@ -47,7 +47,7 @@ MESSAGES = {
 """Enumerations are int64 here: both are varints on the wire."""
 
 CALLS = {
-    # call of the service: what it takes, what it answers
+    # call of the service: request, response
     "GetProviderSchema": ("Nothing", "Schemas"),
     "ValidateProviderConfig": ("ProviderConfig", "ProviderConfigDiagnostics"),
     "ConfigureProvider": ("Configure", "Diagnostics"),

@@ -1,4 +1,4 @@
-"""What the real provider refuses beyond its schema, for the resources that the base uses.
+"""The rules of the real provider beyond its schema, for the resources that the module uses.
 
 From the public documentation of each resource. Names of nested blocks are joined by dots.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tests.terraform.provider_schema import Block, Path, ProviderSchema, dotted, given, is_unknown
+from tests.terraform.provider_schema import Block, Path, ProviderSchema, dotted, is_unknown, set_attributes
 
 NAME = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 PRINCIPAL = r"(allUsers|allAuthenticatedUsers|[a-zA-Z]+:.+|principal(Set)?://.+)"
@@ -53,7 +53,7 @@ ALLOWED = {
     },
     "google_storage_bucket": {
         "lifecycle_rule.action.type": ("Delete", "SetStorageClass", "AbortIncompleteMultipartUpload"),
-        # The provider lets any word through; the API does not.
+        # The provider accepts any value; the API does not.
         "public_access_prevention": ("enforced", "inherited"),
         "storage_class": ("STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE"),
     },
@@ -79,15 +79,15 @@ AT_MOST_ONE = {
 
 
 def problems(schema: ProviderSchema, kind: str, name: str, value: Any) -> Iterator[tuple[str, Path]]:
-    """Yield each thing that is wrong with the configuration of a resource or data source, and where."""
+    """Yield each problem in the configuration of a resource or data source, and its path."""
     block = (schema.resources if kind == "resource" else schema.data_sources)[name]
     rules = name if kind == "resource" else ""
-    for path, attribute, one in given(block, value):
-        for text in _of_attribute(schema, f"{kind}.{name}", rules, dotted(path), attribute, one):
+    for path, attribute, setting in set_attributes(block, value):
+        for text in _of_attribute(schema, f"{kind}.{name}", rules, dotted(path), attribute, setting):
             yield text, path
     for group in EXACTLY_ONE.get(rules, ()):
         if sum(_is_set(value, path) for path in group) != 1:
-            yield f"exactly one of {' and '.join(group)} has to be set", ()
+            yield f"exactly one of {' and '.join(group)} must be set", ()
     for group in AT_MOST_ONE.get(rules, ()):
         if sum(_is_set(value, path) for path in group) > 1:
             yield f"{' and '.join(group)} exclude each other", (group[-1],)
@@ -97,23 +97,23 @@ def _of_attribute(
     schema: ProviderSchema, key: str, rules: str, path: str, attribute: Block, value: Any
 ) -> Iterator[str]:
     if attribute.get("computed") and not attribute.get("optional"):
-        yield f"{path} is decided by the provider and cannot be set"
+        yield f"{path} is computed by the provider and cannot be set"
     allowed = schema.allowed.get(key, {}).get(path) or ALLOWED.get(rules, {}).get(path)
     pattern = PATTERNS.get(rules, {}).get(path)
     low, high = RANGES.get(rules, {}).get(path, (None, None))
-    for one in value if isinstance(value, list) else [value]:
-        if is_unknown(one):
+    for element in value if isinstance(value, list) else [value]:
+        if is_unknown(element):
             continue
-        if allowed and one not in allowed:
-            yield f'{path} is one of {", ".join(allowed)}, not "{one}"'
-        if pattern and not re.fullmatch(pattern, one):
-            yield f'{path} "{one}" does not match {pattern}'
-        if low is not None and not low <= float(one) <= high:  # a fraction may come as text
-            yield f"{path} is {low} to {high}, not {one}"
+        if allowed and element not in allowed:
+            yield f'{path} must be one of {", ".join(allowed)}, not "{element}"'
+        if pattern and not re.fullmatch(pattern, element):
+            yield f'{path} "{element}" does not match {pattern}'
+        if low is not None and not low <= float(element) <= high:  # a fraction may come as text
+            yield f"{path} must be {low} to {high}, not {element}"
 
 
 def _is_set(value: Any, path: str) -> bool:
-    """Tell whether something is set under a dotted path, in the first of several nested blocks."""
+    """Return whether a dotted path is set, in the first of several nested blocks."""
     for name in path.split("."):
         if isinstance(value, list):
             value = value[0] if value else None

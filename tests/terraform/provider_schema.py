@@ -1,4 +1,4 @@
-"""A provider's schema, as `terraform providers schema -json` prints it, and what it says about values."""
+"""A provider's schema, as `terraform providers schema -json` prints it, and values of its blocks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ VERSIONS = ("6.50.0", "8.7.0")
 """The ends of the range in terraform/versions.tf; one file a provider and version in `schema/`."""
 
 UNKNOWN = msgspec.msgpack.Ext(0, b"\0")
-"""How Terraform writes a value that is known after apply only."""
+"""Terraform's encoding of a value that is known only after apply."""
 
 NESTING = {"single": 1, "list": 2, "set": 3, "map": 4, "group": 5}
 DYNAMIC = message("DynamicValue")
 
 Block = dict[str, Any]
 Path = tuple[str | int, ...]
-"""Where a value is: names, and the index of a nested block in a list of several."""
+"""The place of a value: names, and the index of a nested block in a list."""
 
 
 @dataclass(frozen=True)
 class ProviderSchema:
-    """What one provider has."""
+    """The schema of one provider."""
 
     source: str
     """Its address in the registry."""
@@ -47,8 +47,8 @@ def load(provider: str, version: str) -> ProviderSchema:
     return ProviderSchema(
         source,
         schemas["provider"]["block"],
-        {name: one["block"] for name, one in schemas["resource_schemas"].items()},
-        {name: one["block"] for name, one in schemas["data_source_schemas"].items()},
+        {name: schema["block"] for name, schema in schemas["resource_schemas"].items()},
+        {name: schema["block"] for name, schema in schemas["data_source_schemas"].items()},
         content["allowed_values"],
     )
 
@@ -62,20 +62,20 @@ def _block_message(block: Block) -> Any:
     attributes = [
         message("Attribute")(
             name=name,
-            type=json.dumps(one["type"]).encode(),
-            **{flag: bool(one.get(flag)) for flag in ("required", "optional", "computed")},
+            type=json.dumps(attribute["type"]).encode(),
+            **{flag: bool(attribute.get(flag)) for flag in ("required", "optional", "computed")},
         )
-        for name, one in block.get("attributes", {}).items()
+        for name, attribute in block.get("attributes", {}).items()
     ]
     nested = [
         message("NestedBlock")(
             type_name=name,
-            block=_block_message(one["block"]),
-            nesting=NESTING[one["nesting_mode"]],
-            min_items=one.get("min_items", 0),
-            max_items=one.get("max_items", 0),
+            block=_block_message(inner["block"]),
+            nesting=NESTING[inner["nesting_mode"]],
+            min_items=inner.get("min_items", 0),
+            max_items=inner.get("max_items", 0),
         )
-        for name, one in block.get("block_types", {}).items()
+        for name, inner in block.get("block_types", {}).items()
     ]
     return message("Block")(attributes=attributes, block_types=nested)
 
@@ -93,12 +93,12 @@ def encode(value: Any) -> Any:
 
 
 def is_unknown(value: Any) -> bool:
-    """Tell whether a value is known after apply only."""
+    """Return whether a value is known only after apply."""
     return isinstance(value, msgspec.msgpack.Ext)
 
 
 def filled(block: Block, value: Any, make: Callable[[str, Any], Any]) -> Any:
-    """Return a resource's value with `make(name, type)` in each place that the provider has to fill."""
+    """Return a resource's value with `make(name, type)` for each attribute that the provider computes."""
     if not isinstance(value, dict):
         return value
     result = dict(value)
@@ -108,26 +108,26 @@ def filled(block: Block, value: Any, make: Callable[[str, Any], Any]) -> Any:
     for name, nested in block.get("block_types", {}).items():
         inner = result.get(name)
         if isinstance(inner, list):
-            result[name] = [filled(nested["block"], one, make) for one in inner]
+            result[name] = [filled(nested["block"], element, make) for element in inner]
         else:
             result[name] = filled(nested["block"], inner, make)
     return result
 
 
 def invented(name: str, kind: Any) -> Any:
-    """Return some value of a type, for an attribute of that name."""
+    """Return a value of a type for the attribute `name`."""
     plain = {"string": f"invented-{name}", "number": 0, "bool": False}
     if isinstance(kind, str):
         return plain[kind]
     constructor, inner = kind
     if constructor == "object":
-        return {key: invented(key, one) for key, one in inner.items()}
+        return {key: invented(key, element) for key, element in inner.items()}
     if isinstance(inner, list) and inner[0] == "object":
         return [invented(name, inner)]  # one element, so that expressions over it are evaluated
     return {} if constructor == "map" else []
 
 
-def given(
+def set_attributes(
     block: Block, value: Any, path: tuple[Any, ...] = ()
 ) -> Iterator[tuple[tuple[Any, ...], Block, Any]]:
     """Yield path, schema and value of each attribute that is set and known, in nested blocks too."""
@@ -139,11 +139,11 @@ def given(
         if is_unknown(inner) or inner is None:
             continue
         listed = isinstance(inner, list)
-        for index, one in enumerate(inner if listed else [inner]):
+        for index, element in enumerate(inner if listed else [inner]):
             place = (*path, name, index) if listed and nested["nesting_mode"] == "list" else (*path, name)
-            yield from given(nested["block"], one, place)
+            yield from set_attributes(nested["block"], element, place)
 
 
 def dotted(path: Path) -> str:
     """Return the names of a path, joined by dots."""
-    return ".".join(one for one in path if isinstance(one, str))
+    return ".".join(step for step in path if isinstance(step, str))

@@ -1,9 +1,9 @@
 """The tables of terraform/README.md, made from the variables and outputs of the module.
 
-    python -m tests.terraform.readme_tables     # writes them anew
+    python -m tests.terraform.readme_tables     # updates them
 
-The files are in the form that `terraform fmt` gives them, regular enough to be read line by line. The marks
-in the README are those of terraform-docs.
+The files are formatted by `terraform fmt`, so they can be read line by line. The markers in the README are
+those of terraform-docs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2] / "terraform"
 
 
 def updated(folder: Path) -> str:
-    """Return the README of a module with its tables made anew."""
+    """Return the README of a module with updated tables."""
     text = (folder / "README.md").read_text()
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n{tables(folder)}\n{END}{rest.split(END)[1]}"
@@ -29,21 +29,21 @@ def tables(folder: Path) -> str:
     inputs, outputs = [], []
     for path in (folder / "variables.tf", folder / "outputs.tf"):
         for kind, name, body in BLOCK.findall(path.read_text()):
-            found = {key: value.rstrip() for key, value in ARGUMENT.findall(body)}
-            description = found["description"].strip('"').replace("|", "\\|")
+            arguments = {key: value.rstrip() for key, value in ARGUMENT.findall(body)}
+            description = arguments["description"].strip('"').replace("|", "\\|")
             if kind == "output":
                 outputs.append(f"| {name} | {description} |")
             else:
-                default = _code(found["default"]) if "default" in found else "required"
-                inputs.append((name, f"| {name} | {description} | {_code(found['type'])} | {default} |"))
-    rows = [row for _, row in sorted(inputs, key=lambda one: (not one[1].endswith("required |"), one[0]))]
-    head = ["## Inputs", "", "| name | what | type | default |", "| --- | --- | --- | --- |"]
-    foot = ["", "## Outputs", "", "| name | what |", "| --- | --- |", *outputs]
+                default = _code(arguments["default"]) if "default" in arguments else "required"
+                inputs.append((name, f"| {name} | {description} | {_code(arguments['type'])} | {default} |"))
+    rows = [row for _, row in sorted(inputs, key=lambda row: (not row[1].endswith("required |"), row[0]))]
+    head = ["## Inputs", "", "| name | description | type | default |", "| --- | --- | --- | --- |"]
+    foot = ["", "## Outputs", "", "| name | description |", "| --- | --- |", *outputs]
     return "\n".join([*head, *rows, *foot])
 
 
 def _code(text: str) -> str:
-    """An expression on one line, as code: `object({ a = string, b = bool })`."""
+    """Return an expression on one line, as code: `object({ a = string, b = bool })`."""
     lines = [re.sub(r"\s+=\s+", " = ", line.strip()) for line in text.splitlines()]
     joined = ", ".join(lines).replace("{,", "{").replace(", }", " }")
     return f"`{joined}`".replace("|", "\\|")

@@ -1,8 +1,8 @@
-"""A stand-in for the providers hashicorp/google and google-beta, which the real terraform talks to.
+"""A stand-in for the providers hashicorp/google and google-beta, used by the real terraform.
 
-It speaks Terraform's plugin protocol 6 over gRPC and is handed to terraform through TF_REATTACH_PROVIDERS. It
-checks configurations against the providers' schema and rules, and makes resources that are in the state
-alone: nothing goes to Google. As a program it runs one command with the providers in place:
+It speaks Terraform's plugin protocol 6 over gRPC; terraform finds it through TF_REATTACH_PROVIDERS. It checks
+configurations against the providers' schema and rules, and creates resources only in the state: nothing is
+sent to Google. As a program it runs one command with the providers:
 
     python -m tests.terraform.stand_in terraform -chdir=terraform validate
 """
@@ -38,7 +38,7 @@ PROVIDERS = ("google", "google-beta")
 ERROR = 1
 
 LIKE_GOOGLE = {
-    # computed attributes of which others depend: in terms of the resource's own attributes
+    # computed attributes that others depend on, in terms of the resource's attributes
     "google_artifact_registry_repository": {"name": "{repository_id}"},
     "google_compute_network": {"id": "projects/{project}/global/networks/{name}"},
     "google_compute_subnetwork": {"id": "projects/{project}/regions/{region}/subnetworks/{name}"},
@@ -57,7 +57,7 @@ LIKE_GOOGLE = {
 
 
 class Provider:
-    """The calls of the protocol, named as in it; each takes and returns a message."""
+    """The protocol's calls by their names; each takes and returns a message."""
 
     def __init__(self, schema: ProviderSchema) -> None:
         self._schema = schema
@@ -95,35 +95,40 @@ class Provider:
 
     def PlanResourceChange(self, request: Any) -> Any:
         block = self._schema.resources[request.type_name]
-        wanted = filled(block, decode(request.proposed_new_state), lambda *_: provider_schema.UNKNOWN)
-        return message("Planned")(planned_state=encode(wanted), legacy_type_system=True)
+        planned = filled(block, decode(request.proposed_new_state), lambda *_: provider_schema.UNKNOWN)
+        return message("Planned")(planned_state=encode(planned), legacy_type_system=True)
 
     def ApplyResourceChange(self, request: Any) -> Any:
-        made = self._made(self._schema.resources, request.type_name, decode(request.planned_state))
-        return message("Applied")(new_state=encode(made), legacy_type_system=True)
+        applied = self._computed(self._schema.resources, request.type_name, decode(request.planned_state))
+        return message("Applied")(new_state=encode(applied), legacy_type_system=True)
 
     def ReadDataSource(self, request: Any) -> Any:
-        found = self._made(self._schema.data_sources, request.type_name, decode(request.config))
-        return message("DataState")(state=encode(found))
+        state = self._computed(self._schema.data_sources, request.type_name, decode(request.config))
+        return message("DataState")(state=encode(state))
 
     def StopProvider(self, _: Any) -> Any:
         return message("Nothing")()
 
     def _validated(self, kind: str, request: Any) -> Any:
-        found = problems(self._schema, kind, request.type_name, decode(request.config))
-        return message("Diagnostics")(diagnostics=[_diagnostic(text, path) for text, path in found])
+        configured = decode(request.config)
+        diagnostics = [
+            _diagnostic(*problem) for problem in problems(self._schema, kind, request.type_name, configured)
+        ]
+        return message("Diagnostics")(diagnostics=diagnostics)
 
-    def _made(self, blocks: Mapping[str, Any], name: str, planned: Any) -> Any:
-        made = filled(blocks[name], planned, invented)
-        if made is not None:
-            made |= {key: form.format_map(made) for key, form in LIKE_GOOGLE.get(name, {}).items()}
-        return made
+    def _computed(self, blocks: Mapping[str, Any], name: str, planned: Any) -> Any:
+        state = filled(blocks[name], planned, invented)
+        if state is not None:
+            state |= {key: form.format_map(state) for key, form in LIKE_GOOGLE.get(name, {}).items()}
+        return state
 
 
 def _diagnostic(text: str, path: provider_schema.Path) -> Any:
     steps = [
-        message("Step")(attribute_name=one) if isinstance(one, str) else message("Step")(element_key_int=one)
-        for one in path
+        message("Step")(attribute_name=step)
+        if isinstance(step, str)
+        else message("Step")(element_key_int=step)
+        for step in path
     ]
     return message("Diagnostic")(
         severity=ERROR, summary=text, attribute=message("AttributePath")(steps=steps)
@@ -132,14 +137,14 @@ def _diagnostic(text: str, path: provider_schema.Path) -> Any:
 
 @contextmanager
 def running(version: str) -> Iterator[dict[str, str]]:
-    """Run both providers in this process; yield the environment in which terraform finds them."""
-    servers, places = [], {}
+    """Run both providers in this process; yield the environment variables that point terraform to them."""
+    servers, addresses = [], {}
     try:
         for provider in PROVIDERS:
             schema = provider_schema.load(provider, version)
             server, port = _served(Provider(schema))
             servers.append(server)
-            places[schema.source] = {
+            addresses[schema.source] = {
                 "Protocol": "grpc",
                 "ProtocolVersion": 6,
                 "Pid": os.getpid(),
@@ -147,8 +152,8 @@ def running(version: str) -> Iterator[dict[str, str]]:
                 "Addr": {"Network": "tcp", "String": f"127.0.0.1:{port}"},
             }
         yield {
-            "TF_REATTACH_PROVIDERS": json.dumps(places),
-            "TF_CLI_CONFIG_FILE": os.devnull,  # a developer's own file must not change what is checked
+            "TF_REATTACH_PROVIDERS": json.dumps(addresses),
+            "TF_CLI_CONFIG_FILE": os.devnull,  # a developer's file must not change the checks
             "TF_IN_AUTOMATION": "1",
             "CHECKPOINT_DISABLE": "1",
         }
@@ -169,7 +174,7 @@ def _served(provider: Provider) -> tuple[grpc.Server, int]:
 
 def _handler(call: Callable[[Any], Any], request: str, answer: str) -> grpc.RpcMethodHandler:
     return grpc.unary_unary_rpc_method_handler(
-        lambda asked, _: call(asked), message(request).FromString, message(answer).SerializeToString
+        lambda received, _: call(received), message(request).FromString, message(answer).SerializeToString
     )
 
 

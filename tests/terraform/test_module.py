@@ -26,10 +26,10 @@ SETTINGS = {
     "service_account": "vision-team-tpu@demo-project-1.iam.gserviceaccount.com",
     "external_ips": "no",
 }
-"""What tpuctl has to know of examples/complete."""
+"""The settings that tpuctl reads from examples/complete."""
 
 
-def test_every_file_is_written_as_terraform_writes_it(workbench: Workbench) -> None:
+def test_every_file_is_formatted(workbench: Workbench) -> None:
     assert checks.fmt(workbench) == ""
 
 
@@ -46,40 +46,40 @@ def test_its_own_tests_pass(workbench: Workbench, name: str) -> None:
     assert checks.test(name)(workbench) == ""
 
 
-def test_a_team_applies_it_tells_tpuctl_plans_again_and_destroys_it(
+def test_a_team_applies_it_runs_tpuctl_init_plans_again_and_destroys_it(
     workbench: Workbench, tpuctl: Callable[..., CommandResult]
 ) -> None:
     complete = partial(workbench.run, "examples/complete")
-    done = complete("apply", "-auto-approve", "-no-color")
-    assert done.code == 0, done.text
+    applied = complete("apply", "-auto-approve", "-no-color")
+    assert applied.code == 0, applied.text
 
     every_output = complete("output", "-json").out
     recorded = json.loads((Path(__file__).parent / "recorded" / "complete.json").read_text())
-    assert json.loads(every_output) == recorded, "with which machines without terraform test"
+    assert json.loads(every_output) == recorded, "tests on machines without terraform use this record"
     Path("all.json").write_text(every_output)
     Path("one.json").write_text(complete("output", "-json", "tpuctl").out)
     for source in ("all.json", "one.json", str(workbench.folder / "examples/complete")):
-        done = tpuctl("init", "--from-terraform", source, "--force")
-        assert done.code == 0, done.err
+        init = tpuctl("init", "--from-terraform", source, "--force")
+        assert init.code == 0, init.err
         assert msgspec.toml.decode(Path("tpuctl.toml").read_bytes()) == {**SETTINGS, "terraform": source}
 
     state = json.loads(complete("show", "-json").out)
     assert {kind for _, kind, _ in module_names.names_in_state(state)} == {"roles", "apis", "permissions"}
     assert module_names.unknown_in_state(state) == []
 
-    again = complete("plan", "-detailed-exitcode", "-no-color")
-    assert again.code == 0, again.text
-    assert "No changes." in again.out
+    second = complete("plan", "-detailed-exitcode", "-no-color")
+    assert second.code == 0, second.text
+    assert "No changes." in second.out
 
-    gone = complete("destroy", "-auto-approve", "-no-color")
-    assert gone.code == 0, gone.text
+    destroyed = complete("destroy", "-auto-approve", "-no-color")
+    assert destroyed.code == 0, destroyed.text
     assert complete("state", "list").out == ""
 
 
 def test_a_folder_in_which_nothing_was_applied_says_so(
     workbench: Workbench, tpuctl: Callable[..., CommandResult]
 ) -> None:
-    done = tpuctl("init", "--from-terraform", str(workbench.folder / "examples/minimal"))
-    assert done.code == 3
-    assert "has no output 'tpuctl'" in done.err
-    assert "terraform apply" in done.err
+    init = tpuctl("init", "--from-terraform", str(workbench.folder / "examples/minimal"))
+    assert init.code == 3
+    assert "has no output 'tpuctl'" in init.err
+    assert "terraform apply" in init.err

@@ -1,4 +1,4 @@
-"""The providers' schema and rules: where they come from, and that they fit each other and the module."""
+"""The providers' schema and rules: their source, and that they fit each other and the module."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ USED = re.compile(r'^(resource|data) "(\w+)"', re.M)
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_schema_has_what_the_module_uses_and_nothing_else(version: str) -> None:
-    used = {found for path in SOURCE.glob("*.tf") for found in USED.findall(path.read_text())}
+    used = {block for path in SOURCE.glob("*.tf") for block in USED.findall(path.read_text())}
     schemas = [provider_schema.load(provider, version) for provider in PROVIDERS]
-    had = {("resource", name) for one in schemas for name in one.resources}
-    had |= {("data", name) for one in schemas for name in one.data_sources}
-    assert had == used
+    blocks = {("resource", name) for schema in schemas for name in schema.resources}
+    blocks |= {("data", name) for schema in schemas for name in schema.data_sources}
+    assert blocks == used
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -33,7 +33,7 @@ def test_the_rules_are_about_attributes_that_the_schema_has(version: str) -> Non
         schema = provider_schema.load(provider, version)
         blocks |= schema.data_sources | schema.resources
     rules = (PATTERNS, ALLOWED, RANGES, LIKE_GOOGLE)
-    paths = [(name, path) for one in rules for name in one for path in one[name]]
+    paths = [(name, path) for table in rules for name in table for path in table[name]]
     for groups in (EXACTLY_ONE, AT_MOST_ONE):
         paths += [(name, path) for name, every in groups.items() for group in every for path in group]
     assert [(name, path) for name, path in paths if not has(blocks[name], path)] == []
@@ -48,19 +48,19 @@ def has(block: dict, path: str) -> bool:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_each_schema_says_what_it_was_made_from_and_under_which_licence(provider: str, version: str) -> None:
+def test_each_schema_states_its_source_and_licence(provider: str, version: str) -> None:
     content = json.loads((provider_schema.FOLDER / f"{provider}-{version}.json").read_text())
     assert content["derived_from"].startswith(f"cdktn-provider-{provider} ")
     assert "MPL-2.0" in content["derived_from"]
 
 
 @pytest.mark.slow
-def test_each_schema_is_what_the_public_packages_say(tmp_path) -> None:
+def test_each_schema_is_that_of_the_public_packages(tmp_path) -> None:
     """Downloads 240 MB from PyPI."""
     try:
         wheels = extract_schema.download(tmp_path)
     except subprocess.CalledProcessError:
-        pytest.skip("PyPI cannot be reached: the schema is not compared with the packages it was made from")
+        pytest.skip("PyPI cannot be reached: the schema is not compared with its source packages")
     for (provider, version), wheel in wheels.items():
         committed = (provider_schema.FOLDER / f"{provider}-{version}.json").read_text()
         assert extract_schema.rendered(extract_schema.extract(wheel, provider, version)) == committed

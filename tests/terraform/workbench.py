@@ -1,4 +1,4 @@
-"""A copy of terraform/ where the real terraform runs with the stand-in, and where mistakes may be planted."""
+"""A copy of terraform/ where the real terraform runs with the stand-in, and where mistakes are planted."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.paths import ROOT
 SOURCE = ROOT / "terraform"
 EXAMPLES = ("examples/minimal", "examples/complete")
 VARIABLES = {"TF_VAR_project_id": "demo-project-1", "TF_VAR_billing_account": "012345-6789AB-CDEF01"}
-LEFTOVERS = shutil.ignore_patterns(".terraform", ".terraform.lock.hcl", "*.tfstate*", "*.tfvars")
+IGNORED = shutil.ignore_patterns(".terraform", ".terraform.lock.hcl", "*.tfstate*", "*.tfvars")
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What a terraform command left behind."""
+class Result:
+    """The exit code and the output of a terraform command."""
 
     code: int
     out: str
@@ -28,7 +28,7 @@ class Ran:
 
     @property
     def text(self) -> str:
-        """All it said, on one line: terraform breaks lines where it likes, and draws a bar before each."""
+        """All output on one line: terraform breaks lines anywhere, and draws a bar before each."""
         return " ".join((self.out + self.err).replace("│", " ").split())
 
 
@@ -38,12 +38,12 @@ class Workbench:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.folder = folder / "terraform"
         self._environment = environment
-        shutil.copytree(SOURCE, self.folder, ignore=LEFTOVERS)
+        shutil.copytree(SOURCE, self.folder, ignore=IGNORED)
 
-    def run(self, where: str, *arguments: str) -> Ran:
-        """Run terraform in a folder of the copy; never asks, never colours."""
+    def run(self, where: str, *arguments: str) -> Result:
+        """Run terraform in a folder of the copy, without a terminal."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-        done = subprocess.run(
+        process = subprocess.run(
             ["terraform", *arguments],
             cwd=self.folder / where,
             env=inherited | VARIABLES | self._environment,
@@ -53,17 +53,17 @@ class Workbench:
             timeout=120,
             check=False,
         )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return Result(process.returncode, process.stdout, process.stderr)
 
     def install(self) -> None:
         """Run terraform init in the root module and the examples."""
         for where in (".", *EXAMPLES):
-            done = self.run(where, "init", "-no-color", "-input=false")
-            assert done.code == 0, done.text
+            result = self.run(where, "init", "-no-color", "-input=false")
+            assert result.code == 0, result.text
 
     @contextmanager
     def changed(self, file: str, old: str, new: str) -> Iterator[None]:
-        """Replace the first `old` in a file, and put it back at the end."""
+        """Replace the first `old` in a file by `new`, and restore the file at the end."""
         path = self.folder / file
         text = path.read_text()
         assert old in text, f"{file} has no {old!r}"

@@ -1,4 +1,4 @@
-# Everything: own names, own key, a budget, a registry, a TPU VM that stays.
+# All options: names, a key, a budget, a registry, a long-lived TPU VM.
 
 terraform {
   required_version = ">= 1.9"
@@ -14,7 +14,7 @@ terraform {
     }
   }
 
-  # A team keeps its state where all of it can reach it:
+  # A team keeps its state where everybody can reach it:
   # backend "gcs" {
   #   bucket = "my-project-terraform"
   #   prefix = "tpuctl"
@@ -22,7 +22,7 @@ terraform {
 }
 
 variable "project_id" {
-  description = "Project that gets the base."
+  description = "Project to prepare."
   type        = string
 }
 
@@ -31,7 +31,7 @@ variable "billing_account" {
   type        = string
 }
 
-# The budget's API wants to know whose quota a user's call counts against.
+# The budget API needs the project whose quota a user's call counts against.
 provider "google" {
   billing_project       = var.project_id
   user_project_override = true

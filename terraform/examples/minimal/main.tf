@@ -1,4 +1,4 @@
-# The least: a project, a place, and who works there.
+# The required settings: a project, a region, a zone; and its members.
 
 terraform {
   required_version = ">= 1.9"
@@ -14,7 +14,7 @@ terraform {
     }
   }
 
-  # A team keeps its state where all of it can reach it:
+  # A team keeps its state where everybody can reach it:
   # backend "gcs" {
   #   bucket = "my-project-terraform"
   #   prefix = "tpuctl"
@@ -22,7 +22,7 @@ terraform {
 }
 
 variable "project_id" {
-  description = "Project that gets the base."
+  description = "Project to prepare."
   type        = string
 }
 

@@ -1,4 +1,4 @@
-# What Google would decide, where the provider checks its form: without these the mocks are random words.
+# Values that Google would choose and whose form the provider checks: without these the mocks are random words.
 
 mock_data "google_project" {
   defaults = { number = "123456789012" }
