@@ -1,4 +1,4 @@
-"""What a process holds: memory, descriptors, threads, processes of its hosts, files; read from /proc."""
+"""Reads from /proc the resources of a simulator: memory, descriptors, threads, host processes, files."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pathlib import Path
 from tpuctl.sim.hosts.programs.processes import snapshot, world_mark
 
 BOUNDED = ("events.jsonl", "simulator.log", "world.db", "metadata.db")
-"""Files whose number is fixed and whose size has a bound of its own, with what SQLite keeps beside them."""
+"""Files of fixed number and bounded size, with the files that SQLite keeps beside them."""
 ALLOWANCE = 8.0
-"""MB by which memory may differ between two stretches of the run: allocators, caches that fill."""
+"""MB that memory may grow between two quarters of the run: allocators, caches that fill."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at a simulator that rests: no node, no object, no fault."""
+    """The resources of an idle simulator, without nodes, objects and faults."""
 
     seconds: float
     memory: float
     """Resident, MB."""
     descriptors: dict[str, int]
-    """Kind (socket, pipe, anon_inode, or a file's name in the simulator's folder) -> how many."""
+    """Kind (socket, pipe, anon_inode, or the name of a file in the simulator's folder) -> count."""
     threads: int
     processes: list[int] = field(default_factory=list)
-    """Of its hosts."""
+    """Processes of its hosts."""
     files: list[str] = field(default_factory=list)
-    """In its folder and its temporary one. Left out: the bounded ones, and the bytes of uploads that were cut
-    off and can be resumed for a week, as in Cloud Storage."""
+    """Files in its folder and its temporary folder, without the bounded ones and interrupted uploads. Those
+    can be resumed for a week, as in Cloud Storage."""
 
 
 def read(pid: int, folder: Path, temporary: Path, seconds: float) -> Reading:
@@ -45,38 +45,41 @@ def read(pid: int, folder: Path, temporary: Path, seconds: float) -> Reading:
         memory=int(_field(status, "VmRSS")) / 1024,
         descriptors=dict(_descriptors(pid)),
         threads=int(_field(status, "Threads")),
-        processes=[seen.pid for seen in snapshot() if seen.mark.startswith(mark)],
-        files=sorted({*_files(folder), *_files(temporary)} - _awaited(folder)),
+        processes=[process.pid for process in snapshot() if process.mark.startswith(mark)],
+        files=sorted({*_files(folder), *_files(temporary)} - _resumable_uploads(folder)),
     )
 
 
 def growth(readings: list[Reading]) -> float:
-    """Return by how many MB memory grew from the second quarter of the run to the last: medians of each.
+    """Return the growth of memory in MB from the second quarter of the run to the last, by their medians.
 
-    The first quarter is for warming up: imports, pools of threads, caches.
+    The first quarter is warm-up: imports, thread pools, caches.
     """
     quarter = len(readings) // 4
     early, late = readings[quarter : 2 * quarter], readings[-quarter:]
-    return statistics.median(one.memory for one in late) - statistics.median(one.memory for one in early)
+    return statistics.median(reading.memory for reading in late) - statistics.median(
+        reading.memory for reading in early
+    )
 
 
 def slope(readings: list[Reading]) -> float:
     """Return the trend of memory after the first quarter, in MB an hour (least squares)."""
     settled = readings[len(readings) // 4 :]
-    line = statistics.linear_regression([one.seconds for one in settled], [one.memory for one in settled])
+    seconds = [reading.seconds for reading in settled]
+    line = statistics.linear_regression(seconds, [reading.memory for reading in settled])
     return line.slope * 3600
 
 
 def _descriptors(pid: int) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     folder = Path("/proc") / str(pid) / "fd"
     for name in os.listdir(folder):
         try:
             target = os.readlink(folder / name)
         except FileNotFoundError:
             continue
-        found[re.sub(r":\[.*", "", target).rpartition("/")[2]] += 1
-    return found
+        counts[re.sub(r":\[.*", "", target).rpartition("/")[2]] += 1
+    return counts
 
 
 def _files(folder: Path) -> list[str]:
@@ -87,14 +90,14 @@ def _files(folder: Path) -> list[str]:
     ]
 
 
-def _awaited(folder: Path) -> set[str]:
-    """The files of uploads that can be resumed."""
+def _resumable_uploads(folder: Path) -> set[str]:
+    """Return the files of uploads that can be resumed."""
     with closing(sqlite3.connect(f"file:{folder}/gcs/metadata.db?mode=ro", uri=True)) as database:
         blobs = [blob for (blob,) in database.execute("select blob from sessions where blob != ''")]
     return {f"gcs/blobs/{blob[:2]}/{blob}" for blob in blobs}
 
 
 def _field(status: str, name: str) -> str:
-    found = re.search(rf"^{name}:\s+(\d+)", status, re.MULTILINE)
-    assert found
-    return found[1]
+    match = re.search(rf"^{name}:\s+(\d+)", status, re.MULTILINE)
+    assert match
+    return match[1]

@@ -1,4 +1,4 @@
-"""Rounds of use at random, with faults: afterwards nothing is left, and memory is as it was."""
+"""Random rounds of work with faults: afterwards no resources are leaked, and memory has not grown."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tpuctl.polling import Backoff, poll
 
 HOUR = 3600
 ROUNDS = 48
-"""Enough for every fault to come: three rounds of four have one or more. They take about twenty seconds."""
+"""Enough for every fault: three rounds of four have one or more. They take about twenty seconds."""
 SECONDS = os.environ.get("TPUCTL_SOAK_SECONDS")
-"""How long at least, in place of the rounds alone or an hour."""
+"""Least duration, in place of the default (the rounds alone, or an hour)."""
 REPORT = os.environ.get("TPUCTL_SOAK_REPORT")
-"""A file for what was measured."""
+"""A file for the measurements."""
 SEED = int(os.environ.get("TPUCTL_SOAK_SEED", "1"))
 QUIET = 4
-"""Every so many rounds nothing goes wrong, and everything has to work."""
+"""Every such round has no faults, and everything must succeed."""
 FEWEST = 8
-"""Rounds below which there is nothing to compare."""
+"""Least number of rounds for a comparison."""
 POOL = 16
-"""Threads that there may be anyway: a pool for files and names that fills as it is needed, and gRPC's own."""
+"""Threads that are always allowed: a pool for files and name lookups that fills on demand, and gRPC's own."""
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="it is measured in /proc")
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 
 
 @pytest.fixture
@@ -46,74 +46,74 @@ def temporary(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 @pytest.fixture
 def folder(temporary: Path, tmp_path: Path) -> Iterator[Path]:
-    """The folder of the simulator, which is gone after the test."""
-    place = tmp_path / "state" / "sim"
-    yield place
-    simulator_process.reset(place)
+    """The folder of the simulator, which is deleted after the test."""
+    folder = tmp_path / "state" / "sim"
+    yield folder
+    simulator_process.reset(folder)
 
 
-def test_nothing_is_left_after_many_rounds(folder: Path, temporary: Path, tmp_path: Path) -> None:
+def test_nothing_is_leaked_after_many_rounds(folder: Path, temporary: Path, tmp_path: Path) -> None:
     workload = soak(folder, temporary, tmp_path, rounds=ROUNDS, seconds=float(SECONDS or 0))
-    assert {f"fault {kind}" for kind, _ in FAULTS} <= set(workload.done)
+    assert {f"fault {kind}" for kind, _ in FAULTS} <= set(workload.succeeded)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * HOUR)
-def test_nothing_is_left_after_an_hour(folder: Path, temporary: Path, tmp_path: Path) -> None:
+def test_nothing_is_leaked_after_an_hour(folder: Path, temporary: Path, tmp_path: Path) -> None:
     soak(folder, temporary, tmp_path, rounds=FEWEST, seconds=float(SECONDS or HOUR))
 
 
-def soak(folder: Path, temporary: Path, own: Path, *, rounds: int, seconds: float) -> Workload:
-    """Work for so long, and compare what the simulator holds at rest with what it held at first.
+def soak(folder: Path, temporary: Path, client_folder: Path, *, rounds: int, seconds: float) -> Workload:
+    """Run the workload, and compare the resources of the idle simulator with those early in the run.
 
-    One reading is taken after each round, when everything has been deleted again.
+    A reading is taken after each round, when everything is deleted again.
     """
     served = simulator_process.ensure(folder, "--idle", "0")
-    workload = Workload(served, folder, own, SEED)
+    workload = Workload(served, folder, client_folder, SEED)
     readings: list[Reading] = []
     begun = time.monotonic()
     try:
         while len(readings) < rounds or time.monotonic() - begun < seconds:
             number = len(readings)
-            workload.round(number, trouble=number % QUIET != 0)
+            workload.round(number, faulty=number % QUIET != 0)
             readings.append(read(served.pid, folder, temporary, time.monotonic() - begun))
     finally:
         workload.close()
         _report(readings, workload)
-    _at_rest(served, folder, temporary, readings)
+    _assert_idle(served, folder, temporary, readings)
     assert growth(readings) < ALLOWANCE, f"memory grew by {growth(readings):.1f} MB"
     assert simulator_process.stop(folder)
     assert list(temporary.iterdir()) == []
     return workload
 
 
-def _at_rest(served: PublishedEndpoints, folder: Path, temporary: Path, readings: list[Reading]) -> None:
-    """Wait until it holds no more than early in the run; connections take a moment to end."""
+def _assert_idle(served: PublishedEndpoints, folder: Path, temporary: Path, readings: list[Reading]) -> None:
+    """Wait until it has no more resources than early in the run; connections take a moment to end."""
     early = readings[: max(FEWEST, len(readings) // 2)]
-    kinds = {kind for one in early for kind in one.descriptors}
-    most = {kind: max(one.descriptors.get(kind, 0) for one in early) for kind in kinds}
-    threads = max(POOL, *(one.threads for one in early))
+    kinds = {kind for reading in early for kind in reading.descriptors}
+    most = {kind: max(reading.descriptors.get(kind, 0) for reading in early) for kind in kinds}
+    threads = max(POOL, *(reading.threads for reading in early))
 
-    def left() -> dict[str, object]:
+    def leaked() -> dict[str, object]:
         now = read(served.pid, folder, temporary, 0)
         more = {kind: count for kind, count in now.descriptors.items() if count > most.get(kind, 0)}
         new = [path for path in now.files if path not in readings[0].files]
-        found = {"processes": now.processes, "files": new, "descriptors": more}
-        return {**found, "threads": now.threads if now.threads > threads else 0}
+        excess = {"processes": now.processes, "files": new, "descriptors": more}
+        return {**excess, "threads": now.threads if now.threads > threads else 0}
 
     try:
         poll(
-            lambda: None if any(left().values()) else True,
-            awaiting="it to come to rest",
+            lambda: None if any(leaked().values()) else True,
+            awaiting="an idle simulator",
             timeout=30,
             backoff=Backoff(0.1),
         )
     except DeadlineError:
-        raise AssertionError(f"left: {left()}; early in the run: {most}, {threads} threads") from None
+        raise AssertionError(f"leaked: {leaked()}; early in the run: {most}, {threads} threads") from None
 
 
 def _report(readings: list[Reading], workload: Workload) -> None:
-    """Write down what was measured, for whoever looks at a long run."""
+    """Write the measurements to REPORT, to analyse a long run."""
     if not REPORT or len(readings) < FEWEST:
         return
     content = {
@@ -124,10 +124,10 @@ def _report(readings: list[Reading], workload: Workload) -> None:
         ],
         "growth (MB)": round(growth(readings), 2),
         "slope (MB an hour)": round(slope(readings), 2),
-        "descriptors": [sum(one.descriptors.values()) for one in readings],
-        "threads": [one.threads for one in readings],
-        "memory": [round(one.memory, 1) for one in readings],
-        "done": dict(workload.done),
-        "refused": dict(workload.refused),
+        "descriptors": [sum(reading.descriptors.values()) for reading in readings],
+        "threads": [reading.threads for reading in readings],
+        "memory": [round(reading.memory, 1) for reading in readings],
+        "succeeded": dict(workload.succeeded),
+        "failed": dict(workload.failed),
     }
     Path(REPORT).write_text(json.dumps(content, indent=1))

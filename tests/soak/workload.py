@@ -1,4 +1,4 @@
-"""What somebody does with a simulator all day, at random from a seed, while things go wrong."""
+"""A random workload from a seed: the real clients use a simulator while faults occur."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PARENT = "projects/sim-project/locations/europe-west4-a"
 RETRY = DEFAULT_RETRY.with_delay(0.05, 1.3, 0.2)
 TYPES = ("v3-8", "v3-8", "v2-8", "v3-32")
 JOB = "python3 -c 'print(sum(range(1000)))'; nohup setsid sleep 300 > /dev/null 2>&1 & echo started"
-TROUBLE = (
+EXPECTED_ERRORS = (
     exceptions.GoogleAPIError,
     InvalidResponse,
     DataCorruption,
@@ -42,7 +42,7 @@ TROUBLE = (
     subprocess.SubprocessError,
     AssertionError,
 )
-"""What a client may see while something is wrong."""
+"""Errors that a client may get while a fault is active."""
 
 FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("stockout", {"zone": "europe-west4-a", "count": 1}),
@@ -72,23 +72,23 @@ FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def troubles(seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what goes wrong next: every kind of it, then all again in another order, without end."""
-    chance = random.Random(seed)
+def faults(seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every fault once, then all again in another order, without end."""
+    rng = random.Random(seed)
     while True:
-        yield from chance.sample(FAULTS, len(FAULTS))
+        yield from rng.sample(FAULTS, len(FAULTS))
 
 
 class Workload:
-    """Rounds of work with the real clients; `seed` decides on everything that is chosen."""
+    """Rounds of work with the real clients; all choices depend on `seed`."""
 
-    def __init__(self, served: PublishedEndpoints, folder: Path, own: Path, seed: int) -> None:
-        self.done: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
+    def __init__(self, served: PublishedEndpoints, folder: Path, client_folder: Path, seed: int) -> None:
+        self.succeeded: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
         self._served = served
         self._random = random.Random(seed)
-        self._troubles = troubles(seed)
-        self._key = own / "id_ed25519"
+        self._faults = faults(seed)
+        self._key = client_folder / "id_ed25519"
         make_key(self._key)
         self._control = ControlClient(folder)
         self._ssh_config = folder / "hosts.ssh_config"
@@ -100,21 +100,21 @@ class Workload:
             client_options={"api_endpoint": served.storage},
         )
         self._bucket = self._storage.bucket(served.bucket)
-        self._patience = 1
+        self._timeout_factor = 1
 
     def close(self) -> None:
         """Close the clients."""
         self._channel.close()
         self._storage.close()
 
-    def round(self, number: int, *, trouble: bool) -> None:
-        """Create a node, move objects, run a job, and tidy up; without trouble everything has to succeed."""
+    def round(self, number: int, *, faulty: bool) -> None:
+        """Create a node, move objects, run a job, and clean up; without faults everything must succeed."""
         name = f"n{number}"
-        self._patience = 1 if trouble else 10
-        if trouble:
-            for kind, options in islice(self._troubles, self._random.randint(1, 4)):
+        self._timeout_factor = 1 if faulty else 10
+        if faulty:
+            for kind, options in islice(self._faults, self._random.randint(1, 4)):
                 self._control.add([request(kind, options)])
-                self.done[f"fault {kind}"] += 1
+                self.succeeded[f"fault {kind}"] += 1
         steps: list[tuple[str, Callable[[], None]]] = [
             ("objects", lambda: self._objects(number)),
             ("node", lambda: self._create(name)),
@@ -123,21 +123,21 @@ class Workload:
         ]
         self._random.shuffle(steps)
         steps.sort(key=lambda step: step[0] == "job")  # it needs the node
-        for what, step in steps:
-            with self._tolerating(what, trouble=trouble):
+        for label, step in steps:
+            with self._tolerating(label, faulty=faulty):
                 step()
-        self._tidy_up()
+        self._clean_up()
 
     @contextmanager
-    def _tolerating(self, what: str, *, trouble: bool) -> Iterator[None]:
+    def _tolerating(self, step: str, *, faulty: bool) -> Iterator[None]:
         try:
             yield
-        except TROUBLE:
-            if not trouble:
+        except EXPECTED_ERRORS:
+            if not faulty:
                 raise
-            self.refused[what] += 1
+            self.failed[step] += 1
         else:
-            self.done[what] += 1
+            self.succeeded[step] += 1
 
     def _create(self, name: str) -> None:
         node = tpu_v2.Node(
@@ -163,26 +163,26 @@ class Workload:
         address = self._random.choice(node.network_endpoints).ip_address
         ssh = ["ssh", "-F", str(self._ssh_config), "-i", str(self._key), "-l", USER]
         options = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR",
-                   f"ConnectTimeout={3 * self._patience}",
-                   f"ServerAliveInterval={self._patience}", "ServerAliveCountMax=3")  # fmt: skip
+                   f"ConnectTimeout={3 * self._timeout_factor}",
+                   f"ServerAliveInterval={self._timeout_factor}", "ServerAliveCountMax=3")  # fmt: skip
         command = [*ssh, *(word for option in options for word in ("-o", option)), address, JOB]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=30 * self._patience, check=True
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=30 * self._timeout_factor, check=True
         )
-        assert done.stdout.split() == ["499500", "started"]
+        assert result.stdout.split() == ["499500", "started"]
 
     def _objects(self, number: int) -> None:
         data = os.urandom(self._random.choice((1_000, 400_000, 9_000_000)))
         blob = self._bucket.blob(f"round-{number}/data", chunk_size=self._random.choice((None, 1 << 20)))
-        retry, timeout = RETRY.with_timeout(5 * self._patience), 10 * self._patience
+        retry, timeout = RETRY.with_timeout(5 * self._timeout_factor), 10 * self._timeout_factor
         blob.upload_from_string(data, retry=retry, timeout=timeout)
-        again = self._bucket.blob(blob.name).download_as_bytes(retry=retry, timeout=timeout)
-        assert again == data
-        (found,) = self._storage.list_blobs(self._bucket, prefix=f"round-{number}/", retry=retry)
-        assert found.size == len(data)
+        downloaded = self._bucket.blob(blob.name).download_as_bytes(retry=retry, timeout=timeout)
+        assert downloaded == data
+        (listed,) = self._storage.list_blobs(self._bucket, prefix=f"round-{number}/", retry=retry)
+        assert listed.size == len(data)
 
-    def _tidy_up(self) -> None:
-        """With all faults gone, nothing may stand in the way of deleting everything."""
+    def _clean_up(self) -> None:
+        """Delete everything; without faults nothing may prevent that."""
         self._control.clear()
         for queued in self._tpu.list_queued_resources(parent=PARENT):
             deleting = tpu_v2.DeleteQueuedResourceRequest(name=queued.name, force=True)
@@ -194,7 +194,7 @@ class Workload:
             blob.delete()
 
     def _until_gone(self, delete: Callable[[], Any]) -> None:
-        """Delete what something else may be busy with, or take away meanwhile."""
+        """Delete a resource that another operation may use or delete meanwhile."""
         for _ in range(20):
             try:
                 delete().result(polling=POLLING)
