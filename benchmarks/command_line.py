@@ -17,8 +17,8 @@ RUNS = 9
 def main() -> None:
     """Measure and report."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder:
-        own = {name: value for name, value in os.environ.items() if not name.startswith("TPUCTL_")}
-        environment = {**own, "TPUCTL_STATE": folder, "TPUCTL_TARGET": "sim"}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPUCTL_")}
+        environment = {**inherited, "TPUCTL_STATE": folder, "TPUCTL_TARGET": "sim"}
         served = simulator_process.ensure(Path(folder) / "sim")
         try:
             measure(environment, served, folder)
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def measure(environment: dict[str, str], served: simulator_process.PublishedEndpoints, folder: str) -> None:
-    """Run the commands in turn, with one node there to be listed."""
+    """Run the commands in turn, with one node to list."""
     tpuctl = [str(Path(sys.executable).with_name("tpuctl"))]
     side_by_side({"up": [*tpuctl, "up", "v3-8", "--yes"]}, runs=0, environment=environment)
     commands = {
@@ -43,20 +43,23 @@ def measure(environment: dict[str, str], served: simulator_process.PublishedEndp
         ]  # fmt: skip
         environment = {**environment, **gcloud_environment(served, folder)}
     else:
-        notes.append("gcloud is not installed here: not compared")
-    taken = side_by_side(commands, runs=RUNS, environment=environment)
+        notes.append("gcloud is not installed: no comparison")
+    timings = side_by_side(commands, runs=RUNS, environment=environment)
     help_against_click = ratio(
-        "tpuctl --help / import click", taken["tpuctl --help"], taken['python -c "import click"'], "2 at most"
+        "tpuctl --help / import click",
+        timings["tpuctl --help"],
+        timings['python -c "import click"'],
+        "2 at most",
     )
     ratios: list[Ratio] = [help_against_click]
     if gcloud:
-        theirs = taken["gcloud compute tpus tpu-vm list"]
-        ratios.append(ratio("gcloud list / tpuctl ls", theirs, taken["tpuctl ls"], "2 at least"))
-    report("command line", rows(taken), ratios, notes)
+        gcloud_list = timings["gcloud compute tpus tpu-vm list"]
+        ratios.append(ratio("gcloud list / tpuctl ls", gcloud_list, timings["tpuctl ls"], "2 at least"))
+    report("command line", rows(timings), ratios, notes)
 
 
 def gcloud_environment(served: simulator_process.PublishedEndpoints, folder: str) -> dict[str, str]:
-    """What points stock gcloud at the simulator, with a configuration folder of its own."""
+    """Return the variables that point gcloud at the simulator, with its own configuration folder."""
     return {
         "CLOUDSDK_CONFIG": f"{folder}/gcloud",
         "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",

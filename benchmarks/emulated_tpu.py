@@ -18,53 +18,53 @@ from tpuctl.sim.guest import FOLDER, environment
 REPLICAS = 2
 BATCH = 64
 STEPS = {"custom loop": 200, "Keras fit": 60}
-"""Workloads, and the steps that are measured at once: a second or so."""
+"""Workload -> steps per measurement, which take about a second."""
 TURNS = 15
 STARTS = 15
 THREADS = 4
-"""Within an operation: what the emulation chooses for two replicas."""
+"""Threads within an operation, as the emulation sets them for two replicas."""
 SIDES = ("MirroredStrategy", "emulated TPU")
 
 Times = tuple[float, float]
 
 
 def main() -> None:
-    """Measure and report; with a side's name, be that side."""
+    """Measure and report; with the name of a side, run the workloads of that side."""
     if sys.argv[1:]:
         serve(sys.argv[1])
         return
     measured, ratios = [], []
-    for workload, times in steps().items():
-        plain, emulated = (times[side] for side in SIDES)
-        measured += rows({f"{workload}, {STEPS[workload]} steps, {side}": times[side] for side in SIDES})
+    for workload, timings in steps().items():
+        plain, emulated = (timings[side] for side in SIDES)
+        measured += rows({f"{workload}, {STEPS[workload]} steps, {side}": timings[side] for side in SIDES})
         ratios.append(ratio(f"{workload}, wall: emulated / plain", emulated, plain, "1.05 at most"))
         ratios.append(ratio(f"{workload}, CPU: emulated / plain", cpu(emulated), cpu(plain), "1.05 at most"))
     started, start_ratios = start_up()
     report("emulated TPU", measured + started, ratios + start_ratios)
 
 
-def cpu(times: Sequence[Times]) -> list[Times]:
-    """The same runs, with the CPU time in the place of the wall time."""
-    return [(used, wall) for wall, used in times]
+def cpu(timings: Sequence[Times]) -> list[Times]:
+    """Return the timings with CPU time in place of wall time."""
+    return [(used, wall) for wall, used in timings]
 
 
 def steps() -> dict[str, dict[str, list[Times]]]:
     """Run the workloads in two processes in turn; return (wall, CPU) seconds of each turn."""
-    times: dict[str, dict[str, list[Times]]] = {name: {side: [] for side in SIDES} for name in STEPS}
+    timings: dict[str, dict[str, list[Times]]] = {name: {side: [] for side in SIDES} for name in STEPS}
     with side(SIDES[0]) as plain, side(SIDES[1]) as emulated:
         for turn in range(TURNS + 1):
             for name in STEPS:
-                for who, run in zip(SIDES, (plain, emulated), strict=True):
-                    seconds = run(name)
+                for label, run in zip(SIDES, (plain, emulated), strict=True):
+                    timing = run(name)
                     if turn:
-                        times[name][who].append(seconds)
-    return times
+                        timings[name][label].append(timing)
+    return timings
 
 
 @contextmanager
 def side(name: str) -> Iterator[Callable[[str], Times]]:
-    """Start one side; yields what runs a workload there."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("TPU")}
+    """Start the process of a side; yields a function that runs a workload there."""
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("TPU")}
     if name == SIDES[1]:
         variables |= environment("v3-8", cores=REPLICAS)
     variables["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -98,7 +98,7 @@ def serve(name: str) -> None:
 
 
 def strategy(name: str) -> Any:
-    """Return the strategy: of the TPU, or over logical devices that are made as the emulation makes them."""
+    """Return the strategy of the emulated TPU, or one over the same logical devices."""
     import tensorflow as tf  # noqa: PLC0415  only in the processes that train
 
     if name == SIDES[1]:
@@ -112,7 +112,7 @@ def strategy(name: str) -> Any:
 
 
 def prepare(strategy: Any) -> dict[str, Callable[[], Any]]:
-    """Return what runs each workload's steps."""
+    """Return a function for each workload that runs its steps."""
     import numpy as np  # noqa: PLC0415
     import tensorflow as tf  # noqa: PLC0415
 
@@ -163,7 +163,7 @@ def _model(tf: Any) -> Any:
 
 
 def start_up() -> tuple[list[Row], list[Ratio]]:
-    """Time a program that does nothing: without the simulator's sitecustomize, and with it, inert and not."""
+    """Time an empty program without the simulator's sitecustomize, and with it, inert and active."""
     python = ["env", "-u", "TPUCTL_SIM_TPU", sys.executable, "-c", "pass"]
     guest = ["env", f"PYTHONPATH={FOLDER}", *python[3:]]
     commands = {
@@ -171,11 +171,11 @@ def start_up() -> tuple[list[Row], list[Ratio]]:
         "python -c pass, guest inert": guest,
         "python -c pass, guest of a v3-8": ["env", "TPUCTL_SIM_TPU=v3-8", *guest[1:]],
     }
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("TPU", "PYTHON"))}
-    times = side_by_side(commands, runs=STARTS, environment=own)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TPU", "PYTHON"))}
+    timings = side_by_side(commands, runs=STARTS, environment=inherited)
     plain, *others = commands
-    return rows(times), [
-        ratio(f"{name} / without", times[name], times[plain], "1.1 at most") for name in others
+    return rows(timings), [
+        ratio(f"{name} / without", timings[name], timings[plain], "1.1 at most") for name in others
     ]
 
 

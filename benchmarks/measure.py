@@ -1,4 +1,4 @@
-"""Measuring commands as whole processes: in turn, so that a slow minute of the machine hits both sides."""
+"""Measures commands as processes, in turn, so that a slow minute of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: seconds of wall and CPU time, median of the runs, and the bound it should keep."""
+    """A measurement: median seconds of wall and CPU time, and the number of runs."""
 
     name: str
     wall: float
@@ -24,7 +24,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One thing against another, run by run; `bound` says what we want of it."""
+    """The ratio of two measurements, run by run; `bound` is the target."""
 
     name: str
     median: float
@@ -36,18 +36,18 @@ class Ratio:
 def side_by_side(
     commands: Mapping[str, Sequence[str]], *, runs: int, environment: Mapping[str, str]
 ) -> dict[str, list[tuple[float, float]]]:
-    """Run each command `runs` times in turn, after one that does not count; return (wall, CPU) seconds."""
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    """Run each command `runs` times in turn, after one warm-up; return (wall, CPU) seconds."""
+    timings: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for turn in range(runs + 1):
         for name, command in commands.items():
-            one = _time(command, environment)
+            timing = _time(command, environment)
             if turn:
-                taken[name].append(one)
-    return taken
+                timings[name].append(timing)
+    return timings
 
 
-def rows(taken: Mapping[str, Sequence[tuple[float, float]]]) -> list[Row]:
-    """Return the medians."""
+def rows(timings: Mapping[str, Sequence[tuple[float, float]]]) -> list[Row]:
+    """Return the medians by name."""
     return [
         Row(
             name,
@@ -55,14 +55,14 @@ def rows(taken: Mapping[str, Sequence[tuple[float, float]]]) -> list[Row]:
             statistics.median(cpu for _, cpu in runs),
             len(runs),
         )
-        for name, runs in taken.items()
+        for name, runs in timings.items()
     ]
 
 
 def ratio(
     name: str, above: Sequence[tuple[float, float]], below: Sequence[tuple[float, float]], bound: str
 ) -> Ratio:
-    """Return how much more wall time `above` took than `below`, pair by pair."""
+    """Return the ratio of the wall time of `above` to that of `below`, run by run."""
     pairs = [a[0] / b[0] for a, b in zip(above, below, strict=True)]
     return Ratio(name, statistics.median(pairs), min(pairs), max(pairs), bound)
 
@@ -72,25 +72,25 @@ def report(title: str, measured: Sequence[Row], ratios: Sequence[Ratio], notes: 
     lines = [
         f"  {row.name:<48} {row.wall * 1000:8.0f} ms wall {row.cpu * 1000:8.0f} ms CPU" for row in measured
     ]
-    for one in ratios:
-        spread = f"{one.lowest:.2f} to {one.highest:.2f}"
-        lines.append(f"  {one.name:<48} {one.median:8.2f} x   ({spread}; wanted: {one.bound})")
-    content = {"rows": [asdict(row) for row in measured], "ratios": [asdict(one) for one in ratios]}
+    for ratio in ratios:
+        spread = f"{ratio.lowest:.2f} to {ratio.highest:.2f}"
+        lines.append(f"  {ratio.name:<48} {ratio.median:8.2f} x   ({spread}; target: {ratio.bound})")
+    content = {"rows": [asdict(row) for row in measured], "ratios": [asdict(ratio) for ratio in ratios]}
     show(title, content, lines, notes)
 
 
 def show(title: str, content: Mapping[str, object], lines: Sequence[str], notes: Sequence[str]) -> None:
-    """Print what was measured as JSON on stdout, and the lines of its table on stderr."""
-    whole = {"schema": 1, "benchmark": title, **content, "notes": list(notes)}
-    print(json.dumps(whole, indent=2), flush=True)
+    """Print the measurements as JSON on stdout, and the lines of their table on stderr."""
+    document = {"schema": 1, "benchmark": title, **content, "notes": list(notes)}
+    print(json.dumps(document, indent=2), flush=True)
     print(f"\n{title}", *lines, *(f"  {note}" for note in notes), sep="\n", file=sys.stderr)
 
 
 def _time(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
+    process = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{process.stderr}")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return wall, cpu

@@ -1,1 +1,1 @@
-"""The input pipeline of a job, and one as tutorials write it."""
+"""The input pipeline of a job, compared with one as in tutorials."""

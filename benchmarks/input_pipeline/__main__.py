@@ -1,4 +1,4 @@
-"""The input pipeline of jobs/resnet.py against one as tutorials write it, on the same TFRecord shards."""
+"""The input pipeline of jobs/resnet.py, compared with one as in tutorials, on the same TFRecord shards."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from typing import Any
 from benchmarks.measure import show
 
 JOBS = Path(__file__).parents[2] / "jobs"
-PICTURES, BATCH = 256, 64
+IMAGES, BATCH = 256, 64
 BATCHES = 12
-"""Of a measurement: 768 pictures, a few seconds."""
+"""Batches per measurement: 768 images, a few seconds."""
 TURNS = 7
-OURS, NAIVE = "resnet.py", "as tutorials write it"
-PARALLEL, UNFUSED = f"{NAIVE}, parallel", "resnet.py's recipe, decoded whole"
+OURS, NAIVE = "resnet.py", "as in tutorials"
+PARALLEL, UNFUSED = f"{NAIVE}, parallel", "resnet.py's recipe, decoded fully"
 NORMALISED = "resnet.py, and normalised on the host"
-WHAT = {
-    NAIVE: "decode all, float32, resize to 256x256, crop 224x224, flip, normalise; one after the other",
+STAGES = {
+    NAIVE: "decode all, float32, resize to 256x256, crop 224x224, flip, normalise; sequentially",
     PARALLEL: "the same by map(num_parallel_calls=AUTOTUNE)",
     UNFUSED: "decode all, float32, a part of any size, resize to 224x224, flip, normalise; AUTOTUNE",
-    NORMALISED: "the next one's, and what is done on the TPU, normalise, here",
-    OURS: "as it trains: decode a part of any size only, uint8, resize to 224x224, flip; AUTOTUNE",
+    NORMALISED: "as resnet.py, and normalise on the host instead of the TPU",
+    OURS: "as in training: decode a part of any size only, uint8, resize to 224x224, flip; AUTOTUNE",
 }
 RATIOS = (
     (OURS, NAIVE, "1.8 at least"),
@@ -43,52 +43,52 @@ Times = tuple[float, float]
 
 
 def main() -> None:
-    """Measure in a process of its own, and report."""
+    """Measure in another process, and report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("pictures", PICTURES), ("batches", BATCHES), ("turns", TURNS)):
+    for name, default in (("pictures", IMAGES), ("batches", BATCHES), ("turns", TURNS)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
-    asked, _ = parser.parse_known_args()
-    if asked.serve:
-        print(json.dumps(measure(asked.serve, asked.batches, asked.turns)))
+    options, _ = parser.parse_known_args()
+    if options.serve:
+        print(json.dumps(measure(options.serve, options.batches, options.turns)))
         return
-    from benchmarks.input_pipeline.pictures import shards  # noqa: PLC0415  scikit-learn takes seconds
+    from benchmarks.input_pipeline.images import shards  # noqa: PLC0415  scikit-learn takes seconds
 
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as name:
-        folder, size = shards(Path(name), asked.pictures)
+        folder, size = shards(Path(name), options.pictures)
         command = [sys.executable, "-m", "benchmarks.input_pipeline", f"--serve={folder}"]
-        command += [f"--batches={asked.batches}", f"--turns={asked.turns}"]
-        variables = {one: value for one, value in os.environ.items() if not one.startswith("TPU")}
+        command += [f"--batches={options.batches}", f"--turns={options.turns}"]
+        variables = {key: value for key, value in os.environ.items() if not key.startswith("TPU")}
         variables["TF_CPP_MIN_LOG_LEVEL"] = "3"
-        done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
-    taken = json.loads(done.stdout.splitlines()[-1])
-    report(taken, asked.batches * BATCH, size // asked.pictures)
+        process = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
+    timings = json.loads(process.stdout.splitlines()[-1])
+    report(timings, options.batches * BATCH, size // options.pictures)
 
 
 def measure(folder: Path, batches: int, turns: int) -> dict[str, list[Times]]:
-    """Read so many batches in every way, turn about, after a turn that does not count."""
-    made = pipelines(folder)
-    taken: dict[str, list[Times]] = {name: [] for name in made}
+    """Read `batches` batches with each pipeline in turn, after a warm-up turn."""
+    builders = pipelines(folder)
+    timings: dict[str, list[Times]] = {name: [] for name in builders}
     for turn in range(turns + 1):
-        for name, build in made.items():
-            one = read(build, batches)
+        for name, build in builders.items():
+            timing = read(build, batches)
             if turn:
-                taken[name].append(one)
-    return taken
+                timings[name].append(timing)
+    return timings
 
 
 def read(build: Callable[[], Any], batches: int) -> Times:
-    """Read so many batches after the first; as much is under way when that is there as at the end."""
-    reading = iter(build())
-    next(reading)
+    """Read `batches` batches after a first one; then the prefetch buffers are as full as at the end."""
+    iterator = iter(build())
+    next(iterator)
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(batches):
-        next(reading)
+        next(iterator)
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
 def pipelines(folder: Path) -> dict[str, Callable[[], Any]]:
-    """Return what makes each pipeline, in the order of `WHAT`; all shuffle the same files alike."""
+    """Return a builder of each pipeline by name; all shuffle the same files with the same buffer."""
     sys.path.insert(0, str(JOBS))
     import resnet  # noqa: PLC0415  imports TensorFlow: only in the process that measures
     import tensorflow as tf  # noqa: PLC0415
@@ -99,69 +99,68 @@ def pipelines(folder: Path) -> dict[str, Callable[[], Any]]:
 
     def ours(augment: Any) -> Any:
         return training.read(
-            split, alone, BATCH, resnet.parse, seed=1, augment=augment, cache=False, shuffle=PICTURES
+            split, alone, BATCH, resnet.parse, seed=1, augment=augment, cache=False, shuffle=IMAGES
         )
 
     def normalised(encoded: Any, label: Any, seed: Any) -> Any:
-        picture, label = resnet.augment(encoded, label, seed)
-        return (tf.cast(picture, tf.float32) - resnet.MEAN) / resnet.DEVIATION, label
+        image, label = resnet.augment(encoded, label, seed)
+        return (tf.cast(image, tf.float32) - resnet.MEAN) / resnet.DEVIATION, label
 
     def mapped(function: Any, calls: int | None) -> Any:
-        records = tf.data.TFRecordDataset(split.files).shuffle(PICTURES, seed=1).repeat()
-        pictures = records.map(lambda record: function(*resnet.parse(record)), num_parallel_calls=calls)
-        return pictures.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+        records = tf.data.TFRecordDataset(split.files).shuffle(IMAGES, seed=1).repeat()
+        images = records.map(lambda record: function(*resnet.parse(record)), num_parallel_calls=calls)
+        return images.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
     def tutorial(encoded: Any, label: Any) -> Any:
-        picture = tf.image.convert_image_dtype(tf.io.decode_jpeg(encoded, channels=3), tf.float32)
-        picture = tf.image.resize(picture, [256, 256])
-        picture = tf.image.random_flip_left_right(tf.image.random_crop(picture, [224, 224, 3]))
-        return (picture - MEAN) / DEVIATION, label
+        image = tf.image.convert_image_dtype(tf.io.decode_jpeg(encoded, channels=3), tf.float32)
+        image = tf.image.resize(image, [256, 256])
+        image = tf.image.random_flip_left_right(tf.image.random_crop(image, [224, 224, 3]))
+        return (image - MEAN) / DEVIATION, label
 
     def unfused(encoded: Any, label: Any) -> Any:
         seeds = tf.random.split(tf.random.uniform([2], 0, 2**31 - 1, tf.int32), 2)
-        picture = tf.io.decode_jpeg(encoded, channels=3)
-        top, left, height, width = tf.unstack(resnet.random_window(tf.shape(picture), seeds[0]))
-        picture = tf.image.convert_image_dtype(picture[top : top + height, left : left + width], tf.float32)
-        picture = tf.image.stateless_random_flip_left_right(tf.image.resize(picture, [224, 224]), seeds[1])
-        return (picture - MEAN) / DEVIATION, label
+        image = tf.io.decode_jpeg(encoded, channels=3)
+        top, left, height, width = tf.unstack(resnet.random_window(tf.shape(image), seeds[0]))
+        image = tf.image.convert_image_dtype(image[top : top + height, left : left + width], tf.float32)
+        image = tf.image.stateless_random_flip_left_right(tf.image.resize(image, [224, 224]), seeds[1])
+        return (image - MEAN) / DEVIATION, label
 
-    every = tf.data.AUTOTUNE
-    made = (
+    parallel = tf.data.AUTOTUNE
+    builders = (
         lambda: mapped(tutorial, None),
-        lambda: mapped(tutorial, every),
-        lambda: mapped(unfused, every),
+        lambda: mapped(tutorial, parallel),
+        lambda: mapped(unfused, parallel),
         lambda: ours(normalised),
         lambda: ours(resnet.augment),
     )
-    return dict(zip(WHAT, made, strict=True))
+    return dict(zip(STAGES, builders, strict=True))
 
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def report(taken: dict[str, list[Times]], pictures: int, size: int) -> None:
-    """Print JSON and a table: pictures a second, CPU time of a picture, ratios turn by turn."""
+def report(timings: dict[str, list[Times]], images: int, size: int) -> None:
+    """Print JSON and a table: images per second, CPU time per image, ratios turn by turn."""
     rows, lines, ratios = [], [], []
-    for name, turns in taken.items():
-        rate = statistics.median(pictures / wall for wall, _ in turns)
-        cpu = 1000 * statistics.median(used / pictures for _, used in turns)
-        rows.append({"name": name, "what": WHAT[name], "images_per_second": rate, "cpu_ms_per_image": cpu})
-        lines.append(f"  {name:<40} {rate:7.0f} images/s {cpu:6.2f} ms CPU an image   {WHAT[name]}")
-    for one, other, wanted in RATIOS:
+    for name, turns in timings.items():
+        rate = statistics.median(images / wall for wall, _ in turns)
+        cpu = 1000 * statistics.median(used / images for _, used in turns)
+        rows.append({"name": name, "what": STAGES[name], "images_per_second": rate, "cpu_ms_per_image": cpu})
+        lines.append(f"  {name:<40} {rate:7.0f} images/s {cpu:6.2f} ms CPU an image   {STAGES[name]}")
+    for fast, slow, target in RATIOS:
         for column, unit in enumerate(("wall", "CPU")):
-            found = sorted(
-                slow[column] / fast[column] for fast, slow in zip(taken[one], taken[other], strict=True)
-            )
-            median = statistics.median(found)
-            mark = wanted if unit == "wall" else ""
-            entry = {"median": median, "lowest": found[0], "highest": found[-1], "wanted": mark}
-            ratios.append({"name": f"{one} / {other}", "of": unit, **entry})
-            spread = f"({found[0]:.2f} to {found[-1]:.2f})"
-            wish = f"   wanted: {mark}" if mark else ""
-            lines.append(f"  {f'{unit}: {one} against {other}':<76} {median:5.2f} x {spread}{wish}")
+            pairs = zip(timings[slow], timings[fast], strict=True)
+            quotients = sorted(slower[column] / faster[column] for slower, faster in pairs)
+            median = statistics.median(quotients)
+            bound = target if unit == "wall" else ""
+            entry = {"median": median, "lowest": quotients[0], "highest": quotients[-1], "wanted": bound}
+            ratios.append({"name": f"{fast} / {slow}", "of": unit, **entry})
+            spread = f"({quotients[0]:.2f} to {quotients[-1]:.2f})"
+            suffix = f"   target: {bound}" if bound else ""
+            lines.append(f"  {f'{unit}: {fast} against {slow}':<76} {median:5.2f} x {spread}{suffix}")
     notes = [
         f"photographs of 500x375, {size / 1000:.0f} kB on average, from TFRecord shards in the page cache;"
-        f" {pictures} a turn, {len(taken[OURS])} turns, {os.cpu_count()} cores"
+        f" {images} a turn, {len(timings[OURS])} turns, {os.cpu_count()} cores"
     ]
     show("input pipeline", {"rows": rows, "ratios": ratios}, lines, notes)
 
