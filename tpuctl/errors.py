@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 EXIT_CODES = {
     "ok": 0,
@@ -28,6 +28,8 @@ class TpuctlError(Exception):
     """
 
     kind = "bug"
+    result: Mapping[str, object] = {}
+    """What the command shows although it failed; stands beside the error in the JSON form."""
 
     def __init__(self, message: str, *, hint: str = "", **facts: object) -> None:
         super().__init__(message)

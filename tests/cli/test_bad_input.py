@@ -339,6 +339,20 @@ class TestWords:
         assert result.code == 2
         assert "ACCELERATOR" in result.err
 
+    def test_an_error_in_a_stream_of_json_is_one_line_of_it(self, tpuctl, simulator) -> None:
+        result = tpuctl("logs", "no-such-run", "--json")
+        assert result.code == 4
+        assert len(result.out.splitlines()) == 1
+        assert result.json["error"]["kind"] == "state"
+
+    def test_json_for_the_script_is_not_json_for_tpuctl(self, tpuctl) -> None:
+        result = tpuctl("submit", "nothing.py", "--", "--json")
+        assert result.code == 2
+        assert result.out == ""
+
+    def test_a_wrong_command_line_is_json_too(self, tpuctl) -> None:
+        assert tpuctl("up", "--json").json["error"]["exit_code"] == 2
+
     def test_an_error_is_json_when_json_was_asked_for(self, tpuctl) -> None:
         result = tpuctl("up", "v3-9", "--json")
         assert result.code == 2

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from PIL import Image
 
@@ -113,7 +114,9 @@ def test_a_failing_job_has_exit_code_100_and_its_own_in_the_json(tpuctl: Tpuctl,
     assert result.out == "so far\n"
     assert "exit code 7" in result.err
     failed = tpuctl("logs", "-f", run, "--json")
-    assert '"job_exit_code": 7' in failed.out
+    first, last = map(msgspec.json.decode, failed.out.splitlines())
+    assert first == {"schema": 1, "worker": 0, "text": "so far"}
+    assert last["error"]["job_exit_code"] == 7
 
 
 def test_a_job_that_dies_of_a_signal_says_which(tpuctl: Tpuctl, node: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import sys
 from typing import NoReturn
@@ -10,7 +11,7 @@ from typing import NoReturn
 import click
 
 from tpuctl import __version__
-from tpuctl.errors import EXIT_CODES, TpuctlError
+from tpuctl.errors import EXIT_CODES, DeclinedError, TpuctlError, UsageError
 
 COMMANDS = {
     "up": ("tpuctl.cli.nodes.up", "Create (or find) a TPU, ready for SSH on every host."),
@@ -96,24 +97,20 @@ def main() -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; every error becomes text here and nowhere else."""
+    as_json = "--json" in itertools.takewhile(lambda argument: argument != "--", arguments)
     try:
         result = cli.main(arguments, prog_name="tpuctl", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except TpuctlError as error:
-        return _show(error, as_json="--json" in arguments)
+        return _show(error, as_json=as_json)
     except click.ClickException as error:
-        error.show()
-        if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.info_name == "submit":
-            print("Hint: Arguments for the script go after --", file=sys.stderr)
-        return EXIT_CODES["usage"]
+        return _show_usage(error, as_json=as_json)
     except (click.Abort, KeyboardInterrupt) as error:
         if isinstance(error, click.Abort) and not sys.stdin.isatty():
-            print(
-                "\nError: Input is needed, and the command is not interactive.\nHint: Pass the options.",
-                file=sys.stderr,
-            )
-            return EXIT_CODES["declined"]
+            print(file=sys.stderr)  # ends the line of the question
+            message = "Input is needed, and the command is not interactive."
+            return _show(DeclinedError(message, hint="Pass the options."), as_json=as_json)
         print("Interrupted.", file=sys.stderr)
         return EXIT_CODES["interrupted"]
     except (BrokenPipeError, SystemExit):
@@ -122,28 +119,39 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        return _show_bug(error)
+        return _show_bug(error, as_json=as_json)
 
 
 def _show(error: TpuctlError, *, as_json: bool) -> int:
     if as_json:
-        import msgspec  # noqa: PLC0415
-
-        body = {
-            "kind": error.kind,
-            "message": error.message,
-            "hint": error.hint,
-            "exit_code": error.exit_code,
-        }
-        answer = {"schema": 1, "error": {**body, **error.facts}}
-        print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+        _print_json(error)
     print(f"Error: {error.message}", file=sys.stderr)
     if error.hint:
         print(f"Hint: {error.hint}", file=sys.stderr)
     return error.exit_code
 
 
-def _show_bug(error: Exception) -> int:
+def _print_json(error: TpuctlError) -> None:
+    """Print an error as JSON: in one line, as in a stream, unless the command has a result to show."""
+    import msgspec  # noqa: PLC0415
+
+    body = {"kind": error.kind, "message": error.message, "hint": error.hint, "exit_code": error.exit_code}
+    document = msgspec.json.encode(
+        {"schema": 1, **error.result, "error": {**body, **error.facts}}, enc_hook=str
+    )
+    print((msgspec.json.format(document, indent=2) if error.result else document).decode())
+
+
+def _show_usage(error: click.ClickException, *, as_json: bool) -> int:
+    if as_json:
+        _print_json(UsageError(error.format_message()))
+    error.show()
+    if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.info_name == "submit":
+        print("Hint: Arguments for the script go after --", file=sys.stderr)
+    return EXIT_CODES["usage"]
+
+
+def _show_bug(error: Exception, *, as_json: bool) -> int:
     """A bug: the traceback goes to a file, the user gets its path."""
     import traceback  # noqa: PLC0415
     from datetime import datetime  # noqa: PLC0415
@@ -151,7 +159,10 @@ def _show_bug(error: Exception) -> int:
     from tpuctl.config.files import state_folder  # noqa: PLC0415
 
     text = "".join(traceback.format_exception(error))
-    print(f"Error: a bug in tpuctl: {type(error).__name__}: {error}", file=sys.stderr)
+    summary = f"a bug in tpuctl: {type(error).__name__}: {error}"
+    if as_json:
+        _print_json(TpuctlError(summary))
+    print(f"Error: {summary}", file=sys.stderr)
     try:
         folder = state_folder() / "crashes"
         folder.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,8 @@ def test_ls_of_nothing_is_the_header_and_the_command_that_creates_a_node(
 ) -> None:
     result = tpuctl("ls")
     assert lines(result.out) == [COLUMNS]
-    assert lines(result.err) == [["Next:", "tpuctl", "up", "v3-8"]]
+    empty = "There are no TPUs in any zone of project sim-project."
+    assert lines(result.err) == [empty.split(), ["Next:", "tpuctl", "up", "v3-8"]]
 
 
 def test_ls_names_a_zone_that_did_not_answer_on_stderr(
@@ -38,6 +39,7 @@ def test_ls_names_a_zone_that_did_not_answer_on_stderr(
     monkeypatch.setattr(simulator.world, "unreachable_zones", lambda parent: ["us-east1-d"])
     result = tpuctl("ls")
     assert "Warning: no answer from us-east1-d: its nodes are not listed." in result.err.splitlines()
+    assert "There are no TPUs" not in result.err, "they may be in that zone"
     assert lines(result.out) == [COLUMNS]
     assert tpuctl("ls", "--json").json["unreachable"] == ["us-east1-d"]
 

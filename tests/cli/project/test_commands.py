@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tpuctl.sim.faults import grpc_fault
@@ -102,14 +103,24 @@ class TestDoctor:
         simulator.faults.add(rule)
         result = tpuctl("doctor", "--json")
         assert result.code == 3
-        checks, _ = result.out.split('{\n  "schema": 1,\n  "error"')
-        import msgspec
-
-        failed = [
-            finding for finding in msgspec.json.decode(checks)["checks"] if finding["state"] == "failed"
-        ]
+        failed = [finding for finding in result.json["checks"] if finding["state"] == "failed"]
         assert [finding["check"] for finding in failed] == [check]
         assert fix in failed[0]["fix"]
+        error = result.json["error"]
+        assert (error["kind"], error["exit_code"]) == ("configuration", 3)
+        assert error["message"] == f"1 check failed: {check}."
+        assert error["hint"] == failed[0]["fix"]
+
+    def test_its_json_is_one_document_also_with_a_configuration_that_cannot_be_read(self, tpuctl) -> None:
+        Path("tpuctl.toml").write_text("broken")
+        result = tpuctl("doctor", "--json")
+        assert result.code == 3
+        assert result.json["error"]["kind"] == "configuration"
+
+    def test_its_json_is_one_document_also_with_a_wrong_option(self, tpuctl) -> None:
+        result = tpuctl("doctor", "--json", "--wrong")
+        assert result.code == 2
+        assert "--wrong" in result.json["error"]["message"]
 
     def test_a_disabled_api_is_found_with_the_page_that_enables_it(self, tpuctl, simulator) -> None:
         simulator.world.disabled_projects.add("sim-project")
@@ -174,3 +185,14 @@ def test_a_bug_is_told_with_the_file_that_has_its_traceback(tpuctl, home, monkey
     path = Path(err.strip().splitlines()[-1].split()[-1])
     assert "Traceback" not in err
     assert "RuntimeError: unforeseen" in path.read_text()
+
+
+def test_a_bug_is_one_json_document_too(monkeypatch, home, capsys) -> None:
+    from tpuctl.cli import main
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(main.cli, "main", broken)
+    assert main.run(["doctor", "--json"]) == 1
+    assert msgspec.json.decode(capsys.readouterr().out)["error"]["kind"] == "bug"

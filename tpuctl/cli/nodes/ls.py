@@ -22,8 +22,9 @@ def ls(session: Session) -> None:
     zone = session.from_flag("zone")
     listing = session.cloud.provider.list_nodes(zone)
     show_nodes(session, listing.nodes, listing.unreachable)
-    if not listing.nodes:
-        output.note(
-            f"There are no TPUs in {zone or 'any zone'} of project {session.config.require('project')}."
-        )
-        output.hint("tpuctl up v3-8")
+    if listing.nodes:
+        return
+    if not listing.unreachable:
+        project = session.config.require("project")
+        output.note(f"There are no TPUs in {zone or 'any zone'} of project {project}.")
+    output.hint("tpuctl up v3-8")

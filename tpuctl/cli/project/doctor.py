@@ -31,9 +31,12 @@ def doctor(session: Session) -> None:
         findings.append(finding)
         if not session.as_json:
             _show(finding)
+    error = _error([finding for finding in findings if finding.state == flow.FAILED])
+    if error:
+        error.result = {"checks": findings}
+        raise error
     if session.as_json:
         output.json({"checks": findings})
-    _raise_failures([finding for finding in findings if finding.state == flow.FAILED])
     output.hint("tpuctl up v3-8")
 
 
@@ -43,7 +46,9 @@ def _show(finding: flow.Finding) -> None:
         print(f"{'':<21} fix: {finding.fix}")
 
 
-def _raise_failures(failed: Sequence[flow.Finding]) -> None:
-    if failed:
-        count = f"{len(failed)} check{'s' if len(failed) > 1 else ''} failed"
-        raise ConfigError(f"{count}: {', '.join(finding.check for finding in failed)}.", hint=failed[0].fix)
+def _error(failed: Sequence[flow.Finding]) -> ConfigError | None:
+    """Return the error that names the failed checks, with the fix of the first."""
+    if not failed:
+        return None
+    count = f"{len(failed)} check{'s' if len(failed) > 1 else ''} failed"
+    return ConfigError(f"{count}: {', '.join(finding.check for finding in failed)}.", hint=failed[0].fix)
