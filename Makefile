@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); echo $$((n < 4 ? n : 4)))
 
-.PHONY: help demo test test-slow test-terraform test-tensorflow test-beam mutate contract check bench clean
+.PHONY: help demo test test-fast test-slow test-terraform test-tensorflow test-beam mutate contract check bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
@@ -13,6 +13,9 @@ demo: .venv/ready  ## run the six commands on the simulator with a real dataset
 
 test: check  ## check lint and types, run every test that is not slow: what must pass before a change lands
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+
+test-fast: .venv/ready  ## run the tests without the files that take longest: what one runs while editing
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow and not long"
 
 test-slow: .venv/ready  ## run the tests that take minutes each
 	$(BIN)/python -m pytest -m slow

@@ -10,29 +10,46 @@ import pytest
 LONG = (
     "tests/jobs/",
     "tests/sim/guest/test_tutorials.py",
-    "tests/sim/guest/findings/test_programs.py",
-    "tests/sim/guest/test_keras.py",
-    "tests/sim/guest/test_numbers.py",
     "tests/cli/runs/test_digits.py",
-    "tests/cli/test_story.py",
     "tests/worker/test_program.py",
-    "tests/sim/guest/test_tensorflow.py",
-    "tests/sim/tpu/test_state_machine.py",
-    "tests/data/test_memory.py",
-    "tests/flows/datasets/test_upload.py",
+    "tests/cli/test_story.py",
+    "tests/sim/guest/findings/test_programs.py",
     "tests/sim/tpu/clients/test_gcloud.py",
+    "tests/data/test_memory.py",
     "tests/soak/",
+    "tests/sim/unmodified/",
+    "tests/sim/guest/",
+    "tests/sim/gcs/clients/",
+    "tests/sim/test_restart.py",
+    "tests/cli/simulator/test_faults.py",
+    "tests/sim/tpu/test_state_machine.py",
+    "tests/cloud/test_ssh.py",
+    "tests/flows/datasets/test_upload.py",
+    "tests/flows/datasets/test_tfds.py",
+    "tests/sim/compute/test_gcloud.py",
+    "tests/cli/datasets/test_commands.py",
+    "tests/terraform/test_module.py",
+    "tests/data/output/test_tfds.py",
+    "tests/worker/test_reports.py",
+    "tests/cli/simulator/test_env.py",
+    "tests/cli/simulator/test_commands.py",
+    "tests/testing/",
+    "tests/demo/",
 )
-"""What takes twenty seconds and more, longest first."""
+"""What takes longest, longest first; `make test-fast` leaves it out."""
 BETWEEN = 4
 """How many other files come after a long one."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have the long files begin early, so that at the end no process waits for another.
+    """Mark the long files, and start them early, so that at the end no process waits for another.
 
-    Most of them compute and most of the others wait: alternating, they go on side by side.
+    Most of them compute and most of the others wait: alternating, they run well side by side.
     """
+    for item in items:
+        if _file(item).startswith(LONG):
+            item.add_marker("long")
     if hasattr(config, "workerinput"):
         files = dict.fromkeys(map(_file, items))
         places = {file: place for place, file in enumerate(dealt(files))}
