@@ -84,7 +84,8 @@ def test_the_simulator_that_runs_is_the_one_that_is_used(simulator) -> None:
         published["tpu_grpc"],
         published["storage"],
         published["hosts_file"],
-        "nothing: this is the simulator",
+        shell_setup='eval "$(tpuctl sim env)"',
+        price="nothing: this is the simulator",
     )
 
 

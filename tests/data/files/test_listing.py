@@ -109,5 +109,5 @@ def test_a_later_listing_says_what_has_gone_and_what_is_new(file: Path) -> None:
     file.with_name("b").write_bytes(b"")
     with pytest.raises(UsageError, match="'b' is new"):
         before.check(listing(file.parent, "a", "b"))
-    with pytest.raises(UsageError, match="'a' has gone"):
+    with pytest.raises(UsageError, match="'a' was removed"):
         before.check(listing(file.parent, "b"))
