@@ -75,11 +75,15 @@ class Host:
         path.write_bytes(encode(spec))
         return path
 
-    def launch(self) -> subprocess.CompletedProcess[str]:
-        """Call the program as `submit` does over SSH."""
-        command = [self.python, "worker.zip", "launch", "spec.json"]
+    def launch(self, constants: str = "") -> subprocess.CompletedProcess[str]:
+        """Call the program as `submit` does over SSH, after the statements `constants`."""
+        code = (
+            "import sys\nsys.path[0] = sys.argv[0] = 'worker.zip'\nfrom tpuctl.worker import main, timing\n"
+            f"{constants}\nsys.exit(main.main(['launch', 'spec.json']))"
+        )
+        program = ["-c", code] if constants else ["worker.zip", "launch", "spec.json"]
         return subprocess.run(
-            command,
+            [self.python, *program],
             cwd=self.folder,
             env=self.environment,
             capture_output=True,
@@ -87,6 +91,18 @@ class Host:
             timeout=150,
             check=False,
         )
+
+    def supervisors(self) -> list[int]:
+        """Return the pids of the supervisors that run in the attempt's folder."""
+        pids = list[int]()
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                if b"supervise" in words and (process / "cwd").readlink() == self.folder:
+                    pids.append(int(process.name))
+            except OSError:  # it has ended, or is another user's
+                pass
+        return pids
 
     def start(self, source: str, **changes: object) -> int:
         """Prepare and launch, and return the supervisor's pid."""

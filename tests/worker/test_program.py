@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.running_simulator import RunningSimulator
+from tests.sim.live_host import wait_until
 from tests.worker.host import Host, tar
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.polling import Backoff, poll
@@ -178,6 +180,18 @@ class TestPreparation:
     def test_launch_reports_a_spec_of_another_schema(self, host: Host) -> None:
         host.prepare("print('never')", schema=2)
         assert "is not of schema 1" in json.loads(host.launch().stdout)["error"]
+
+    def test_launch_ends_a_supervisor_that_stays_silent_so_that_it_starts_nothing_later(
+        self, host: Host, simulator: RunningSimulator
+    ) -> None:
+        host.prepare("print('never')")
+        stall = simulator.faults.add("gcs-stall", method="storage.objects.create")
+        process = host.launch("timing.START_TIMEOUT = 1")
+        assert (process.returncode, json.loads(process.stdout)) == (1, {"error": "no answer in 1 s"})
+        simulator.faults.remove(stall.id)
+        wait_until(lambda: not host.supervisors())
+        assert not (host.folder / "started").exists()
+        assert not (host.folder / "code").exists()
 
     def test_the_status_of_another_process_is_left_alone(self, host: Host) -> None:
         host.bucket.create(STATUS, b"theirs")

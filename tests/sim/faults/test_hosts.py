@@ -206,6 +206,26 @@ def test_a_host_that_loses_its_network_works_on_alone(slice_of_four: Rig) -> Non
     assert rig.ssh("true", worker=1).returncode == 0
 
 
+@pytest.mark.parametrize("kind", ["network-loss", "host-death"])
+def test_connections_from_before_are_cut_when_the_host_is_back(rig: Rig, kind: str) -> None:
+    host, port = rig.dial()
+    with paramiko.SSHClient() as client:
+        client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
+        client.connect(
+            host, port, USER, key_filename=str(rig.user.key), allow_agent=False, look_for_keys=False
+        )
+        fault = rig.simulator.faults.add(kind, node="one")
+        rig.until(kind)
+        settled(rig)
+        transport = client.get_transport()
+        assert transport
+        assert transport.is_active(), "nobody has said that it is over"
+        rig.simulator.faults.remove(fault.id)
+        rig.over(kind)
+        wait_until(lambda: not transport.is_active())
+    assert rig.ssh("echo", "back").stdout == "back\n"
+
+
 def test_a_host_refuses_ssh_for_a_while(rig: Rig) -> None:
     rig.simulator.faults.add("ssh-refused", node="one", duration="1h")
     rig.until("ssh-refused")
