@@ -1,4 +1,4 @@
-"""The rules of the architecture: which floor may import which, and where foreign packages may be named."""
+"""Tests which layer and subpackage may import which, and which may import each third-party package."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.paths import ROOT
 
 PACKAGE = ROOT / "tpuctl"
 
-FLOORS = {
-    # floor: the floors it may import, besides itself
+LAYERS = {
+    # layer: the layers it may import, besides itself
     "errors": set(),
     "records": set(),
     "facts": {"errors", "records"},
@@ -32,8 +32,8 @@ FACTS = {
     "object_content", "parallel", "polling", "runs", "shells", "simulator_folder", "simulator_packages",
     "__init__",
 }  # fmt: skip
-ROOMS_OF = {
-    # floor, or room with rooms of its own: its rooms, each with the rooms beside it that it may import
+SUBPACKAGES = {
+    # package: its subpackages, each with the sibling subpackages that it may import
     "": {
         "config": set(), "data": set(), "worker": set(), "cloud": set(), "flows": set(), "cli": set(),
         "faults": set(), "sim": set(), "testing": set(),
@@ -89,9 +89,9 @@ ROOMS_OF = {
         "xml_api": {"downloads", "http", "json_api", "rules", "storage", "uploads"},
     },
 }  # fmt: skip
-"""A module above rooms (`data/plan.py`) is no room: it may use them, or be used by them, but never both."""
-BESIDE_ROOMS = {
-    # floor with rooms: the modules that are in none of them
+"""A module beside subpackages (`data/plan.py`) may import them or be imported by them, but never both."""
+MODULES = {
+    # package with subpackages: its own modules
     "data": {"plan", "source", "options", "bad_records"},
     "cloud": {
         "downloads", "endpoints", "error_mapping", "google_clients", "provider", "recording",
@@ -119,10 +119,10 @@ BESIDE_ROOMS = {
     "sim/gcs": {"checksums", "crc32c_combine", "errors", "server", "timestamps"},
 }  # fmt: skip
 MOST_FILES = 15
-"""In a folder, `__init__` and `__main__` not counted."""
+"""Most modules of a folder, not counting `__init__` and `__main__`."""
 
-HOMES = {
-    # foreign top-level package: the floors that may name it
+THIRD_PARTY = {
+    # third-party package: the layers that may import it
     "grpc": {"cloud", "sim"},
     "grpc_status": {"sim"},
     "google": {"cloud", "sim"},
@@ -151,23 +151,23 @@ HOMES = {
     "apache_beam": {"flows"},
 }
 ALLOWED_GOOGLE = {"data": {"google.protobuf"}}
-"""protobuf is a wire format, not a client: tf.train.Example is written with it."""
+"""protobuf encodes tf.train.Example; it is no client of a service."""
 
 
 def modules() -> Iterator[Path]:
     return (path for path in sorted(PACKAGE.rglob("*.py")))
 
 
-def floor(dotted: str) -> str:
-    """The floor of a module of the package, by its dotted name."""
+def layer(dotted: str) -> str:
+    """The layer of a module, by its dotted name."""
     parts = dotted.split(".")[1:]
     if not parts:
         return "facts"
     if parts[:2] == ["sim", "guest"] and len(parts) > 2:
         return "guest"
     if parts[:2] == ["worker", "records"]:
-        return "records"  # what the laptop and the host both read: plain, and of the standard library
-    if parts[0] in FLOORS:
+        return "records"  # read on the laptop and on the host: standard library only
+    if parts[0] in LAYERS:
         return parts[0]
     return "facts"
 
@@ -178,7 +178,7 @@ def dotted(path: Path) -> str:
 
 
 def imports(path: Path, *, types_too: bool = False) -> Iterator[str]:
-    """Names of the modules a file imports, those only for types left out unless asked for."""
+    """Names of the modules that a file imports; imports only for types are skipped unless `types_too`."""
     for statement, for_types in _statements(path):
         if for_types and not types_too:
             continue
@@ -190,7 +190,7 @@ def imports(path: Path, *, types_too: bool = False) -> Iterator[str]:
 
 @cache
 def _statements(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """The import statements of a file, each with whether it is for types only; parsed once for all tests."""
+    """The import statements of a file, each with whether it is for types only."""
     tree = ast.parse(path.read_text())
     typing_only = {
         id(inner)
@@ -203,42 +203,42 @@ def _statements(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
 
 
 def _absolute(path: Path, statement: ast.ImportFrom) -> str:
-    """The module that a from-import names; only the guest, which has another name on a host, is relative."""
+    """The module that a from-import names; only the guest, renamed on a host, imports relatively."""
     if statement.level == 0:
         return str(statement.module)
-    assert floor(dotted(path)) == "guest", f"{path}: relative import"
+    assert layer(dotted(path)) == "guest", f"{path}: relative import"
     package = ".".join(path.relative_to(ROOT).parts[: -statement.level])
     return f"{package}.{statement.module}" if statement.module else package
 
 
-def test_every_module_imports_only_lower_floors() -> None:
+def test_every_module_imports_only_lower_layers() -> None:
     wrong = []
     for path in modules():
-        importer = floor(dotted(path)) if path.name != "__main__.py" or path.parent != PACKAGE else "cli"
+        importer = layer(dotted(path)) if path.name != "__main__.py" or path.parent != PACKAGE else "cli"
         for name in imports(path, types_too=True):
             if name.split(".")[0] != "tpuctl":
                 continue
-            imported = floor(name)
-            if imported != importer and imported not in FLOORS[importer] and name != "tpuctl.__version__":
+            imported = layer(name)
+            if imported != importer and imported not in LAYERS[importer] and name != "tpuctl.__version__":
                 wrong.append(f"{path.relative_to(ROOT)} ({importer}) imports {name} ({imported})")
     assert wrong == []
 
 
-def test_foreign_packages_are_named_only_where_they_live() -> None:
+def test_third_party_packages_are_imported_only_by_the_layers_of_the_table() -> None:
     wrong = []
     for path in modules():
-        importer = floor(dotted(path))
+        importer = layer(dotted(path))
         for name in imports(path, types_too=True):
-            homes = HOMES.get(name.split(".")[0])
+            allowed_layers = THIRD_PARTY.get(name.split(".")[0])
             allowed = any(name.startswith(package) for package in ALLOWED_GOOGLE.get(importer, ()))
-            if homes is not None and importer not in homes and not allowed:
+            if allowed_layers is not None and importer not in allowed_layers and not allowed:
                 wrong.append(f"{path.relative_to(ROOT)} ({importer}) imports {name}")
     assert wrong == []
 
 
-def test_the_table_of_floor_one_names_every_module_beside_the_rooms() -> None:
-    modules_beside = {path.stem for path in PACKAGE.glob("*.py")} - {"errors", "__main__"}
-    assert modules_beside == FACTS
+def test_the_table_of_facts_names_every_module_of_the_top_package() -> None:
+    top_modules = {path.stem for path in PACKAGE.glob("*.py")} - {"errors", "__main__"}
+    assert top_modules == FACTS
 
 
 def folders(top: Path) -> Iterator[Path]:
@@ -246,34 +246,40 @@ def folders(top: Path) -> Iterator[Path]:
     return (path for path in sorted({file.parent for file in top.rglob("*.py")}) if path != top)
 
 
-def test_every_folder_is_a_room_of_the_table() -> None:
-    listed = {f"{floor}/{room}".lstrip("/") for floor, rooms in ROOMS_OF.items() for room in rooms}
+def test_every_folder_is_a_subpackage_of_the_table() -> None:
+    listed = {
+        f"{package}/{subpackage}".lstrip("/")
+        for package, subpackages in SUBPACKAGES.items()
+        for subpackage in subpackages
+    }
     assert {path.relative_to(PACKAGE).as_posix() for path in folders(PACKAGE)} == listed
 
 
-def test_what_stands_beside_rooms_is_in_the_table() -> None:
+def test_modules_beside_subpackages_are_in_the_table() -> None:
     beside = {
-        place: {path.stem for path in (PACKAGE / place).glob("*.py")} - {"__init__"} for place in BESIDE_ROOMS
+        package: {path.stem for path in (PACKAGE / package).glob("*.py")} - {"__init__"}
+        for package in MODULES
     }
-    assert beside == BESIDE_ROOMS
+    assert beside == MODULES
 
 
-@pytest.mark.parametrize("place", ROOMS_OF)
-def test_a_room_imports_only_the_rooms_beside_it_that_the_table_names(place: str) -> None:
+@pytest.mark.parametrize("package", SUBPACKAGES)
+def test_a_subpackage_imports_only_the_siblings_of_the_table(package: str) -> None:
     wrong = []
-    above = ".".join(("tpuctl", *filter(None, place.split("/"))))
-    for room, allowed in ROOMS_OF[place].items() if place else ():
-        for path in (PACKAGE / place / room).rglob("*.py"):
+    above = ".".join(("tpuctl", *filter(None, package.split("/"))))
+    for subpackage, allowed in SUBPACKAGES[package].items() if package else ():
+        for path in (PACKAGE / package / subpackage).rglob("*.py"):
             for name in imports(path, types_too=True):
                 other = name.removeprefix(f"{above}.").split(".")[0]
-                if name.startswith(f"{above}.") and other in ROOMS_OF[place].keys() - allowed - {room}:
+                forbidden = SUBPACKAGES[package].keys() - allowed - {subpackage}
+                if name.startswith(f"{above}.") and other in forbidden:
                     wrong.append(f"{path.relative_to(ROOT)} imports {name}")
     assert wrong == []
 
 
 @pytest.mark.parametrize("top", ["tpuctl", "tests", "benchmarks"])
 def test_no_folder_is_crowded(top: str) -> None:
-    programs = ROOT / "tests/sim/guest/findings/programs"  # a program a finding, and one list of them
+    programs = ROOT / "tests/sim/guest/findings/programs"  # one program for each finding
     for folder in (ROOT / top, *folders(ROOT / top)):
         files = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__", "conftest"}
         assert len(files) <= MOST_FILES or programs in folder.parents, folder
@@ -281,7 +287,7 @@ def test_no_folder_is_crowded(top: str) -> None:
 
 @pytest.mark.parametrize("top", ["tpuctl", "tests", "benchmarks"])
 def test_no_prefix_repeats_a_folder(top: str) -> None:
-    """Neither that of the file itself, nor one that should be a folder since many files have it."""
+    """No file repeats its folder's name; a prefix of more than two files should be a folder."""
     programs = ROOT / "tests/sim/guest/findings/programs"
     for folder in folders(ROOT / top):
         stems = [path.stem.removeprefix("test_") for path in folder.glob("*.py") if path.stem[0] != "_"]
@@ -292,14 +298,16 @@ def test_no_prefix_repeats_a_folder(top: str) -> None:
 
 def test_tests_are_where_their_source_is() -> None:
     own = {"sim/unmodified", "sim/unmodified/programs", "sim/tpu/clients", "sim/tpu/nodes", "sim/tpu/queue"}
-    """Rooms of tests alone: whole programs, and ways through one API."""
-    floors = {path.name for path in folders(PACKAGE) if path.parent == PACKAGE}
-    rooms = {path.relative_to(ROOT / "tests").as_posix() for path in folders(ROOT / "tests")}
-    of_floors = {
-        path for path in rooms - own if path.split("/")[0] in floors and not path.startswith("sim/guest/")
+    """Folders without a source folder: tests of complete programs, and of one API across its modules."""
+    packages = {path.name for path in folders(PACKAGE) if path.parent == PACKAGE}
+    test_folders = {path.relative_to(ROOT / "tests").as_posix() for path in folders(ROOT / "tests")}
+    of_packages = {
+        path
+        for path in test_folders - own
+        if path.split("/")[0] in packages and not path.startswith("sim/guest/")
     }
     sources = {path.relative_to(PACKAGE).as_posix() for path in folders(PACKAGE)}
-    assert of_floors - sources - {"sim/gcs/clients", "testing/examples"} == set()
+    assert of_packages - sources - {"sim/gcs/clients", "testing/examples"} == set()
 
 
 def test_there_is_no_import_cycle() -> None:
@@ -328,23 +336,23 @@ def _targets(path: Path, names: set[str]) -> Iterator[str]:
 
 
 def test_only_the_clients_endpoints_name_a_provider_of_nodes() -> None:
-    """So that a second provider is a second room of `cloud/`, and a line in `endpoints.py`."""
-    room = PACKAGE / "cloud" / "tpu"
+    """So that another provider is another package beside `cloud/tpu/`, and a line in `endpoints.py`."""
+    provider = PACKAGE / "cloud" / "tpu"
     importers = {
         path.relative_to(PACKAGE).as_posix()
         for path in modules()
-        if room not in path.parents
+        if provider not in path.parents
         for name in imports(path, types_too=True)
         if name.startswith("tpuctl.cloud.tpu")
     }
     assert importers == {"cloud/endpoints.py"}
 
 
-def test_resource_names_of_the_cloud_tpu_api_stay_in_its_room() -> None:
+def test_resource_names_of_the_cloud_tpu_api_stay_in_its_provider() -> None:
     elsewhere = {
         path.relative_to(PACKAGE).as_posix()
         for path in modules()
-        if "/locations/" in path.read_text() and floor(dotted(path)) not in ("sim", "testing")
+        if "/locations/" in path.read_text() and layer(dotted(path)) not in ("sim", "testing")
     }
     assert elsewhere == {"cloud/tpu/names.py", "cloud/tpu/api_requests.py"}
 
@@ -373,7 +381,7 @@ def test_jobs_import_nothing_of_tpuctl(job: Path) -> None:
 
 
 def test_jobs_know_nothing_of_the_simulator() -> None:
-    """But for the one that would take the speed of a CPU for that of a TPU."""
+    """Except `tpu_check.py`, which must not report the speed of a CPU as that of a TPU."""
     for job in {*(ROOT / "jobs").rglob("*.py")} - {ROOT / "jobs/tpu_check.py"}:
         text = job.read_text().lower()
         assert "tpuctl_sim" not in text

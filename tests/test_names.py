@@ -24,9 +24,9 @@ MOST_ANY = 20
 PACKAGE = ROOT / "tpuctl"
 
 
-def modules(floor: str) -> list[Path]:
+def modules(part: str) -> list[Path]:
     """The modules of the simulator, or all others."""
-    return [path for path in PACKAGE.rglob("*.py") if (PACKAGE / "sim" in path.parents) == (floor == "sim")]
+    return [path for path in PACKAGE.rglob("*.py") if (PACKAGE / "sim" in path.parents) == (part == "sim")]
 
 
 def names(path: Path) -> Iterator[str]:
@@ -38,16 +38,16 @@ def names(path: Path) -> Iterator[str]:
             yield node.arg
 
 
-@pytest.mark.parametrize("floor", ["sim", "all others"])
-def test_names_are_nouns_for_things(floor: str) -> None:
-    every = [name.lstrip("_") for path in modules(floor) for name in names(path)]
+@pytest.mark.parametrize("part", ["sim", "all others"])
+def test_names_are_nouns_for_things(part: str) -> None:
+    every = [name.lstrip("_") for path in modules(part) for name in names(path)]
     every = [name for name in every if name not in ("self", "cls", "")]
     filler = [name for name in every if name in FILLER]
     assert len(filler) < MOST_FILLER * len(every), sorted(set(filler), key=filler.count)[-5:]
 
 
-@pytest.mark.parametrize("floor", ["sim", "all others"])
-def test_any_is_rare(floor: str) -> None:
-    texts = [path.read_text() for path in modules(floor)]
+@pytest.mark.parametrize("part", ["sim", "all others"])
+def test_any_is_rare(part: str) -> None:
+    texts = [path.read_text() for path in modules(part)]
     uses = sum(len(re.findall(r"\bAny\b", text)) for text in texts)
     assert 1000 * uses < MOST_ANY * sum(text.count("\n") for text in texts)

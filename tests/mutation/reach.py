@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.paths import ROOT
 
 ABOVE = {
-    # floor or room: the tests besides its own that go through it, in the order in which they are run
+    # package: the tests besides its own that use it, in the order in which they are run
     "cli": ("cli",),
     "flows/datasets": ("cli/datasets", "cli/test_bad_input.py"),
     "flows/runs": ("cli",),
@@ -30,10 +30,10 @@ ABOVE = {
 
 
 def reaching(file: str) -> list[Path]:
-    """Return the tests of `tpuctl/ROOM/MODULE.py`: its own file, its room, its floor, then those above."""
+    """Return the tests of `tpuctl/PACKAGE/MODULE.py`: its own, its packages' and its callers'."""
     module = Path(file).relative_to("tpuctl")
     own = [ROOT / "tests" / module.parent / f"test_{module.stem.strip('_')}.py"]
-    rooms = [ROOT / "tests" / room for room in [*map(str, module.parents)][:-1]]
+    packages = [ROOT / "tests" / package for package in [*map(str, module.parents)][:-1]]
     place = next(place for place in ABOVE if f"{module.as_posix()}/".startswith(place))
     above = [ROOT / "tests" / name for name in ABOVE[place]]
-    return [path for path in dict.fromkeys([*own, *rooms, *above]) if path.exists()]
+    return [path for path in dict.fromkeys([*own, *packages, *above]) if path.exists()]

@@ -1,4 +1,4 @@
-"""What the flows ask of a provider of nodes; each provider is a room beside this module."""
+"""Defines the interface of a provider of nodes; each provider is a package beside this module."""
 
 from __future__ import annotations
 

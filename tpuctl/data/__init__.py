@@ -1,6 +1,6 @@
-"""Datasets as TFRecord: a source is read, its records become Examples, these become shards with a manifest.
+"""Converts a source to a dataset: records become Examples, Examples become TFRecord shards with a manifest.
 
-No network and no TensorFlow. The rooms:
+No network and no TensorFlow. The subpackages:
 
 sources/    a reader for each format: CSV, JSON Lines, Parquet, NumPy, IDX, TFRecord, TFDS, class folders
 files/      the files of a source: listed, split into lines and rows, unpacked, cached
