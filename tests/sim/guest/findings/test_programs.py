@@ -85,7 +85,7 @@ def test_each_finding_is_one_line_that_is_said_once(local: Outcome) -> None:
     assert len(lines) == len(local.report["findings"]) == len(set(lines))
     program = next(other for other in FOUND if other.stem == "float64")
     (line,) = [line for line in lines if line.startswith("[tpu-sim] FLOAT64") and f"{program.name}:" in line]
-    assert f"{program.name}:6: Cast computes in float64, which a TPU emulates, slowly; use float32" in line
+    assert f"{program.name}:6: Cast computes in float64, which a TPU emulates, slowly. Use float32" in line
 
 
 def test_the_report_says_what_the_slice_was_and_what_was_traced_how_often(local: Outcome) -> None:

@@ -113,7 +113,7 @@ def test_a_forked_child_leaves_its_parents_report_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_finding_is_said_once_and_counted(
+def test_a_finding_is_printed_once_and_counted(
     findings: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "findings.json"
@@ -124,7 +124,7 @@ def test_a_finding_is_said_once_and_counted(
     recorder.slow("HOST_OP", "first", Place("train.py", 4), "AsString")
     recorder.close()
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(";")[0] for line in lines] == [
+    assert [line.partition(". ")[0] for line in lines] == [
         "[tpu-sim] HOST_OP train.py:3: first",
         "[tpu-sim] HOST_OP train.py:3: second",
         "[tpu-sim] HOST_OP train.py:4: first",

@@ -24,52 +24,52 @@ KINDS = {
             "An operation of the replica function has no kernel in XLA, the compiler of TPU programs, "
             "so the step does not compile: InvalidArgumentError, Detected unsupported operations. "
             "Examples are strings, tables, tf.print, tf.summary and several image operations.",
-            "move it to the input pipeline (tf.data runs on the host), or call "
-            "tf.config.set_soft_device_placement(True) and pay a trip to the host on each step",
+            "Move it to the input pipeline (tf.data runs on the host), or call "
+            "tf.config.set_soft_device_placement(True) and pay a trip to the host on each step.",
         ),
         Kind(
             "HOST_OP",
             False,
             "Soft device placement is on, so an operation without an XLA kernel is cut out of the TPU "
             "program: every step stops, sends its inputs to the host and waits for the answer.",
-            "move it to the input pipeline, or do it once in many steps",
+            "Move it to the input pipeline, or do it once in many steps.",
         ),
         Kind(
             "STRING_INPUT",
             True,
             "A replica gets a string tensor; a TPU has no strings: InvalidArgumentError, "
             "Unsupported data type for TPU: string.",
-            "drop the strings or turn them into numbers in the input pipeline",
+            "Drop the strings or turn them into numbers in the input pipeline.",
         ),
         Kind(
             "RAGGED_INPUT",
             True,
             "A dataset with ragged tensors is distributed; TPUStrategy does not put them on the "
             "device: ValueError.",
-            "pad to a fixed length (to_tensor(shape=...), padded_batch), or distribute with "
-            "tf.distribute.InputOptions(experimental_fetch_to_device=False)",
+            "Pad to a fixed length (to_tensor(shape=...), padded_batch), or distribute with "
+            "tf.distribute.InputOptions(experimental_fetch_to_device=False).",
         ),
         Kind(
             "SPARSE_INPUT",
             True,
             "A dataset with sparse tensors is distributed; TPUStrategy does not put them on the "
             "device: ValueError.",
-            "make them dense (tf.sparse.to_dense), or distribute with "
-            "tf.distribute.InputOptions(experimental_fetch_to_device=False)",
+            "Make them dense (tf.sparse.to_dense), or distribute with "
+            "tf.distribute.InputOptions(experimental_fetch_to_device=False).",
         ),
         Kind(
             "UNKNOWN_RANK",
             True,
             "A replica gets a tensor with an unknown number of dimensions: ValueError.",
-            "state its shape in the input pipeline (tf.ensure_shape, set_shape)",
+            "State its shape in the input pipeline (tf.ensure_shape, set_shape).",
         ),
         Kind(
             "FLOAT64",
             False,
             "The replica function computes in float64 or complex128. A TPU has no hardware for them and "
             "emulates each operation, many times slower and with twice the memory.",
-            "use float32 or bfloat16; NumPy makes float64 unless asked: astype('float32'), or tf.cast "
-            "in the input pipeline",
+            "Use float32 or bfloat16. NumPy makes float64 by default: use astype('float32'), or tf.cast in "
+            "the input pipeline.",
         ),
         Kind(
             "DYNAMIC_SHAPE",
@@ -77,29 +77,30 @@ KINDS = {
             "When the step is traced, a replica's input has an unknown length in a dimension other than "
             "the batch. XLA compiles for fixed shapes: it compiles the step again for each "
             "new length, which takes tens of seconds to minutes.",
-            "pad to a fixed length, or to a few (padded_batch with padded_shapes, bucket_by_sequence_length)",
+            "Pad to a fixed length, or to a few lengths (padded_batch with padded_shapes, "
+            "bucket_by_sequence_length).",
         ),
         Kind(
             "PARTIAL_BATCH",
             False,
             "The dataset's last batch is smaller than the others: the step is compiled a second time "
             "for it, and some cores may be idle.",
-            "batch(..., drop_remainder=True) for training; a batch size that divides the examples for "
-            "evaluation",
+            "Call batch(..., drop_remainder=True) for training. For evaluation choose a batch size that "
+            "divides the number of examples.",
         ),
         Kind(
             "UNEVEN_BATCH",
             False,
             "The global batch is not divisible by the number of replicas, so they get batches of "
             "different sizes: the smaller ones are padded, and all wait for the largest.",
-            "make the global batch a multiple of strategy.num_replicas_in_sync",
+            "Make the global batch a multiple of strategy.num_replicas_in_sync.",
         ),
         Kind(
             "RECOMPILATION",
             False,
             "A function that runs a replica function was traced for three or more signatures; a TPU "
             "compiles its program for each, which takes tens of seconds to minutes.",
-            "pass tensors in place of Python numbers, and inputs of one shape and type",
+            "Pass tensors in place of Python numbers, and inputs of one shape and type.",
         ),
         Kind(
             "OUTSIDE_SCOPE",
@@ -107,7 +108,7 @@ KINDS = {
             "Variables made outside strategy.scope() are trained by, or mixed with, the strategy: "
             'RuntimeError, Need to be inside "with strategy.scope()", or an AttributeError where only '
             "the model is outside.",
-            "create model, metrics and optimizer inside 'with strategy.scope():'",
+            "Create model, metrics and optimizer inside 'with strategy.scope():'.",
         ),
         Kind(
             "HOST_VARIABLE",
@@ -115,14 +116,14 @@ KINDS = {
             "The replica function uses a variable that was made outside strategy.scope(): it has one "
             "copy, on the host, which is fetched on every step; replicas that assign it "
             "overwrite each other.",
-            "create the variable inside 'with strategy.scope():', or pass its value as an argument",
+            "Create the variable inside 'with strategy.scope():', or pass its value as an argument.",
         ),
         Kind(
             "HOST_TRAINING",
             False,
             "There is a TPUStrategy, but a Keras model is run that was made outside its scope: it runs "
             "on the host's CPU, and the TPU is idle.",
-            "create and compile the model inside 'with strategy.scope():'",
+            "Create and compile the model inside 'with strategy.scope():'.",
         ),
         Kind(
             "LOCAL_PATH",
@@ -130,28 +131,28 @@ KINDS = {
             "The TPU was found by the node's name or address, so its worker is another process, which "
             "has no access to this machine's files: UnimplementedError, File system scheme '[local]' "
             "not implemented.",
-            "use a gs:// path; for checkpoints also "
-            "CheckpointOptions(experimental_io_device='/job:localhost')",
+            "Use a gs:// path; for checkpoints also "
+            "CheckpointOptions(experimental_io_device='/job:localhost').",
         ),
         Kind(
             "NOT_INITIALIZED",
             True,
             "The TPU is used before tf.tpu.experimental.initialize_tpu_system(resolver): a strategy "
             "cannot be made, and operations placed on '/TPU:0' run on the host.",
-            "connect and initialize first, before any other use of TensorFlow",
+            "Connect and initialize first, before any other use of TensorFlow.",
         ),
         Kind(
             "NO_SUCH_CORE",
             False,
             "An operation is placed on a core that the slice does not have: TensorFlow runs it on the "
             "host's CPU without an error, as long as soft device placement is on.",
-            "take names from tf.config.list_logical_devices('TPU')",
+            "Take names from tf.config.list_logical_devices('TPU').",
         ),
     )
 }
 
 _HEAD = """\
-# Findings: TPU-incompatible code
+# Warnings and errors of the simulated TPU
 
 Find code that a real TPU refuses or runs slowly, before you pay for one. On a simulated host the CPU emulates
 TensorFlow's TPU; it accepts more than a TPU does, so the emulation checks for what a TPU
@@ -159,7 +160,7 @@ TensorFlow's TPU; it accepts more than a TPU does, so the emulation checks for w
 - **refuses**: it raises the error that a TPU gives;
 - does **slowly**: it reports the code once, with the line of your program:
 
-      [tpu-sim] FLOAT64 train.py:31: Mul (mul) computes in float64, which a TPU emulates, slowly; use ...
+      [tpu-sim] FLOAT64 train.py:31: Mul (mul) computes in float64, which a TPU emulates, slowly. Use ...
 
 `TPUCTL_SIM_CHECKS` says how strict it is:
 
@@ -187,7 +188,7 @@ Not checked: the memory of a step on a TPU, numbers that differ between CPU and 
 shapes that depend on data inside the replica function, and, if the worker is remote, files that are read
 other than by checkpoints and distributed datasets.
 
-## The codes
+## All codes, with the fix for each
 """
 
 
@@ -195,11 +196,6 @@ def document() -> str:
     """Return docs/findings.md."""
     parts = [_HEAD]
     for kind in KINDS.values():
-        fix = kind.fix[0].upper() + kind.fix[1:]
         how = "refused" if kind.refused else "slow"
-        parts.append(f"\n### {kind.code} ({how})\n\n{kind.meaning}\n\nFix: {_sentence(fix)}\n")
+        parts.append(f"\n### {kind.code} ({how})\n\n{kind.meaning}\n\nFix: {kind.fix}\n")
     return "".join(parts)
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."

@@ -1,4 +1,4 @@
-"""Records a finding: once on stderr, always in the report, and as an error where it is one."""
+"""Records findings: prints each once on stderr, writes it to the report, and raises an error if it is one."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Findings:
         """Record code that a TPU runs slowly; raises SlowOnTPUError if TPUCTL_SIM_CHECKS=error."""
         finding = self.record(code, text, place, subject, refused=False)
         if self.checks == "error":
-            raise SlowOnTPUError(f"{code}: {finding.text}; {finding.fix} (TPUCTL_SIM_CHECKS=error).")
+            raise SlowOnTPUError(f"{code}: {finding.text}. {finding.fix} (TPUCTL_SIM_CHECKS=error)")
 
     def record(
         self, code: str, text: str, place: Place | None = None, subject: str = "", *, refused: bool = True
@@ -91,7 +91,7 @@ class Findings:
             finding = Finding(code, refused, place.file, place.line, 1, text, kind.fix)
             if self.checks != "off":
                 self._found[key] = finding
-                say(f"[tpu-sim] {code} {place}: {text}; {kind.fix}")
+                say(f"[tpu-sim] {code} {place}: {text}. {kind.fix}")
                 self._write()
         return finding
 
