@@ -1,4 +1,4 @@
-"""Faults on demand: the kinds, their options, requests for them, and scenario files."""
+"""Describes faults that the simulator can inject: kinds, options, requests and scenario files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/faults.md, written from the table: `python -m tpuctl.faults.document > docs/faults.md`."""
+"""Generates docs/faults.md from the table of kinds: `python -m tpuctl.faults.document > docs/faults.md`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpuctl.faults.kinds import KINDS, LIMITS, Kind
 from tpuctl.faults.methods import GCS, TPU
 
 INTRODUCTION = """\
-# Faults on demand
+# Injecting faults into the simulator
 
 <!-- Written by `python -m tpuctl.faults.document`; a test compares. -->
 
@@ -44,10 +44,10 @@ In code, where the simulator runs in the same process:
     simulator.faults.remove(fault.id)
     simulator.events.find(kind="fault", what="preemption")
 
-A fault is in force from when it is added until its count is used up, its time is over, or it is removed; it
-outlives a restart of the simulator. If several match, the one that was added first fires. Firing by
+A fault is in force from when it is added until its count is used up, its duration is over, or it is removed.
+It survives a restart of the simulator. If several match, the one that was added first fires. Firing by
 probability depends on the seed, the kind, the place in the scenario and the number of earlier matches: the
-same scenario brings the same faults to the same calls. `tpuctl sim events` shows every request, state
+same scenario injects the same faults into the same calls. `tpuctl sim events` shows every request, state
 transition and fault in order, also from before a restart.
 
 PATTERN is a shell pattern (`*`, `?`, `[ab]`). TIME is a number of seconds or has a unit (`500ms`, `30s`,
@@ -82,7 +82,7 @@ def _kind(kind: Kind) -> Iterator[str]:
     if kind.note:
         yield f"{kind.note}\n"
     if kind.count is not None:
-        yield f"Without a count it fires {kind.count} time{'s' if kind.count > 1 else ''}.\n"
+        yield f"The default of `count` is {kind.count}.\n"
     yield f"    tpuctl sim fault add {kind.name} {kind.example}\n"
     yield from _table(kind.fields)
 
@@ -92,14 +92,15 @@ def _table(fields: tuple[Field, ...]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for field in fields:
         value = ", ".join(field.choices) or TYPES[field.type].metavar or "true, false"
-        default = (
-            "*required*"
-            if field.required
-            else ""
-            if field.default in (None, "", {})
-            else f"`{field.default}`"
-        )
-        yield f"| `{field.name}` | {value} | {field.help} | {default} |"
+        yield f"| `{field.name}` | {value} | {field.help} | {_default(field)} |"
+
+
+def _default(field: Field) -> str:
+    if field.required:
+        return "*required*"
+    if field.name == "count":
+        return f"unlimited; `1` for {', '.join(kind.name for kind in KINDS.values() if kind.count == 1)}"
+    return "" if field.default in (None, "", {}) else f"`{field.default}`"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The options of faults: their types, and how values are read from a command line, TOML or code."""
+"""Defines the types of the options of faults, and reads values from a command line, TOML or code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The one table of the kinds of faults: name, what happens, options, and an example.
+"""Defines the kinds of faults in one table: name, effect, options and an example.
 
-The command line, scenario files, code and docs/faults.md are all made from it.
+The command line, scenario files, `Simulator.faults.add` and docs/faults.md read it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Kind:
     note: str = ""
     """Details: how it is done, and its limits."""
     stays: bool = False
-    """Whether it holds its targets after its count is used up."""
+    """Whether its effect lasts after its count is used up, until the fault ends."""
     count: int | None = None
-    """How often it fires by default; None: until it is removed."""
+    """How often it fires by default; None for unlimited."""
 
     def field(self, name: str) -> Field | None:
         """Return the option of that name, the limits that every kind has included."""
@@ -52,12 +52,12 @@ class Kind:
 
 
 LIMITS = (
-    Field("count", "count", "how often it fires; without, until it is removed"),
-    Field("skip", "number", "matches to skip first", 0),
-    Field("after", "seconds", "when it begins, counted from when it was added", 0.0),
-    Field("duration", "seconds", "how long it lasts from then on"),
+    Field("count", "count", "how often it fires"),
+    Field("skip", "number", "number of matches to skip first", 0),
+    Field("after", "seconds", "time from adding the fault to its begin", 0.0),
+    Field("duration", "seconds", "how long it lasts from its begin; default: unlimited"),
     Field("probability", "fraction", "firing probability of each match", 1.0),
-    Field("seed", "number", "of the random numbers for probability: the same seed, the same firings", 0),
+    Field("seed", "number", "random seed for probability", 0),
 )
 """Options of every kind."""
 
@@ -69,26 +69,30 @@ _WORKER = Field("worker", "pattern", "workers that it matches, by number", "*")
 _RESOURCE = Field(
     "resource",
     "pattern",
-    "full names or last parts of them; in storage BUCKET/OBJECT",
+    "resources that it matches, by full name or its last part; in storage BUCKET/OBJECT",
     "*",
 )
-_METHOD = Field("method", "pattern", "methods: CreateNode, tpu.List*, storage.objects.get ...", "tpu.*")
+_METHOD = Field(
+    "method", "pattern", "methods that it matches: CreateNode, tpu.List*, storage.objects.get ...", "tpu.*"
+)
 _WHEN = Field(
     "when", "choice", "before: the request has no effect; after: only the response is lost", "before",
     ("before", "after"),
 )  # fmt: skip
-_BEGINS = "methods that begin an operation: {}"
+_BEGINS = "methods with an operation: {}"
 _OPERATION = Field("method", "pattern", _BEGINS.format(", ".join(OPERATIONS)), "CreateNode")
 _ONE_OPERATION = (_OPERATION, _RESOURCE, _ZONE, _TYPE)
 _ANSWER = (_METHOD, _RESOURCE, _PROJECT, _ZONE, _WHEN)
 
 _TRIGGERS = (
-    Field("age", "seconds", "not before the node has been READY for this time", 0.0),
-    Field("run", "glob", "runs to watch; it fires on the node of a run that has reached step or log"),
-    Field("step", "number", "not before the run's log ('step 120') or a checkpoint's name shows this step"),
-    Field("log", "regex", "not before a line of the run's log matches"),
+    Field("age", "seconds", "fire only after the node has been READY this long", 0.0),
+    Field("run", "glob", "runs to watch for step or log; fires on the node of a run that has reached it"),
+    Field(
+        "step", "number", "fire only after the run's log ('step 120') or a checkpoint's name shows this step"
+    ),
+    Field("log", "regex", "fire only after a line of the run's log matches"),
 )
-"""When a fault of a node or a host comes."""
+"""When a fault of a node or a host fires."""
 
 _NODES = (_NODE, _ZONE, _TYPE, *_TRIGGERS)
 _HOSTS = (_NODE, _ZONE, _TYPE, _WORKER, *_TRIGGERS)
@@ -97,7 +101,7 @@ _STORED = (
     Field(
         "method",
         "pattern",
-        "methods: storage.objects.get, storage.objects.*, storage.* ...",
+        "methods that it matches: storage.objects.get, storage.objects.*, storage.* ...",
         "storage.*",
     ),
     Field("bucket", "pattern", "buckets that it matches", "*"),
@@ -133,7 +137,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "api-off", API,
             "Every call is refused with PERMISSION_DENIED: the API is not enabled (SERVICE_DISABLED).",
-            (_PROJECT, Field("api", "pattern", "which API is off: tpu, storage, * for both", "tpu")),
+            (_PROJECT, Field("api", "pattern", "API that is disabled: tpu, storage, * for both", "tpu")),
             "--project sim-project",
             "Requests to Cloud Storage name no project: with api=storage leave the project out.",
         ),
@@ -172,9 +176,9 @@ KINDS: dict[str, Kind] = {
             (
                 Field("method", "pattern", _METHOD.help, required=True),
                 Field("code", "choice", "code of the error", "INTERNAL", CODES),
-                Field("message", "text", "its text", "The simulator was asked to fail."),
-                Field("reason", "text", "reason in its ErrorInfo", ""),
-                Field("metadata", "pairs", "of its ErrorInfo; quota_limit makes it a QuotaFailure", {}),
+                Field("message", "text", "text of the error", "The simulator was asked to fail."),
+                Field("reason", "text", "reason in the ErrorInfo", ""),
+                Field("metadata", "pairs", "metadata of the ErrorInfo; quota_limit adds a QuotaFailure", {}),
                 _RESOURCE, _PROJECT, _ZONE, _WHEN,
             ),
             "--method GetNode --code ABORTED --count 1",
@@ -198,29 +202,29 @@ KINDS: dict[str, Kind] = {
                 Field("method", "pattern", _BEGINS.format(", ".join(FAILING)), "CreateNode"),
                 *_ONE_OPERATION[1:],
                 Field("code", "choice", "code of the error", "INTERNAL", CODES),
-                Field("message", "text", "its text", "The simulator was asked to fail."),
-                Field("reason", "text", "reason in its ErrorInfo", ""),
-                Field("metadata", "pairs", "of its ErrorInfo; quota_limit makes it a QuotaFailure", {}),
-                Field("seconds", "seconds", "time until it fails; without, the usual time of a failure"),
+                Field("message", "text", "text of the error", "The simulator was asked to fail."),
+                Field("reason", "text", "reason in the ErrorInfo", ""),
+                Field("metadata", "pairs", "metadata of the ErrorInfo; quota_limit adds a QuotaFailure", {}),
+                Field("seconds", "seconds", "time until it fails; default: the usual time of a failure"),
             ),
             "--method DeleteNode --code INTERNAL --count 1",
         ),
         Kind(
             "preemption", NODES,
             "A READY node is preempted: notice on its hosts, SIGTERM, then PREEMPTED until it is deleted.",
-            (*_NODES, Field("notice", "seconds", "time from the notice on the hosts to their end", 0.0)),
+            (*_NODES, Field("notice", "seconds", "time between the preemption notice and shutdown", 0.0)),
             "--run 'digits-*' --step 200 --notice 10", count=1,
         ),
         Kind(
             "maintenance-notice", NODES,
             "A worker's metadata server announces maintenance; the node shows upcoming_maintenance.",
-            (*_NODES, Field("worker", "number", "the worker that gets the notice", 0)),
+            (*_NODES, Field("worker", "number", "worker that gets the notice", 0)),
             "--node n1", count=1,
         ),
         Kind(
             "maintenance", NODES,
             "A node is REPAIRING while its hosts restart; disks are kept.",
-            (*_NODES, Field("notice", "seconds", "time from notice to maintenance; 0: no notice", 0.0)),
+            (*_NODES, Field("notice", "seconds", "time between notice and maintenance; 0: no notice", 0.0)),
             "--node n1 --notice 30", count=1,
         ),
         Kind(
@@ -295,7 +299,7 @@ KINDS: dict[str, Kind] = {
             "Transfers stall for a while, then resume.",
             (
                 *_STORED,
-                Field("seconds", "seconds", "for how long; 0: until the fault is removed", 0.0),
+                Field("seconds", "seconds", "how long a transfer stalls; 0: until the fault is removed", 0.0),
                 Field("at", "bytes", f"bytes to transfer first, of {_BODIES}", 0),
             ),
             "--method storage.objects.get --seconds 20 --at 1MiB --count 1", stays=True,
@@ -305,7 +309,7 @@ KINDS: dict[str, Kind] = {
             "A slow connection: every request takes longer, and all matching requests share a bandwidth.",
             (
                 *_STORED,
-                Field("latency", "seconds", "added to every request", 0.0),
+                Field("latency", "seconds", "time added to every request", 0.0),
                 Field("bandwidth", "bytes", "bytes a second, each way; 0: not limited", 0),
             ),
             "--latency 80ms --bandwidth 5MB",

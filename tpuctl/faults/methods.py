@@ -1,4 +1,4 @@
-"""The methods that faults can match: names as in audit logs, after that of the service."""
+"""Names the methods that faults can match: the service, then the name as in audit logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests for faults, checked against the table."""
+"""Parses a requested fault: its kind and options, checked against the table of kinds."""
 
 from __future__ import annotations
 

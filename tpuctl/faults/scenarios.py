@@ -1,4 +1,4 @@
-"""Scenario files: the faults of a rehearsal in TOML, with errors that name the line."""
+"""Reads scenario files: a list of faults in TOML. Errors name the line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLE = 'A scenario is: seed = 7, then for each fault [[fault]] and lines such
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """The faults of a rehearsal, in order; each has the file's seed unless it has its own."""
+    """The faults of a scenario, in order; each has the file's seed unless it has its own."""
 
     name: str
     faults: tuple[Request, ...]

@@ -1,4 +1,4 @@
-"""sim fault add, ls and rm: faults on demand."""
+"""The commands sim fault add, ls and rm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpuctl.cloud.simulator.control import ActiveFault, ControlClient
 from tpuctl.errors import StateError, UsageError
 
 
-class _PassOptionsOn(click.Command):
+class _ForwardOptions(click.Command):
     """Passes everything after its first argument to the command of that kind of fault."""
 
     allow_interspersed_args = False
@@ -24,14 +24,14 @@ class _PassOptionsOn(click.Command):
 
 @click.group()
 def fault() -> None:
-    """Faults on demand: stockouts, preemptions, broken hosts, a bucket that answers 503.
+    """Inject faults: stockouts, preemptions, broken hosts, a bucket that answers 503.
 
-    A fault stays, also over a restart of the simulator, until its count or time is up or it is removed.
-    docs/faults.md lists all kinds.
+    A fault ends when its count is used up, its duration is over or it is removed. It survives a restart of
+    the simulator. docs/faults.md lists all kinds.
     """
 
 
-@fault.command(cls=_PassOptionsOn, add_help_option=False, options_metavar="")
+@fault.command(cls=_ForwardOptions, add_help_option=False, options_metavar="")
 @click.argument("kind", required=False)
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context

@@ -1,4 +1,4 @@
-"""The command of each kind of fault: `sim fault add KIND`, with options from the table of kinds."""
+"""Builds the command `sim fault add KIND` of each kind of fault, with options from the table of kinds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Add = Callable[[faults.Request, bool], None]
 
 def command_of(kind: faults.Kind, add: Add) -> click.Command:
     """Return the command that adds a fault of one kind."""
-    options = [_option(field) for field in (*kind.fields, *faults.LIMITS)]
+    options = [_option(field, _default(kind, field)) for field in (*kind.fields, *faults.LIMITS)]
     as_json = click.Option(["--json", "as_json"], is_flag=True, help="Show the result as JSON.")
     text = f"{kind.help}\n\n{kind.note}\n\n\b\nExample:\n  tpuctl sim fault add {kind.name} {kind.example}"
 
@@ -34,12 +34,19 @@ def help_text(context: click.Context) -> str:
     return f"{context.get_help()}\n{formatter.getvalue()}"
 
 
-def _option(field: faults.Field) -> click.Option:
+def _default(kind: faults.Kind, field: faults.Field) -> str:
+    """The default that the help shows, '' for none."""
+    if field.name == "count":
+        return str(kind.count or "unlimited")
+    return "" if field.default in (None, "*", "", {}) else str(field.default)
+
+
+def _option(field: faults.Field, default: str) -> click.Option:
     names = [_flag(field.name), field.name]
     if field.type == "flag":
         return click.Option(names, is_flag=True, default=None, help=field.help)
-    default = "" if field.default in (None, "*", "", {}) else f"  [default: {field.default}]"
-    return click.Option(names, metavar=field.metavar, help=field.help + default, required=field.required)
+    text = f"{field.help}  [default: {default}]" if default else field.help
+    return click.Option(names, metavar=field.metavar, help=text, required=field.required)
 
 
 def _flag(name: str) -> str:
