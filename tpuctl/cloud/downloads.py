@@ -43,7 +43,7 @@ class Downloads:
 
         The caller verifies the content: the file may have changed between two attempts. Raises NotFoundError,
         StateError when the server refuses, DeadlineError when it cannot be reached or its responses break
-        off; what was received is kept.
+        off; the part already downloaded is kept.
         """
         pauses, failures, why = Backoff(1.0, 10.0, 2.0).pauses(), 0, ""
         while failures < _ATTEMPTS:
@@ -61,7 +61,7 @@ class Downloads:
                 self._sleep(next(pauses))
         raise DeadlineError(
             f"{url} cannot be fetched: {why}.",
-            hint="Check the network, then run the same command again: what was received is kept.",
+            hint="Check the network, then run the same command again: the part already downloaded is kept.",
             url=url,
         )
 
