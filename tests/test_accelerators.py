@@ -7,6 +7,7 @@ import math
 import pytest
 
 from tpuctl.accelerators import (
+    ALIASES,
     RUNTIME_BASES,
     Accelerator,
     accelerator,
@@ -81,7 +82,8 @@ def test_types_of_a_generation_are_sorted_by_size() -> None:
 @pytest.mark.parametrize(
     ("typed", "first"),
     [("v3-9", "v3-8"), ("v3-30", "v3-32"), ("v3-100000", "v3-2048"), ("v5litepod-17", "v5litepod-16"),
-     ("v3_8", "v3-8"), ("v5lite-16", "v5litepod-16")],
+     ("v3_8", "v3-8"), ("v5litpod-8", "v5litepod-8"), ("v5e-9", "v5litepod-8"), ("v5-8", "v5litepod-8"),
+     ("v5", "v5litepod-8")],
 )  # fmt: skip
 def test_an_untype__names_the_nearest(typed: str, first: str) -> None:
     with pytest.raises(UsageError, match=f"no accelerator type '{typed}'") as refused:
@@ -94,19 +96,52 @@ def test_capital_letters_are_accepted() -> None:
     assert accelerator("V3-8").type == "v3-8"
 
 
-@pytest.mark.parametrize("typed", ["", "A100", "-", "--"])
-def test_a_type_that_is_near_no_other_gets_an_example_of_each_generation(typed: str) -> None:
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [("v5e-8", "v5litepod-8"), ("v5lite-8", "v5litepod-8"), ("V5e-16", "v5litepod-16"), ("v6-4", "v6e-4"),
+     ("trillium-8", "v6e-8"), ("tpu-v3-8", "v3-8"), ("tpu-v5e-8", "v5litepod-8")],
+)  # fmt: skip
+def test_names_that_people_use_are_understood(typed: str, name: str) -> None:
+    assert accelerator(typed).type == name
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_every_alias_is_of_a_generation(alias: str) -> None:
+    assert accelerator(f"{alias}-8").type == f"{ALIASES[alias]}-8"
+    assert ALIASES[alias] not in ALIASES
+
+
+@pytest.mark.parametrize(
+    ("typed", "types"),
+    [("v3", "v3-8, v3-32, v3-64, v3-128, ... v3-2048"), ("tpu-v3", "v3-8, v3-32, v3-64, v3-128, ... v3-2048"),
+     ("v6e", "v6e-1, v6e-4, v6e-8, v6e-16, ... v6e-256"),
+     ("trillium", "v6e-1, v6e-4, v6e-8, v6e-16, ... v6e-256"),
+     ("v5e", "v5litepod-1, v5litepod-4, v5litepod-8, v5litepod-16, ... v5litepod-256")],
+)  # fmt: skip
+def test_a_generation_without_a_size_is_answered_with_its_types(typed: str, types: str) -> None:
+    with pytest.raises(UsageError, match=f"^'{typed}' is a TPU generation without a size") as refused:
+        accelerator(typed)
+    assert refused.value.hint == f"Choose one of its types: {types}."
+
+
+@pytest.mark.parametrize("typed", ["v7", "tpu7x-8", "ironwood"])
+def test_a_generation_that_the_api_lacks_is_answered_with_where_it_is(typed: str) -> None:
     with pytest.raises(UsageError) as refused:
         accelerator(typed)
-    examples = refused.value.hint.removeprefix("Try ").rstrip(".").split(", ")
-    assert sorted(catalogue()[name].generation for name in examples) == [
-        "v2",
-        "v3",
-        "v4",
-        "v5e",
-        "v5p",
-        "v6e",
-    ]
+    assert (
+        refused.value.hint
+        == "TPU7x (Ironwood) is offered by Compute Engine and GKE, not by the Cloud TPU API."
+    )
+
+
+@pytest.mark.parametrize("typed", ["", "A100", "-", "--", "v99", "v99-8", "v8-8", "tpu"])
+def test_a_type_that_is_near_no_other_gets_the_generations_with_a_type_of_each(typed: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        accelerator(typed)
+    assert refused.value.hint == (
+        "The generations, each with a type: "
+        "v2 (v2-8), v3 (v3-8), v4 (v4-8), v5e (v5litepod-8), v5p (v5p-8), v6e (v6e-8)."
+    )
 
 
 def test_zones_are_sorted_and_have_a_region() -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 from tpuctl.errors import UsageError, nearest
 
 RUNTIME_BASES = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv5", "v2-alpha-tpuv6e")
 """Runtime versions without a framework, for JAX and PyTorch."""
+ALIASES = {
+    # what people, price lists and products call a generation: its types in the Cloud TPU API
+    "v5e": "v5litepod", "v5lite": "v5litepod", "v5-lite": "v5litepod", "v5lite-pod": "v5litepod",
+    "v6": "v6e", "trillium": "v6e",
+}  # fmt: skip
+COMPUTE_ENGINE_ONLY = frozenset({"v7", "v7x", "tpu7x", "ironwood"})
 
 
 @dataclass(frozen=True)
@@ -62,17 +70,14 @@ def catalogue() -> Mapping[str, Accelerator]:
 
 
 def accelerator(name: str) -> Accelerator:
-    """Return the accelerator type called `name`; raises UsageError with the nearest names."""
+    """Return the accelerator type called `name`, also by a name of ALIASES or with `tpu-` in front.
+
+    Raises UsageError with the types or generations that the user may have meant.
+    """
     types = catalogue()
-    if name.lower() in types:
-        return types[name.lower()]
-    close = _nearest_types(name, types)
-    raise UsageError(
-        f"There is no accelerator type '{name}'.",
-        hint=f"The nearest are {', '.join(close)}." if close else f"Try {', '.join(_examples(types))}.",
-        accelerator=name,
-        nearest=close,
-    )
+    family, size = _parts(name)
+    canonical = f"{family}-{size}" if size else family
+    return types[canonical] if canonical in types else _refuse(name, family, size, types)
 
 
 def zones() -> list[str]:
@@ -85,20 +90,52 @@ def region(zone: str) -> str:
     return zone.rpartition("-")[0]
 
 
-def _nearest_types(name: str, types: Mapping[str, Accelerator]) -> list[str]:
-    """Types of the same generation with the nearest size, else the nearest spelling."""
-    prefix, _, size = name.rpartition("-")
-    family = {other: _size(other) for other in types if other.rpartition("-")[0] == prefix}
-    if family and size.isdigit():
-        return sorted(family, key=lambda other: abs(family[other] - int(size)))[:3]
-    return nearest(name, types)
+def _parts(name: str) -> tuple[str, str]:
+    """Return the family of a type, as the API names it, and its size, which may be empty."""
+    family, _, size = name.lower().removeprefix("tpu-").rpartition("-")
+    if not (family and size.isdigit()):
+        family, size = name.lower().removeprefix("tpu-"), ""
+    return ALIASES.get(family, family), size
+
+
+def _refuse(name: str, family: str, size: str, types: Mapping[str, Accelerator]) -> NoReturn:
+    """Raise the error for a name that is no type, with what is nearest to it."""
+    members = [other for other in types if _family(other) == family]
+    message, close = f"There is no accelerator type '{name}'.", list[str]()
+    if members and not size:
+        message, close = f"'{name}' is a TPU generation without a size.", members
+        hint = f"Choose one of its types: {', '.join(members[:4])}, ... {members[-1]}."
+    elif family in COMPUTE_ENGINE_ONLY:
+        hint = "TPU7x (Ironwood) is offered by Compute Engine and GKE, not by the Cloud TPU API."
+    else:
+        close = _nearest_types(family, size, members, types)
+        hint = f"The nearest are {', '.join(close)}." if close else f"{_generations(types)}."
+    raise UsageError(message, hint=hint, accelerator=name, nearest=close[:6])
+
+
+def _nearest_types(family: str, size: str, members: list[str], types: Mapping[str, Accelerator]) -> list[str]:
+    """Types of the family with the nearest size, else of families that begin so, else of near spelling."""
+    if members:
+        return sorted(members, key=lambda other: abs(_size(other) - int(size)))[:3]
+    if re.fullmatch(r"v\d+[a-z]?", family):
+        examples = _examples(types).values()
+        return [other for other in examples if other.startswith(family)]
+    return nearest(f"{family}-{size}" if size else family, types)
+
+
+def _generations(types: Mapping[str, Accelerator]) -> str:
+    examples = ", ".join(f"{generation} ({example})" for generation, example in _examples(types).items())
+    return f"The generations, each with a type: {examples}"
+
+
+def _examples(types: Mapping[str, Accelerator]) -> dict[str, str]:
+    """A type of eight cores or chips of each generation, the oldest first."""
+    return {accelerator.generation: name for name, accelerator in types.items() if _size(name) == 8}
+
+
+def _family(name: str) -> str:
+    return name.rpartition("-")[0]
 
 
 def _size(name: str) -> int:
     return int(name.rpartition("-")[2])
-
-
-def _examples(types: Mapping[str, Accelerator]) -> list[str]:
-    """The smallest type of each generation."""
-    smallest = {accelerator.generation: name for name, accelerator in reversed(list(types.items()))}
-    return sorted(smallest.values())

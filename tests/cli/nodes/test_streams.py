@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +69,38 @@ def test_down_writes_what_it_deletes_to_stderr_and_nothing_to_stdout(tpuctl: Tpu
 def test_json_is_all_of_stdout(tpuctl: Tpuctl, node: str) -> None:
     assert [listed["name"] for listed in tpuctl("ls", "--json").json["nodes"]] == [node]
     assert tpuctl("down", "--yes", "--json").json["deleted"] == [node]
+
+
+def test_another_name_of_a_type_is_understood_and_said_on_stderr(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    result = tpuctl("up", "v5e-8", "--name", "n1", "--yes")
+    assert result.code == 0, result.err
+    assert lines(result.out)[1][2] == "v5litepod-8"
+    assert result.err.splitlines()[0] == "v5e-8 is v5litepod-8 in the Cloud TPU API."
+    assert "v5litepod-8 in the Cloud TPU API" not in tpuctl("up", "V5litepod-8", "--name", "n1", "--yes").err
+
+
+@pytest.mark.parametrize(
+    ("options", "header"),
+    [(("--accelerator", "v5lite-8"), "v3-8"), ((), "v5e-8")],
+    ids=["option", "header"],
+)
+def test_another_name_of_a_type_chooses_the_node_of_a_run(
+    tpuctl: Tpuctl, simulator: RunningSimulator, options: tuple[str, ...], header: str
+) -> None:
+    assert tpuctl("up", "v5litepod-8", "--name", "n1", "--yes").code == 0
+    lines_of_header = f'# /// script\n# [tool.tpuctl]\n# accelerator = "{header}"\n# ///\n'
+    Path("job.py").write_text(f"{lines_of_header}print('hello')\n")
+    result = tpuctl("submit", "job.py", *options)
+    assert result.code == 0, result.err
+    assert " is v5litepod-8 in the Cloud TPU API." in result.err
+    assert "n1 (v5litepod-8, europe-west4-a)" in result.out
+
+
+def test_another_name_of_a_type_decides_on_the_hosts_of_a_dataset(tpuctl: Tpuctl) -> None:
+    Path("numbers.csv").write_text("number\n" + "1\n" * 8)
+    result = tpuctl("data", "plan", "numbers", "numbers.csv", "--for", "v5e-16")
+    assert result.code == 0, result.err
+    assert "v5e-16 is v5litepod-16 in the Cloud TPU API." in result.err
+    assert "the 4 hosts" in result.out

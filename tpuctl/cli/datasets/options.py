@@ -14,6 +14,7 @@ import click
 from tpuctl import accelerators
 from tpuctl.cli.datasets.tokens import TOKEN_OPTIONS, token_options
 from tpuctl.cli.session import Command
+from tpuctl.cli.value_types import ACCELERATOR
 from tpuctl.data.options import Options, TokenKind
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
@@ -39,7 +40,10 @@ SOURCE_OPTIONS = (
     click.option("--version", default="1.0.0", show_default=True, help="Version of the dataset."),
     click.option("--split", help="Shares of the splits, for a source without its own: train=0.8,test=0.2"),
     click.option(
-        "--for", "accelerator", help="TPU that will read it, such as v3-32: as many shards for each host."
+        "--for",
+        "accelerator",
+        type=ACCELERATOR,
+        help="TPU that will read it, such as v3-32: as many shards for each host.",
     ),
     click.option("--hosts", type=AT_LEAST_ONE, help="The same by the number of hosts."),
     click.option("--shards", type=AT_LEAST_ONE, help="Shards of each split."),

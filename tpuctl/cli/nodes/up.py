@@ -9,6 +9,7 @@ from tpuctl.cli import output
 from tpuctl.cli.nodes.table import show_nodes
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
+from tpuctl.cli.value_types import ACCELERATOR
 from tpuctl.errors import ConfigError
 from tpuctl.flows.nodes import up as flow
 from tpuctl.flows.nodes.plan import UpOptions, UpPlan, default_name, plan_up
@@ -16,7 +17,7 @@ from tpuctl.job_header import FRAMEWORKS
 
 
 @click.command()
-@click.argument("accelerator")
+@click.argument("accelerator", type=ACCELERATOR)
 @click.option("--name", help="Name of the node; by default USER-ACCELERATOR.")
 @click.option("--runtime", help="Runtime version; by default the newest for the framework.")
 @click.option(

@@ -8,6 +8,7 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.cli.value_types import ACCELERATOR
 from tpuctl.flows.runs import submit as flow
 from tpuctl.flows.runs.plan import SubmitPlan, SubmitRequest, parse_environment, plan_submit
 
@@ -17,7 +18,7 @@ from tpuctl.flows.runs.plan import SubmitPlan, SubmitRequest, parse_environment,
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--name", help="Name of the run; by default SCRIPT-DATE-TIME.")
 @click.option("--tpu", help="Node to run on; by default your only READY one of the type.")
-@click.option("--accelerator", help="Type to run on; overrides the script's header.")
+@click.option("--accelerator", type=ACCELERATOR, help="Type to run on; overrides the script's header.")
 @click.option("--dataset", help="NAME or NAME/VERSION; overrides the script's header.")
 @click.option(
     "--include",
@@ -47,6 +48,8 @@ def submit(
     request = SubmitRequest(script, arguments, include, name, tpu, accelerator, dataset, variables)
     cloud = session.cloud
     plan = plan_submit(cloud.data_bucket, cloud.provider, cloud.ssh.user, request, session.now)
+    for text in plan.notes:
+        output.note(text)
     if dry_run:
         output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
         return
