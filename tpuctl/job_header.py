@@ -31,6 +31,12 @@ class Header(msgspec.Struct, frozen=True):
     """Requirements as in PEP 508."""
     tpuctl: ToolTable = ToolTable()
 
+    def accepts_python(self, version: str) -> bool:
+        """Return whether the script runs on this version of Python."""
+        from packaging.specifiers import SpecifierSet  # noqa: PLC0415  as in _check_requirements
+
+        return SpecifierSet(self.requires_python).contains(version, prereleases=True)
+
 
 class _Tools(msgspec.Struct, frozen=True):
     tpuctl: ToolTable = ToolTable()

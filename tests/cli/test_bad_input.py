@@ -78,6 +78,12 @@ class TestUp:
     def test_a_word_that_is_no_accelerator_names_examples(self, tpuctl) -> None:
         refused(tpuctl("up", "gpu", "--yes"), 2, "'gpu'", "v3-8")
 
+    def test_a_generation_without_a_size_names_its_types(self, tpuctl) -> None:
+        refused(tpuctl("up", "trillium", "--yes"), 2, "'trillium' is a TPU generation", "v6e-8")
+
+    def test_an_unknown_generation_names_those_there_are(self, tpuctl) -> None:
+        refused(tpuctl("up", "v99", "--yes"), 2, "'v99'", "v5e (v5litepod-8), v5p (v5p-8), v6e (v6e-8)")
+
     def test_an_unknown_zone_is_named(self, tpuctl) -> None:
         result = tpuctl("up", "v3-8", "--zone", "europe-west4-q", "--yes")
         refused(result, 3, "europe-west4-q")
@@ -193,6 +199,29 @@ class TestSubmit:
     def test_a_header_that_asks_for_an_unknown_accelerator(self, tpuctl) -> None:
         Path("job.py").write_text(JOB.replace("v3-8", "v3-9"))
         refused(tpuctl("submit", "job.py"), 2, "v3-9", "v3-8")
+
+    @pytest.mark.usefixtures("nothing_created")
+    def test_a_script_with_a_syntax_error(self, tpuctl) -> None:
+        Path("job.py").write_text(JOB + "for step in range(3)\n    pass\n")
+        refused(tpuctl("submit", "job.py"), 2, "job.py has a syntax error, line 8", "for step in range(3)")
+
+    @pytest.mark.usefixtures("nothing_created")
+    def test_a_module_of_the_script_with_a_syntax_error(self, tpuctl) -> None:
+        Path("job.py").write_text("import model\n")
+        Path("model.py").write_text("def forward(:\n")
+        refused(tpuctl("submit", "job.py"), 2, "model.py has a syntax error, line 1", "def forward(:")
+        Path("model.py").unlink()
+        Path("model").mkdir()
+        Path("model/__init__.py").write_text("def forward(:\n")
+        refused(tpuctl("submit", "job.py"), 2, "model/__init__.py has a syntax error")
+
+    def test_a_script_for_a_newer_python_is_sent_and_it_is_said(self, tpuctl, node) -> None:
+        requires = '# /// script\n# requires-python = ">=3.99"\n# ///\n'
+        Path("job.py").write_text(f"{requires}for step in range(3)\n    pass\n")
+        result = tpuctl("submit", "job.py")
+        assert result.code == 0
+        assert "job.py has a syntax error, line 4" in result.err
+        assert "its header asks for Python >=3.99, and this is 3." in result.err
 
     @pytest.mark.usefixtures("nothing_created")
     def test_a_dataset_that_is_not_there(self, tpuctl, job) -> None:

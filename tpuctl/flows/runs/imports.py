@@ -25,6 +25,12 @@ def local_modules(script: Path) -> list[Path]:
     return sorted(modules - {script.resolve()})
 
 
+def imported_files(script: Path) -> list[Path]:
+    """Return the files in the script's folder that Python surely reads: of a package, its `__init__.py`."""
+    modules = local_modules(script)
+    return [module / "__init__.py" if module.is_dir() else module for module in modules]
+
+
 def _imported_names(file: Path) -> Iterator[str]:
     """Yield the first part of each imported name, wherever in the file."""
     try:

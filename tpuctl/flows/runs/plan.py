@@ -16,7 +16,8 @@ from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.lookup import pin
 from tpuctl.flows.nodes.lookup import find_ready
-from tpuctl.flows.runs import bundles
+from tpuctl.flows.runs import bundles, imports
+from tpuctl.flows.runs.syntax import check_syntax
 from tpuctl.job_header import Header
 from tpuctl.nodes import Node
 from tpuctl.runs import Attempt, Run, Tpu, check_name
@@ -53,6 +54,8 @@ class SubmitPlan:
     code: bundles.Bundle
     environment: Mapping[str, str]
     """Variables that the script gets on top of the host's own; holds secrets, so never in the bucket."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user."""
 
 
 def plan_submit(
@@ -60,14 +63,17 @@ def plan_submit(
 ) -> SubmitPlan:
     """Read the script and its header, find its dataset and its node; sends reads only.
 
-    Raises UsageError for a script or name that is not valid, NotFoundError for a missing dataset or node,
-    StateError when no node of `owner` is READY.
+    Raises UsageError for a script or name that is not valid, also for a syntax error, NotFoundError for a
+    missing dataset or node, StateError when no node of `owner` is READY.
     """
     code = bundles.pack(request.script, request.include)
     header = job_header.parse(_read(request.script), str(request.script))
-    accelerator = request.accelerator or header.tpuctl.accelerator
-    if accelerator:
-        accelerators.accelerator(accelerator)  # raises UsageError
+    modules = imports.imported_files(request.script)
+    notes = check_syntax([request.script, *modules], header)
+    typed = request.accelerator or header.tpuctl.accelerator
+    accelerator = accelerators.accelerator(typed).type if typed else None
+    if typed and accelerator != typed.lower():
+        notes.append(f"{typed} is {accelerator} in the Cloud TPU API.")
     name = check_name(request.name) if request.name else _default_name(request.script, at)
     dataset_name = request.dataset or header.tpuctl.dataset
     dataset = pin(data_bucket, DatasetRef.parse(dataset_name)) if dataset_name else None
@@ -75,7 +81,7 @@ def plan_submit(
     record = _run(name, request, code, header, node, dataset, at)
     variables = _environment(data_bucket.name, header.tpuctl.framework, node, dataset)
     attempt = _first_attempt(node, header.tpuctl.framework, at)
-    return SubmitPlan(record, attempt, node, code, {**variables, **request.environment})
+    return SubmitPlan(record, attempt, node, code, {**variables, **request.environment}, tuple(notes))
 
 
 def parse_environment(pairs: Sequence[str]) -> dict[str, str]:

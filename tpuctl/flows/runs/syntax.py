@@ -1,0 +1,51 @@
+"""Finds a script that no Python can run before it is sent to one."""
+
+from __future__ import annotations
+
+import platform
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from tpuctl.errors import UsageError
+from tpuctl.job_header import Header
+
+
+def check_syntax(files: Sequence[Path], header: Header) -> list[str]:
+    """Compile Python files and return notes on those that only another Python could compile.
+
+    Raises UsageError with the line of an error, unless the header excludes this Python.
+    """
+    notes, version = [], platform.python_version()
+    for file in files:
+        error = _syntax_error(file)
+        if error and header.accepts_python(version):
+            raise UsageError(f"{_sentence(file, error)}.", hint=_HINT, file=str(file), line=error.lineno)
+        if error:
+            pythons = f"its header asks for Python {header.requires_python}, and this is {version}"
+            notes.append(f"{_sentence(file, error)}. It is sent all the same: {pythons}.")
+    return notes
+
+
+_HINT = (
+    f"Nothing was sent. This is Python {platform.python_version()}; a script for a newer one says so in its "
+    'header, such as requires-python = ">=3.13".'
+)
+
+
+def _syntax_error(file: Path) -> SyntaxError | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of the script are for its own run
+        try:
+            compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+        except SyntaxError as error:
+            return error
+        except ValueError as error:  # a null byte, before Python 3.12
+            return SyntaxError(str(error))
+    return None
+
+
+def _sentence(file: Path, error: SyntaxError) -> str:
+    line = f"line {error.lineno}: " if error.lineno else ""
+    text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
+    return f"{file} has a syntax error, {line}{error.msg}{text}"
