@@ -1,4 +1,4 @@
-"""A source to upload."""
+"""A source to upload, and waits that take no time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.data.source_trees import write_image
+from tests.flows.passing_time import PassingTime
+from tpuctl.polling import poll, retry
 
 
 @pytest.fixture
@@ -17,3 +19,13 @@ def pictures(tmp_path: Path) -> Path:
         for index in range(4):
             write_image(root / name / f"{index}.png", shade=10 * number + index)
     return root
+
+
+@pytest.fixture
+def passing_time(monkeypatch: pytest.MonkeyPatch) -> PassingTime:
+    """Every wait of `tpuctl.polling` takes no time, and this clock says how long it would have taken."""
+    time = PassingTime()
+    for function in (poll, retry):
+        monkeypatch.setitem(function.__kwdefaults__, "sleep", time.sleep)
+        monkeypatch.setitem(function.__kwdefaults__, "clock", time.clock)
+    return time

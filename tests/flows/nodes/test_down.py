@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.passing_time import PassingTime
+from tpuctl.cloud.provider import Operation
 from tpuctl.errors import DeadlineError, NotFoundError, StateError
 from tpuctl.flows.nodes.down import down, plan_down, requests
 from tpuctl.nodes import HttpRequest, NodeId
@@ -62,3 +64,27 @@ def test_a_node_that_somebody_else_deletes_is_waited_for(error: StateError) -> N
     reports = list[str]()
     down(Overtaken(node()), [node()], reports.append)
     assert reports == ["deleted n1"]
+
+
+class Unfinished(MemoryProvider):
+    """Accepts a delete and never carries it out."""
+
+    def __init__(self, *, operation_done: bool) -> None:
+        super().__init__(node())
+        self._operation_done = operation_done
+
+    def delete_node(self, node: NodeId) -> Operation:
+        return Operation(f"Node '{node.name}'", lambda: self._operation_done)
+
+
+@pytest.mark.parametrize(("operation_done", "subject"), [(False, "Node"), (True, "node")])
+def test_a_delete_is_given_fifteen_minutes(
+    passing_time: PassingTime, operation_done: bool, subject: str
+) -> None:
+    reports = list[str]()
+    with pytest.raises(DeadlineError) as timeout:
+        down(Unfinished(operation_done=operation_done), [node()], reports.append)
+    assert timeout.value.message == f"Waited 900 s for {subject} 'n1' to be deleted."
+    assert timeout.value.hint == "Run 'tpuctl down' again."
+    assert passing_time.now == pytest.approx(15 * 60)
+    assert reports == []

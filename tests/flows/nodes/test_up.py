@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, MemorySsh, node
+from tests.flows.passing_time import PassingTime
+from tpuctl.cloud.provider import Operation
 from tpuctl.errors import (
     ConflictError,
     DeadlineError,
@@ -158,6 +160,30 @@ class TestUp:
         with pytest.raises(InterruptedByUser) as interrupted:
             run_up(provider, MemorySsh(), [])
         assert interrupted.value.hint == "'tpuctl up v3-8 --name n1' resumes, 'tpuctl down n1' deletes it."
+
+    def test_a_create_is_given_half_an_hour(self, passing_time: PassingTime) -> None:
+        class Unfinished(MemoryProvider):
+            def create_node(self, request: NodeRequest) -> Operation:
+                return Operation(f"Node '{request.id.name}'", lambda: False)
+
+        with pytest.raises(DeadlineError) as timeout:
+            run_up(Unfinished(), MemorySsh(), [])
+        assert timeout.value.message == "Waited 1800 s for Node 'n1' to be created."
+        assert timeout.value.hint == (
+            "It may still be created: 'tpuctl up' again keeps waiting, 'tpuctl down n1' gives up."
+        )
+        assert passing_time.now == pytest.approx(30 * 60)
+
+    def test_a_node_that_exists_is_given_half_an_hour_and_each_of_its_states_is_reported_once(
+        self, passing_time: PassingTime
+    ) -> None:
+        provider, reports = MemoryProvider(node(state=NodeState.CREATING)), list[str]()
+        with pytest.raises(DeadlineError) as timeout:
+            run_up(provider, MemorySsh(), reports)
+        assert timeout.value.message == "Waited 1800 s for node 'n1' to be READY."
+        assert timeout.value.hint == "See 'tpuctl ls'."
+        assert passing_time.now == pytest.approx(30 * 60)
+        assert reports == ["n1 exists", f"n1 is {node(state=NodeState.CREATING).provider_state}"]
 
     def test_a_host_with_a_wrong_host_key_is_not_tried_again(self) -> None:
         with pytest.raises(HostError, match="not the one it published"):

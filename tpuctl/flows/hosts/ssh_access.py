@@ -54,18 +54,20 @@ def _host_keys(provider: Provider, node: Node) -> Mapping[int, str]:
 def _await_worker(ssh: Ssh, node: Node, worker: int, host_key: str) -> None:
     reason = ""
 
-    def answers() -> bool | None:
+    def runs_a_command() -> bool | None:
         nonlocal reason
         try:
             with ssh.connect(node, worker, host_key) as session:
-                return session.run(["true"]).exit_code == 0
+                exit_code = session.run(["true"]).exit_code
         except HostError as error:
             if "host_key" in error.facts:
                 raise  # another attempt would only reach the impostor again
             reason = f"{error.message} {error.hint}"
             return None
+        reason = f"'true' ended with exit code {exit_code}."
+        return True if exit_code == 0 else None
 
     try:
-        poll(answers, awaiting=f"SSH on worker {worker}", timeout=SSH_TIMEOUT)
+        poll(runs_a_command, awaiting=f"SSH on worker {worker}", timeout=SSH_TIMEOUT)
     except DeadlineError as error:
         raise HostError(f"Worker {worker} of '{node.name}' is not reachable: {reason}") from error

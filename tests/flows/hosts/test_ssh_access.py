@@ -1,0 +1,101 @@
+"""Our key on a node, and every host answering: what is waited for, how long, and what is said then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from tests.flows.nodes.memory_provider import MemoryProvider, MemorySsh, node
+from tests.flows.passing_time import PassingTime
+from tpuctl.cloud.provider import Operation
+from tpuctl.cloud.ssh import CommandResult
+from tpuctl.errors import DeadlineError, HostError
+from tpuctl.flows.hosts.ssh_access import await_ssh, install_key
+from tpuctl.nodes import Node, NodeId, SshKey
+
+KEY = SshKey("ada", "ssh-ed25519 AAAA")
+TWO_HOSTS = node(addresses=("10.0.0.1", "10.0.0.2"))
+
+
+class Starting(MemorySsh):
+    """Hosts whose first commands fail: `outcomes` are exit codes, or the error of the connection."""
+
+    def __init__(self, *outcomes: int | HostError) -> None:
+        super().__init__()
+        self._outcomes = list(outcomes)
+
+    @contextmanager
+    def connect(self, node: Node, worker: int, host_key: str) -> Iterator[Starting]:
+        self.reached.append((node.name, worker, host_key))
+        if self._outcomes and isinstance(self._outcomes[0], HostError):
+            raise self._outcomes.pop(0)  # type: ignore[misc]  # just looked at
+        yield self
+
+    def run(self, argv: Sequence[str]) -> CommandResult:
+        return CommandResult(int(self._outcomes.pop(0)) if self._outcomes else 0, "", "")  # type: ignore[call-overload]
+
+
+def test_a_key_that_a_node_has_is_not_added_again() -> None:
+    provider, reports = MemoryProvider(), list[str]()
+    install_key(provider, node(metadata={KEY.public_key: ""}), KEY, reports.append)
+    assert (provider.nodes, reports) == ({}, [])
+
+
+def test_a_key_is_given_two_minutes(passing_time: PassingTime) -> None:
+    class Unfinished(MemoryProvider):
+        def add_ssh_key(self, node: Node, key: SshKey) -> Operation:
+            return Operation(f"Node '{node.name}'", lambda: False)
+
+    with pytest.raises(DeadlineError, match="Waited 120 s for Node 'n1' to accept the SSH key"):
+        install_key(Unfinished(node()), node(), KEY, [].append)
+    assert passing_time.now == pytest.approx(120)
+
+
+def test_every_host_is_reached_by_its_own_host_key() -> None:
+    ssh, reports = MemorySsh(), list[str]()
+    await_ssh(MemoryProvider(TWO_HOSTS), ssh, TWO_HOSTS, reports.append)
+    assert sorted(ssh.reached) == [("n1", 0, "host key 0"), ("n1", 1, "host key 1")]
+    assert reports == ["waiting for SSH on 2 hosts"]
+
+
+def test_host_keys_that_are_never_all_published_are_given_five_minutes(passing_time: PassingTime) -> None:
+    class HalfPublished(MemoryProvider):
+        def host_keys(self, node: NodeId) -> Mapping[int, str]:
+            return {1: "host key 1"}
+
+    with pytest.raises(DeadlineError, match="Waited 300 s for the host keys of 'n1'") as timeout:
+        await_ssh(HalfPublished(TWO_HOSTS), MemorySsh(), TWO_HOSTS, [].append)
+    assert "check that the project has not disabled them" in timeout.value.hint
+    assert passing_time.now == pytest.approx(300)
+
+
+def test_a_host_that_never_answers_is_given_five_minutes_and_named_with_the_reason(
+    passing_time: PassingTime,
+) -> None:
+    ssh = MemorySsh(HostError("Connection refused.", hint="Is it up?"))
+    with pytest.raises(HostError) as unreachable:
+        await_ssh(MemoryProvider(node()), ssh, node(), [].append)
+    assert unreachable.value.message == "Worker 0 of 'n1' is not reachable: Connection refused. Is it up?"
+    assert passing_time.now == pytest.approx(300)
+
+
+def test_a_host_that_starts_is_tried_until_it_runs_a_command(passing_time: PassingTime) -> None:
+    ssh = Starting(HostError("Connection refused."), 255, 0)
+    await_ssh(MemoryProvider(node()), ssh, node(), [].append)
+    assert len(ssh.reached) == 3
+    assert len(passing_time.pauses) == 2
+
+
+def test_a_host_that_takes_the_login_and_runs_nothing_is_not_reachable(passing_time: PassingTime) -> None:
+    with pytest.raises(HostError) as unreachable:
+        await_ssh(MemoryProvider(node()), Starting(*[1] * 1000), node(), [].append)
+    assert unreachable.value.message == "Worker 0 of 'n1' is not reachable: 'true' ended with exit code 1."
+
+
+def test_a_wrong_host_key_is_not_tried_again(passing_time: PassingTime) -> None:
+    ssh = Starting(HostError("It is another host.", host_key="wrong"), 0)
+    with pytest.raises(HostError, match="It is another host"):
+        await_ssh(MemoryProvider(node()), ssh, node(), [].append)
+    assert (len(ssh.reached), passing_time.pauses) == (1, [])
