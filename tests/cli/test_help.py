@@ -13,6 +13,8 @@ import pytest
 
 from tests.paths import ROOT
 from tpuctl.cli.main import COMMANDS, cli
+from tpuctl.data.output.shard_counts import MAX_SIZE, MIN_SIZE, readable_size
+from tpuctl.faults import KINDS
 
 
 def leaves(
@@ -51,6 +53,37 @@ def test_every_option_has_its_line(path: tuple[str, ...], command: click.Command
     assert not [
         option.name for option in command.params if isinstance(option, click.Option) and not option.help
     ]
+
+
+GROUPS = [(), ("data",), ("config",), ("sim",), ("sim", "fault")]
+PAGES = [*GROUPS, *(path for path, _ in LEAVES), *(("sim", "fault", "add", kind) for kind in KINDS)]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=[" ".join(path) or "tpuctl" for path in PAGES])
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_page_is_laid_out_for_the_width_of_its_reader(tpuctl, monkeypatch, path, columns) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    page = tpuctl(*path, "--help").out
+    assert "\b" not in page
+    assert "\\b" not in page
+    lines = page.splitlines()
+    for number, line in enumerate(lines):
+        if re.fullmatch(r"(  )?[A-Z][A-Za-z ]*:", line):
+            assert lines[number - 1] == "", f"no blank line before {line}"
+    too_long = [
+        line for line in lines if len(line) > columns and not line.lstrip().startswith(("tpuctl ", "eval "))
+    ]
+    assert too_long == [], "only commands to be copied stay in one line"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=[" ".join(path) or "tpuctl" for path in PAGES])
+def test_a_page_has_sizes_in_powers_of_ten_as_the_output_has(tpuctl, path) -> None:
+    assert not re.search(r"\d ?[KMGT]iB", tpuctl(*path, "--help").out)
+
+
+def test_the_bounds_of_a_shard_are_those_of_the_help(tpuctl) -> None:
+    help_text = " ".join(tpuctl("data", "upload", "--help").out.split())
+    assert f"Size of a shard, {readable_size(MIN_SIZE)} to {readable_size(MAX_SIZE)}." in help_text
 
 
 def test_the_line_in_the_table_is_the_first_of_the_help() -> None:

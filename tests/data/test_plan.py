@@ -236,7 +236,7 @@ def test_there_is_no_manifest_for_half_a_dataset(tree: Tree) -> None:
         ({"version": "1.0"}, "'1.0' cannot be the version", "1.0.0"),
         ({"version": "1.01.0"}, "'1.01.0' cannot be the version", "1.0.0"),
         ({"shard_size": 1_000_000}, "A shard of 1 MB is out of bounds", "--shards"),
-        ({"shard_size": 2 << 30}, "is out of bounds", "1074 MB"),
+        ({"shard_size": 2 << 30}, "is out of bounds", "1.07 GB"),
         ({"splits": "train=2"}, "Cannot read the splits", "train=0.8,test=0.2"),
         ({"shards": 5}, "The split 'train' has 4 records, fewer than 5 shards", "fewer"),
     ],

@@ -24,6 +24,7 @@ from tpuctl.data.output.shard_counts import (
     choose_count,
     fixed_count,
     framed_size,
+    readable_size,
     shard_file,
 )
 from tpuctl.data.output.shards import Shard, ShardResult
@@ -224,7 +225,7 @@ def _check_hosts(hosts: int) -> None:
 def _check_shard_size(size: int) -> None:
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise UsageError(
-            f"A shard of {size / 1e6:.3g} MB is out of bounds.",
-            hint=f"From {MIN_SIZE / 1e6:.3g} to {MAX_SIZE / 1e6:.4g} MB; to fix their number, give --shards.",
+            f"A shard of {readable_size(size)} is out of bounds.",
+            hint=f"From {readable_size(MIN_SIZE)} to {readable_size(MAX_SIZE)}; --shards gives their number.",
             shard_size=size,
         )

@@ -51,7 +51,7 @@ same scenario injects the same faults into the same calls. `tpuctl sim events` s
 transition and fault in order, also from before a restart.
 
 PATTERN is a shell pattern (`*`, `?`, `[ab]`). TIME is a number of seconds or has a unit (`500ms`, `30s`,
-`2m`, `1h`); BYTES may have one, too (`64kB`, `5MiB`).
+`2m`, `1h`); BYTES may have one, too (`64kB`, `5MB`).
 """
 
 

@@ -114,7 +114,7 @@ def _seconds(field: Field, value: object) -> float:
 def _bytes(field: Field, value: object) -> int:
     number = _quantity(value, _BYTES)
     if number is None or number != int(number):
-        raise InvalidValue(f"a number of bytes such as 100, 64kB or 5MiB, not {_quoted(value)}")
+        raise InvalidValue(f"a number of bytes such as 100, 64kB or 5MB, not {_quoted(value)}")
     return int(number)
 
 

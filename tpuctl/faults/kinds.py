@@ -302,7 +302,7 @@ KINDS: dict[str, Kind] = {
                 Field("seconds", "seconds", "how long a transfer stalls; 0: until the fault is removed", 0.0),
                 Field("at", "bytes", f"bytes to transfer first, of {_BODIES}", 0),
             ),
-            "--method storage.objects.get --seconds 20 --at 1MiB --count 1", stays=True,
+            "--method storage.objects.get --seconds 20 --at 1MB --count 1", stays=True,
         ),
         Kind(
             "gcs-slow", STORAGE,

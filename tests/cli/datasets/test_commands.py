@@ -72,6 +72,7 @@ class TestPlan:
         ("options", "message"),
         [
             (("--shard-size", "1MB"), "A shard of 1 MB is out of bounds"),
+            (("--shard-size", "2GiB"), "A shard of 2.15 GB is out of bounds"),
             (("--shard-size", "much"), "Cannot read --shard-size much"),
             (("--resize", "big"), "Cannot read --resize big"),
             (("--type", "age"), "Cannot read --type age"),
@@ -112,6 +113,12 @@ class TestLook:
         examples = tpuctl("data", "head", "pets", "--split", "test", "-n", "400", "--json").json["examples"]
         assert [example["label"] for example in examples].count(0) == 2
         assert "no split 'dev'" in tpuctl("data", "head", "pets", "--split", "dev").err
+
+    def test_a_label_whose_name_is_its_number_is_shown_once(self, tpuctl: Tpuctl, simulator) -> None:
+        Path("digits.csv").write_text("number,label\n1.5,0\n2.5,1\n3.5,2\n")
+        assert tpuctl("data", "upload", "digits", "digits.csv").code == 0
+        lines = tpuctl("data", "head", "digits").out.splitlines()
+        assert sorted(line.split() for line in lines[1:]) == [["1.5", "0"], ["2.5", "1"], ["3.5", "2"]]
 
     def test_head_draws_a_contact_sheet(self, tpuctl: Tpuctl, pets: CommandResult) -> None:
         result = tpuctl("data", "head", "pets", "-n", "5", "--image", "sheet.png")
@@ -208,6 +215,8 @@ class TestUpload:
     def test_images_are_resized(self, tpuctl: Tpuctl, simulator: RunningSimulator, pictures: Path) -> None:
         assert tpuctl("data", "upload", "pets", "pictures", "--resize", "4x5").code == 0
         assert "png image, 4 × 5 × 3" in tpuctl("data", "describe", "pets").out
+        assert tpuctl("data", "upload", "icons", "pictures", "--resize", "4").code == 0
+        assert "png image, 4 × 4 × 3" in tpuctl("data", "describe", "icons").out
 
     def test_progress_is_a_line_an_interval_without_a_terminal(
         self, tpuctl: Tpuctl, simulator: RunningSimulator, pictures: Path, monkeypatch: pytest.MonkeyPatch

@@ -342,7 +342,7 @@ def test_a_quote_that_is_never_closed_does_not_take_all_memory(
 ) -> None:
     monkeypatch.setattr("tpuctl.data.files.lines.LONGEST", 2 << 20)
     error = refused('a,b\n1,2\n1,"' + "x,y\n" * 1_500_000, tmp_path)
-    assert "Line 3 of 'people.csv' does not end within 2 MiB" in error.message
+    assert "Line 3 of 'people.csv' does not end within 2.1 MB" in error.message
 
 
 def test_the_same_table_gives_the_same_bytes_wherever_it_lies(tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def _cell(example: Example, field: str, manifest: Manifest, vocabulary: Vocabula
         return _text(_tokens(example, vocabulary).encode(), image=False)
     if isinstance(feature, Label) and values:
         number = int(values[0])
-        return f"{number} ({feature.classes[number]})"
+        name = feature.classes[number]
+        return name if name == str(number) else f"{number} ({name})"
     texts = [_text(value, image=isinstance(feature, Image)) for value in values[:_MOST_VALUES]]
     return " ".join(texts) + (f" ... ({len(values)} values)" if len(values) > _MOST_VALUES else "")
 

@@ -47,11 +47,11 @@ SOURCE_OPTIONS = (
     ),
     click.option("--hosts", type=AT_LEAST_ONE, help="The same by the number of hosts."),
     click.option("--shards", type=AT_LEAST_ONE, help="Shards of each split."),
-    click.option("--shard-size", default="100MB", show_default=True, help="Size of a shard, 64MiB to 1GiB."),
-    click.option("--seed", default=0, show_default=True, help="Seed of the shuffle."),
     click.option(
-        "--resize", help="Resize images to HEIGHTxWIDTH, or to one number for both; JPEG at quality 95."
+        "--shard-size", default="100MB", show_default=True, help="Size of a shard, 67.1 MB to 1.07 GB."
     ),
+    click.option("--seed", default=0, show_default=True, help="Seed of the shuffle."),
+    click.option("--resize", metavar="HEIGHTxWIDTH", help="Resize images; 32 is 32x32. JPEG at quality 95."),
     click.option("--label", default="", help="Column that holds the class."),
     click.option(
         "--type", "types", multiple=True, help="Type of a column: COLUMN=int|float|bool|text|bytes|label."
@@ -129,5 +129,5 @@ def _resize(text: str | None) -> tuple[int, int] | None:
 def _bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", text.strip().lower())
     if not match:
-        raise UsageError(f"Cannot read --shard-size {text}.", hint="For instance 256MB, or 256MiB.")
+        raise UsageError(f"Cannot read --shard-size {text}.", hint="For instance --shard-size 256MB")
     return int(float(match[1]) * _UNITS[match[2] or ""])

@@ -128,7 +128,7 @@ def _show_requests(session: Session, plan: DatasetPlan) -> None:
 
     output.requests(requests(session.cloud.data_bucket, plan), as_json=session.as_json)
     output.note(
-        "Reads are not listed. A PUT is repeated for every 8 MiB of its shard; GENERATION, UPLOAD_ID and "
+        "Reads are not listed. A PUT is repeated for every 8.4 MB of its shard; GENERATION, UPLOAD_ID and "
         "MANIFEST_SHA256 are not known before."
     )
 

@@ -10,6 +10,7 @@ from tpuctl import faults
 
 Add = Callable[[faults.Request, bool], None]
 """Adds a fault and shows it, as JSON or as text."""
+_LONGEST_METAVAR = 40
 
 
 def command_of(kind: faults.Kind, add: Add) -> click.Command:
@@ -31,7 +32,7 @@ def help_text(context: click.Context) -> str:
     for section in dict.fromkeys(kind.section for kind in kinds):
         with formatter.section(section):
             formatter.write_dl([(kind.name, kind.help) for kind in kinds if kind.section == section])
-    return f"{context.get_help()}\n{formatter.getvalue()}"
+    return f"{context.get_help()}\n\n{formatter.getvalue()}"
 
 
 def _default(kind: faults.Kind, field: faults.Field) -> str:
@@ -45,8 +46,16 @@ def _option(field: faults.Field, default: str) -> click.Option:
     names = [_flag(field.name), field.name]
     if field.type == "flag":
         return click.Option(names, is_flag=True, default=None, help=field.help)
-    text = f"{field.help}  [default: {default}]" if default else field.help
-    return click.Option(names, metavar=field.metavar, help=text, required=field.required)
+    metavar, text = _choices(field)
+    text = f"{text}  [default: {default}]" if default else text
+    return click.Option(names, metavar=metavar, help=text, required=field.required)
+
+
+def _choices(field: faults.Field) -> tuple[str, str]:
+    """The metavar and the help of an option; many choices are listed in the help, which is folded."""
+    if len(field.metavar) <= _LONGEST_METAVAR:
+        return field.metavar, field.help
+    return field.name.upper(), f"{field.help}: {field.metavar.replace('|', ', ')}"
 
 
 def _flag(name: str) -> str:

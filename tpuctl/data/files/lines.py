@@ -101,7 +101,7 @@ def _check_encoding(start: bytes, name: str) -> None:
 
 def _endless(name: str, line: int) -> UsageError:
     return UsageError(
-        f"Line {line} of '{name}' does not end within {LONGEST >> 20} MiB.",
+        f"Line {line} of '{name}' does not end within {LONGEST / 1e6:.1f} MB.",
         hint="Close the quote that was opened there; or give the right file, if this is no text.",
         file=name,
         line=line,

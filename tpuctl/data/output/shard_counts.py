@@ -82,15 +82,16 @@ def _within_bounds(shards_per_host: int, size: int, hosts: int) -> int:
 
 
 def _why(count: int, size: int, hosts: int, target: int) -> str:
-    shard_size = f"{_readable(size / count)} each"
+    shard_size = f"{readable_size(size / count)} each"
     if count == 1:
-        return f"{_readable(size)} in one file"
+        return f"{readable_size(size)} in one file"
     if count == hosts:
         return f"one for each of the {hosts} hosts, {shard_size}"
     shared = f", a multiple of the {hosts} hosts" if hosts > 1 else ""
-    return f"{shard_size}, near the target of {_readable(target)}{shared}"
+    return f"{shard_size}, near the target of {readable_size(target)}{shared}"
 
 
-def _readable(size: float) -> str:
+def readable_size(size: float) -> str:
+    """Return a size in bytes with three digits and its unit: `67.1 MB` (powers of ten)."""
     unit = next((unit for unit in _UNITS if size < 1000 * _UNITS[unit]), "GB")
     return f"{size / _UNITS[unit]:.3g} {unit}"

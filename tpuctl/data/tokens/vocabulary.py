@@ -76,7 +76,7 @@ def read_vocabulary(path: Path, kind: TokenKind) -> Vocabulary:
     except OSError as error:
         raise unreadable(str(path), error) from error
     if len(data) > _LARGEST:
-        raise _wrong(path, "is larger than 64 MiB, which is no vocabulary")
+        raise _wrong(path, "is larger than 67.1 MB, which is no vocabulary")
     return parse_vocabulary(data, kind, path)
 
 
