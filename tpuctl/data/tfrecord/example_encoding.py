@@ -84,7 +84,7 @@ def delimited(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 def packed_ints(values: NDArray[np.integer] | NDArray[np.bool_]) -> bytes:
     """Return integers as a packed int64 list, in C order."""
     wide = values.ravel().astype(np.int64).view(np.uint64)
-    if not len(wide) or wide.max() < 128:
+    if not len(wide) or np.max(wide) < 128:
         return wide.astype(np.uint8).tobytes()
     shifted = wide[:, None] >> np.arange(0, 70, 7, dtype=np.uint64)
     used = shifted > 0
