@@ -1,4 +1,4 @@
-"""Each method that is not simulated is refused; differences from Google's are those of the table."""
+"""Tests that methods without an implementation are refused, and the differences from Google Cloud."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def test_compute_engine_refuses_all_but_what_slices_need(sim: Simulator) -> None
 
 
 @pytest.mark.contract(
-    "storage.buckets.setIamPolicy", client="REST", differs="Policies are kept and shown, and never enforced."
+    "storage.buckets.setIamPolicy",
+    client="REST",
+    differs="Policies are stored and returned, but not enforced.",
 )
 def test_a_policy_is_not_enforced(sim: Simulator) -> None:
     bucket = f"{sim.endpoints.storage}/storage/v1/b/{sim.endpoints.bucket}"
@@ -89,7 +91,7 @@ def test_a_policy_is_not_enforced(sim: Simulator) -> None:
 @pytest.mark.contract(
     "storage.buckets.testIamPermissions",
     client="REST",
-    differs="Every permission that is asked for is there.",
+    differs="Returns every requested permission as granted.",
 )
 def test_every_permission_is_there(sim: Simulator) -> None:
     url = f"{sim.endpoints.storage}/storage/v1/b/{sim.endpoints.bucket}/iam/testPermissions"
@@ -99,13 +101,13 @@ def test_every_permission_is_there(sim: Simulator) -> None:
     ]
 
 
-@pytest.mark.contract("storage.managedFolders.list", client="REST", differs="There never are any.")
+@pytest.mark.contract("storage.managedFolders.list", client="REST", differs="Always returns an empty list.")
 def test_there_are_no_managed_folders(sim: Simulator) -> None:
     url = f"{sim.endpoints.storage}/storage/v1/b/{sim.endpoints.bucket}/managedFolders"
     assert "items" not in requests.get(url, timeout=10).json()
 
 
-@pytest.mark.contract("v2alpha1.ListReservations", client="REST", differs="There never are any.")
+@pytest.mark.contract("v2alpha1.ListReservations", client="REST", differs="Always returns an empty list.")
 def test_there_are_no_reservations(sim: Simulator) -> None:
     url = f"{sim.endpoints.tpu_rest}/v2alpha1/{PARENT}/reservations"
     assert requests.get(url, timeout=10).json() == {}
