@@ -85,7 +85,7 @@ def test_up_twice_finds_the_node_and_down_twice_is_no_error(
     assert tpuctl("down", "--yes").code == 0
     last = tpuctl("down", "--yes")
     assert last.code == 0
-    assert "nothing of yours" in last.err
+    assert "You have no TPUs to delete" in last.err
 
 
 def test_down_leaves_the_nodes_of_others_alone(

@@ -93,15 +93,21 @@ def with_session(command: Command) -> Command:
 
 
 OPTIONS = (
-    click.option("--target", type=click.Choice(["gcp", "sim"]), help="Where to run."),
+    click.option(
+        "--target",
+        type=click.Choice(["gcp", "sim"]),
+        help="Google Cloud (gcp) or the simulator (sim); default: gcp if a project is configured.",
+    ),
     click.option("--project", help="Google Cloud project."),
     click.option("--zone", help="Zone of the TPUs."),
     click.option("--bucket", help="Bucket of datasets and runs."),
     click.option("--json", "as_json", is_flag=True, help="Show the result as JSON."),
 )
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show the requests, send none.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show the requests that would be sent, and send none."
+)
 
 
 def confirm(question: str, *, yes: bool) -> None:

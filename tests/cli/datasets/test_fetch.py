@@ -96,7 +96,7 @@ def test_another_file_of_that_name_is_taken_only_when_asked(tpuctl: Tpuctl, serv
     assert f"has the SHA-256 {sha256(Path('mnist.npz').read_bytes()).hexdigest()}" in result.err
     result = tpuctl("data", "fetch", "mnist", "--from", ".", "--unverified")
     assert result.code == 0
-    assert "not the published mnist.npz" in result.err
+    assert "mnist.npz has another checksum than the published file" in result.err
 
 
 def test_what_is_not_there_or_cannot_be_meant_is_told(tpuctl: Tpuctl, server: WebServer) -> None:

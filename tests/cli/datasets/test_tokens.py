@@ -36,10 +36,10 @@ def uploaded(tpuctl: Tpuctl, simulator: RunningSimulator, reviews: str) -> Comma
 
 def test_a_plan_says_what_the_ids_are_made_of(tpuctl: Tpuctl, reviews: str) -> None:
     result = tpuctl("data", "plan", "reviews", reviews, *OPTIONS)
-    assert "tokens: 4 ids a record, words of 'text'; vocabulary: 6 made from train" in result.err
+    assert "tokens: 4 ids a record, words of 'text'; vocabulary: 6 entries from train" in result.err
     result = tpuctl("data", "plan", "reviews", reviews, "--tokens", "wordpiece")
     assert "128 ids a record, word pieces of 'text'; vocabulary: " in result.err
-    assert "made from train, 10,000 asked for" in result.err
+    assert "entries from train (10,000 requested)" in result.err
     plan = tpuctl("data", "plan", "reviews", reviews, *OPTIONS, "--json").json
     assert plan["tokens"] == {"kind": "words", "length": 4, "wanted": 6, "text": "text", "entries": 6}
 
@@ -48,7 +48,7 @@ def test_the_dataset_is_described_and_its_ids_are_shown_as_words(
     tpuctl: Tpuctl, uploaded: CommandResult
 ) -> None:
     result = tpuctl("data", "describe", "reviews")
-    assert "tokens     4 ids a record, words of 'text'; vocabulary: 6 made from train" in result.out
+    assert "tokens     4 ids a record, words of 'text'; vocabulary: 6 entries from train" in result.out
     assert "tokens  int64, 4" in result.out
     lines = tpuctl("data", "head", "reviews").out.splitlines()
     assert lines[0].split() == ["TOKENS", "STARS", "LABEL"]
@@ -73,15 +73,15 @@ def test_run_again_it_is_there_and_with_another_vocabulary_it_is_another(
     result = tpuctl("data", "upload", "reviews", reviews, *from_file)
     assert (result.code, "exists with other content" in result.err) == (4, True)
     assert tpuctl("data", "upload", "reviews", reviews, *from_file, "--version", "1.0.1").code == 0
-    assert "vocabulary: 3 from a file" in tpuctl("data", "describe", "reviews").out
+    assert "vocabulary: 3 entries from a file" in tpuctl("data", "describe", "reviews").out
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--length", "3"), "--length goes with --tokens"),
-        (("--vocabulary", "3"), "--vocabulary goes with --tokens"),
-        (("--text", "text"), "--text goes with --tokens"),
+        (("--length", "3"), "--length needs --tokens"),
+        (("--vocabulary", "3"), "--vocabulary needs --tokens"),
+        (("--text", "text"), "--text needs --tokens"),
         (("--tokens", "letters"), "'letters' is not one of 'words', 'wordpiece'"),
         (("--tokens", "words", "--vocabulary", "no.txt"), "Cannot read 'no.txt'"),
         (("--tokens", "words", "--vocabulary", "reviews.csv"), "The vocabulary 'reviews.csv' lacks"),

@@ -1,4 +1,4 @@
-"""The group of the data commands; each is in a file of its own."""
+"""Groups the data commands; each has its own module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuctl.cli.datasets.verify import verify
 
 @click.group()
 def data() -> None:
-    """Datasets: TFRecord shards in the bucket."""
+    """Upload, list, check and remove datasets: TFRecord shards in the bucket."""
 
 
 for _command in (fetch, plan, upload, ls, describe, head, verify, rm):

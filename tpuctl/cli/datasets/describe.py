@@ -16,7 +16,7 @@ from tpuctl.flows.datasets.lookup import read_manifest
 @ref_argument
 @with_session
 def describe(session: Session, ref: DatasetRef) -> None:
-    """Show what a dataset (NAME, or NAME/VERSION) consists of, and what it was made from.
+    """Show the fields, splits and source of a dataset (NAME, or NAME/VERSION).
 
     \b
     Example:

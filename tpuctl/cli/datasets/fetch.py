@@ -24,12 +24,17 @@ FOLDER = Path("data")
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--from", "local", type=click.Path(path_type=Path), help="Folder that has the files already.")
-@click.option("--to", "folder", type=click.Path(path_type=Path), help="Folder to make. [default: data/NAME]")
-@click.option("--list", "listing", is_flag=True, help="List the public datasets; so does no NAME.")
 @click.option(
-    "--unverified", is_flag=True, help="With --from: accept files that are not the published ones, too."
+    "--from",
+    "local",
+    type=click.Path(path_type=Path),
+    help="Use files from this folder instead of downloading.",
 )
+@click.option(
+    "--to", "folder", type=click.Path(path_type=Path), help="Folder to create. [default: data/NAME]"
+)
+@click.option("--list", "listing", is_flag=True, help="List the available datasets, as without NAME.")
+@click.option("--unverified", is_flag=True, help="With --from: skip the checksum check.")
 @dry_run_option
 @with_session
 def fetch(
@@ -41,10 +46,10 @@ def fetch(
     unverified: bool,
     dry_run: bool,
 ) -> None:
-    """Get a public dataset, in a form that `tpuctl data upload` reads; without NAME, list those there are.
+    """Download a public dataset and unpack it for `tpuctl data upload`.
 
-    Its files are verified by known checksums. An interrupted fetch resumes; a dataset that is there is not
-    fetched again. Mind its licence.
+    Without NAME, list the available datasets. Files are verified by their published checksums. An interrupted
+    download resumes. A dataset that was already downloaded is kept. Check its licence.
 
     \b
     Example:
@@ -68,7 +73,7 @@ def fetch(
 def _check(local: Path | None, *, unverified: bool) -> None:
     if unverified and local is None:
         raise UsageError(
-            "--unverified goes with --from.", hint="A downloaded file has to be the published one."
+            "--unverified needs --from.", hint="The checksum of a downloaded file is always checked."
         )
 
 
@@ -92,8 +97,8 @@ def _interruptible() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise InterruptedByUser(
-            "Interrupted: nothing is in its place yet.",
-            hint="Run the same command again: what was received is kept.",
+            "Interrupted: the dataset is not complete yet.",
+            hint="Run the same command again: the part already downloaded is kept.",
         ) from None
 
 
@@ -117,9 +122,9 @@ def _show_requests(session: Session, dataset: PublicDataset, folder: Path, local
         output.json({"requests": requests})
         return
     for file in files:
-        print(f"GET {file.urls[0]} ({output.format_bytes(file.size) if file.size else 'size not known'})")
+        print(f"GET {file.urls[0]} ({output.format_bytes(file.size) if file.size else 'size unknown'})")
     if not files:
-        output.note(f"Nothing would be sent: {'the files are local' if local else f'{folder} is there'}.")
+        output.note(f"Nothing would be sent: {'the files are local' if local else f'{folder} exists'}.")
 
 
 def _show(session: Session, dataset: PublicDataset, folder: Path, result: FetchResult) -> None:
@@ -149,7 +154,7 @@ def _show(session: Session, dataset: PublicDataset, folder: Path, result: FetchR
         }
     )
     for name in fetched.unverified:
-        output.note(f"not the published {name}, by its checksum: accepted as it is")
+        output.note(f"Warning: {name} has another checksum than the published file.")
     output.hint(command)
 
 

@@ -1,4 +1,4 @@
-"""data head: the first examples of a dataset, as text, as JSON, as a sheet of images."""
+"""The command data head: shows the first examples of a dataset as text, JSON or a sheet of images."""
 
 from __future__ import annotations
 
@@ -30,9 +30,13 @@ _MOST_CHARACTERS = 60
 
 @click.command()
 @ref_argument
-@click.option("--split", default="", help="Split to read; by default the first.")
-@click.option("-n", "--count", type=click.IntRange(1, 400), default=5, show_default=True, help="Examples.")
-@click.option("--image", type=click.Path(path_type=Path), help="Write the images to this PNG, side by side.")
+@click.option("--split", default="", help="Split to read. [default: the first]")
+@click.option(
+    "-n", "--count", type=click.IntRange(1, 400), default=5, show_default=True, help="Number of examples."
+)
+@click.option(
+    "--image", type=click.Path(path_type=Path), help="Write the images side by side to this PNG file."
+)
 @with_session
 def head(session: Session, ref: DatasetRef, split: str, count: int, image: Path | None) -> None:
     """Show the first examples of a dataset.
@@ -115,7 +119,7 @@ def _write_sheet(path: Path, examples: Sequence[Example], manifest: Manifest) ->
 
     field = next((name for name, feature in manifest.features.items() if isinstance(feature, Image)), None)
     if field is None:
-        raise UsageError(f"The dataset '{manifest.name}' holds no images.", hint="Leave --image out.")
+        raise UsageError(f"The dataset '{manifest.name}' holds no images.", hint="Run it without --image.")
     captions = [name for name in manifest.features if name != field]
     images = [
         (

@@ -38,27 +38,30 @@ SOURCE_OPTIONS = (
     click.argument("name"),
     click.argument("source", type=click.Path(path_type=Path)),
     click.option("--version", default="1.0.0", show_default=True, help="Version of the dataset."),
-    click.option("--split", help="Shares of the splits, for a source without its own: train=0.8,test=0.2"),
+    click.option("--split", help="Share of each split, for a source without splits: train=0.8,test=0.2"),
     click.option(
         "--for",
         "accelerator",
         type=ACCELERATOR,
-        help="TPU that will read it, such as v3-32: as many shards for each host.",
+        help="Accelerator type that will read it, such as v3-32; makes the number of shards a multiple of "
+        "its hosts.",
     ),
-    click.option("--hosts", type=AT_LEAST_ONE, help="The same by the number of hosts."),
-    click.option("--shards", type=AT_LEAST_ONE, help="Shards of each split."),
+    click.option("--hosts", type=AT_LEAST_ONE, help="Like --for, but give the number of hosts."),
+    click.option("--shards", type=AT_LEAST_ONE, help="Number of shards of each split."),
     click.option(
-        "--shard-size", default="100MB", show_default=True, help="Size of a shard, 67.1 MB to 1.07 GB."
+        "--shard-size", default="100MB", show_default=True, help="Target size of a shard, 67.1 MB to 1.07 GB."
     ),
-    click.option("--seed", default=0, show_default=True, help="Seed of the shuffle."),
+    click.option("--seed", default=0, show_default=True, help="Random seed of the shuffle."),
     click.option("--resize", metavar="HEIGHTxWIDTH", help="Resize images; 32 is 32x32. JPEG at quality 95."),
-    click.option("--label", default="", help="Column that holds the class."),
+    click.option("--label", default="", help="Column with the class."),
     click.option(
         "--type", "types", multiple=True, help="Type of a column: COLUMN=int|float|bool|text|bytes|label."
     ),
     *TOKEN_OPTIONS,
-    click.option("--format", "kind", help="Kind of source, where its name does not say: images, csv, ..."),
-    click.option("--skip-bad", is_flag=True, help="Leave bad records out, and list them in the manifest."),
+    click.option(
+        "--format", "kind", help="Format of the source, if file names do not tell: images, csv, ..."
+    ),
+    click.option("--skip-bad", is_flag=True, help="Skip bad records, and list them in the manifest."),
 )
 
 

@@ -1,4 +1,4 @@
-"""data plan, and how a plan is shown."""
+"""The command data plan, and how a plan is printed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_BAD = 5
 @source_options
 @with_session
 def plan(session: Session, request: UploadRequest) -> None:
-    """Show what an upload would make of a source: records, bytes, shards, and why. Needs no bucket.
+    """Show the records, bytes and shards that an upload would write, and why. Needs no bucket.
 
     \b
     Example:
@@ -52,11 +52,11 @@ def listed_plan(request: UploadRequest) -> Iterator[DatasetPlan]:
 
 
 def show_notes(dataset_plan: DatasetPlan) -> None:
-    """Print on stderr how the text becomes ids, and the first records that are left out."""
+    """Print on stderr how text becomes token ids, and the first bad records that are skipped."""
     if dataset_plan.options.tokens:
         output.note(f"tokens: {describe_tokens(dataset_plan.options.tokens)}")
     for record in dataset_plan.source.bad[:_MOST_BAD]:
-        output.note(f"left out: {record}")
+        output.note(f"skipped: {record}")
 
 
 def _show_table(dataset_plan: DatasetPlan) -> None:

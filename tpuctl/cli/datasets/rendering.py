@@ -1,4 +1,4 @@
-"""How a dataset is shown, by any command: a row of a list, facts, JSON, a sentence."""
+"""Formats a dataset for all data commands: a table row, facts, JSON, a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_CLASSES = 6
 
 
 def row(manifest: Manifest) -> tuple[object, ...]:
-    """Return what stands under `COLUMNS`."""
+    """Return the cells of `COLUMNS`."""
     splits, size = ", ".join(manifest.splits), output.format_bytes(manifest.bytes)
     return (manifest.name, manifest.version, splits, manifest.records, len(manifest.shards), size)
 
@@ -35,7 +35,7 @@ def fields(manifest: Manifest, bucket: str) -> dict[str, object]:
 
 
 def show_summary(manifest: Manifest, bucket: str, *, already_there: bool, kept: int) -> None:
-    """Print what an upload has made; `kept` is the number of shards from an earlier upload."""
+    """Print the dataset that was uploaded; `kept` is the number of shards from an earlier upload."""
     shards = f"{len(manifest.shards)} ({output.format_bytes(manifest.bytes)})"
     facts = {
         "dataset": f"{manifest.ref}{' (was there already)' if already_there else ''}",
@@ -52,7 +52,7 @@ def show_summary(manifest: Manifest, bucket: str, *, already_there: bool, kept: 
 
 
 def show_description(manifest: Manifest, bucket: str) -> None:
-    """Print what a dataset consists of, and what it was made from."""
+    """Print the source, fields and splits of a dataset."""
     output.facts(_facts(manifest, bucket))
     print()
     types = [(name, feature_type(feature)) for name, feature in manifest.features.items()]
@@ -67,12 +67,12 @@ def show_description(manifest: Manifest, bucket: str) -> None:
 
 
 def sentence(manifest: Manifest) -> str:
-    """Return how much it holds: `16 records in 4 shards`."""
+    """Return the size as `16 records in 4 shards`."""
     return f"{manifest.records} records in {len(manifest.shards)} shard{'s' * (len(manifest.shards) > 1)}"
 
 
 def feature_type(feature: Feature) -> str:
-    """Return the type of a field as people read it."""
+    """Return the type of a field as text."""
     if isinstance(feature, Image):
         return f"{feature.encoding or 'PNG or JPEG'} image, {_shape(feature)}, {feature.dtype}"
     if isinstance(feature, Label):

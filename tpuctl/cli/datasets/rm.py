@@ -1,4 +1,4 @@
-"""data rm."""
+"""The command data rm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @dry_run_option
 @with_session
 def rm(session: Session, ref: DatasetRef, yes: bool, dry_run: bool) -> None:
-    """Remove a version of a dataset (NAME/VERSION), or what is left of an upload that was not finished.
+    """Remove a version of a dataset (NAME/VERSION), or the objects of an unfinished upload.
 
     Without a version, the dataset must have only one. Runs that used it keep their records.
 
@@ -45,7 +45,7 @@ def _confirm(removal: Removal, bucket: str, *, yes: bool) -> None:
     manifest = removal.manifest
     if not yes:
         contents = (
-            f"{manifest.records} records" if manifest else "no dataset: the rest of an unfinished upload"
+            f"{manifest.records} records" if manifest else "no dataset: objects of an unfinished upload"
         )
         facts = {
             "remove": removal.ref,

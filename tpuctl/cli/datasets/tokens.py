@@ -1,4 +1,4 @@
-"""--tokens and the options that belong to it, and how a dataset's token ids are described."""
+"""Defines --tokens and its options, and describes a dataset's token ids."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ TOKEN_OPTIONS = (
     click.option(
         "--tokens",
         type=click.Choice(["words", "wordpiece"]),
-        help="Make ids of the text: of complete words, or of word pieces as BERT does.",
+        help="Replace text by token ids: of complete words, or of word pieces as BERT does.",
     ),
     click.option(
         "--vocabulary",
-        help="Entries of a vocabulary to be made from the training split, or a file with a token a line. "
+        help="Size of the vocabulary to build from the training split, or a vocabulary file. "
         f"[default: {_ENTRIES}]",
     ),
-    click.option("--length", type=int, help=f"Token ids of each record. [default: {_LENGTH}]"),
-    click.option("--text", help="Column that holds the text, where there are several."),
+    click.option("--length", type=int, help=f"Number of token ids of each record. [default: {_LENGTH}]"),
+    click.option("--text", help="Column with the text, if there are several."),
 )
 
 
@@ -47,9 +47,9 @@ def describe_tokens(options: TokenOptions) -> str:
     """Return in a line how the text of a dataset became ids."""
     unit = "words" if options.kind == "words" else "word pieces"
     size = options.vocabulary_size
-    origin = "from a file" if size is None else "made from train"
-    short = f", {size:,} asked for" if size is not None and options.entries < size else ""
-    vocabulary = f"{options.entries:,} {origin}{short}"
+    origin = "from a file" if size is None else "from train"
+    short = f" ({size:,} requested)" if size is not None and options.entries < size else ""
+    vocabulary = f"{options.entries:,} entries {origin}{short}"
     return f"{options.length} ids a record, {unit} of '{options.text}'; vocabulary: {vocabulary}"
 
 
@@ -57,6 +57,6 @@ def _require_none(**options: object) -> None:
     for name, value in options.items():
         if value is not None:
             raise UsageError(
-                f"--{name} goes with --tokens, which says what to make of the text.",
+                f"--{name} needs --tokens, which selects words or word pieces.",
                 hint="Add --tokens words or --tokens wordpiece.",
             )

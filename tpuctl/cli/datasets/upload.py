@@ -46,17 +46,17 @@ def upload(
     runner: str,
     beam_options: tuple[str, ...],
 ) -> None:
-    """Convert a dataset to TFRecord shards in the bucket; run again, it converts only what is missing.
+    """Convert a dataset to TFRecord shards in the bucket; run again, it converts only missing shards.
 
-    SOURCE is a folder of images (PNG or JPEG) or of texts, one folder a class, perhaps with train/ and test/
-    above; CSV, TSV, JSON Lines or Parquet; .npy, .npz or IDX files; TFRecords; or a dataset of TFDS. The
-    dataset exists once all of it is uploaded and complete.
+    SOURCE is a folder of images (PNG or JPEG) or of texts, one folder per class, optionally below train/ and
+    test/; CSV, TSV, JSON Lines or Parquet; .npy, .npz or IDX files; TFRecords; or a dataset of TFDS. The
+    dataset becomes visible only when the whole upload succeeded.
 
-    With --tokens, the text becomes a vector of ids; its vocabulary is made from the training split, unless a
-    file is given, and is stored beside the shards as vocabulary.txt.
+    --tokens replaces text by a vector of token ids. The vocabulary is built from the training split, unless
+    --vocabulary names a file, and is stored beside the shards as vocabulary.txt.
 
-    With --runner beam the shards are the same to the byte. Every worker reads SOURCE from the same path: on
-    a network file system or in the workers' image. A gs:// source is not read yet.
+    --runner beam produces byte-identical shards. Every worker reads SOURCE from the same path: on a network
+    file system or in the workers' image. gs:// sources are not supported yet.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def _check_runner(
     if beam_options and not (runner == "beam" and beam_options[0].startswith("-")):
         raise UsageError(
             f"Got an unexpected argument: {beam_options[0]}.",
-            hint="NAME and SOURCE are all; after --runner beam, the options of Beam follow --.",
+            hint="Give NAME and SOURCE only; with --runner beam, the options of Beam follow --.",
         )
     if keep and runner == "beam":
         raise UsageError(
@@ -128,8 +128,8 @@ def _show_requests(session: Session, plan: DatasetPlan) -> None:
 
     output.requests(requests(session.cloud.data_bucket, plan), as_json=session.as_json)
     output.note(
-        "Reads are not listed. A PUT is repeated for every 8.4 MB of its shard; GENERATION, UPLOAD_ID and "
-        "MANIFEST_SHA256 are not known before."
+        "Reads are not listed. A PUT is repeated for every 8.4 MB of its shard. GENERATION, UPLOAD_ID and "
+        "MANIFEST_SHA256 are known only during the upload."
     )
 
 

@@ -17,15 +17,15 @@ from tpuctl.flows.datasets.lookup import read_manifest
 if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
 
-_SHALLOW = "sizes and checksums as the bucket has them; records with --deep"
+_SHALLOW = "sizes and checksums compared; --deep also reads the records"
 
 
 @click.command()
 @ref_argument
-@click.option("--deep", is_flag=True, help="Also read every record: takes as long as a download.")
+@click.option("--deep", is_flag=True, help="Also read every record; takes as long as a download.")
 @with_session
 def verify(session: Session, ref: DatasetRef, deep: bool) -> None:
-    """Check that every object of a dataset is there and is what its manifest says.
+    """Check that every object of a dataset exists and matches the manifest.
 
     \b
     Example:

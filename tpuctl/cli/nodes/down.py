@@ -20,7 +20,7 @@ from tpuctl.nodes import Node
 @dry_run_option
 @with_session
 def down(session: Session, names: tuple[str, ...], yes: bool, dry_run: bool) -> None:
-    """Delete TPUs: those named, or all that tpuctl created for you, in every zone.
+    """Delete TPUs, so that they stop billing: those named, or all that tpuctl created for you, in every zone.
 
     \b
     Example:
@@ -43,6 +43,6 @@ def _show_deleted(session: Session, nodes: Sequence[Node]) -> None:
     if session.as_json:
         output.json({"deleted": [node.name for node in nodes]})
     elif not nodes:
-        output.note("There is nothing of yours to delete.")
+        output.note("You have no TPUs to delete.")
     else:
         output.note(f"Deleted {', '.join(node.name for node in nodes)}.")

@@ -22,9 +22,11 @@ from tpuctl.job_header import FRAMEWORKS
 @click.option("--runtime", help="Runtime version; by default the newest for the framework.")
 @click.option(
     "--framework", type=click.Choice(FRAMEWORKS), default="tensorflow", show_default=True,
-    help="Decides on the runtime version.",
+    help="Framework to choose the runtime version for.",
 )  # fmt: skip
-@click.option("--spot", is_flag=True, help="Cheaper; Google may take it back at any time.")
+@click.option(
+    "--spot", is_flag=True, help="Create a spot TPU: cheaper, but Google may preempt it at any time."
+)
 @yes_option
 @dry_run_option
 @with_session
@@ -32,7 +34,7 @@ def up(
     session: Session, accelerator: str, name: str | None, runtime: str | None, framework: str,
     spot: bool, yes: bool, dry_run: bool,
 ) -> None:  # fmt: skip
-    """Create (or find) a TPU, ready for SSH on every host.
+    """Create a TPU, or use the existing one of that name, and wait for SSH on every host.
 
     \b
     Example:

@@ -1,1 +1,1 @@
-"""submit, logs, runs, pull: a command a file."""
+"""The commands submit, logs, runs and pull."""

@@ -1,4 +1,4 @@
-"""tpuctl logs."""
+"""The command logs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from tpuctl.runs import Verdict
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--follow", "-f", is_flag=True, help="Continue until the run ends; exit code 100 if it failed.")
+@click.option(
+    "--follow", "-f", is_flag=True, help="Follow the logs until the run ends; exit code 100 if it failed."
+)
 @click.option("--worker", type=click.IntRange(min=0), help="Only this worker.")
 @with_session
 def logs(session: Session, run: str | None, follow: bool, worker: int | None) -> None:
-    """Show a run's logs (the last run's), also after the TPU is gone.
+    """Show the logs of a run (default: the last run), also after its TPU was deleted.
 
     \b
     Example:

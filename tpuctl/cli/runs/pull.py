@@ -1,4 +1,4 @@
-"""tpuctl pull."""
+"""The command pull."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from tpuctl.flows.runs.stored_run import find_run
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--to", "folder", type=click.Path(path_type=Path), help="Folder; by default the run's name.")
+@click.option(
+    "--to", "folder", type=click.Path(path_type=Path), help="Folder to write to. [default: the run's name]"
+)
 @with_session
 def pull(session: Session, run: str | None, folder: Path | None) -> None:
-    """Fetch a run's committed checkpoints, logs and records, each verified by its checksum.
+    """Download a run's committed checkpoints, logs and records, and verify their checksums.
 
     \b
     Example:

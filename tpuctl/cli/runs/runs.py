@@ -1,4 +1,4 @@
-"""tpuctl runs."""
+"""The command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tpuctl submit."""
+"""The command submit."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ from tpuctl.flows.runs.plan import SubmitPlan, SubmitRequest, parse_environment,
     "--include",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="More files or folders beside the script; the modules it imports are included anyway.",
+    help="More files or folders beside the script; modules that it imports are always included.",
 )
 @click.option(
-    "--env", "environment", multiple=True, metavar="KEY=VALUE", help="Set in the script's environment."
+    "--env",
+    "environment",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Environment variable of the script; repeat it for more.",
 )
 @dry_run_option
 @with_session
@@ -36,9 +40,9 @@ def submit(
     accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
     dry_run: bool,
 ) -> None:  # fmt: skip
-    """Ship a training script to a TPU and start it there, detached.
+    """Copy a training script to a TPU and start it there, detached.
 
-    The modules in its folder that it imports go with it. Arguments after -- go to the script.
+    The modules that it imports from its folder are copied, too. Arguments after -- are passed to the script.
 
     \b
     Example:
