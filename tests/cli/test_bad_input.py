@@ -184,6 +184,47 @@ class TestUpload:
         result = tpuctl("data", "upload", "pets", str(pictures), "--bucket", "no-such-bucket")
         refused(result, 4, "gs://no-such-bucket does not exist", "buckets create")
 
+    def test_a_missing_bucket_is_found_before_the_source_is_read(self, tpuctl, simulator, pictures) -> None:
+        (pictures / "cat" / "0.png").write_bytes(b"not a picture")
+        result = tpuctl("data", "upload", "pets", str(pictures), "--bucket", "no-such-bucket")
+        refused(result, 4, "gs://no-such-bucket does not exist")
+
+    def test_a_source_in_a_bucket_is_answered_with_the_command_that_copies_it(self, tpuctl) -> None:
+        for command in (("data", "upload"), ("data", "plan")):
+            result = tpuctl(*command, "w4", "gs://foo/bar")
+            refused(result, 2, "gs://foo/bar is in a bucket", "buckets are not read yet")
+            assert "gcloud storage cp -r gs://foo/bar ." in result.err
+
+
+class TestPaths:
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("submit", "gs://b/x"), ("submit", "job.py", "--include", "gs://b/x"),
+            ("data", "fetch", "mnist", "--from", "gs://b/x"), ("init", "--from-terraform", "gs://b/x"),
+            ("sim", "start", "--scenario", "gs://b/x"),
+        ],
+        ids=" ".join,
+    )  # fmt: skip
+    def test_what_is_read_from_a_bucket_says_how_to_copy_it(self, tpuctl, command) -> None:
+        refused(tpuctl(*command), 2, "gs://b/x is in a bucket", "gcloud storage cp -r gs://b/x .")
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("pull", "--to", "gs://b/x"), ("data", "fetch", "mnist", "--to", "gs://b/x"),
+            ("data", "head", "digits", "--image", "gs://b/x"),
+            ("data", "upload", "digits", ".", "--keep", "gs://b/x"),
+        ],
+        ids=" ".join,
+    )  # fmt: skip
+    def test_what_is_written_says_how_to_copy_it_into_a_bucket(self, tpuctl, command) -> None:
+        refused(tpuctl(*command), 2, "gs://b/x is in a bucket", "gcloud storage cp -r PATH gs://b/x")
+
+    def test_a_url_says_how_to_download_it(self, tpuctl) -> None:
+        url = "https://example.com/cats.zip"
+        refused(tpuctl("data", "plan", "cats", url), 2, f"{url} is a URL", f"curl -LO {url}")
+
 
 class TestSubmit:
     @pytest.mark.usefixtures("nothing_created")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+from pathlib import Path
+
 import click
 
 from tpuctl import accelerators
 from tpuctl.cli import output
+from tpuctl.errors import UsageError
 
 
 class AcceleratorType(click.ParamType[str]):
@@ -21,4 +26,41 @@ class AcceleratorType(click.ParamType[str]):
         return name
 
 
+class LocalPath(click.Path):
+    """A path on this machine; a URI is refused with the command that copies."""
+
+    def __init__(self, *, is_written: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self._is_written = is_written
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        """Return a path; raises UsageError for a URI."""
+        uri = str(value)
+        if not re.match(r"[a-z][a-z0-9+.-]*://", uri):
+            return Path(value)
+        name = param.opts[0] if isinstance(param, click.Option) else str(param and param.human_readable_name)
+        raise self._refusal(uri, name)
+
+    def _refusal(self, uri: str, name: str) -> UsageError:
+        is_object = uri.startswith("gs://")
+        place = "in a bucket" if is_object else "a URL"
+        if self._is_written:
+            return UsageError(
+                f"{uri} is {place}, and {name} is written on this machine.",
+                hint=f"Give a path here, and copy it afterwards: gcloud storage cp -r PATH {uri}",
+            )
+        reason = ": buckets are not read yet" if is_object else ""
+        copy = f"gcloud storage cp -r {uri} ." if is_object else f"curl -LO {uri}"
+        return UsageError(
+            f"{uri} is {place}, and {name} is read from this machine{reason}.",
+            hint=f"Copy it first, and give the path of the copy: {copy}",
+        )
+
+
 ACCELERATOR = AcceleratorType()
+LOCAL_PATH = LocalPath()
+"""A file or folder that the command reads."""
+OUTPUT_PATH = LocalPath(is_written=True)
+"""A file or folder that the command writes."""

@@ -13,6 +13,7 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.cli.value_types import LOCAL_PATH, OUTPUT_PATH
 from tpuctl.errors import InterruptedByUser, UsageError
 
 if TYPE_CHECKING:
@@ -27,12 +28,10 @@ FOLDER = Path("data")
 @click.option(
     "--from",
     "local",
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     help="Use files from this folder instead of downloading.",
 )
-@click.option(
-    "--to", "folder", type=click.Path(path_type=Path), help="Folder to create. [default: data/NAME]"
-)
+@click.option("--to", "folder", type=OUTPUT_PATH, help="Folder to create. [default: data/NAME]")
 @click.option("--list", "listing", is_flag=True, help="List the available datasets, as without NAME.")
 @click.option("--unverified", is_flag=True, help="With --from: skip the checksum check.")
 @dry_run_option

@@ -11,6 +11,7 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.datasets.options import ref_argument
 from tpuctl.cli.session import Session, with_session
+from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.data.options import TOKENS
 from tpuctl.data.output.manifest import Manifest
 from tpuctl.data.schema.features import Image, Label
@@ -34,9 +35,7 @@ _MOST_CHARACTERS = 60
 @click.option(
     "-n", "--count", type=click.IntRange(1, 400), default=5, show_default=True, help="Number of examples."
 )
-@click.option(
-    "--image", type=click.Path(path_type=Path), help="Write the images side by side to this PNG file."
-)
+@click.option("--image", type=OUTPUT_PATH, help="Write the images side by side to this PNG file.")
 @with_session
 def head(session: Session, ref: DatasetRef, split: str, count: int, image: Path | None) -> None:
     """Show the first examples of a dataset.

@@ -14,7 +14,7 @@ import click
 from tpuctl import accelerators
 from tpuctl.cli.datasets.tokens import TOKEN_OPTIONS, token_options
 from tpuctl.cli.session import Command
-from tpuctl.cli.value_types import ACCELERATOR
+from tpuctl.cli.value_types import ACCELERATOR, LOCAL_PATH
 from tpuctl.data.options import Options, TokenKind
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
@@ -36,7 +36,7 @@ ref_argument = click.argument("ref", metavar="NAME", type=_RefType())
 
 SOURCE_OPTIONS = (
     click.argument("name"),
-    click.argument("source", type=click.Path(path_type=Path)),
+    click.argument("source", type=LOCAL_PATH),
     click.option("--version", default="1.0.0", show_default=True, help="Version of the dataset."),
     click.option("--split", help="Share of each split, for a source without splits: train=0.8,test=0.2"),
     click.option(

@@ -15,6 +15,7 @@ from tpuctl.cli.datasets.options import source_options
 from tpuctl.cli.datasets.plan import listed_plan, show_notes
 from tpuctl.cli.progress import show_conversion
 from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.errors import InterruptedByUser, UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @source_options
-@click.option(
-    "--keep", type=click.Path(path_type=Path), help="Write the shards to this folder first, and keep them."
-)
+@click.option("--keep", type=OUTPUT_PATH, help="Write the shards to this folder first, and keep them.")
 @click.option(
     "--runner",
     type=click.Choice(["local", "beam"]),
@@ -65,6 +64,8 @@ def upload(
       tpuctl data upload cats_dogs ./images --runner beam -- --direct_num_workers=4
     """
     _check_runner(session, request, runner, beam_options, keep)
+    if request.source_exists:  # else the plan says so
+        session.cloud.data_bucket.check()  # before a large source is listed for nothing
     with listed_plan(request) as plan:
         if dry_run:
             _show_requests(session, plan)
@@ -91,7 +92,7 @@ def _check_runner(
     if runner == "beam":
         from tpuctl.flows.datasets.beam import upload as beam  # noqa: PLC0415  NumPy: not for the other commands
 
-        beam.check(request.source, beam_options, session.config.target)
+        beam.check(beam_options, session.config.target)
 
 
 def _upload(

@@ -12,6 +12,7 @@ import msgspec
 from tpuctl import accelerators
 from tpuctl.atomic_files import replace_file
 from tpuctl.cli import output
+from tpuctl.cli.value_types import LOCAL_PATH
 from tpuctl.config.files import FILE_NAME
 from tpuctl.config.formats import normalize
 from tpuctl.config.gcloud import gcloud_settings
@@ -38,7 +39,7 @@ QUESTIONS = {
 @click.option(
     "--from-terraform",
     "source",
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     help="Folder where terraform/ was applied, or a file (-: stdin) of 'terraform output -json'.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing file.")

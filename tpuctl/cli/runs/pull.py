@@ -9,6 +9,7 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, with_session
+from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.flows.runs import pull as flow
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import find_run
@@ -16,9 +17,7 @@ from tpuctl.flows.runs.stored_run import find_run
 
 @click.command()
 @click.argument("run", required=False)
-@click.option(
-    "--to", "folder", type=click.Path(path_type=Path), help="Folder to write to. [default: the run's name]"
-)
+@click.option("--to", "folder", type=OUTPUT_PATH, help="Folder to write to. [default: the run's name]")
 @with_session
 def pull(session: Session, run: str | None, folder: Path | None) -> None:
     """Download a run's committed checkpoints, logs and records, and verify their checksums.

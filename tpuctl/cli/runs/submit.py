@@ -8,13 +8,13 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.session import Session, dry_run_option, with_session
-from tpuctl.cli.value_types import ACCELERATOR
+from tpuctl.cli.value_types import ACCELERATOR, LOCAL_PATH
 from tpuctl.flows.runs import submit as flow
 from tpuctl.flows.runs.plan import SubmitPlan, SubmitRequest, parse_environment, plan_submit
 
 
 @click.command()
-@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("script", type=LOCAL_PATH)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--name", help="Name of the run; by default SCRIPT-DATE-TIME.")
 @click.option("--tpu", help="Node to run on; by default your only READY one of the type.")
@@ -23,7 +23,7 @@ from tpuctl.flows.runs.plan import SubmitPlan, SubmitRequest, parse_environment,
 @click.option(
     "--include",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     help="More files or folders beside the script; modules that it imports are always included.",
 )
 @click.option(

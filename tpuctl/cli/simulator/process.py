@@ -11,6 +11,7 @@ from tpuctl.cli import output
 from tpuctl.cli.session import confirm, yes_option
 from tpuctl.cli.simulator.faults import show_faults
 from tpuctl.cli.simulator.status import show_endpoints
+from tpuctl.cli.value_types import LOCAL_PATH
 from tpuctl.cloud import simulator
 from tpuctl.cloud.endpoints import simulator_folder
 from tpuctl.cloud.simulator.control import ControlClient
@@ -20,7 +21,7 @@ from tpuctl.errors import StateError
 @click.command()
 @click.option(
     "--scenario",
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     metavar="FILE",
     help="Add the faults in this TOML file; they replace those of an earlier scenario.",
 )

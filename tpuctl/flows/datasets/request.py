@@ -33,6 +33,11 @@ class UploadRequest(msgspec.Struct, frozen=True, kw_only=True):
     vocabulary: tuple[str, ...] | None = None
     """Tokens by their ids; None: no tokens, or a vocabulary made from the training split."""
 
+    @property
+    def source_exists(self) -> bool:
+        """Whether there is a file or a folder at the path of the source."""
+        return Path(self.source).exists()
+
     def fixed(self, vocabulary: tuple[str, ...] | None) -> UploadRequest:
         """Return the request with an absolute path and the vocabulary of its plan: for other processes."""
         return msgspec.structs.replace(self, source=str(Path(self.source).absolute()), vocabulary=vocabulary)

@@ -36,14 +36,8 @@ _LOOK_EVERY = 2.0
 """Seconds between two looks at what the workers have staged."""
 
 
-def check(source: str, beam_options: Sequence[str], target: str) -> None:
+def check(beam_options: Sequence[str], target: str) -> None:
     """Raise before anything is listed: ConfigError without Beam, UsageError for what it cannot take."""
-    if source.startswith("gs:/"):
-        raise UsageError(
-            f"gs://{source[4:].lstrip('/')} is in a bucket, and a source is read from a path.",
-            hint="Give a folder or file that every worker finds at the same path: "
-            "on a network file system, or in the workers' image.",
-        )
     if _pipeline().Options(beam_options).in_google_cloud and target == "sim":
         raise UsageError(
             "Workers in Google Cloud do not reach the simulator.",
