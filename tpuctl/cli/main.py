@@ -22,12 +22,12 @@ COMMANDS = {
         "Upload, list, check and remove datasets: TFRecord shards in the bucket.",
     ),
     "submit": ("tpuctl.cli.runs.submit", "Copy a training script to a TPU and start it."),
-    "logs": ("tpuctl.cli.runs.logs", "Show a run's logs, also after its TPU was deleted."),
+    "logs": ("tpuctl.cli.runs.logs", "Show the logs of a run, also after its TPU was deleted."),
     "runs": ("tpuctl.cli.runs.runs", "List runs and how they ended."),
-    "pull": ("tpuctl.cli.runs.pull", "Download a run's checkpoints, logs and records, and verify them."),
+    "pull": ("tpuctl.cli.runs.pull", "Download a run's checkpoints, logs and records, and verify checksums."),
     "init": ("tpuctl.cli.project.init", "Write tpuctl.toml for a Google Cloud project."),
     "config": ("tpuctl.cli.project.config", "Show each setting and where it comes from."),
-    "doctor": ("tpuctl.cli.project.doctor", "Check packages, settings, credentials and access."),
+    "doctor": ("tpuctl.cli.project.doctor", "Check credentials, project, API, zone, buckets and SSH key."),
     "sim": ("tpuctl.cli.simulator.commands", "Start, stop and inspect the simulator; inject faults."),
 }
 """Name -> module and help line, so that `tpuctl --help` imports no command."""

@@ -13,7 +13,7 @@ from tpuctl.errors import TpuctlError
 
 @click.group()
 def config() -> None:
-    """Settings and where they come from."""
+    """Show each setting and where it comes from."""
 
 
 @config.command()

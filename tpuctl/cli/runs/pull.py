@@ -20,7 +20,7 @@ from tpuctl.flows.runs.stored_run import find_run
 @click.option("--to", "folder", type=OUTPUT_PATH, help="Folder to write to. [default: the run's name]")
 @with_session
 def pull(session: Session, run: str | None, folder: Path | None) -> None:
-    """Download a run's committed checkpoints, logs and records, and verify their checksums.
+    """Download a run's committed checkpoints, logs and records, and verify checksums.
 
     \b
     Example:

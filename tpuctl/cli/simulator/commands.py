@@ -16,7 +16,10 @@ COMMANDS = (start, stop, reset, status, logs, env, fault, events)
 
 @click.group()
 def sim() -> None:
-    """The simulator: Cloud TPU API, Cloud Storage and TPU hosts on this machine."""
+    """Start, stop and inspect the simulator; inject faults.
+
+    It serves the Cloud TPU API, Cloud Storage and TPU hosts on this machine.
+    """
 
 
 for command in COMMANDS:
