@@ -38,6 +38,15 @@ def log(bucket: storage.Bucket, run: str, chunk: int, text: str) -> None:
     write(bucket, f"runs/{run}/attempts/1/workers/0/log/{chunk:06}.log", text)
 
 
+def let_a_control_fire(simulator: RunningSimulator) -> None:
+    """Return when a later fault, whose condition is met, has fired and the preemption before it has not.
+
+    Faults are examined in the order in which they were added, all of them each time.
+    """
+    wait_until(lambda: simulator.events.find(kind="fault", what="maintenance-notice"))
+    assert simulator.events.find(kind="fault", what="preemption") == []
+
+
 def test_a_node_is_preempted_at_once(tpu: tpu_v2.TpuClient, simulator: RunningSimulator, node: Any) -> None:
     simulator.faults.add("preemption", node="another")
     simulator.faults.add("preemption", node="o*")
@@ -79,11 +88,13 @@ def test_a_runs_log_shows_the_step(
     tpu: tpu_v2.TpuClient, simulator: RunningSimulator, bucket: storage.Bucket, node: Any
 ) -> None:
     """A line may come in two chunks, and other runs may be further."""
-    attempt(bucket, "digits-1", node)
-    log(bucket, "digits-1", 1, "11 steps of 128 an epoch\nstep 119/1000\nst")
-    log(bucket, "other", 1, "step 500\n")
     simulator.faults.add("preemption", run="digits-*", step=120)
-    assert not preempted(tpu)
+    simulator.faults.add("maintenance-notice", run="digits-*", step=119)
+    for run in ("digits-1", "other"):
+        attempt(bucket, run, node)
+    log(bucket, "other", 1, "step 500\n")
+    log(bucket, "digits-1", 1, "11 steps of 128 an epoch\nstep 119/1000\nst")
+    let_a_control_fire(simulator)
     log(bucket, "digits-1", 2, "ep 120/1000\n")
     wait_until(lambda: preempted(tpu))
 
@@ -93,8 +104,9 @@ def test_a_line_of_the_log_can_be_what_counts(
 ) -> None:
     attempt(bucket, "r", node)
     simulator.faults.add("preemption", log=r"epoch +5 ")
+    simulator.faults.add("maintenance-notice", log=r"epoch +4 ")
     log(bucket, "r", 1, "epoch  4  loss 1\n")
-    assert not preempted(tpu)
+    let_a_control_fire(simulator)
     log(bucket, "r", 2, "epoch  5  loss 1\n")
     wait_until(lambda: preempted(tpu))
 
@@ -104,10 +116,11 @@ def test_a_checkpoint_shows_the_step(
     tpu: tpu_v2.TpuClient, simulator: RunningSimulator, bucket: storage.Bucket, node: Any, name: str
 ) -> None:
     simulator.faults.add("preemption", run="r", step=200)
+    simulator.faults.add("maintenance-notice", run="r", step=199)
     attempt(bucket, "r", node)
-    write(bucket, "runs/r/checkpoints/ckpt-199.data-00000-of-00001", "1")
     write(bucket, "runs/r/checkpoints/checkpoint", "1")
-    assert not preempted(tpu)
+    write(bucket, "runs/r/checkpoints/ckpt-199.data-00000-of-00001", "1")
+    let_a_control_fire(simulator)
     write(bucket, f"runs/r/checkpoints/{name}", "1")
     wait_until(lambda: preempted(tpu))
 
