@@ -15,8 +15,11 @@ from tpuctl.cli.main import run
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
+from tpuctl.config.turkish_locale import use_plain_letters
 
 pytest_plugins = ("tests.contract.recorder", "tests.ordering.file_order", "tests.forks.tensorflow_python")
+
+use_plain_letters()  # before the first test imports protobuf
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script starts background processes so,
     signal.signal(

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tpuctl.config.turkish_locale import use_plain_letters
+
 if TYPE_CHECKING:
     import requests
     from google.auth.credentials import Credentials
@@ -37,6 +39,7 @@ def anonymous_credentials() -> Credentials:
 
 def tpu_client(credentials: Credentials) -> TpuClient:
     """Return a client of Google's Cloud TPU API."""
+    use_plain_letters()
     with _import_blocked("aiohttp"):
         from google.cloud import tpu_v2  # noqa: PLC0415
 
@@ -47,6 +50,7 @@ def local_tpu_client(address: str) -> TpuClient:
     """Return a client of the Cloud TPU API at `HOST:PORT` on loopback, without TLS or credentials."""
     import grpc  # noqa: PLC0415
 
+    use_plain_letters()
     with _import_blocked("aiohttp"):
         from google.cloud import tpu_v2  # noqa: PLC0415
     from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport  # noqa: PLC0415

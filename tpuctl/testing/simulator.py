@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from tpuctl.config.turkish_locale import use_plain_letters
 from tpuctl.errors import StateError
 from tpuctl.polling import poll
 from tpuctl.simulator_packages import check_installed
@@ -145,6 +146,7 @@ class Simulator:
         stack.callback(end)
 
     def _start(self, folder: Path, stack: ExitStack) -> None:
+        use_plain_letters()  # before what imports protobuf
         from tpuctl.sim.clock import Clock  # noqa: PLC0415
         from tpuctl.sim.simulator import Simulator as SimulatedCloud  # noqa: PLC0415
 

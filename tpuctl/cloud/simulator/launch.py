@@ -43,7 +43,15 @@ def _spawn(folder: SimulatorFolder, options: tuple[str, ...]) -> subprocess.Pope
     command = [sys.executable, "-m", "tpuctl.sim", "--folder", str(folder.path), *options]
     with open(_open_log(folder), "ab") as stream:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
+            command,
+            env={
+                **os.environ,
+                "LC_ALL": "C.UTF-8",
+            },  # see config/turkish_locale.py: too late in its own process
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
         )
 
 

@@ -1,0 +1,50 @@
+"""In a Turkish locale the capital of `i` is not `I`: nothing of Google's or ours may depend on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.paths import ROOT
+
+TURKISH = "tr_TR.UTF-8"
+
+
+def run(*arguments: str) -> str:
+    """Run Python in a Turkish locale, and return what it prints."""
+    environment = {**os.environ, "LC_ALL": TURKISH, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(autouse=True)
+def turkish() -> None:
+    if run("-c", "import locale; print(locale.setlocale(locale.LC_CTYPE))") != f"{TURKISH}\n":
+        pytest.skip(f"the locale {TURKISH} is not installed")
+
+
+def test_protobuf_names_json_fields_as_everywhere() -> None:
+    names = "print([field.json_name for field in tpu_v2.CreateNodeRequest.pb().DESCRIPTOR.fields])"
+    ours = "from tpuctl.config.turkish_locale import use_plain_letters; use_plain_letters()"
+    assert run("-c", f"{ours}; from google.cloud import tpu_v2; {names}") == "['parent', 'nodeId', 'node']\n"
+
+
+def test_requests_to_the_simulator_and_of_a_dry_run_are_right(home) -> None:
+    zone = "projects/sim-project/locations/europe-west4-a"
+    try:
+        planned = json.loads(run("-m", "tpuctl", "up", "v3-8", "--name", "n1", "--dry-run", "--json"))
+        assert planned["requests"][0]["body"]["acceleratorType"] == "v3-8"
+        address = json.loads(run("-m", "tpuctl", "sim", "status", "--json"))["tpu_rest"]
+        post = (
+            "import sys, urllib.request as http\n"
+            f'body = b\'{{"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}}\'\n'
+            f"http.urlopen(f'{{sys.argv[1]}}/v2/{zone}/nodes?nodeId=n2', body)"
+        )
+        run("-c", post, address)
+        assert "n2" in run("-m", "tpuctl", "ls")
+    finally:
+        run("-m", "tpuctl", "sim", "stop")
