@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.source_trees import write_image
 from tests.running_simulator import CommandResult
 
 Tpuctl = Callable[..., CommandResult]
@@ -45,3 +46,23 @@ class TestCell:
     def test_line_ends_are_spaces_and_floats_have_six_digits(self, tpuctl: Tpuctl) -> None:
         shown = cells(tpuctl, {"text": "a\n\tb", "rate": 0.123456789, "count": 1234567})
         assert (shown["TEXT"], shown["RATE"], shown["COUNT"]) == ("a b", "0.123457", "1234567")
+
+
+@pytest.mark.usefixtures("simulator")
+class TestSheet:
+    def test_characters_that_its_captions_lack_are_named(self, tpuctl: Tpuctl, home: Path) -> None:
+        for name in ("кот", "dog"):
+            write_image(Path("pictures") / name / "0.png")
+        assert tpuctl("data", "upload", "pets", "pictures").code == 0
+        result = tpuctl("data", "head", "pets", "--image", "sheet.png")
+        assert result.err.splitlines()[-2:] == [
+            "2 images in sheet.png",
+            "Its captions show ? for characters that are not ASCII: кот",
+        ]
+        assert "(кот)" in result.out
+
+    def test_captions_that_can_be_drawn_need_no_word(self, tpuctl: Tpuctl, home: Path) -> None:
+        write_image(Path("pictures/cat/0.png"))
+        assert tpuctl("data", "upload", "pets", "pictures").code == 0
+        result = tpuctl("data", "head", "pets", "--image", "sheet.png")
+        assert result.err.splitlines()[-1] == "1 image in sheet.png"

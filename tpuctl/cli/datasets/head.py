@@ -52,7 +52,6 @@ def head(session: Session, ref: DatasetRef, split: str, count: int, image: Path 
     _show(session, examples, manifest, flow.read_vocabulary(bucket, manifest))
     if image:
         _write_sheet(image, examples, manifest)
-        output.note(f"{len(examples)} images in {image}")
 
 
 def _show(
@@ -114,7 +113,7 @@ def _fields(example: Example) -> dict[str, object]:
 
 
 def _write_sheet(path: Path, examples: Sequence[Example], manifest: Manifest) -> None:
-    from tpuctl.data.images.contact_sheet import contact_sheet  # noqa: PLC0415  Pillow
+    from tpuctl.data.images.contact_sheet import contact_sheet, undrawable  # noqa: PLC0415  Pillow
 
     field = next((name for name, feature in manifest.features.items() if isinstance(feature, Image)), None)
     if field is None:
@@ -133,3 +132,7 @@ def _write_sheet(path: Path, examples: Sequence[Example], manifest: Manifest) ->
         raise UsageError(
             f"Cannot write '{path}': {error.strerror}.", hint="Give a file in a folder that exists."
         ) from error
+    output.note(f"{len(images)} image{'s' * (len(images) > 1)} in {path}")
+    lacking = undrawable(caption for _, caption in images)
+    if lacking:
+        output.note(f"Its captions show ? for characters that are not ASCII: {lacking[:_MOST_CHARACTERS]}")

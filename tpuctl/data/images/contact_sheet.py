@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, sqrt
 
 from PIL import Image, ImageDraw
@@ -15,7 +15,10 @@ _BACKGROUND = (255, 255, 255)
 
 
 def contact_sheet(images: Sequence[tuple[bytes, str]]) -> bytes:
-    """Return a PNG of encoded images with their captions, in rows, each brought to the same size."""
+    """Return a PNG of encoded images with their captions, in rows, each brought to the same size.
+
+    Captions are drawn in ASCII, all that Pillow's own font has: `?` for each of the other characters.
+    """
     columns = ceil(sqrt(len(images)))
     rows = ceil(len(images) / columns)
     width, height = _SIDE + _GAP, _SIDE + _CAPTION + _GAP
@@ -29,6 +32,13 @@ def contact_sheet(images: Sequence[tuple[bytes, str]]) -> bytes:
     stream = io.BytesIO()
     sheet.save(stream, "PNG")
     return stream.getvalue()
+
+
+def undrawable(captions: Iterable[str]) -> str:
+    """Return the characters of some captions that a contact sheet shows as `?`, each once, in order."""
+    return "".join(
+        sorted({character for caption in captions for character in caption if not character.isascii()})
+    )
 
 
 def _fitted(data: bytes) -> Image.Image:
@@ -51,7 +61,7 @@ def _as_rgb(image: Image.Image) -> Image.Image:
 
 
 def _shortened(draw: ImageDraw.ImageDraw, caption: str) -> str:
-    text = caption.encode("latin-1", "replace").decode("latin-1")  # all that the built-in font has
+    text = caption.encode("ascii", "replace").decode()
     while draw.textlength(text) > _SIDE:
         text = text.removesuffix("..")[:-1] + ".."
     return text
