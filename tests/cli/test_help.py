@@ -83,7 +83,7 @@ def test_a_page_has_sizes_in_powers_of_ten_as_the_output_has(tpuctl, path) -> No
 
 def test_the_bounds_of_a_shard_are_those_of_the_help(tpuctl) -> None:
     help_text = " ".join(tpuctl("data", "upload", "--help").out.split())
-    assert f"Size of a shard, {readable_size(MIN_SIZE)} to {readable_size(MAX_SIZE)}." in help_text
+    assert f"Target size of a shard, {readable_size(MIN_SIZE)} to {readable_size(MAX_SIZE)}." in help_text
 
 
 def words(text: str) -> list[str]:
