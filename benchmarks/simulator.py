@@ -190,7 +190,7 @@ async def _serve_many(database: Database) -> tuple[World, Any, str]:
 
 
 class NoHosts:
-    """Hosts that are never started, for nodes that are READY all the same."""
+    """Hosts that are never started, for nodes that are READY nevertheless."""
 
     async def start(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Times as text, in UTC whatever the zone, and ages as people say them."""
+"""Tests times as text, always in UTC, and ages for tables."""
 
 from __future__ import annotations
 

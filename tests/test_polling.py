@@ -59,7 +59,7 @@ class TestPoll:
             poll(lambda: None, awaiting="the moon", timeout=30, hint="Look up.", sleep=time.sleep, clock=time)
         assert late.value.hint == "Look up."
         assert late.value.exit_code == 9
-        assert sum(time.slept) == pytest.approx(30), "neither less nor more than was said"
+        assert sum(time.slept) == pytest.approx(30), "neither less nor more than the time limit"
 
     def test_the_last_check_is_at_the_deadline(self, time: Time) -> None:
         checked_at: list[float] = []

@@ -1,4 +1,4 @@
-"""The catalogue of accelerator types: hosts, chips, cores, zones and plain runtime versions."""
+"""Looks up accelerator types in the catalogue: hosts, chips, cores, zones and plain runtime versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files written completely or not at all: under a name of their own first, then renamed in one step.
+"""Writes files completely or not at all: first under another name, then renamed in one step.
 
 A kill at any moment leaves the old content or the new one, and at most a file ending in `.part`.
 """

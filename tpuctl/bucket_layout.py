@@ -1,4 +1,4 @@
-"""Where things are in the bucket: the layout that every machine and every attempt agrees on."""
+"""Names the objects of datasets and runs in the bucket; every machine uses the same layout."""
 
 from __future__ import annotations
 

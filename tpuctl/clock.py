@@ -1,4 +1,4 @@
-"""Times as text: ISO-8601, UTC, seconds."""
+"""Converts times to text and back: ISO-8601, UTC, in seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference of a dataset, NAME/VERSION: as it is typed and shown, and its folder in the bucket."""
+"""Defines the reference of a dataset, NAME/VERSION, and its folder in the bucket."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DatasetRef(msgspec.Struct, frozen=True):
 
 
 class PinnedDataset(DatasetRef, frozen=True):
-    """One version of a dataset together with its content: it may be removed, and uploaded anew."""
+    """One version of a dataset together with its content: it may be removed, and uploaded again."""
 
     manifest_sha256: str
 

@@ -1,4 +1,4 @@
-"""The error tree: every failure a user can meet, its sentence, its hint and its exit code."""
+"""Defines the error tree: each class has an exit code; each error has a message and a hint."""
 
 from __future__ import annotations
 

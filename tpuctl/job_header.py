@@ -1,4 +1,4 @@
-"""A job's header: PEP 723 inline metadata at the top of the script."""
+"""Parses a job's header: PEP 723 inline metadata at the top of the script."""
 
 from __future__ import annotations
 

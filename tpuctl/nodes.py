@@ -1,4 +1,4 @@
-"""A TPU node as tpuctl knows it, whichever provider it came from."""
+"""Defines the records of a TPU node, the same for every provider."""
 
 from __future__ import annotations
 

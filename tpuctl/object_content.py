@@ -1,4 +1,4 @@
-"""The content of an object: its size and checksum, equal for every copy in a bucket, a file or memory."""
+"""Compares copies by size and checksum, in a bucket, a file or memory."""
 
 from __future__ import annotations
 

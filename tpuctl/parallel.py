@@ -1,4 +1,4 @@
-"""The same work on many workers: one result per worker, never only the first exception."""
+"""Runs the same work on many workers, with one result per worker and not only the first exception."""
 
 from __future__ import annotations
 

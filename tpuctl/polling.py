@@ -1,4 +1,4 @@
-"""One policy for waiting and retrying: how long to pause, when to give up. Clock and sleep are arguments."""
+"""Waits and retries by one policy: pauses and time limits. Clock and sleep are arguments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Backoff:
 
 BACKOFF = Backoff()
 NO_PAUSE = Backoff(first=0.0)
-"""For what fails because somebody else was first: the next attempt finds another state."""
+"""For requests that fail because another client was first: the next attempt finds another state."""
 
 
 def poll(

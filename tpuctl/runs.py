@@ -1,4 +1,4 @@
-"""The records of a run in the bucket: the request, each attempt, the verdict.
+"""Defines the records of a run in the bucket: the request, each attempt, the verdict.
 
 A field added later has a default, and readers skip fields that they do not know; `schema` changes only when
 older readers would be wrong.

@@ -1,4 +1,4 @@
-"""Environment variables as code that a shell evaluates: to set them, and to restore their earlier values."""
+"""Writes shell code that sets environment variables, and restores their earlier values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a simulator's folder that both sides use: the simulator writes them, its clients read them."""
+"""Names the files of a simulator's folder: the simulator writes them, its clients read them."""
 
 from __future__ import annotations
 

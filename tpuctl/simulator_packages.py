@@ -1,4 +1,4 @@
-"""The packages that the simulator needs beyond the core: those of the `sim` extra."""
+"""Checks that the packages of the `sim` extra are installed."""
 
 from __future__ import annotations
 

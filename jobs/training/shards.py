@@ -22,7 +22,7 @@ class Split(NamedTuple):
         return sum(self.lengths)
 
     def steps(self, batch: int) -> int:
-        """Return the number of full batches in an epoch; exits the program if there is none."""
+        """Return the number of full batches in an epoch; exits the program without any."""
         if self.examples < batch:
             raise SystemExit(f"The {self.examples} training examples do not fill a batch of {batch}.")
         return self.examples // batch

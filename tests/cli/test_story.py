@@ -231,7 +231,7 @@ def put(name: str, data: bytes) -> None:
 
 
 def test_the_log_of_a_running_job_can_be_left_and_come_back_to(tpuctl: Tpuctl, node: str) -> None:
-    """Ctrl-C on `logs -f` in a process of its own: exit code 130, the job goes on, the way back is named."""
+    """Ctrl-C on `logs -f` exits with 130, the job keeps running, and the hint says how to follow it."""
     run = submit(tpuctl, "import time\nfor i in range(1200):\n  print(i, flush=True)\n  time.sleep(0.5)\n")
     command = [sys.executable, "-m", "tpuctl", "logs", "-f", run]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""Where commands connect, what they import for it, and what is said without credentials."""
+"""Tests where commands connect, what they import for it, and the error without credentials."""
 
 from __future__ import annotations
 

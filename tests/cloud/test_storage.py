@@ -1,4 +1,4 @@
-"""Cloud Storage's client: whole objects or none, and a missing bucket told from a missing object."""
+"""Tests the client of Cloud Storage: complete objects or none; missing bucket or missing object."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TestCreate:
         assert bucket.read("x") == b"first"
 
     def test_the_same_again_is_no_conflict(self, bucket: Bucket) -> None:
-        """So that a write whose answer was lost, and is sent again, is not taken for somebody else's."""
+        """So that a write whose answer was lost, and is sent again, is not taken for another client's."""
         bucket.create("x", b"first")
         before = bucket.objects("x")
         bucket.create("x", b"first")

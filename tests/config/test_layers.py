@@ -113,8 +113,8 @@ class TestLayers:
         environ["TPUCTL_BUCKET"] = "other"
         assert origin(read(), "data_bucket") == ("other", "TPUCTL_BUCKET")
         assert origin(read(bucket="typed"), "data_bucket") == ("typed", "--bucket")
-        environ["TPUCTL_DATA_BUCKET"] = "both-said"
-        assert origin(read(), "data_bucket") == ("both-said", "TPUCTL_DATA_BUCKET")
+        environ["TPUCTL_DATA_BUCKET"] = "both-set"
+        assert origin(read(), "data_bucket") == ("both-set", "TPUCTL_DATA_BUCKET")
 
     def test_the_users_file_moves_with_xdg_config_home(self, read, environ, tmp_path) -> None:
         environ["XDG_CONFIG_HOME"] = str(tmp_path / "xdg")
@@ -217,7 +217,7 @@ class TestTarget:
 
 
 class TestFormats:
-    """A value is checked when it is used, whatever layer it comes from, and its origin is named."""
+    """A value of any layer is checked when it is used, and its origin is named."""
 
     MALFORMED = (
         ("project", "My Project"), ("zone", "somewhere"), ("bucket", "bucket!"), ("data_bucket", "bucket!"),

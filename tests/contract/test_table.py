@@ -96,5 +96,5 @@ def test_a_run_that_shows_something_else_is_told_so() -> None:
 
 
 def test_what_this_run_has_shown_is_what_the_table_says(recorder) -> None:
-    """Runs last, whatever else runs."""
+    """Runs after all other tests."""
     assert disagreements(load(), recorder.observed(), recorder.passed) == []

@@ -99,7 +99,7 @@ def _kilobytes(field: str) -> int:
     return int(line.split()[1])
 
 
-@pytest.mark.skipif(not os.access(RESET, os.W_OK), reason="only Linux tells the peak of a process")
+@pytest.mark.skipif(not os.access(RESET, os.W_OK), reason="only Linux reports the peak of a process")
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_large_source_takes_no_more_memory_than_a_small_one(tmp_path: Path, name: str) -> None:
     grown, share = [], SHARES.get(name, 1)

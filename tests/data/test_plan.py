@@ -184,8 +184,8 @@ def test_a_shards_identity_is_that_of_its_own_records_and_options(tree: Tree) ->
     assert len(set(first)) == 4
     assert [shard.identity for shard in plan(root, name="pets", shards=4).shards()] == first
     write_image(root / "cat" / "3.png", shade=99)
-    mended = [shard.identity for shard in plan(root, name="pets", shards=4).shards()]
-    assert len(set(first) & set(mended)) == 3
+    repaired = [shard.identity for shard in plan(root, name="pets", shards=4).shards()]
+    assert len(set(first) & set(repaired)) == 3
     other = [shard.identity for shard in plan(root, name="pets", shards=4, seed=1).shards()]
     assert not set(first) & set(other)
 

@@ -36,7 +36,7 @@ LIMIT = 900
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the tests said of a mistake."""
+    """The result of the tests with a mistake."""
 
     mutant: Mutant
     caught_by: str

@@ -69,7 +69,7 @@ class Rig:
         self.served = simulator_process.ensure(folder, "--idle", "0")
 
     def start_job(self, node_id: str = "one") -> tuple[str, Path, int]:
-        """Create a node and start a job on it that goes on without us: address, home, process id."""
+        """Create a node and start a detached job on it: address, home, process id."""
         node = self.user.create(self.served.tpu_grpc, node_id)
         address = node.network_endpoints[0].ip_address
         self.run(address, f"nohup python3 -c {shlex.quote(JOB)} >job.log 2>&1 & echo started")

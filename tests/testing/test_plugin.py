@@ -1,4 +1,4 @@
-"""The pytest plugin in somebody's project: found by itself, inert unless used, clear without the extra."""
+"""Tests the pytest plugin in a user's project: found by pytest, inert unless used, clear errors."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ BUCKET = "sim-project-tpuctl"
 
 
 def tar(*members: tuple[tarfile.TarInfo | str, bytes]) -> bytes:
-    """Return a .tar.gz of files (by name) and of whatever else a TarInfo says."""
+    """Return a .tar.gz of files (by name) and of other TarInfos."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for member, data in members:

@@ -69,10 +69,10 @@ def test_a_lost_response_before_an_outage_is_recognised_after_it(
 
 
 def test_a_status_of_another_process_is_left_alone(writer: StatusWriter, bucket: Bucket) -> None:
-    bucket.create(NAME, b'{"somebody": "else"}')
+    bucket.create(NAME, b'{"another": "writer"}')
     with pytest.raises(gcs.PreconditionError):
         update(writer, state="preparing")
-    assert bucket.read(NAME) == b'{"somebody": "else"}'
+    assert bucket.read(NAME) == b'{"another": "writer"}'
 
 
 def test_a_status_that_another_process_has_replaced_is_left_alone(

@@ -1,1 +1,1 @@
-"""The command line: options in, one flow called, one result shown; the only prints of the package."""
+"""The command line: parses options, calls one flow, prints one result. Only this package prints."""

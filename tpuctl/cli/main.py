@@ -48,7 +48,7 @@ class CommandTree(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest commands when there is none of that name."""
+        """Name the nearest commands if the command does not exist."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from tpuctl.errors import nearest  # noqa: PLC0415  only on the way to an error
 

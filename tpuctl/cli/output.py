@@ -1,4 +1,4 @@
-"""The form of results: tables and JSON on stdout, notes and hints on stderr."""
+"""Prints results: tables and JSON on stdout, notes and hints on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress on stderr: a live line or bar on a terminal, one line an interval elsewhere."""
+"""Shows progress on stderr: a live line or bar on a terminal, else one line per interval."""
 
 from __future__ import annotations
 

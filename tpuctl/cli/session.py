@@ -1,4 +1,4 @@
-"""The session of a command: the options of its target, its configuration and its clients."""
+"""Gives a command its session: configuration, clients, and the options that select them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The only clients: Cloud TPU API, Cloud Storage, SSH; and where they connect to."""
+"""The clients of the Cloud TPU API, Cloud Storage and SSH, and the endpoints that they connect to."""

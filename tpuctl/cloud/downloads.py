@@ -1,4 +1,4 @@
-"""Files fetched over HTTP; an interrupted download resumes. Their content is not checked here."""
+"""Downloads files over HTTP and resumes interrupted downloads. Callers check the content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoints and credentials of each target, and the clients that use them.
+"""Builds the clients of each target, with its endpoints and credentials.
 
 The only place that knows which target a command runs on.
 """

@@ -1,4 +1,4 @@
-"""Errors of Google's clients become tpuctl's, by table: status code and reason first, text last."""
+"""Maps errors of Google's clients to tpuctl's, by a table: status code and reason first, text last."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ BY_CODE: Mapping[int, Explain] = {
     5: lambda failure: NotFoundError(f"{failure.subject} does not exist.", hint="Check its name."),
     6: lambda failure: ConflictError(f"{failure.subject} exists already.", hint="Choose another name."),
     7: permission_denied,
-    10: lambda failure: ConflictError(f"{failure.subject} was changed by somebody else.", hint="Try again."),
+    10: lambda failure: ConflictError(f"{failure.subject} was changed by another client.", hint="Try again."),
     14: lambda failure: _unreachable(failure.subject),
     16: lambda failure: ConfigError(f"The credentials were refused for {failure.subject}.", hint=LOGIN),
 }

@@ -1,4 +1,4 @@
-"""Builds Google's own clients, with what they need besides credentials; each import waits for its use."""
+"""Builds Google's own clients; each is imported only when it is used."""
 
 from __future__ import annotations
 

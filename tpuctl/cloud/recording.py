@@ -1,4 +1,4 @@
-"""A transport for Google's clients that records the requests that change something, and sends none."""
+"""Records the requests of Google's clients that change something, instead of sending them."""
 
 from __future__ import annotations
 

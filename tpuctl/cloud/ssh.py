@@ -1,4 +1,4 @@
-"""SSH to the TPU hosts, through fabric: our key, their published host keys, nothing from ~/.ssh/config."""
+"""Connects to TPU hosts by SSH, through fabric: with our key and their published host keys only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cloud Storage, through Google's own client."""
+"""Reads and writes Cloud Storage through Google's own client."""
 
 from __future__ import annotations
 

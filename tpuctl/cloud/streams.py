@@ -1,4 +1,4 @@
-"""Streams between iterators of bytes and Google's client: one for uploads, one to read an object."""
+"""Adapts streams to Google's client: a file object to upload an iterator from, and one to read an object."""
 
 from __future__ import annotations
 

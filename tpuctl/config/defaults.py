@@ -1,4 +1,4 @@
-"""The values of settings that no layer sets."""
+"""Computes the values of settings that no layer sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration files and folders: where they are, and how tpuctl.toml is read."""
+"""Finds configuration files and folders, and reads tpuctl.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats of setting values, so that a typing mistake is found before a request is sent."""
+"""Checks the format of setting values, so that a typing error is found before a request is sent."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _malformed(setting: str, value: str, origin: str) -> TpuctlError:
 
 
 def _explanation(setting: str, value: str) -> tuple[str, str]:
-    """Return why a value is malformed, where that can be said, and the hint."""
+    """Return why a value is malformed, '' if unknown, and the hint."""
     form = FORMATS[setting]
     if form is BUCKET and "/" in value and "://" not in value:
         return ": it is a folder in a bucket", f"Name the bucket alone: {value.partition('/')[0]}"

@@ -1,4 +1,4 @@
-"""Project and zone in gcloud's own configuration."""
+"""Reads project and zone from gcloud's own configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration of a command: layers of settings, read once; each value has its origin."""
+"""Reads the layers of settings once and merges them; each value knows its origin."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _working_folder() -> Path:
 
 
 def _with_data_bucket(layer: Layer) -> Layer:
-    """A layer that names a bucket, and none for datasets, means it for both, whatever weaker layers say."""
+    """A layer that names only `bucket` sets the bucket of datasets, too, over the layers below it."""
     if "bucket" not in layer.values or "data_bucket" in layer.values:
         return layer
     values = {**layer.values, "data_bucket": layer.values["bucket"]}

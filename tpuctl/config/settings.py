@@ -1,4 +1,4 @@
-"""The table of settings: what can be configured, and the defaults."""
+"""Lists the settings that can be configured, and their defaults."""
 
 from __future__ import annotations
 

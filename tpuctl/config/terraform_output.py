@@ -1,4 +1,4 @@
-"""The settings in `terraform output -json`: the outputs of terraform/."""
+"""Reads settings from `terraform output -json` of terraform/."""
 
 from __future__ import annotations
 

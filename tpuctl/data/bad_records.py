@@ -1,4 +1,4 @@
-"""Bad records of a source: as values, and as the error that names the first few of them."""
+"""Defines bad records, and the error that names the first few of them."""
 
 from __future__ import annotations
 

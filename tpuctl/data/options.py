@@ -1,4 +1,4 @@
-"""What the user says of a source, besides where it is."""
+"""Defines the options of a source: types, label, image size, tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a dataset: `plan` lists the records of a source, and decides on splits, shards and files."""
+"""Plans a dataset: lists the records of a source, and decides on splits, shards and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of all sources: records by their index, the facts known of them, and shared steps of readers."""
+"""Defines the interface of all sources: records by index, known facts, and shared steps of readers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Origin(Protocol):
 
     @property
     def bad(self) -> Sequence[BadRecord]:
-        """Files left out of the listing, which have no index: links that lead away, empty classes."""
+        """Files skipped by the listing, which have no index: links that lead away, empty classes."""
 
     @property
     def fingerprint(self) -> str:
@@ -50,7 +50,7 @@ class Origin(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class Source:
-    """A dataset as the user has it, listed but not yet converted; memory is flat whatever its size.
+    """A dataset as the user has it, listed but not yet converted; memory does not grow with its size.
 
     Records have indices from 0 on: the same source gives the same order, wherever it lies. A reader
     implements `read`, and overrides `final_features` and `close` where it needs to.
@@ -78,7 +78,7 @@ class Source:
         self.fingerprint = self.origin.fingerprint
 
     def read(self, indices: Indices, observations: Observations) -> Records:
-        """Yield the serialised example of each index in turn, or why there is none; called by many threads.
+        """Yield the serialised example of each index, or why the record is bad; called by many threads.
 
         `observations` collects what `final_features` needs. Raises UsageError (`changed`) when the source has
         changed since the listing; nothing is raised for a bad record.
@@ -86,7 +86,7 @@ class Source:
         raise NotImplementedError
 
     def sizes(self, indices: Indices) -> list[int]:
-        """Return the bytes of the examples of these records, bad ones left out."""
+        """Return the bytes of the examples of these records, without bad ones."""
         records = self.read(indices, Observations())
         return [len(record) for record in records if isinstance(record, bytes)]
 

@@ -1,1 +1,1 @@
-"""The verbs: what each command does, with clients as arguments; nothing here prints or parses."""
+"""What each command does. Clients come as arguments; nothing here prints or parses."""

@@ -1,4 +1,4 @@
-"""How a flow reports what it is doing."""
+"""Defines how a flow reports its steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project's number and its default service account, derived from its name: the same on every run."""
+"""Derives a project's number and its default service account from its name: the same on every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment of a shell outside the slices: by it, unmodified Google clients use the simulator."""
+"""Builds the environment that points Google's clients in a shell to the simulator."""
 
 from __future__ import annotations
 

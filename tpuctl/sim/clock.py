@@ -1,4 +1,4 @@
-"""The simulator's clock: the machine's own, which can be advanced, or one that stands still."""
+"""Defines the simulator's clock: it runs with the machine's or stands still, and can be advanced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control API of a running simulator: lists, adds and removes faults; needs the token in its folder."""
+"""Serves the control API of a running simulator: lists, adds and removes faults; needs its token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment of programs on a simulated host: by it, unmodified clients use the simulator's services.
+"""Builds the environment of programs on a host, by which unmodified clients use the simulator.
 
 What a login adds (USER, SHELL, PATH ...) is in `hosts/programs/login.py` and `hosts/host.py`.
 """

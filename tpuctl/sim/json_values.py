@@ -1,4 +1,4 @@
-"""JSON as Python types: the bodies of requests, the resources in responses, the columns of JSON text."""
+"""Defines types for JSON values: bodies of requests, resources in responses, columns of JSON text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tpuctl.sim.orphan_cleanup FOLDER`: ends processes of a killed simulator's hosts."""
+"""Ends processes of a killed simulator's hosts: `python -m tpuctl.sim.orphan_cleanup FOLDER`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node's hosts, as the world and the program that runs the hosts describe them to each other."""
+"""Defines the records of a node's hosts, which the world and the host pool exchange."""
 
 from __future__ import annotations
 

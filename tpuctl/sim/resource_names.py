@@ -1,4 +1,7 @@
-"""Full resource names of the Cloud TPU API, `projects/P/locations/Z/COLLECTION/ID`: the one parser."""
+"""Parses full resource names of the Cloud TPU API, `projects/P/locations/Z/COLLECTION/ID`.
+
+The only parser of the simulator; the client has its own, `tpuctl/cloud/tpu/names.py`.
+"""
 
 from __future__ import annotations
 

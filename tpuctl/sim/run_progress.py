@@ -1,4 +1,4 @@
-"""The progress of runs, read from the bucket: steps in logs and names of checkpoints, and each run's node."""
+"""Reads the progress of runs from the bucket: steps in logs and names of checkpoints, and each run's node."""
 
 from __future__ import annotations
 

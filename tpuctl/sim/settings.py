@@ -1,4 +1,4 @@
-"""The settings of a simulated cloud: how long transitions take, by which clock, and what hosts may reach."""
+"""Defines the settings of a simulated cloud: delays of transitions, clock, and what hosts may reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator: it builds every service, starts them in order, and writes their addresses to a file.
+"""Builds every service of the simulator, starts them in order, and publishes their addresses.
 
 `_host_environment` says where the environment of a host comes from, `FaultExecutor` carries out preemptions.
 """

@@ -1,4 +1,4 @@
-"""The OAuth 2.0 token endpoint of a simulated service account, in place of oauth2.googleapis.com."""
+"""Serves OAuth 2.0 tokens of a simulated service account, in place of oauth2.googleapis.com."""
 
 from __future__ import annotations
 

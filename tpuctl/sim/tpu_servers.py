@@ -1,4 +1,4 @@
-"""The servers of the Cloud TPU API: gRPC and REST on ports of their own, and both behind one TLS port."""
+"""Starts the servers of the Cloud TPU API: gRPC and REST on ports of their own, and both on one TLS port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The addresses of a simulator's services."""
+"""Defines the addresses of a simulator's services."""
 
 from __future__ import annotations
 

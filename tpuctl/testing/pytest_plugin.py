@@ -1,4 +1,4 @@
-"""Fixtures that pytest finds where tpuctl is installed; nothing is imported or run unless used."""
+"""Defines pytest fixtures; nothing is imported or run unless a test uses one."""
 
 from __future__ import annotations
 

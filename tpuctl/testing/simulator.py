@@ -1,4 +1,4 @@
-"""A simulator inside of a test's process, for as long as a `with` block."""
+"""Runs a simulator in a test's process, for as long as a `with` block."""
 
 from __future__ import annotations
 

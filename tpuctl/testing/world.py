@@ -1,4 +1,4 @@
-"""The nodes and queued resources of a simulator, read and changed from a test's own thread."""
+"""Reads and changes the nodes and queued resources of a simulator from a test's thread."""
 
 from __future__ import annotations
 

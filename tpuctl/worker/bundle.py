@@ -1,4 +1,4 @@
-"""The code of a run: fetched, checked against its hash, unpacked."""
+"""Fetches the code of a run, checks its hash, and unpacks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The environment of a job."""
+"""Builds the environment of a script on a host.
+
+TPUCTL_DATA_DIR, TPUCTL_ACCELERATOR and the TPU_NAME of several hosts come from the laptop, in
+`Spec.environment`: flows/runs/plan.py sets them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ def of_job(spec: Spec, packages: str, reports: str = "") -> Dict[str, str]:
     if reports:
         result["TPUCTL_REPORT_DIR"] = reports
     if spec.framework == "tensorflow" and spec.workers == 1:
-        result["TPU_NAME"] = "local"  # so that TPUClusterResolver() of one host asks no API
+        result["TPU_NAME"] = "local"  # so that TPUClusterResolver() on one host calls no API
     result.update(spec.environment)
     if packages:
         result["PYTHONPATH"] = os.pathsep.join(filter(None, [packages, result.get("PYTHONPATH", "")]))

@@ -1,4 +1,4 @@
-"""Cloud Storage with nothing but the standard library: small objects, preconditions, retries."""
+"""Reads and writes small objects of Cloud Storage with the standard library alone: preconditions, retries."""
 
 from __future__ import annotations
 

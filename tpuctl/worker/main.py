@@ -1,4 +1,4 @@
-"""The two commands of the program on the host: `launch` (detach and answer) and `supervise` (detached)."""
+"""Runs the worker program: `launch` detaches it and answers, `supervise` runs detached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packages that the script's header requires: present on the host, or installed beside the run."""
+"""Installs the packages that the script's header requires, unless the host has them."""
 
 from __future__ import annotations
 

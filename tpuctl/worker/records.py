@@ -1,4 +1,4 @@
-"""What the laptop and the program on the host share: spec, status, and names inside a worker's folder."""
+"""Defines the records that laptop and host share: spec, status, and names in a worker's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports: files that the script writes into a folder on the host, copied into the bucket beside its log."""
+"""Copies files that the script writes into its report folder to the bucket, beside its log."""
 
 from __future__ import annotations
 

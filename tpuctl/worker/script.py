@@ -1,4 +1,4 @@
-"""The script as a process group: started, stopped by SIGTERM, killed if it ignores that."""
+"""Runs the script as a process group: stops it by SIGTERM, kills it if it ignores that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every pause and time limit of the worker, in seconds, and the only code of it that sleeps."""
+"""Defines every pause and time limit of the worker, in seconds; its only code that sleeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tpuctl init: asked, told by options, or read from Terraform; and doctor, which compares."""
+"""Tests tpuctl init (prompts, options, Terraform's outputs) and tpuctl doctor."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def busy_host(folder: Path, tpuctl) -> Path:
         backoff=Backoff(0.02),
     )
     kill(folder)
-    assert len(host_processes(folder)) >= 2, "programs go on without the simulator, as they should"
+    assert len(host_processes(folder)) >= 2, "programs keep running without the simulator, as they should"
     return folder
 
 

@@ -90,7 +90,7 @@ def test_what_a_killed_one_left_is_not_believed(folder: Path) -> None:
 def test_what_a_killed_one_left_is_not_believed_while_the_next_one_starts(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A simulator locks its folder before it publishes its endpoints; here, until the test lets it go on."""
+    """A simulator locks its folder before it publishes its endpoints; here, until the test releases it."""
     folder.mkdir(parents=True)
     fields = dict.fromkeys(PublishedEndpoints.__struct_fields__, "")
     stale = fields | {"pid": 1, "schema": 1, "environment": {}}

@@ -1,4 +1,4 @@
-"""A list of files: it tells a file that was written to since from one that was not."""
+"""Tests that a list of files recognizes files that were written to since."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def test_every_place_is_taken_once(size: int, seed: int) -> None:
 
 
 def test_the_order_is_this_one_for_ever() -> None:
-    """A record must lie in the same shard with whatever version of Python and NumPy it is converted."""
+    """A record is in the same shard with every version of Python and NumPy."""
     assert Permutation(10, 0, "shard")(np.arange(10)).tolist() == TEN
     assert Permutation(10**8, 7, "shard")(np.array([0, 1, 99_999_999])).tolist() == HUNDRED_MILLION
 

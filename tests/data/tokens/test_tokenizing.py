@@ -1,4 +1,4 @@
-"""Texts that become token ids on their way into a dataset, whatever the source."""
+"""Tests that texts of every source become token ids."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_of_drawn_splits_it_is_made_of_what_was_drawn_to_train(tmp_path: Path) -
     }
     assert tokenized.vocabulary is not None
     assert set(tokenized.vocabulary.tokens[2:]) == {f"word{n}" for n in drawn["train"]}
-    with pytest.raises(UsageError, match="learnt from the split 'train', and there is none"):
+    with pytest.raises(UsageError, match="learnt from the split 'train', which the source does not have"):
         planned(tmp_path / "a.csv", splits="one=0.5,two=0.5")
 
 

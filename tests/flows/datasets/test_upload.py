@@ -1,4 +1,4 @@
-"""Uploading: all of a dataset or nothing of it, whatever happens on the way."""
+"""Tests that an upload publishes a complete dataset or nothing, also after failures."""
 
 from __future__ import annotations
 

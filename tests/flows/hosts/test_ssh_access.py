@@ -1,4 +1,4 @@
-"""Our key on a node, and every host answering: what is waited for, how long, and what is said then."""
+"""Tests adding our key to a node and waiting for every host: how long, and the error afterwards."""
 
 from __future__ import annotations
 

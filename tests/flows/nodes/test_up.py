@@ -1,4 +1,4 @@
-"""Creating a node with any provider: what is planned, sent, waited for and said."""
+"""Tests creating a node with any provider: plan, requests, waiting and messages."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def evaluate(*arguments: str | Path) -> dict[str, Any]:
             runpy.run_path(str(ROOT / "demo/evaluate_digits.py"), run_name="__main__")
         except SystemExit as error:
             end = error.code
-        except Exception as error:  # TensorFlow's own, of whatever type
+        except Exception as error:  # TensorFlow's own, of any type
             end = f"{type(error).__name__}: {error}"
     return {"printed": printed.getvalue(), "end": end}
 

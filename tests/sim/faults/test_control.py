@@ -88,7 +88,7 @@ def test_without_a_simulator_there_is_no_door(tmp_path: Path) -> None:
 
 
 def test_faults_and_events_outlive_a_kill(home: Path, tmp_path: Path, user: User) -> None:
-    """Counted faults go on counting; a host that was frozen is thawed when its fault is removed after it."""
+    """Counted faults keep counting; a frozen host is thawed when its fault is removed after the restart."""
     folder = tmp_path / "sim"
     scenario = tmp_path / "scenario.toml"
     scenario.write_text('[[fault]]\nkind = "unavailable"\nmethod = "ListNodes"\ncount = 3\n')
@@ -115,7 +115,7 @@ def test_faults_and_events_outlive_a_kill(home: Path, tmp_path: Path, user: User
             ("unavailable", 2),
             ("host-hang", 0),
         ]
-        wait_until(lambda: state() == "T")  # it was thawed, and is frozen anew
+        wait_until(lambda: state() == "T")  # it was thawed, and is frozen again
         control.remove("f2")
         wait_until(lambda: state() == "S")
         events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]

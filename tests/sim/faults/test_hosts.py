@@ -120,7 +120,7 @@ def has_ended(pid: str) -> bool:
 
 
 def settled(rig: Rig) -> None:
-    """Wait until the pool has done what the director asked for last."""
+    """Wait until the pool has carried out the last change."""
 
     async def turn() -> None:
         for running in rig.simulator.simulator.hosts._running.values():
@@ -219,7 +219,7 @@ def test_connections_from_before_are_cut_when_the_host_is_back(rig: Rig, kind: s
         settled(rig)
         transport = client.get_transport()
         assert transport
-        assert transport.is_active(), "nobody has said that it is over"
+        assert transport.is_active(), "the connection was not closed"
         rig.simulator.faults.remove(fault.id)
         rig.over(kind)
         wait_until(lambda: not transport.is_active())

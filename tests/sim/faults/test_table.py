@@ -1,4 +1,4 @@
-"""The table of kinds: what is asked for is checked, documented, and known to the servers."""
+"""Tests the table of kinds: requests are checked, documented, and known to the servers."""
 
 from __future__ import annotations
 

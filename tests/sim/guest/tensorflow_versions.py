@@ -57,7 +57,7 @@ class Outcome:
 
 
 def main() -> int:
-    """Test every release asked for; the exit code is 1 when one of them failed a test."""
+    """Test every requested release; the exit code is 1 when one of them failed a test."""
     versions = os.environ.get("VERSIONS", "").split() or list(VERSIONS)
     outcomes = [_tested(version) for version in versions]
     if versions == list(VERSIONS):

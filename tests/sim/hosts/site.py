@@ -182,7 +182,7 @@ def published_key(site: Site, host: Host) -> paramiko.PKey:
 
 
 def program(name: str) -> str:
-    """Return the path of a program, or skip the test where there is none."""
+    """Return the path of a program, or skip the test without it."""
     path = shutil.which(name)
     if path is None:
         pytest.skip(f"{name} is not on PATH")

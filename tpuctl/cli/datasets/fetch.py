@@ -1,4 +1,4 @@
-"""data fetch."""
+"""The command data fetch."""
 
 from __future__ import annotations
 

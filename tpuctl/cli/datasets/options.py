@@ -1,4 +1,4 @@
-"""Arguments and options that data commands share, and the UploadRequest that those of a source become."""
+"""Defines the arguments and options that data commands share, and makes an UploadRequest of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SOURCE_OPTIONS = (
     ),
     *TOKEN_OPTIONS,
     click.option(
-        "--format", "kind", help="Format of the source, if file names do not tell: images, csv, ..."
+        "--format", "kind", help="Format of the source, if file names do not show it: images, csv, ..."
     ),
     click.option("--skip-bad", is_flag=True, help="Skip bad records, and list them in the manifest."),
 )

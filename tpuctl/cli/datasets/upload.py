@@ -1,4 +1,4 @@
-"""data upload."""
+"""The command data upload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes as tables and as JSON."""
+"""Prints nodes as a table or as JSON."""
 
 from __future__ import annotations
 

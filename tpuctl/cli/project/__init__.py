@@ -1,1 +1,1 @@
-"""init, config, doctor."""
+"""The commands init, config and doctor."""

@@ -1,4 +1,4 @@
-"""config show."""
+"""The command config show."""
 
 from __future__ import annotations
 

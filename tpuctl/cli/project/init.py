@@ -1,4 +1,4 @@
-"""init: writes tpuctl.toml from options, Terraform's outputs, or answers."""
+"""The command init: writes tpuctl.toml from options, Terraform's outputs, or answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of `tpuctl` without a command."""
+"""Prints the text of `tpuctl` without a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sim group: its commands come from one module a subject."""
+"""Groups the sim commands."""
 
 from __future__ import annotations
 

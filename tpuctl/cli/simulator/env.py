@@ -1,4 +1,4 @@
-"""sim env: shell code that points the clients in a shell to the simulator."""
+"""The command sim env: prints shell code that points the clients in a shell to the simulator."""
 
 from __future__ import annotations
 

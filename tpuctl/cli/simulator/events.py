@@ -1,4 +1,4 @@
-"""sim events."""
+"""The command sim events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sim logs."""
+"""The command sim logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sim start, stop and reset."""
+"""The commands sim start, stop and reset."""
 
 from __future__ import annotations
 

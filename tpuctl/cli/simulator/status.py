@@ -1,4 +1,4 @@
-"""sim status."""
+"""The command sim status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator as its clients use it: its process, control server, events and log."""
+"""The simulator from the client's side: its process, control server, events and log."""
 
 from __future__ import annotations
 

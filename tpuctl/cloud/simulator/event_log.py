@@ -1,4 +1,4 @@
-"""The events of a simulator, read from its folder: also when it has stopped."""
+"""Reads the events of a simulator from its folder, also after it has stopped."""
 
 from __future__ import annotations
 

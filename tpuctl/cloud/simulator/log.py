@@ -1,4 +1,4 @@
-"""The simulator's log: what its process wrote on stdout and stderr, such as tracebacks."""
+"""Reads the simulator's log: stdout and stderr of its process, such as tracebacks."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class LogCursor:
             return [line for inode, file in unread for line in self._read(inode, file)]
 
     def _unread(self, stack: ExitStack) -> Iterator[tuple[int, BinaryIO]]:
-        """The files to read, with their inodes, oldest first: those before the last one read are left out."""
+        """The files to read, with their inodes, oldest first: those before the last one read are skipped."""
         files: dict[int, BinaryIO] = {}
         for path in (self._path, self._previous):  # in this order a rotation in between hides no file
             try:

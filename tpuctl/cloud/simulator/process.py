@@ -1,4 +1,4 @@
-"""The simulator's process: found, started when it does not run, stopped."""
+"""Finds the simulator's process, starts it if it does not run, and stops it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoints file of a simulator: its addresses, as it publishes them in its folder."""
+"""Reads the addresses that a simulator publishes in its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to the Cloud TPU API: the messages that are sent, and their HTTP form for --dry-run."""
+"""Builds the request messages for the Cloud TPU API, and their HTTP form for --dry-run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes through the Cloud TPU API, by Google's own client."""
+"""Creates, lists and deletes nodes through Google's own client of the Cloud TPU API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What errors of the Cloud TPU API mean to a user, where that is more than for other services of Google."""
+"""Maps errors that only the Cloud TPU API has, such as a stockout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes as the Cloud TPU API describes them, read into tpuctl's own records."""
+"""Converts nodes of the Cloud TPU API to tpuctl's own records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Resource names of the Cloud TPU API, rendered and parsed here alone."""
+"""Builds and parses resource names of the Cloud TPU API.
+
+The only such code of the client; the simulator has its own, `tpuctl/sim/resource_names.py`.
+"""
 
 from __future__ import annotations
 

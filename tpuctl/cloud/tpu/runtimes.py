@@ -1,4 +1,4 @@
-"""Runtime versions of the Cloud TPU API: which image a framework needs."""
+"""Chooses the runtime version of the Cloud TPU API that a framework needs."""
 
 from __future__ import annotations
 

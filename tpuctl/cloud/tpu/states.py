@@ -1,4 +1,4 @@
-"""States of nodes in the Cloud TPU API, and what each means to tpuctl."""
+"""Maps the states of nodes in the Cloud TPU API to tpuctl's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The field that the rows of an array become: images, numbers, texts or classes."""
+"""Chooses the feature of an array: images, numbers, texts or classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which field of which split an array is, by its name: `x_train`, `test_labels`, `t10k-images-idx3-ubyte`."""
+"""Infers field and split from an array's name: `x_train`, `test_labels`, `t10k-images-idx3-ubyte`."""
 
 from __future__ import annotations
 

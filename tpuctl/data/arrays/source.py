@@ -1,4 +1,4 @@
-"""Arrays as a source: their first dimension counts the records, and those of a split have as many."""
+"""Reads arrays as a source: row i of each array of a split belongs to record i."""
 
 from __future__ import annotations
 

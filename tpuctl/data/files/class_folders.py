@@ -1,4 +1,4 @@
-"""The listing of a tree with one folder for each class, and perhaps train/ and test/ above; opens no file."""
+"""Lists a tree with one folder per class, optionally below train/ and test/; opens no file."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ClassFolders:
 
 
 def list_class_folders(root: Path, progress: ScanProgress = lambda listed, total: None) -> ClassFolders:
-    """Return the classes and files below `root`, and as bad whatever does not belong there.
+    """Return the classes and files below `root`, and as bad the entries that do not belong there.
 
     Raises UsageError where there are no classes at all, or folders are both splits and classes.
     """
@@ -152,7 +152,7 @@ class _Walk:
             return any(entry.is_dir() for entry in entries if not entry.name.startswith("."))
 
     def _entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a folder by name, hidden ones left out; links out of the tree become bad."""
+        """Yield the entries of a folder by name, except hidden ones; links out of the tree become bad."""
         try:
             with os.scandir(self.root / folder) as entries:
                 visible = [

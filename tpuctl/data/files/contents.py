@@ -1,4 +1,4 @@
-"""The contents of a source's files, read at any place by any number of threads; gzip files are unpacked."""
+"""Reads a source's files at any offset from many threads; gzip files are unpacked first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the lines of a text file begin; one with a quoted line break is one line, blank ones are left out."""
+"""Finds where the lines of a text file begin; a quoted line break does not end one; skips blank lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A list of files in a few bytes each: names, sizes and times, compact enough for millions."""
+"""Stores names, sizes and times of files in a few bytes each, for millions of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source that can only be streamed, cached in a temporary file so that records can be read by index."""
+"""Caches a source that can only be streamed in a temporary file, to read records by index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of several files: where each begins, found in one pass, and its bytes at any place afterwards."""
+"""Finds the rows of several files in one pass, and reads the bytes of each by index."""
 
 from __future__ import annotations
 

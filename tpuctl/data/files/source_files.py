@@ -1,4 +1,4 @@
-"""The files of a source that is one file, or a folder of files of one kind: each in its split; opens none."""
+"""Lists the files of a source of one kind, each in its split; opens none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary files on the local disk: unpacked data and offsets that are written once and read at any place.
+"""Creates temporary files on the local disk for unpacked data and offsets.
 
 They have no name: the system removes them when the process ends, however it ends.
 """

@@ -1,4 +1,4 @@
-"""A contact sheet: a few images side by side, each with its caption, to check before training."""
+"""Draws images side by side with captions, to check a dataset before training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The header of an encoded image: whether it is complete, and the shape that TensorFlow will decode it to.
+"""Checks that an encoded image is complete, and reads the shape that TensorFlow will decode it to.
 
 No pixel is decoded: of a PNG every chunk and its checksum are read; of a JPEG the segments up to the first
 scan, and the end marker, which the compressed data itself cannot contain.

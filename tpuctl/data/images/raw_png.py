@@ -1,4 +1,4 @@
-"""Pixels as a PNG image without compression: the same bytes on every machine, whatever its zlib."""
+"""Writes pixels as a PNG image without compression, which gives the same bytes with every zlib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resizing an encoded image: it is decoded, resized, and encoded again in its own format.
+"""Resizes an encoded image, and encodes it again in its own format.
 
 JPEG is written at quality 95 with 4:2:0 chroma, PNG without loss. An image is stretched where it must be, as
 `tf.image.resize` does. The same bytes come out for the same version of Pillow.

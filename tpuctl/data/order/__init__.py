@@ -1,1 +1,1 @@
-"""The order of records: which split each one is in, and the seeded shuffle that decides on its shard."""
+"""Decides which split each record is in, and its position there."""

@@ -1,4 +1,4 @@
-"""A seeded permutation that is computed and not stored: it needs no memory for a hundred million records."""
+"""Computes a seeded permutation without storing it, for any number of records."""
 
 from __future__ import annotations
 

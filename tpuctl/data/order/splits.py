@@ -1,4 +1,4 @@
-"""Splits: the shares that a user gives, and the records of each split in the order they are written."""
+"""Parses the shares of splits, and lists the records of each split in the order of writing."""
 
 from __future__ import annotations
 

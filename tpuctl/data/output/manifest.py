@@ -1,4 +1,4 @@
-"""The manifest: the splits, shards and features of a dataset. Written last: without one no dataset exists."""
+"""Defines the manifest: splits, shards and features of a dataset. A dataset without one does not exist."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SourceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     options: Options | None = None
     """None for the defaults."""
     skipped: int = 0
-    """Records left out because they were bad."""
+    """Bad records that were skipped."""
     bad: tuple[BadRecord, ...] = ()
     """The first `MOST_BAD` of them."""
 

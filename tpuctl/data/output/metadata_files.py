@@ -1,4 +1,4 @@
-"""The small files of a dataset, in the order they are written: TFDS's metadata, then the manifest."""
+"""Builds the small files of a dataset in the order of writing: TFDS's metadata, then the manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The number of shards of a split, given by the user or chosen by size and hosts, and their bounds."""
+"""Chooses the number of shards of a split by size and hosts, and checks a number that the user gives."""
 
 from __future__ import annotations
 

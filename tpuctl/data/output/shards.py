@@ -1,4 +1,4 @@
-"""A shard: the records in it, the bytes of its TFRecord file as a stream, and the result of writing it."""
+"""Defines a shard, streams the bytes of its TFRecord file, and records the result of writing it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ShardResult(
     identity: str
     skipped: int = 0
     bad: tuple[BadRecord, ...] = ()
-    """The bad records left out, the first `MOST_BAD` of them."""
+    """The bad records that were skipped, the first `MOST_BAD` of them."""
     observed: dict[str, list[int | str]] = {}
     """`Observations.values`."""
 

@@ -1,4 +1,4 @@
-"""Verifying a shard: its framing, checksums, and the size that the manifest says."""
+"""Verifies a shard: framing, checksums, and the size in the manifest."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Public datasets for `tpuctl data fetch`: where each one is published, and how it is unpacked."""
+"""Public datasets for `tpuctl data fetch`."""

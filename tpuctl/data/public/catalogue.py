@@ -1,4 +1,4 @@
-"""Public datasets for `tpuctl data fetch`: where each is published, its checksums, how it is unpacked."""
+"""Lists public datasets for `tpuctl data fetch`: URLs, checksums, and how each is unpacked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reuters-21578 as class folders: each story under its first topic, of the most frequent topics.
+"""Converts Reuters-21578 to class folders: each story under its first topic, of the most frequent topics.
 
 The format is described in the archive's README.txt (Lewis, 1997): SGML in ISO 8859-1, a thousand stories a
 file, the topics of a story in <TOPICS><D>earn</D><D>acq</D></TOPICS>, its text in <TEXT>, there mostly in

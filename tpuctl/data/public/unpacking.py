@@ -1,4 +1,4 @@
-"""Unpacking archives: only chosen members, and none that would leave the folder."""
+"""Unpacks chosen members of an archive; refuses members that would leave the folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classes of a label column: all its values, collected in one pass, and the number of each class."""
+"""Collects the values of a label column in one pass, and numbers the classes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Classes:
 
     names: tuple[str, ...]
     numbers: dict[Hashable, int]
-    """Value in the source -> index of its class; missing values are left out."""
+    """Value in the source -> index of its class; missing values have none."""
     labels: NDArray[np.int32] | None
     """Class of each record, -1 for none; None where they are too many to hold."""
     fractions: bool

@@ -1,4 +1,4 @@
-"""The feature of each field of a record, its form in TFDS's `features.json`, and the types users can name."""
+"""Defines the features of a record's fields, as in TFDS's `features.json`, and the types users can name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of CSV and TSV files with a header: RFC 4180, as Python's csv module reads it."""
+"""Reads CSV and TSV files with a header: RFC 4180, as Python's csv module reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The features of existing examples: inferred from some of them, and checked in every record."""
+"""Infers the features of existing examples from some of them, and checks every record."""
 
 from __future__ import annotations
 

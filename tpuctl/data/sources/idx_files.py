@@ -1,4 +1,4 @@
-"""The reader of IDX files, the format of MNIST and its family; gzipped or not.
+"""Reads IDX files, the format of MNIST and its family; gzipped or not.
 
 Two zero bytes, the type, the number of dimensions, each dimension in 4 bytes, then the numbers, all of them
 big-endian. Source: the description on MNIST's own page.

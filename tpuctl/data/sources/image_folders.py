@@ -1,4 +1,4 @@
-"""The reader of class-per-folder image trees: records with the encoded `image` and its `label`."""
+"""Reads image trees with one folder per class: records with the encoded `image` and its `label`."""
 
 from __future__ import annotations
 

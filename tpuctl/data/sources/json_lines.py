@@ -1,4 +1,4 @@
-"""The reader of JSON Lines: one object a line, whose fields are the columns."""
+"""Reads JSON Lines: one object a line, whose fields are the columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of NumPy's .npy and .npz files; nothing in them is ever unpickled."""
+"""Reads NumPy's .npy and .npz files; never unpickles anything."""
 
 from __future__ import annotations
 

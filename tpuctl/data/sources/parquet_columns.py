@@ -1,4 +1,4 @@
-"""The columns of Parquet files: which feature an Arrow type becomes, images among them, and its cells."""
+"""Converts the columns of Parquet files: which feature an Arrow type becomes (images too), and its cells."""
 
 from __future__ import annotations
 

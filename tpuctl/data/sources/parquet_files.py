@@ -1,4 +1,4 @@
-"""The reader of Parquet files: the schema says the types; records are streamed, row group after row group."""
+"""Reads Parquet files: types from the schema, records streamed by row group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The readers: which one reads a source is inferred from the names of its files, or given by the user."""
+"""Chooses the reader of a source: by the names of its files, or by --format."""
 
 from __future__ import annotations
 

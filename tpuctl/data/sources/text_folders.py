@@ -1,4 +1,4 @@
-"""The reader of texts in class folders: one record a file, with its `text` and its `label`."""
+"""Reads texts in class folders: one record a file, with its `text` and its `label`."""
 
 from __future__ import annotations
 

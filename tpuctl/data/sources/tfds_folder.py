@@ -1,4 +1,4 @@
-"""The reader of a folder that TFDS wrote: `dataset_info.json`, `features.json` and TFRecord shards."""
+"""Reads a folder that TFDS wrote: `dataset_info.json`, `features.json` and TFRecord shards."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _features(folder: Path) -> dict[str, Feature]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"'{FEATURES}' is not in the form that TFDS writes since 4.3.",
-            hint="Write it anew: tfds.builder_from_directory(FOLDER).info.write_to_directory(FOLDER).",
+            hint="Write it again: tfds.builder_from_directory(FOLDER).info.write_to_directory(FOLDER).",
             file=FEATURES,
         ) from error
 

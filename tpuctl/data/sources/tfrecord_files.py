@@ -1,4 +1,4 @@
-"""The reader of existing TFRecord files of tf.train.Example: each record is verified, and not changed."""
+"""Reads TFRecord files of tf.train.Example: verifies each record, and does not change it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Rows with named columns: how the cells of CSV, JSON and Parquet are typed and converted."""
+"""Reads rows with named columns: CSV and JSON Lines, and typed cells, which Parquet uses, too.
+
+The columns and types of Parquet files are in data/sources/parquet_columns.py.
+"""

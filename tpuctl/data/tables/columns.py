@@ -1,4 +1,4 @@
-"""The columns of a table: their types, inferred or given, and the conversion of a cell to a value."""
+"""Defines the columns of a table: their types, inferred or given, and the conversion of a cell."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Column(NamedTuple, Generic[Cell]):
 
 
 class Record(NamedTuple):
-    """The result of converting a row: a serialised example, or why there is none, and a hint."""
+    """The result of converting a row: a serialised example, or why the row is bad, and a hint."""
 
     example: bytes
     why: str = ""
@@ -51,7 +51,7 @@ class Columns(Generic[Cell]):
     """The columns in the order of the cells in a row."""
 
     def __init__(self, columns: Sequence[Column[Cell]], target: str) -> None:
-        """`target` is the name of the column that is to be learnt, empty if there is none."""
+        """`target` is the name of the column that is to be learnt, empty without one."""
         self.features: Mapping[str, Feature] = {column.name: column.feature for column in columns}
         self.supervised = supervised_pair([column.name for column in columns], target)
         self._columns = tuple(columns)

@@ -1,4 +1,4 @@
-"""The cells of CSV, which are texts: the type of a column is inferred from them, each is converted."""
+"""Infers a CSV column's type from its cells, which are texts, and converts the cells."""
 
 from __future__ import annotations
 

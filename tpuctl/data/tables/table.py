@@ -1,4 +1,4 @@
-"""Rows with named columns as a source: the part that CSV and JSON Lines have in common."""
+"""Reads rows with named columns as a source: the shared part of CSV and JSON Lines."""
 
 from __future__ import annotations
 

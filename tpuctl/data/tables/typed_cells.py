@@ -1,4 +1,4 @@
-"""The cells of JSON and Parquet, which have types: a column's type is inferred, cells are converted."""
+"""Infers a column's type from typed cells (JSON, Parquet), and converts the cells."""
 
 from __future__ import annotations
 

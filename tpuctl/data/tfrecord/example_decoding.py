@@ -1,4 +1,4 @@
-"""Decoding a tf.train.Example by protobuf's own parser, with a message class of its own."""
+"""Decodes a tf.train.Example with protobuf's own parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splitting texts into words as BERT's own tokenizer does, before it looks them up in its vocabulary.
+"""Splits texts into words as BERT's own tokenizer does, before it looks them up in its vocabulary.
 
 Devlin et al., "BERT" (2018), `BasicTokenizer`: control characters are removed, each punctuation mark and each
 Chinese character is a word by itself, all other text is split at blanks. Uncased, letters are small and

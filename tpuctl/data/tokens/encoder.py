@@ -1,4 +1,4 @@
-"""Encoding a text as token ids: always the same number of them."""
+"""Encodes a text as a fixed number of token ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source whose text is replaced by token ids: it wraps another source, of whatever kind."""
+"""Wraps a source of any format, and replaces its text by token ids."""
 
 from __future__ import annotations
 

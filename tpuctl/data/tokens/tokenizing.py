@@ -1,4 +1,4 @@
-"""Replacing a text by token ids: options are checked, and a vocabulary is learnt where none is given."""
+"""Checks token options, and builds the vocabulary if none is given."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _training(splits: Sequence[Members]) -> Members:
         if members.name == TRAINING:
             return members
     raise UsageError(
-        f"A vocabulary is learnt from the split '{TRAINING}', and there is none.",
+        f"A vocabulary is learnt from the split '{TRAINING}', which the source does not have.",
         hint="Give one: --vocabulary FILE.",
     )
 

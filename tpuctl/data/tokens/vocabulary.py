@@ -1,4 +1,4 @@
-"""A vocabulary: the id of each token, and its file, one token a line."""
+"""Defines a vocabulary: the id of each token, and its file, one token a line."""
 
 from __future__ import annotations
 

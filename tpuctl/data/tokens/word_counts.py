@@ -1,4 +1,4 @@
-"""How often each word occurs, in a table that does not grow beyond a bound."""
+"""Counts words in a table of bounded size."""
 
 from __future__ import annotations
 

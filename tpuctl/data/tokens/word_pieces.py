@@ -1,4 +1,4 @@
-"""Learning a vocabulary of word pieces: characters, and the pairs of pieces that are most frequent.
+"""Learns a vocabulary of word pieces by joining the most frequent pairs of pieces.
 
 Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units" (2016): beginning
 with single characters, the pair of pieces that occurs most often becomes a piece, until there are enough. A

@@ -1,1 +1,1 @@
-"""Datasets: uploaded, listed, checked, removed; public ones fetched."""
+"""Uploads, lists, checks and removes datasets; fetches public ones."""

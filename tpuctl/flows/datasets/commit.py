@@ -1,13 +1,14 @@
-"""Making a dataset exist: all of it at once, decided by a single write, and finished by any later upload.
+"""Publishes a dataset atomically: one write decides, and any later upload completes it.
 
 1. All shards are staged. `staging/DIGEST.moves.json` says which becomes which file, and holds the small ones.
-2. `commit.json`, which is the manifest, is created where there is none: this decides between several uploads.
-3. The staged shards are moved to their names and the small files written; what a removed dataset left goes.
-4. `commit.json` is copied, by the service, to `manifest.json`: now the dataset exists. What is staged goes.
+2. `commit.json`, which is the manifest, is created unless it exists: this decides between several uploads.
+3. Staged shards are moved to their names, small files are written, rests of a removed dataset are deleted.
+4. `commit.json` is copied, by the service, to `manifest.json`: now the dataset exists.
+5. Staged objects are deleted.
 
-An upload that finds a `commit.json` without a manifest does steps 3 and 4 first: a kill at any point leaves
+An upload that finds a `commit.json` without a manifest does steps 3 to 5 first: a kill at any point leaves
 either nothing or a dataset that the next upload completes. Removing a dataset begins with `commit.json`: the
-copy in step 4 names its generation, so an upload that was long asleep cannot bring a removed dataset back.
+copy in step 4 names its generation, so a suspended upload cannot bring a removed dataset back.
 """
 
 from __future__ import annotations

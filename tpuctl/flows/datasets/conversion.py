@@ -1,4 +1,4 @@
-"""Converting shards, several at once: progress, a stop for all when one fails, and all bad records."""
+"""Converts shards in parallel: reports progress, stops all if one fails, collects bad records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Getting a public dataset: its files are downloaded or found, verified, unpacked, and put in place at once.
+"""Fetches a public dataset: downloads or finds its files, verifies, unpacks, and renames the result.
 
 NAME/                what `tpuctl data upload` reads; `.fetched.json` in it says what it was made from
 .NAME.fetch/         beside it during a fetch, with the files so far: the next fetch resumes
@@ -199,7 +199,7 @@ def _only(file: PublicFile, copies: Sequence[_LocalFile]) -> _LocalFile:
 def _wrong(form: Form, copies: _Copies) -> StateError:
     file = next(file for file in form.files if not _published(file, copies[file.name]))
     copy = copies[file.name][0]
-    hint = "If it holds the same data, packed by somebody else, accept it with --unverified."
+    hint = "If it holds the same data in another archive, use it with --unverified."
     return _differs(file, copy.path, copy.sha256, hint)
 
 

@@ -1,4 +1,4 @@
-"""A copy of a dataset on the local disk (`--keep`): each shard is written there, then sent from there."""
+"""Writes each shard to a local folder first (`--keep`), and uploads it from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding datasets in the bucket: by reference, or all of them."""
+"""Finds datasets in the bucket: by reference, or all of them."""
 
 from __future__ import annotations
 

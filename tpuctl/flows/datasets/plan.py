@@ -1,4 +1,4 @@
-"""From an UploadRequest to a plan, and a plan whose source is closed at the end."""
+"""Makes the plan of an UploadRequest."""
 
 from __future__ import annotations
 

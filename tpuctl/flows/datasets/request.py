@@ -1,4 +1,4 @@
-"""What a user asks of a conversion: the one record that a plan is made from, here and on a Beam worker."""
+"""Defines the request of an upload, which is sent to Beam workers, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removing a version of a dataset: it stops existing first, its objects are deleted afterwards."""
+"""Removes a version of a dataset: first the manifest, without which it does not exist, then the shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged shards: in the bucket under a name that says what they hold, until the dataset is committed.
+"""Stages shards in the bucket under a name made from their content, until the dataset is committed.
 
     datasets/NAME/VERSION/staging/IDENTITY.tfrecord     a shard
     datasets/NAME/VERSION/staging/IDENTITY.json         its note, written after it: the shard is complete

@@ -1,4 +1,4 @@
-"""Uploading a dataset: its shards are staged, those staged before are kept, and all are committed at once."""
+"""Uploads a dataset: stages its shards, keeps those staged before, and commits all at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Uploaded:
 def requests(bucket: Bucket, plan: DatasetPlan) -> list[HttpRequest]:
     """Return the requests by which `upload` changes the bucket if nothing of this version is there yet.
 
-    Reads are left out. A PUT stands for one each 8 MiB of its object.
+    Reads are not listed. A PUT stands for one request per 8 MiB of its object.
     """
     rehearsal = bucket.dry_run()
     staging, commit = Staging(rehearsal, plan.ref), Commit(rehearsal, plan.ref)

@@ -1,1 +1,1 @@
-"""The hosts of a node: reach them over SSH."""
+"""Reaches the hosts of a node over SSH."""

@@ -1,4 +1,4 @@
-"""SSH access: our key on a node, and every host answering."""
+"""Adds our SSH key to a node, and waits until every host answers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""TPU nodes: find, create, delete."""
+"""Finds, creates and deletes TPU nodes."""

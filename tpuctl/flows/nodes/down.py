@@ -1,4 +1,4 @@
-"""Deleting nodes."""
+"""Deletes nodes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _delete(provider: Provider, node: Node, report: Report) -> None:
     try:
         operation = provider.delete_node(node.id)
     except (NotFoundError, StateError):
-        pass  # somebody else deletes it already
+        pass  # another client deletes it already
     else:
         operation.wait("to be deleted", TIMEOUT, hint=HINT)
     poll(

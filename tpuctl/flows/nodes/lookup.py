@@ -1,4 +1,4 @@
-"""Finding the node that a command means."""
+"""Finds the node that a command means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `up` will do: the user's wishes checked against the catalogue, the zone and the existing node."""
+"""Plans `up`: checks the options against the catalogue, the zone and the existing node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creating a node, and waiting until every host answers over SSH."""
+"""Creates a node, and waits until every host answers over SSH."""
 
 from __future__ import annotations
 

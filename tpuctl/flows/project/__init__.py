@@ -1,1 +1,1 @@
-"""The checks of doctor, and the outputs of Terraform."""
+"""Checks a project for `tpuctl doctor`, and reads Terraform's outputs."""

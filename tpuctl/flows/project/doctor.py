@@ -1,4 +1,4 @@
-"""The checks of 'tpuctl doctor', in the order in which a first run needs what they check."""
+"""Runs the checks of `tpuctl doctor`, in the order in which a first run needs them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Check(NamedTuple):
     run: Callable[[Config, Connect], str]
     """Returns the facts found; raises CheckWarning, or TpuctlError with a hint."""
     settings: tuple[str, ...] = ()
-    """Settings whose formats are checked first, whatever the check needs."""
+    """Settings whose formats every check checks first."""
 
 
 class CheckWarning(Exception):

@@ -1,4 +1,4 @@
-"""Terraform's outputs: read, and compared with the configuration."""
+"""Reads Terraform's outputs, and compares them with the configuration."""
 
 from __future__ import annotations
 

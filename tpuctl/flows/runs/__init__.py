@@ -1,1 +1,1 @@
-"""Runs: submitted, followed, judged, pulled."""
+"""Submits and follows runs, decides their outcome, and downloads their files."""

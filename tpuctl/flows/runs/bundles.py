@@ -1,4 +1,4 @@
-"""The code of a run as one archive, named by the hash of its content."""
+"""Packs the code of a run into one archive, named by the hash of its content."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def pack(script: Path, include: Sequence[Path] = ()) -> Bundle:
 
 
 def git_state(folder: Path) -> Git | None:
-    """Return commit and uncommitted changes of the work tree around `folder`, or None if there is none."""
+    """Return commit and uncommitted changes of the work tree around `folder`, or None outside of one."""
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None

@@ -1,4 +1,4 @@
-"""Which of a run's checkpoints are committed: TensorFlow's state files name them."""
+"""Lists the committed checkpoints of a run: those that TensorFlow's state files name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The modules in a script's folder that it imports: the bundle needs them."""
+"""Finds the modules that a script imports from its own folder, for the bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program for the hosts: packed, copied to a host, started there, stopped."""
+"""Packs the worker program, copies it to the hosts, and starts and stops it there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The merged logs of a run's workers, read from the bucket: also after the node is gone."""
+"""Merges the logs of a run's workers from the bucket, also after the node was deleted."""
 
 from __future__ import annotations
 

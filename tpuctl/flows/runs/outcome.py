@@ -1,4 +1,4 @@
-"""How a run ended: decided from its workers' statuses, or from its node when they stop sending heartbeats."""
+"""Decides how a run ended: by its workers' statuses, or by its node if they stop sending heartbeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as the bucket holds it: each immutable record is read once, what changes is read anew."""
+"""Reads a run from the bucket: immutable records once, the others on every access."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Record = TypeVar("Record")
 
 
 class StoredRun:
-    """One run in one bucket; nothing is read until it is asked for."""
+    """One run in one bucket; reads only when a method is called."""
 
     def __init__(self, bucket: Bucket, name: str) -> None:
         self.bucket = bucket
@@ -33,7 +33,7 @@ class StoredRun:
         return decode(self.bucket.read(self.paths.record), Run, self.paths.record)
 
     def verdict(self) -> Verdict | None:
-        """Return verdict.json, or None while there is none."""
+        """Return verdict.json, or None before it is written."""
         if self._verdict is None:
             self._verdict = _find(self.bucket, self.paths.verdict, Verdict)
         return self._verdict
@@ -48,7 +48,7 @@ class StoredRun:
         return self._attempts.setdefault(number, StoredAttempt(self, number))
 
     def last_attempt(self) -> StoredAttempt:
-        """Return the newest attempt; raises NotFoundError when there is none."""
+        """Return the newest attempt; raises NotFoundError without any."""
         numbers = self.attempt_numbers()
         if not numbers:
             raise self.not_found()

@@ -1,4 +1,4 @@
-"""One line about each run in the bucket."""
+"""Summarizes each run in the bucket in one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Summary(msgspec.Struct, frozen=True):
     dataset: str
     """NAME/VERSION, empty without a dataset."""
     state: str
-    """The verdict's outcome; while there is none, starting, preparing, running or finished."""
+    """The verdict's outcome; before the verdict: starting, preparing, running or finished."""
     submitter: str
 
 

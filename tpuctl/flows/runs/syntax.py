@@ -23,7 +23,7 @@ def check_syntax(files: Sequence[Path], header: Header) -> list[str]:
             raise UsageError(f"{_sentence(file, error)}.", hint=_HINT, file=str(file), line=error.lineno)
         if error:
             pythons = f"its header asks for Python {header.requires_python}, and this is {version}"
-            notes.append(f"{_sentence(file, error)}. It is sent all the same: {pythons}.")
+            notes.append(f"{_sentence(file, error)}. The run is submitted anyway: {pythons}.")
     return notes
 
 

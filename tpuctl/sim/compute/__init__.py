@@ -1,1 +1,1 @@
-"""The part of the Compute Engine API that TPU slices use: the metadata that a project's hosts share."""
+"""Simulates the part of the Compute Engine API that TPU slices use: metadata of a project."""

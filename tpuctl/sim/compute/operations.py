@@ -1,4 +1,4 @@
-"""Global operations of Compute Engine: each is DONE at once, and can be read afterwards."""
+"""Stores global operations of Compute Engine: each is DONE at once, and can be read afterwards."""
 
 from __future__ import annotations
 

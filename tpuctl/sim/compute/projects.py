@@ -1,4 +1,4 @@
-"""Projects of Compute Engine: the metadata that all hosts of a project share; it outlives restarts."""
+"""Stores the metadata that all hosts of a project share."""
 
 from __future__ import annotations
 

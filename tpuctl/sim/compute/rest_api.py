@@ -1,4 +1,4 @@
-"""The Compute Engine API over REST: a project, its common instance metadata, and the operations on it."""
+"""Serves the Compute Engine API over REST: a project, its common instance metadata, and operations."""
 
 from __future__ import annotations
 

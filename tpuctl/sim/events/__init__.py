@@ -1,4 +1,4 @@
-"""The ordered log of the simulator's events: requests, transitions, faults, notices."""
+"""Logs the simulator's events in order: requests, transitions, faults, notices."""
 
 from __future__ import annotations
 

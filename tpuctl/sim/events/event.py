@@ -1,4 +1,4 @@
-"""An event: a request, a state transition, a fault or a notice."""
+"""Defines an event: a request, a state transition, a fault or a notice."""
 
 from __future__ import annotations
 

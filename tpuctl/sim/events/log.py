@@ -1,4 +1,4 @@
-"""The log: the latest events in memory, older ones in the simulator's folder."""
+"""Keeps the latest events in memory; older ones are in the simulator's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events on disk: lines of JSON in two files of bounded size, complete after a kill -9."""
+"""Stores events on disk: lines of JSON in two files of bounded size, complete after a kill -9."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EventStore:
             self._open()
 
     def last_number(self) -> int:
-        """Return the number of the last event written, also by an earlier process; 0 when there is none."""
+        """Return the number of the last event written, also by an earlier process; 0 without any."""
         for path in (self._path, rotated(self._path)):
             for line in reversed(_tail(path)):
                 try:

@@ -1,4 +1,4 @@
-"""The faults in force: every server of the simulator asks the registry whether one fires on what happens."""
+"""Keeps the injected faults; every server of the simulator asks the registry whether one fires."""
 
 from __future__ import annotations
 

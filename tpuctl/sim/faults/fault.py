@@ -1,4 +1,4 @@
-"""One fault in the registry: its options, its counters, and whether it matches an event and fires on it."""
+"""Defines one injected fault: its options, its counters, and whether it matches an event and fires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short form for tests: a method fails with a gRPC status, by number."""
+"""Makes a fault for tests: a method fails with a gRPC status, given by number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits as long as a fault holds something up: until it is over or removed."""
+"""Waits while a fault holds something up: until the fault is over or removed."""
 
 from __future__ import annotations
 

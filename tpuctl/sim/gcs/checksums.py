@@ -1,4 +1,4 @@
-"""CRC32C and MD5 of bytes as they pass, and the checksums that a client expects."""
+"""Computes CRC32C and MD5 while bytes are streamed, and compares them with those a client sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CRC-32C of two concatenated pieces of data from those of the pieces, as in zlib's crc32_combine."""
+"""Computes the CRC-32C of concatenated data from those of the pieces, as zlib's crc32_combine does."""
 
 from __future__ import annotations
 

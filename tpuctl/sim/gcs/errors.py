@@ -1,4 +1,4 @@
-"""The errors that Cloud Storage responds with: status, reason, and their JSON and XML documents."""
+"""Defines the errors of Cloud Storage: status, reason, and their JSON and XML documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder on a simulated host's PYTHONPATH: it runs unmodified TPU programs on logical CPU devices."""
+"""A folder on a simulated host's PYTHONPATH that runs unmodified TPU programs on logical CPU devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full disk for Python programs of a simulated host: opening a file there for writing fails with ENOSPC.
+"""Simulates a full disk for Python programs of a host: opening a file for writing fails with ENOSPC.
 
 The host's folder is TPUCTL_SIM_DISK; a file `disk_full` in it says that the disk is full. Loaded at the start
 of every program, so it imports nothing that Python has not loaded by then.

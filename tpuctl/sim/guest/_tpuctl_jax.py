@@ -1,4 +1,4 @@
-"""A host's TPU for JAX: its chips are CPU devices, and its cluster is found through the metadata server.
+"""Gives JAX the TPU of a host: its chips are CPU devices, its cluster comes from the metadata server.
 
 JAX is unmodified: its own variables configure it, which programs without JAX never see, and its coordinator
 listens on the host's address. Standard library only, until the program imports JAX.

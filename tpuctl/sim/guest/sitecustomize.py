@@ -1,4 +1,4 @@
-"""Run at the start of every Python program of a simulated host: gives TensorFlow and JAX their emulated TPU.
+"""Gives TensorFlow and JAX their emulated TPU, at the start of every Python program of a simulated host.
 
 Inert without TPUCTL_SIM_TPU=<accelerator type>. With it, nothing is loaded until the program imports
 one of them (nor is `__future__`). A sitecustomize that this one hides from the program is run first.

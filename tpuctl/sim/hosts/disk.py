@@ -1,4 +1,4 @@
-"""The folder of a simulated host: its home, its tmp, its keys and its guest attributes."""
+"""Creates the folder of a simulated host: its home, its tmp, its keys and its guest attributes."""
 
 from __future__ import annotations
 

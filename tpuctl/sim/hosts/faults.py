@@ -1,4 +1,4 @@
-"""Faults of a host that is up: what each kind does to it, and how that is undone."""
+"""Applies faults to a host that is up, and undoes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One simulated host while it is up: its disk, its SSH and metadata servers, and its programs.
+"""Runs one simulated host: its disk, its SSH and metadata servers, and its programs.
 
 `_environment` joins the variables of its programs; those of a login are added in `programs/login.py`.
 """

@@ -1,4 +1,4 @@
-"""Network loss: holds up and cuts connections of programs on hosts without network, found in /proc."""
+"""Simulates network loss: holds up and cuts connections of programs, found in /proc."""
 
 from __future__ import annotations
 

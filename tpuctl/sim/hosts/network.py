@@ -1,4 +1,4 @@
-"""The addresses and sockets of the hosts' servers: always on loopback, one socket a server."""
+"""Opens the sockets of the hosts' servers: always on loopback, one socket a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system facts in a host's guest attributes, as Google's OS config agent writes them."""
+"""Writes the system facts in a host's guest attributes, as Google's OS config agent does."""
 
 from __future__ import annotations
 

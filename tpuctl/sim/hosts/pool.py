@@ -1,4 +1,4 @@
-"""The hosts of all nodes: starts and stops them for the simulated world.
+"""Starts and stops the hosts of all nodes for the simulated world.
 
 `HostPool.stop` is where a preemption, a stop or a delete kills the processes of a host.
 """

@@ -1,4 +1,4 @@
-"""The simulator's certificate authority, for programs that insist on https://*.googleapis.com."""
+"""Issues certificates for programs that insist on https://*.googleapis.com."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of the proxy: which simulated service answers for which of Google's host names."""
+"""Maps Google's host names to simulated services, for the proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ports of the simulator's servers: the same after a restart, so that running programs find them."""
+"""Chooses the ports of the simulator's servers: the same after a restart, so that clients find them."""
 
 from __future__ import annotations
 

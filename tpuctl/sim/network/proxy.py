@@ -1,4 +1,4 @@
-"""A CONNECT proxy that routes by host name: serve in this process, tunnel, refuse, or pass through."""
+"""Serves a CONNECT proxy that routes by host name: serve in this process, tunnel, refuse, or pass through."""
 
 from __future__ import annotations
 

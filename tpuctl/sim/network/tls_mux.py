@@ -1,4 +1,4 @@
-"""The TLS port of an API that speaks gRPC and REST under one name: a client's first bytes say which."""
+"""Serves gRPC and REST of an API on one TLS port: a client's first bytes decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that a server passes on: the client's first bytes decide where to, then a tunnel pumps."""
+"""Forwards a connection: the client's first bytes decide where to."""
 
 from __future__ import annotations
 

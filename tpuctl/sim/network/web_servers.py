@@ -1,4 +1,4 @@
-"""The simulator's HTTP servers: each on a port of loopback that stays the same over restarts, where free."""
+"""Starts the simulator's HTTP servers, each on its loopback port of before a restart, if that is free."""
 
 from __future__ import annotations
 

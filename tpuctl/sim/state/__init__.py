@@ -1,1 +1,1 @@
-"""The simulator's state on disk: records and counters, private files, the folder's lock."""
+"""Stores the simulator's state on disk: records and counters, private files, the folder's lock."""

@@ -1,4 +1,4 @@
-"""The simulator's state on disk: JSON records by kind and name, and counters, in one SQLite file."""
+"""Stores JSON records by kind and name, and counters, in one SQLite file."""
 
 from __future__ import annotations
 

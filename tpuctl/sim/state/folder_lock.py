@@ -1,4 +1,4 @@
-"""The lock of a simulator's folder: one simulator serves it at a time."""
+"""Locks a simulator's folder: one simulator serves it at a time."""
 
 from __future__ import annotations
 

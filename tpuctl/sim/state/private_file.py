@@ -1,4 +1,4 @@
-"""A file that only this user can read, replaced in one step: a killed simulator leaves no half of it."""
+"""Writes a file that only this user can read, in one step: a killed simulator leaves no partial file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions on one SQLite file, and the actions that follow a commit or a rollback."""
+"""Runs transactions on one SQLite file, and actions after a commit or a rollback."""
 
 from __future__ import annotations
 

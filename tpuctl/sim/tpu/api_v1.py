@@ -1,4 +1,4 @@
-"""What clients still ask of API v1: nodes (TensorFlow, cloud-tpu-client) and TensorFlow versions."""
+"""Serves the methods of API v1 that clients still call: nodes and TensorFlow versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The differences between the versions of the API in JSON; the world uses v2 with v2alpha1's own fields."""
+"""Converts JSON between versions of the API; the world uses v2 with v2alpha1's own fields."""
 
 from __future__ import annotations
 

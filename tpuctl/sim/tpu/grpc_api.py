@@ -1,4 +1,4 @@
-"""The Cloud TPU API over gRPC: generic handlers for a `grpc.aio` server."""
+"""Serves the Cloud TPU API over gRPC, by generic handlers for a `grpc.aio` server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP rules of the API's methods, read off the official client: from a path to a request message."""
+"""Reads the HTTP rules of the methods from the official client: from a path to a request message."""
 
 from __future__ import annotations
 

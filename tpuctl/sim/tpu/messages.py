@@ -1,4 +1,4 @@
-"""Turns the world's records into protobuf messages of one version of the API."""
+"""Converts the world's records to protobuf messages of one version of the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Cloud TPU API over REST: v2, v2alpha1, and those paths under /v1 that clients still use."""
+"""Serves the Cloud TPU API over REST: v2, v2alpha1, and the paths under /v1 that clients still use."""
 
 from __future__ import annotations
 

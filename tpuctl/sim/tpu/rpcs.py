@@ -1,4 +1,4 @@
-"""The table of RPCs, read off the official client: proto-plus keeps no service descriptors."""
+"""Reads the table of RPCs from the official client, since proto-plus keeps no service descriptors."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The simulated Cloud TPU, free of any protocol: nodes, queued resources, operations.
+"""Holds the state of the simulated Cloud TPU, without any protocol: nodes, queued resources, operations.
 
-`world`: what every call passes first. `nodes`: a node's calls and operations, preemptions included.
+`world`: receives every call. `nodes`: a node's calls and operations, preemptions included.
 `queue`: how a queued resource becomes ACTIVE. `capacity`: quotas, stockouts, reservations.
 `state`: the records that all of them share. `state_machine`: which call each state allows.
-`api_errors`: every error in one table. `injected_faults`: errors that tests and rehearsals ask for.
+`api_errors`: every error in one table. `injected_faults`: injected errors and stockouts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every error of the simulated Cloud TPU API in one table: code, text, details, and the source of each."""
+"""Defines every error of the simulated Cloud TPU API in one table: code, text, details, source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells waiting tasks that the world has changed."""
+"""Wakes waiting tasks when the world has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters of lists, in the simple form that tools send: `field=value`, `field:part`, joined by AND."""
+"""Parses filters of lists, in the simple form that tools send: `field=value`, `field:part`, AND."""
 
 from __future__ import annotations
 

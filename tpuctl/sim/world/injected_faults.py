@@ -1,4 +1,4 @@
-"""Faults that tests and rehearsals add to the Cloud TPU API: which error a call or an operation ends with."""
+"""Decides which injected fault changes a call or an operation of the Cloud TPU API, stockouts included."""
 
 from __future__ import annotations
 

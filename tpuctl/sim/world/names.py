@@ -1,4 +1,4 @@
-"""Resource names in requests: parsed, checked and made; a bad one is INVALID_ARGUMENT."""
+"""Parses, checks and makes resource names in requests; a bad name is INVALID_ARGUMENT."""
 
 from __future__ import annotations
 

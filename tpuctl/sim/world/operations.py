@@ -1,4 +1,4 @@
-"""The long-running operations: their records, and waiting for their end."""
+"""Stores long-running operations, and waits for their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of lists: stable while resources come and go, since a page token is the last name shown."""
+"""Pages lists by the last name shown, so that pages are stable while resources come and go."""
 
 from __future__ import annotations
 

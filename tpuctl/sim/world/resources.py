@@ -1,4 +1,4 @@
-"""Nodes, queued resources and operations as the world stores them: frozen records, replaced on change."""
+"""Defines the stored records of nodes, queued resources and operations: frozen, replaced on change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of nodes and queued resources: the calls that each allows, and the states that may follow."""
+"""Defines the states of nodes and queued resources: allowed calls, and the states that may follow."""
 
 from __future__ import annotations
 

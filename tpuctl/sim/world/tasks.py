@@ -1,4 +1,4 @@
-"""Background tasks by resource name: at most one runs for each, and a new one replaces the old."""
+"""Runs background tasks by resource name: at most one for each; a new one replaces the old."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated Cloud TPU: what every call passes first, and the hooks for tests and rehearsals."""
+"""Receives every call of the simulated Cloud TPU, and has the hooks for tests."""
 
 from __future__ import annotations
 

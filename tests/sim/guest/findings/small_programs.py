@@ -42,7 +42,7 @@ def error(program: Path) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How programs ended, what was found, and what was said on stderr."""
+    """How programs ended, their findings, and their stderr."""
 
     endings: Mapping[str, str]
     report: Mapping[str, Any] | None
@@ -61,8 +61,8 @@ class Outcome:
             if _is(program, finding["file"])
         }
 
-    def said(self) -> list[str]:
-        """Return the lines that tell of findings."""
+    def messages(self) -> list[str]:
+        """Return the lines of stderr that report findings."""
         return [line for line in self.stderr.splitlines() if line.startswith("[tpu-sim] ")]
 
 

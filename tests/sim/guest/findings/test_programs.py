@@ -51,7 +51,7 @@ def test_a_program_that_suits_a_tpu_is_told_nothing(local: Outcome, program: Pat
 
 
 def test_nothing_is_said_of_programs_that_suit_a_tpu(local: Outcome) -> None:
-    assert not [line for line in local.said() if "/quiet/" in line or "place unknown" in line]
+    assert not [line for line in local.messages() if "/quiet/" in line or "place unknown" in line]
 
 
 @pytest.mark.parametrize("program", REMOTE, ids=lambda program: program.stem)
@@ -61,7 +61,7 @@ def test_a_remote_worker_cannot_reach_local_files(strict: Outcome, program: Path
 
 
 def _assert_ends(outcome: Outcome, program: Path) -> None:
-    """AutoGraph tells where it was before it tells the text."""
+    """AutoGraph prints its own position before the text."""
     (kind, _, text), ending = error(program).partition(": "), outcome.ending(program)
     assert bool(ending) == bool(kind), ending
     assert ending.startswith(kind)
@@ -80,7 +80,7 @@ def test_a_finding_is_refused_exactly_where_its_kind_says_so(local: Outcome) -> 
 
 
 def test_each_finding_is_one_line_that_is_said_once(local: Outcome) -> None:
-    lines = local.said()
+    lines = local.messages()
     assert local.report is not None
     assert len(lines) == len(local.report["findings"]) == len(set(lines))
     program = next(other for other in FOUND if other.stem == "float64")
@@ -116,5 +116,5 @@ def test_under_off_nothing_is_said_or_written_or_refused(tmp_path: Path) -> None
     outcome = run([program for program in FOUND if program.stem in chosen], tmp_path, TPUCTL_SIM_CHECKS="off")
     assert len(outcome.endings) == len(chosen)
     assert set(outcome.endings.values()) == {""}
-    assert outcome.said() == []
+    assert outcome.messages() == []
     assert outcome.report is None

@@ -16,7 +16,7 @@ def join(coordinator: str) -> None:
 
 
 def refusal(coordinator: str) -> str:
-    """Return the error of joining a slice of one at an address where somebody listens already."""
+    """Return the error of joining a slice of one at an address that is in use."""
     try:
         join(coordinator)
     except RuntimeError as error:

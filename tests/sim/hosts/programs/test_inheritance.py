@@ -1,4 +1,4 @@
-"""A program on a host inherits what a login gives, whatever has started the simulator."""
+"""Tests that a program on a host inherits from a login, not from the simulator's caller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator import PublishedEndpoints
 
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
-"""SIGHUP by `nohup`, SIGINT and SIGQUIT by a script's `&`, the others by whatever."""
+"""SIGHUP by `nohup`, SIGINT and SIGQUIT by a script's `&`, the others by other callers."""
 REPORT = """
 import json, os, resource, sys
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))

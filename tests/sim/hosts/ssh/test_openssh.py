@@ -180,7 +180,7 @@ def test_a_port_of_the_user_is_forwarded_to_the_host_on_loopback_alone(openssh: 
 
 
 def listening_addresses(port: int) -> set[str]:
-    """Return the IPv4 addresses on which this process listens at `port`, where Linux tells."""
+    """Return the IPv4 addresses on which this process listens at `port`, on Linux."""
     if not TABLE.exists():
         return set()
     ours = set(own_sockets())

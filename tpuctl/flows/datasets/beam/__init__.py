@@ -1,1 +1,1 @@
-"""Uploading a dataset with Apache Beam."""
+"""Uploads a dataset with Apache Beam."""

@@ -1,4 +1,4 @@
-"""The Apache Beam pipeline that stages shards, one element each. The only file that imports Beam."""
+"""Builds the Apache Beam pipeline that stages one shard per element. The only module that imports Beam."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploading a dataset with Apache Beam, where one machine is not enough: workers stage, this machine commits.
+"""Uploads a dataset with Apache Beam: workers stage the shards, this machine commits.
 
 Each shard is one element. Workers stage what `flows/datasets/upload.py` would have staged: that then finds
 all shards complete, and commits them. Workers write down why a shard could not be converted; see `worker.py`.

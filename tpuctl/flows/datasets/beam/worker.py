@@ -1,4 +1,4 @@
-"""One of several machines that convert a dataset's shards: it opens the source and the bucket itself.
+"""Converts shards on a Beam worker, which opens the source and the bucket itself.
 
 datasets/NAME/VERSION/staging/RUN/IDENTITY.json     why a shard could not be converted, for the machine that
                                                     started the pipeline

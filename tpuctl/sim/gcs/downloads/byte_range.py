@@ -1,4 +1,4 @@
-"""The Range of a download: its format, and the bytes of an object that it selects."""
+"""Parses the Range of a download, and selects the bytes of the object."""
 
 from __future__ import annotations
 

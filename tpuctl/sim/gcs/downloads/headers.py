@@ -1,4 +1,4 @@
-"""The response headers that describe an object."""
+"""Builds the response headers that describe an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending an object's bytes: in one piece, by sendfile, with faults, or gunzipped."""
+"""Sends an object's bytes: in one piece, by sendfile, with faults, or gunzipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limited bandwidth of the `gcs-slow` fault: the requests that one fault fires on share it."""
+"""Limits the bandwidth that all requests of one `gcs-slow` fault share."""
 
 from __future__ import annotations
 

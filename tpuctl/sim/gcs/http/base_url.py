@@ -1,4 +1,4 @@
-"""The scheme and host that a client used, for the URLs in responses."""
+"""Returns the scheme and host that a client used, for the URLs in responses."""
 
 from __future__ import annotations
 

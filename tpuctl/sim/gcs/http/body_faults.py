@@ -1,4 +1,4 @@
-"""Faults on the bytes of one request or response: cut, corrupted, stalled or slow."""
+"""Applies faults to the bytes of one request or response: cut, corrupted, stalled or slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error that a fault raises in place of an operation."""
+"""Builds the error that a fault raises in place of an operation."""
 
 from __future__ import annotations
 

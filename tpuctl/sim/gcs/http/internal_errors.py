@@ -1,4 +1,4 @@
-"""Exceptions that no operation handles: a full disk becomes 507, a bug is logged and becomes 500."""
+"""Handles exceptions that no operation handles: a full disk becomes 507, a bug is logged and becomes 500."""
 
 from __future__ import annotations
 

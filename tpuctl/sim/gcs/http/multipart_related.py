@@ -1,4 +1,4 @@
-"""The body of a multipart/related upload, read as a stream: first the metadata, then the bytes."""
+"""Reads the body of a multipart/related upload as a stream: first the metadata, then the bytes."""
 
 from __future__ import annotations
 

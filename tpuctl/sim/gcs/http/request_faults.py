@@ -1,4 +1,4 @@
-"""The faults of one request: an error in place of an operation or of its response, a reset, a broken body."""
+"""Injects the faults of one request: an error in place of the operation or response, a reset, a bad body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signed URLs: their expiry is checked, their signature is not, since every caller has access."""
+"""Checks the expiry of signed URLs; signatures are not checked, since every caller has access."""
 
 from __future__ import annotations
 

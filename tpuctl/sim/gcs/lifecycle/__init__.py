@@ -1,1 +1,1 @@
-"""Changes without a request: lifecycle rules, and the deletion of what has expired."""
+"""Changes objects without a request: applies lifecycle rules, and deletes what has expired."""

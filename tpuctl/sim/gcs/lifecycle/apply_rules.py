@@ -1,4 +1,4 @@
-"""Lifecycle rules, https://cloud.google.com/storage/docs/lifecycle, applied as of a given time."""
+"""Applies lifecycle rules as of a given time, https://cloud.google.com/storage/docs/lifecycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of every minute: delete expired sessions and soft-deleted objects, apply lifecycle rules."""
+"""Runs every minute: deletes expired sessions and soft-deleted objects, applies lifecycle rules."""
 
 from __future__ import annotations
 

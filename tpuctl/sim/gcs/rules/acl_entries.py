@@ -1,4 +1,4 @@
-"""The entries of access control lists that callers send, and the check of them."""
+"""Checks the entries of access control lists that callers send."""
 
 from __future__ import annotations
 

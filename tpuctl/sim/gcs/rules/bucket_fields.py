@@ -1,4 +1,4 @@
-"""The fields of a bucket that callers may set, and the check of their values."""
+"""Checks the fields of a bucket that callers may set."""
 
 from __future__ import annotations
 

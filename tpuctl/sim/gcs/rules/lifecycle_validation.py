@@ -1,4 +1,4 @@
-"""The check of a bucket's lifecycle rules, https://cloud.google.com/storage/docs/lifecycle."""
+"""Checks a bucket's lifecycle rules, https://cloud.google.com/storage/docs/lifecycle."""
 
 from __future__ import annotations
 

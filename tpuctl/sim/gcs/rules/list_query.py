@@ -1,4 +1,4 @@
-"""What a listing of objects is filtered by, and the page token that says where its next page begins."""
+"""Defines the filters of a listing of objects, and the page token of its next page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The naming rules of buckets and objects, https://cloud.google.com/storage/docs/buckets#naming."""
+"""Checks names of buckets and objects, https://cloud.google.com/storage/docs/buckets#naming."""
 
 from __future__ import annotations
 

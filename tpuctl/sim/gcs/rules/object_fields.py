@@ -1,4 +1,4 @@
-"""The fields of an object that callers may set, and the check of their values."""
+"""Checks the fields of an object that callers may set."""
 
 from __future__ import annotations
 

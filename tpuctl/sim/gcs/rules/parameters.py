@@ -1,4 +1,4 @@
-"""Values of query parameters and headers: numbers and flags."""
+"""Parses numbers and flags in query parameters and headers."""
 
 from __future__ import annotations
 

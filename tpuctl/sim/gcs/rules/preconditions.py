@@ -1,4 +1,4 @@
-"""Preconditions of requests: ifGeneration*, ifMetageneration*, and HTTP's If-Match and If-None-Match."""
+"""Checks preconditions of requests: ifGeneration*, ifMetageneration*, If-Match and If-None-Match."""
 
 from __future__ import annotations
 

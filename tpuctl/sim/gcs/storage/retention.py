@@ -1,4 +1,4 @@
-"""Holds and retention: until when an object cannot be deleted or replaced."""
+"""Decides until when holds and retention keep an object from being deleted or replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewrites in several calls: the token with the bytes rewritten so far."""
+"""Encodes the token of a rewrite in several calls, with the bytes rewritten so far."""
 
 from __future__ import annotations
 

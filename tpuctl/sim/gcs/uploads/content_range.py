@@ -1,4 +1,4 @@
-"""The Content-Range of a request to a resumable upload: its format, and its check against the upload."""
+"""Parses the Content-Range of a request to a resumable upload, and checks it against the upload."""
 
 from __future__ import annotations
 

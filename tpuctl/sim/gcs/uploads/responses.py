@@ -1,4 +1,4 @@
-"""The responses to uploads: the resource of the new object, or 308 with the bytes stored so far."""
+"""Builds the responses to uploads: the resource of the new object, or 308 with the bytes stored so far."""
 
 from __future__ import annotations
 

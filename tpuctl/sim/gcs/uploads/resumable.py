@@ -1,4 +1,4 @@
-"""Requests to a resumable upload: a chunk, a status query or a cancellation; bytes stored survive a restart.
+"""Handles requests to a resumable upload: a chunk, a status query or a cancellation.
 
 https://cloud.google.com/storage/docs/performing-resumable-uploads
 """

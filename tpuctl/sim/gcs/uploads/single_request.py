@@ -1,4 +1,4 @@
-"""Storing an object from the body of one request, for the JSON API and the XML API."""
+"""Stores an object from the body of one request, for the JSON API and the XML API."""
 
 from __future__ import annotations
 

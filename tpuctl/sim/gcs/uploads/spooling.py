@@ -1,4 +1,4 @@
-"""Writing the body of an upload to a blob: files and hashes in threads, constant memory."""
+"""Writes the body of an upload to a blob: files and hashes in threads, constant memory."""
 
 from __future__ import annotations
 

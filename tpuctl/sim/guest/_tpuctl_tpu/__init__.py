@@ -1,4 +1,4 @@
-"""A Cloud TPU made of logical CPU devices, for unmodified TensorFlow programs.
+"""Emulates a Cloud TPU with logical CPU devices, for unmodified TensorFlow programs.
 
 Standard library and TensorFlow only: the program's Python need not have tpuctl. TensorFlow's own resolver,
 initialisation and metadata code runs; what is replaced is below it (the devices, the Cloud TPU client) and

@@ -1,4 +1,4 @@
-"""Functions with `jit_compile`: XLA for CPUs compiles for one device, without the variables of others."""
+"""Compiles functions with `jit_compile` by XLA for CPUs: for one device, without variables of others."""
 
 from __future__ import annotations
 

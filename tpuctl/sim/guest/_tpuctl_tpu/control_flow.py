@@ -1,4 +1,4 @@
-"""How replicas synchronize: in their common graph, or, inside a branch or a loop, when they run."""
+"""Synchronizes replicas: in their common graph, or, inside a branch or a loop, at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The devices: logical CPUs in place of TPU cores, shown to the program under TPU names."""
+"""Creates logical CPUs in place of TPU cores, and shows them to the program under TPU names."""
 
 from __future__ import annotations
 

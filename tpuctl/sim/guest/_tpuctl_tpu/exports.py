@@ -1,4 +1,4 @@
-"""TensorFlow's public names: one class is exported from several modules."""
+"""Replaces an object of TensorFlow in every module that exports it."""
 
 from __future__ import annotations
 

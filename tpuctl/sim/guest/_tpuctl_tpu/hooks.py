@@ -1,4 +1,4 @@
-"""All of TensorFlow's private names that the emulation uses, in one table, checked before use."""
+"""Lists TensorFlow's private names that the emulation uses, in one table, and checks them before use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device names: TPU core i is written by users as a TPU, and lives on the host's logical CPU i + 1."""
+"""Translates device names: users write TPU core i, which is the host's logical CPU i + 1."""
 
 from __future__ import annotations
 

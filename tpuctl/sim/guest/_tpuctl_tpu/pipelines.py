@@ -1,4 +1,4 @@
-"""Input pipelines: without the tuning of parallelism, whose thread makes iterators slow to let go."""
+"""Turns off tuning of parallelism in input pipelines: its thread keeps iterators alive too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tf.function called inside a replica becomes part of the replica's program, as XLA makes it on a TPU."""
+"""Inlines a tf.function that is called inside a replica into the replica's program, as XLA does on a TPU."""
 
 from __future__ import annotations
 

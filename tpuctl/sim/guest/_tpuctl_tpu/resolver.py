@@ -1,4 +1,4 @@
-"""Finding the TPU: the Cloud TPU client under TPUClusterResolver, and the connection to its workers."""
+"""Replaces the Cloud TPU client below TPUClusterResolver, and the connection to its workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slice that a process sees: its accelerator type, TensorFlow devices, hosts and mesh."""
+"""Describes the slice that a process sees: accelerator type, TensorFlow devices, hosts and mesh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TPUStrategy over the logical devices: mirrored variables, one replica a core, one reduction."""
+"""Implements TPUStrategy on logical devices: mirrored variables, one replica a core, one reduction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TPU system: initialising it and shutting it down, below TensorFlow's own code for both."""
+"""Initializes the TPU system and shuts it down, below TensorFlow's own code for both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of TensorFlow's objects that the emulation reads; TensorFlow has no types to import for them.
+"""Types the parts of TensorFlow's objects that the emulation reads; TensorFlow exports no types for them.
 
 What stays `Any` elsewhere in this package: TensorFlow's classes that are replaced or subclassed, protobuf
 messages of its graphs, and arguments of users' functions that are looked into.

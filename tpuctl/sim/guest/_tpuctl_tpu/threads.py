@@ -1,4 +1,4 @@
-"""Threads of TensorFlow: within an operation, and for the operations, as many on every machine."""
+"""Sets the numbers of TensorFlow's threads by the replicas, not by the machine's cores."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _FOR_INPUT = 8
 
 
 def install(tensorflow: TensorFlow, replicas: int) -> None:
-    """Choose a number by the replicas alone; the program may choose another, as ever.
+    """Choose the numbers by the replicas alone; the program may change them as without the emulation.
 
-    With many replicas each operation has a thread, and the replicas run side by side. So sums are made in
+    With many replicas each operation has a thread, and the replicas run side by side. So sums are computed in
     the same order on every machine. Without threads to spare, the replicas' operations take all those of a
     small machine, and the next batch is not fetched before they have ended.
     """

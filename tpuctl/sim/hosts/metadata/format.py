@@ -1,4 +1,4 @@
-"""The formats of the metadata server: values and directories as text or JSON, and names in both."""
+"""Formats values and directories of the metadata server as text or JSON."""
 
 from __future__ import annotations
 

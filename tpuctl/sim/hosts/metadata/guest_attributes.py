@@ -1,4 +1,4 @@
-"""Guest attributes: facts that a host publishes, readable through the Cloud TPU API."""
+"""Stores guest attributes: facts that a host publishes, readable through the Cloud TPU API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access tokens and identity tokens of a host's service account."""
+"""Issues access tokens and identity tokens of a host's service account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata server of one host, in place of `metadata.google.internal`."""
+"""Serves the metadata of one host, in place of `metadata.google.internal`."""
 
 from __future__ import annotations
 

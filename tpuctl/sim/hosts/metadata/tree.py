@@ -1,4 +1,4 @@
-"""The content of a TPU VM's metadata server: the tree below `/computeMetadata/v1`."""
+"""Builds the content of a TPU VM's metadata server: the tree below `/computeMetadata/v1`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading and writing raw file descriptors (pipes, terminals, pidfds) without blocking the event loop."""
+"""Reads and writes raw file descriptors (pipes, terminals, pidfds) without blocking the event loop."""
 
 from __future__ import annotations
 

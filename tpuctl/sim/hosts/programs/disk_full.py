@@ -1,4 +1,4 @@
-"""A full disk of one host: a file that servers and Python programs look for, a kernel limit for others."""
+"""Simulates a full disk: by a file that servers and Python programs check, by a kernel limit for others."""
 
 from __future__ import annotations
 

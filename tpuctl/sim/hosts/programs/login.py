@@ -1,4 +1,4 @@
-"""The shell, search path and variables of a login on a host, as sshd sets them."""
+"""Sets shell, search path and variables of a login on a host, as sshd does."""
 
 from __future__ import annotations
 

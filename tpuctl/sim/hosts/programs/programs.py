@@ -1,4 +1,4 @@
-"""The programs that run on one host, each the leader of its own session."""
+"""Runs the programs of one host, each the leader of its own session."""
 
 from __future__ import annotations
 

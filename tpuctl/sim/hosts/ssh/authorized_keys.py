@@ -1,4 +1,4 @@
-"""The SSH keys that a host accepts: from the metadata of its node and its project, as they change."""
+"""Reads the SSH keys that a host accepts from the metadata of its node and its project."""
 
 from __future__ import annotations
 

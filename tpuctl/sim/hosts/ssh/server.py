@@ -1,4 +1,4 @@
-"""The SSH server of one host: public keys only; sessions, SFTP, and forwarding within the node."""
+"""Serves SSH for one host: public keys only; sessions, SFTP, and forwarding within the node."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class _Connection(asyncssh.SSHServer):
         return self._connection.forward_connection(self._resolve(dest_host), dest_port)
 
     async def server_requested(self, listen_host: str, listen_port: int) -> asyncssh.SSHListener:
-        """Listen on loopback, whatever address the client names: sshd's GatewayPorts is off by default."""
+        """Listen on loopback for any address that the client names: sshd's GatewayPorts defaults to off."""
         assert self._connection is not None
         return await self._connection.forward_local_port(LOOPBACK, listen_port, listen_host, listen_port)
 

@@ -1,4 +1,4 @@
-"""One SSH session on a host: a command, a shell, with or without a terminal, or SFTP."""
+"""Runs one SSH session on a host: a command, a shell, with or without a terminal, or SFTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SFTP on a host: absolute paths are those of this machine, relative ones start at the host's home."""
+"""Serves SFTP on a host: absolute paths are those of this machine, relative ones start at the host's home."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of each request that the service reads, as types: the client's own messages have none."""
+"""Types the fields of each request that the service reads; the client's own messages have no types."""
 
 from __future__ import annotations
 

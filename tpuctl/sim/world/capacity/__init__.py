@@ -2,5 +2,6 @@
 
 `availability`: the accelerator types and runtime versions of each zone. `demand`: the capacity that a node
 or a queued resource requests. `quotas`: where quota is checked. `reservations`: reserved capacity and its
-use. `capacity`: whether there is a stockout.
+use. `capacity`: whether a zone has capacity left. An injected stockout comes from
+`sim/world/injected_faults.py` instead.
 """

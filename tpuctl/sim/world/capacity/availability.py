@@ -1,4 +1,4 @@
-"""The accelerator types, from the catalogue, and the runtime versions that each zone offers."""
+"""Lists the accelerator types (from the catalogue) and the runtime versions of each zone."""
 
 from __future__ import annotations
 

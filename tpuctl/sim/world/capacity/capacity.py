@@ -1,4 +1,4 @@
-"""The capacity of each zone, and whether there is a stockout."""
+"""Limits the nodes of each zone. Stockouts that a fault injects are in sim/world/injected_faults.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpuctl.sim.world.state import State
 
 
 class Capacity:
-    """Capacity, quotas and reservations; what tests and rehearsals limit is in memory only, as faults are."""
+    """Capacity, quotas and reservations; limits that tests set are in memory only."""
 
     def __init__(self, state: State) -> None:
         self.limits: dict[tuple[str, str], int] = {}

@@ -1,4 +1,4 @@
-"""The capacity that nodes and queued resources request, and the nodes that use some."""
+"""Computes the capacity that nodes and queued resources request, and lists the nodes that use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas, and where they are checked: when a node or a queued resource is created."""
+"""Checks quotas when a node or a queued resource is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reservations: capacity that a project has reserved, and how much of it nodes use."""
+"""Stores the capacity that a project has reserved, and computes how much of it nodes use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effects of a node's operations on its hosts."""
+"""Starts, stops and restarts hosts for the operations of their node."""
 
 from __future__ import annotations
 

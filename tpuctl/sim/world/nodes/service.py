@@ -52,7 +52,7 @@ class NodeService:
     ) -> tuple[list[Node], str]:
         """Return one page of the nodes in a zone, or with `-` in all, and the token of the next.
 
-        Nodes in the zones `without` are left out.
+        Nodes in the zones `without` are skipped.
         """
         nodes = self._state.nodes.all(names.list_prefix(parent))
         if without:
@@ -131,7 +131,7 @@ class NodeService:
     ) -> Operation:
         """Announce maintenance to one worker of a node; nothing is stopped.
 
-        It is the first of `workers`, worker 0 when there is none (the proto's comment).
+        It is the first of `workers`, worker 0 if that is empty (the proto's comment).
         """
         node = self._require(name, "simulate maintenance event")
         worker = workers[0] if workers else "0"

@@ -1,4 +1,4 @@
-"""Sizes of batches: one that does not divide among the replicas, and one that is smaller than the rest."""
+"""Checks batch sizes: batches that do not divide among the replicas, and a smaller last batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of findings: meaning and fix of each code; docs/findings.md is generated from this."""
+"""Defines the codes of findings, each with its meaning and fix, and generates docs/findings.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets that are given to the strategy: what a TPU refuses of them, before it is read."""
+"""Checks datasets that are distributed: refuses those that a TPU refuses, before they are read."""
 
 from __future__ import annotations
 

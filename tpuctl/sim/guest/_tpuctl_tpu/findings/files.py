@@ -1,4 +1,4 @@
-"""Local files, which a TPU worker in another process cannot reach."""
+"""Refuses local files, which a TPU worker in another process cannot reach."""
 
 from __future__ import annotations
 

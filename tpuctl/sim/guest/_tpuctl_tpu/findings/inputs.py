@@ -1,4 +1,4 @@
-"""Inputs of the replicas: types and shapes that a TPU refuses, or compiles for again."""
+"""Checks inputs of the replicas: types and shapes that a TPU refuses, or compiles for again."""
 
 from __future__ import annotations
 

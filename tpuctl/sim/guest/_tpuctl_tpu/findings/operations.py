@@ -1,4 +1,4 @@
-"""The operations of a replica's program: all of its graph, with what it calls, loops over and branches to."""
+"""Lists the operations of a replica's program, with those of its functions, loops and branches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device names in a program: cores that the slice does not have, or that are not initialized."""
+"""Checks device names: cores that the slice does not have, or that are not initialized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places: the line of the user's program that led to a finding."""
+"""Finds the line of the user's program that caused a finding."""
 
 from __future__ import annotations
 

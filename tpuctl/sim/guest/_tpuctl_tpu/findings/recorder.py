@@ -79,7 +79,7 @@ class Findings:
     def record(
         self, code: str, text: str, place: Place | None = None, subject: str = "", *, refused: bool = True
     ) -> Finding:
-        """Record a finding; `subject` tells findings of one code at one place from each other."""
+        """Record a finding; `subject` distinguishes findings of one code at one place."""
         kind = KINDS[code]
         place = place or self.places.here()
         with self._lock:

@@ -1,4 +1,4 @@
-"""The JSON report of a program's findings, written beside its run."""
+"""Writes the JSON report of a program's findings."""
 
 from __future__ import annotations
 

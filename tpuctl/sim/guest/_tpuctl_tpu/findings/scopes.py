@@ -1,4 +1,4 @@
-"""The strategy and its scope: made too early, or left out where models and variables are made."""
+"""Checks the use of strategy and scope: a strategy made too early, models and variables outside its scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recompilation: for how many signatures a function with a replica function in it was traced."""
+"""Reports recompilation: for how many signatures a function with a replica function was traced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables that a replica function should not use: those with one copy, on the host."""
+"""Finds variables that a replica function should not use: those with one copy, on the host."""
 
 from __future__ import annotations
 
