@@ -21,7 +21,9 @@ WRITE = "TPUCTL_CONTRACT_WRITE"
 class Recorder:
     """The cells that each test proves; a test's parameters count together."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_part_of_a_run: bool = False) -> None:
+        self.is_part_of_a_run = is_part_of_a_run
+        """Whether this is a process of pytest-xdist, which sees some tests, and some parameters of a test."""
         self._current = ""
         self._shown: defaultdict[str, set[Cell]] = defaultdict(set)
         self._differs: dict[Cell, str] = {}
@@ -42,6 +44,10 @@ class Recorder:
             for cell in self._shown[test]:
                 cells.setdefault(cell, Evidence(differs=self._differs.get(cell, ""))).tests.append(test)
         return cells
+
+    def disagreements(self) -> list[str]:
+        """Return where this run contradicts the table."""
+        return disagreements(load(), self.observed(), self.passed)
 
     def note(self, method: str, client: str) -> None:
         """Note that the simulator has answered a client's request with success."""
@@ -124,7 +130,7 @@ class Recorder:
 
     def _compare(self, session: pytest.Session) -> None:
         """Fail the run if the evidence of all its processes contradicts the table."""
-        wrong = disagreements(load(), self.observed(), self.passed)
+        wrong = self.disagreements()
         if wrong:
             print("\ndocs/simulator.md and this run disagree:", *wrong, sep="\n")
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
@@ -138,7 +144,7 @@ KEY = pytest.StashKey[Recorder]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    recorder = Recorder()
+    recorder = Recorder(is_part_of_a_run=hasattr(config, "workerinput"))
     config.stash[KEY] = recorder
     config.pluginmanager.register(recorder, "contract")
 
