@@ -415,7 +415,7 @@ class TestWords:
         assert len(result.out.splitlines()) == 1
         assert result.json["error"]["kind"] == "state"
 
-    def test_json_for_the_script_is_not_json_for_tpuctl(self, tpuctl) -> None:
+    def test_json_for_the_script_is_not_json_for_tpuctl(self, tpuctl, simulator) -> None:
         result = tpuctl("submit", "nothing.py", "--", "--json")
         assert result.code == 2
         assert result.out == ""

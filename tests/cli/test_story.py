@@ -119,6 +119,33 @@ def test_a_failing_job_has_exit_code_100_and_its_own_in_the_json(tpuctl: Tpuctl,
     assert last["error"]["job_exit_code"] == 7
 
 
+def test_after_a_failed_run_the_next_command_shows_the_end_of_its_log(tpuctl: Tpuctl, node: str) -> None:
+    run = submit(tpuctl, "for step in range(30):\n    print('step', step)\nraise ValueError('too hot')\n")
+    command = f"tpuctl logs {run} --tail 20"
+    assert f"Hint: See the end of its log: {command}\n" in tpuctl("logs", "-f").err
+    pulled = tpuctl("pull")
+    assert pulled.err.splitlines()[-1] == f"Next: {command}"
+    assert f"Run '{run}' failed: worker 0's script ended with exit code 1." in pulled.err
+    assert tpuctl("runs").err.splitlines()[-1] == f"Next: {command}"
+    result = tpuctl(*command.split()[1:])
+    assert result.code == 0
+    assert len(result.out.splitlines()) == 20
+    assert result.out.splitlines()[-1] == "ValueError: too hot"
+    assert result.err.splitlines()[-1] == f"Run '{run}' failed: worker 0's script ended with exit code 1."
+
+
+def test_the_last_lines_of_a_log_are_shown_also_while_it_is_followed(tpuctl: Tpuctl, node: str) -> None:
+    run = submit(tpuctl, "print('one\\ntwo\\nthree', end='')\n")
+    assert tpuctl("logs", "-f").code == 0
+    for arguments, lines in (
+        (("--tail", "2"), "two\nthree\n"), (("--tail", "0"), ""), (("--tail", "9"), "one\ntwo\nthree\n"),
+        (("-f", "--tail", "1"), "three\n"),
+    ):  # fmt: skip
+        assert tpuctl("logs", run, *arguments).out == lines, arguments
+    assert tpuctl("pull").err.splitlines()[-1] == "Next: tpuctl down"
+    assert "Next:" not in tpuctl("runs").err
+
+
 def test_a_job_that_dies_of_a_signal_says_which(tpuctl: Tpuctl, node: str) -> None:
     submit(tpuctl, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     result = tpuctl("logs", "-f")

@@ -110,7 +110,9 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         return _show_usage(error, as_json=as_json)
     except (click.Abort, KeyboardInterrupt) as error:
-        if isinstance(error, click.Abort) and not sys.stdin.isatty():
+        if isinstance(
+            error.__context__, EOFError
+        ):  # click's Abort is for Ctrl-C and for the end of the input
             print(file=sys.stderr)  # ends the line of the question
             message = "Input is needed, and the command is not interactive."
             return _show(DeclinedError(message, hint="Pass the options."), as_json=as_json)

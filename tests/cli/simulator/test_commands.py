@@ -121,7 +121,21 @@ def test_logs_show_what_went_wrong(folder: Path, tpuctl) -> None:
     with (folder / "simulator.log").open("a") as log:
         log.write("one\ntwo\nthree\nhalf")
     assert tpuctl("sim", "logs", "--last", "2").out == "two\nthree\n"
+    assert tpuctl("sim", "logs", "--tail", "1").out == "three\n"
     assert tpuctl("sim", "logs").out == "one\ntwo\nthree\n"
+
+
+def test_ctrl_c_is_an_interruption_also_without_a_terminal(folder: Path, tpuctl) -> None:
+    assert tpuctl("sim", "start").code == 0
+    (folder / "simulator.log").write_text("one\n")
+    command = [str(Path(sys.executable).parent / "tpuctl"), "sim", "logs", "--follow"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as following:
+        assert following.stdout
+        assert following.stdout.readline() == "one\n"
+        following.send_signal(signal.SIGINT)
+        _, err = following.communicate(timeout=60)
+    assert (following.returncode, err) == (130, "\nInterrupted.\n")
 
 
 def test_logs_are_followed_until_the_simulator_stops(folder: Path, tpuctl) -> None:

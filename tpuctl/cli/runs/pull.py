@@ -10,9 +10,11 @@ from tpuctl.cli import output
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
+from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs import pull as flow
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import find_run
+from tpuctl.runs import Verdict
 
 
 @click.command()
@@ -28,12 +30,12 @@ def pull(session: Session, run: str | None, folder: Path | None) -> None:
     """
     stored = find_run(session.cloud.bucket, run)
     with show_steps() as report:
-        ended = settle(stored, session.cloud.provider, session.now).verdict is not None
+        verdict = settle(stored, session.cloud.provider, session.now).verdict
         result = flow.pull(stored, folder or Path(stored.name), report)
     if session.as_json:
-        _show_json(stored.name, result, ended=ended)
+        _show_json(stored.name, result, ended=verdict is not None)
     else:
-        _show(stored.name, result, ended=ended)
+        _show(stored.name, result, verdict)
 
 
 def _show_json(run: str, result: flow.PullResult, *, ended: bool) -> None:
@@ -48,7 +50,7 @@ def _show_json(run: str, result: flow.PullResult, *, ended: bool) -> None:
     })  # fmt: skip
 
 
-def _show(run: str, result: flow.PullResult, *, ended: bool) -> None:
+def _show(run: str, result: flow.PullResult, verdict: Verdict | None) -> None:
     unchanged = f", {result.unchanged} of them unchanged" if result.unchanged else ""
     content: dict[str, object] = {
         "run": run,
@@ -58,8 +60,12 @@ def _show(run: str, result: flow.PullResult, *, ended: bool) -> None:
     if result.uncommitted:
         content["skipped"] = f"{len(result.uncommitted)} files of unfinished checkpoints"
     output.facts(content)
-    if ended:
+    error = outcome.error_of(verdict) if verdict else None
+    if verdict is None:
+        output.note(f"Run '{run}' is still running: these are its files so far.")
+        output.hint(f"tpuctl logs -f {run}")
+    elif error:
+        output.note(error.message)
+        output.hint(outcome.next_command(verdict))
+    else:
         output.hint("tpuctl down")
-        return
-    output.note(f"Run '{run}' is still running: these are its files so far.")
-    output.hint(f"tpuctl logs -f {run}")

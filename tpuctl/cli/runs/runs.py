@@ -8,6 +8,7 @@ from tpuctl import clock
 from tpuctl.cli import output
 from tpuctl.cli.session import Session, with_session
 from tpuctl.flows.runs.summaries import summaries
+from tpuctl.runs import FAILED
 
 
 @click.command()
@@ -31,3 +32,5 @@ def runs(session: Session) -> None:
     if not rows:
         output.note(f"There are no runs in gs://{session.cloud.bucket.name}.")
         output.hint("tpuctl submit SCRIPT")
+    elif listed[-1].state == FAILED:
+        output.hint(f"tpuctl logs {listed[-1].run} --tail 20")

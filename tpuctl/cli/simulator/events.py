@@ -20,7 +20,9 @@ KINDS = ["request", "transition", "fault", "notice"]
 
 @click.command()
 @click.option("--follow", "-f", is_flag=True, help="Keep showing new events until the simulator stops.")
-@click.option("--last", type=click.IntRange(0), metavar="N", help="Begin with the last N events.")
+@click.option(
+    "--tail", "--last", "last", type=click.IntRange(0), metavar="N", help="Begin with the last N events."
+)
 @click.option("--kind", type=click.Choice(KINDS), help="Only events of this kind.")
 @click.option("--json", "as_json", is_flag=True, help="Show one JSON object a line.")
 def events(follow: bool, last: int | None, kind: str | None, as_json: bool) -> None:

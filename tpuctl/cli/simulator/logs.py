@@ -14,7 +14,9 @@ from tpuctl.cloud.simulator.log_cursor import last as last_of
 
 @click.command()
 @click.option("--follow", "-f", is_flag=True, help="Keep showing new lines until the simulator stops.")
-@click.option("--last", type=click.IntRange(0), metavar="N", help="Begin with the last N lines.")
+@click.option(
+    "--tail", "--last", "last", type=click.IntRange(0), metavar="N", help="Begin with the last N lines."
+)
 def logs(follow: bool, last: int | None) -> None:
     """Show the errors of the simulator itself; 'tpuctl sim events' shows what happened in it.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -88,17 +89,21 @@ def follow(
     provider: Provider,
     reader: LogReader,
     show: Callable[[Line], None],
+    tail: int | None = None,
     sleep: Sleep = time.sleep,
 ) -> Verdict:
     """Show new lines each second until the run has ended, and return its verdict.
 
+    Begins with the last `tail` lines, or with all.
     On Ctrl-C raises InterruptedByUser with the command to resume; the run keeps running.
     """
 
     def show_new_lines() -> Verdict | None:
+        nonlocal tail
         verdict = settle(run, provider, clock.now()).verdict  # before the lines: none can come after it
-        for line in reader.all_lines() if verdict else reader.lines():
+        for line in last(reader.all_lines() if verdict else reader.lines(), tail):
             show(line)
+        tail = None
         return verdict
 
     try:
@@ -113,6 +118,11 @@ def follow(
         raise InterruptedByUser(
             f"Interrupted; run '{run.name}' keeps running.", hint=f"Resume with: tpuctl logs -f {run.name}"
         ) from error
+
+
+def last(lines: Iterator[Line], count: int | None) -> Iterable[Line]:
+    """Return the last `count` lines, or for None all of them, each as soon as it comes."""
+    return lines if count is None else deque(lines, maxlen=count)
 
 
 def _decode(text: bytes) -> str:

@@ -82,7 +82,7 @@ def decide(
 
 def error_of(verdict: Verdict) -> TpuctlError | None:
     """Return the error that a verdict means for a command that waited for the run; None for success."""
-    hint = f"Fetch its logs and records with 'tpuctl pull {verdict.run}'."
+    hint = f"See the end of its log: {next_command(verdict)}"
     if verdict.outcome == runs.SUCCEEDED:
         return None
     if verdict.outcome == runs.PREEMPTED:
@@ -92,6 +92,13 @@ def error_of(verdict: Verdict) -> TpuctlError | None:
             f"Run '{verdict.run}' failed: {verdict.evidence}.", hint=hint, job_exit_code=verdict.exit_code
         )
     return StateError(f"Run '{verdict.run}' was {verdict.outcome}: {verdict.evidence}.", hint=hint)
+
+
+def next_command(verdict: Verdict) -> str:
+    """Return the command that a user needs next: the results of a success, else what shows the reason."""
+    if verdict.outcome == runs.SUCCEEDED:
+        return f"tpuctl pull {verdict.run}"
+    return f"tpuctl logs {verdict.run} --tail 20"
 
 
 class _Ending(NamedTuple):
