@@ -139,7 +139,7 @@ KINDS: dict[str, Kind] = {
             "Every call is refused with PERMISSION_DENIED: the API is not enabled (SERVICE_DISABLED).",
             (_PROJECT, Field("api", "pattern", "API that is disabled: tpu, storage, * for both", "tpu")),
             "--project sim-project",
-            "Requests to Cloud Storage name no project: with api=storage leave the project out.",
+            "Requests to Cloud Storage name no project: with api=storage give no project.",
         ),
         Kind(
             "permission", API,

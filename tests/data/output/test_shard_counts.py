@@ -65,7 +65,7 @@ def test_shards_differ_by_one_record_at_most_and_leave_none_out(records: int, da
 @pytest.mark.parametrize(
     ("shards", "hosts", "message"),
     [
-        (0, 1, "0 shards cannot be"),
+        (0, 1, "A split cannot have 0 shards"),
         (6, 4, "6 shards cannot be shared evenly by 4 hosts"),
         (12, 1, "The split 'test' has 10 records, fewer than 12 shards"),
     ],

@@ -1,4 +1,4 @@
-"""Somebody's script: create a TPU and print its address. It knows nothing of tpuctl."""
+"""A user's script: create a TPU and print its address. It does not know tpuctl."""
 
 import sys
 

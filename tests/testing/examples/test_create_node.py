@@ -1,4 +1,4 @@
-"""Tests of create_node.py, which runs as it is, in a process of its own."""
+"""Tests create_node.py, which runs unchanged in its own process."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def test_it_creates_a_node(tpu_simulator: Simulator) -> None:
     assert result.stdout.split() == list(node.addresses)
 
 
-def test_it_says_when_there_is_no_capacity(tpu_simulator: Simulator) -> None:
+def test_it_reports_missing_capacity(tpu_simulator: Simulator) -> None:
     tpu_simulator.faults.add("stockout", zone="europe-west4-a", count=1)
     result = create(tpu_simulator, "mine")
     assert result.returncode == 1

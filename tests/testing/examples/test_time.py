@@ -1,4 +1,4 @@
-"""Transitions that take as long as Google's, in no time."""
+"""Tests transitions as long as Google's, by advancing the clock."""
 
 import pytest
 from google.cloud import tpu_v2

@@ -1,4 +1,4 @@
-"""Tests of train.py where it will run: on a TPU host that is preempted in the middle."""
+"""Tests train.py on a TPU host that is preempted in the middle."""
 
 import json
 import subprocess
@@ -56,7 +56,7 @@ def start(sim: Simulator, key: Path, address: str, steps: int) -> subprocess.Pop
         )
 
 
-def test_it_goes_on_after_a_preemption(
+def test_it_resumes_after_a_preemption(
     tpu_simulator_environment: Simulator, create: Callable[[], str], key: Path
 ) -> None:
     sim = tpu_simulator_environment

@@ -1,4 +1,4 @@
-"""Tests of uploader.py, with the real client in the test's own process, and a bucket that fails."""
+"""Tests uploader.py, with the real client in the test's process and faults in the bucket."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_a_second_run_uploads_nothing(tpu_simulator: Simulator, client: storage.
         ("gcs-reset", {"when": "after", "count": 1}),
     ],
 )
-def test_files_arrive_whole_whatever_happens(
+def test_files_arrive_complete_despite_faults(
     tpu_simulator: Simulator, client: storage.Client, folder: Path, kind: str, options: dict[str, object]
 ) -> None:
     endpoints = tpu_simulator.endpoints

@@ -1,4 +1,4 @@
-"""Somebody's training loop: resumes from its last checkpoint, and writes one on SIGTERM."""
+"""A user's training loop: resumes from its last checkpoint, and writes one on SIGTERM."""
 
 import json
 import signal

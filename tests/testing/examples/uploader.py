@@ -1,4 +1,4 @@
-"""Somebody's uploader: every file of a folder into a bucket, safe to be run again."""
+"""A user's uploader: every file of a folder into a bucket, safe to be run again."""
 
 from pathlib import Path
 

@@ -87,7 +87,7 @@ def _check_runner(
     if keep and runner == "beam":
         raise UsageError(
             "--keep writes shards to this machine, and with --runner beam others convert them.",
-            hint="Leave one of them out.",
+            hint="Remove one of them.",
         )
     if runner == "beam":
         from tpuctl.flows.datasets.beam import upload as beam  # noqa: PLC0415  NumPy: not for the other commands

@@ -53,7 +53,9 @@ def given_field(where: str, dtype: np.dtype[np.generic], shape: tuple[int, ...],
         return Field(Tensor(feature.dtype, shape), _numbers(dtype, pack))
     if kind == "text" and dtype.kind in "US":
         return _texts(dtype, shape)
-    raise UsageError(f"'{where}' holds {dtype.name}, and cannot be {kind}.", hint="Leave its --type out.")
+    raise UsageError(
+        f"'{where}' holds {dtype.name}, and cannot be {kind}.", hint="Run it without --type for this array."
+    )
 
 
 def label_field(dtype: np.dtype[np.generic], classes: Classes) -> Field:

@@ -41,7 +41,7 @@ def pair(arrays: Iterable[NamedArray]) -> list[Block]:
         if field in fields:
             raise UsageError(
                 f"'{fields[field].where}' and '{array.where}' would both be the {field} of the same records.",
-                hint="Leave one of them out, or name them train and test.",
+                hint="Remove one of them, or name them train and test.",
             )
         fields[field] = array
     if len({split == "" for split, _ in blocks}) > 1:

@@ -156,6 +156,6 @@ def unreadable(name: str, error: OSError) -> UsageError:
     """Return the error for a file or folder that cannot be read."""
     return UsageError(
         f"Cannot read '{name}': {error.strerror}.",
-        hint="Check that it is still there, and its permissions.",
+        hint="Check that it still exists, and its permissions.",
         file=name,
     )

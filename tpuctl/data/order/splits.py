@@ -76,7 +76,7 @@ def split_records(source: Source, shares: dict[str, Fraction] | None, seed: int)
     if own and shares:
         raise UsageError(
             f"The source has the splits {', '.join(own)} already.",
-            hint="Leave --split out, or give a source without splits of its own.",
+            hint="Run it without --split, or give a source without its own splits.",
         )
     if not shares:
         return _own(source.parts, seed)

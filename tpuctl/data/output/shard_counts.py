@@ -52,7 +52,7 @@ def choose_count(records: int, size: int, *, hosts: int, target: int = DEFAULT_S
 def fixed_count(shards: int, records: int, *, hosts: int, split: str) -> ShardCount:
     """Return the number of shards that the user gave; raises UsageError for one that is impossible."""
     if shards < 1:
-        raise UsageError(f"{shards} shards cannot be.", hint="Give one or more.", shards=shards)
+        raise UsageError(f"A split cannot have {shards} shards.", hint="Give one or more.", shards=shards)
     if shards % hosts:
         raise UsageError(
             f"{shards} shards cannot be shared evenly by {hosts} hosts.",
@@ -63,7 +63,7 @@ def fixed_count(shards: int, records: int, *, hosts: int, split: str) -> ShardCo
     if shards > records:
         raise UsageError(
             f"The split '{split}' has {records} records, fewer than {shards} shards.",
-            hint="Give fewer shards, or leave the number to tpuctl.",
+            hint="Give fewer shards, or run it without --shards.",
             shards=shards,
             split=split,
         )

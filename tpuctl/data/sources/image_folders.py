@@ -103,7 +103,7 @@ def read_images(root: Path, options: Options, progress: ScanProgress) -> ImageSo
     if options.types or options.label:
         raise UsageError(
             "A tree of images has the fields image and label, and no others.",
-            hint="Leave --type and --label out: the folders are the labels.",
+            hint="Run it without --type or --label: the folders are the labels.",
         )
     return ImageSource(list_class_folders(root, progress), options.resize)
 

@@ -60,6 +60,6 @@ def read_text_files(root: Path, options: Options, progress: ScanProgress) -> Tex
     if options.types or options.label or options.resize:
         raise UsageError(
             "A tree of texts has the fields text and label, and no others.",
-            hint="Leave --type, --label and --resize out: the folders are the labels.",
+            hint="Run it without --type, --label or --resize: the folders are the labels.",
         )
     return TextSource(list_class_folders(root, progress))

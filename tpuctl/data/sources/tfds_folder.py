@@ -27,7 +27,7 @@ def read_tfds(root: Path, options: Options, progress: ScanProgress) -> TFRecordS
     if options.types or options.label or options.resize:
         raise UsageError(
             "A dataset of TFDS has the types of its fields itself, and its records are not changed.",
-            hint="Leave --type, --label and --resize out.",
+            hint="Run it without --type, --label or --resize.",
         )
     folder = _version(root)
     info, features = _json(folder / INFO), _features(folder)

@@ -190,7 +190,7 @@ def _classes(
     if not classes.names or any(value != number for value, number in classes.numbers.items()):
         raise UsageError(
             f"The feature '{name}' is no label: its numbers do not count the classes from 0 on.",
-            hint="The records are not changed; leave the label out.",
+            hint="The records are not changed; run it without --label.",
             feature=name,
         )
     return Label(classes.names), classes.labels

@@ -89,7 +89,7 @@ class Columns(Generic[Cell]):
 def check_options(options: Options, names: Sequence[str], source: str) -> None:
     """Raise UsageError for options that a table with these columns cannot follow; `source` is its name."""
     if options.resize:
-        raise UsageError(f"{source} has no images to bring to one size.", hint="Leave --resize out.")
+        raise UsageError(f"{source} has no images to bring to one size.", hint="Run it without --resize.")
     for name in {**options.types, **({options.label: "label"} if options.label else {})}:
         if name not in names:
             close = nearest(name, names)

@@ -72,7 +72,7 @@ def text_field(source: Source, chosen: str) -> str:
     if not texts:
         raise UsageError(
             f"--tokens makes ids of a text, and the source has none: its fields are {', '.join(others)}.",
-            hint="Leave --tokens out; or say that a column is a text: --type COLUMN=text.",
+            hint="Run it without --tokens; or say that a column is a text: --type COLUMN=text.",
         )
     if not chosen and len(texts) > 1:
         raise UsageError(
@@ -137,6 +137,6 @@ def _check_others(features: Mapping[str, Feature]) -> None:
         if isinstance(feature, Other):
             raise UsageError(
                 f"The field '{name}' is of a kind that can only be copied unchanged.",
-                hint="Leave --tokens out, or make the source without that field.",
+                hint="Run it without --tokens, or make the source without that field.",
                 field=name,
             )

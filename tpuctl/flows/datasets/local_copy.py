@@ -53,6 +53,6 @@ class LocalCopy:
     def _cannot_write(self, path: Path, error: OSError) -> StateError:
         return StateError(
             f"Cannot write '{path}': {error.strerror}.",
-            hint="Free some space, give another folder, or leave out --keep: the upload needs no copy.",
+            hint="Free some space, give another folder, or run it without --keep: the upload needs no copy.",
             file=str(path),
         )

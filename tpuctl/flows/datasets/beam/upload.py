@@ -41,7 +41,7 @@ def check(beam_options: Sequence[str], target: str) -> None:
     if _pipeline().Options(beam_options).in_google_cloud and target == "sim":
         raise UsageError(
             "Workers in Google Cloud do not reach the simulator.",
-            hint="Rehearse with the runner that Beam has in this process: leave --runner out after --.",
+            hint="Rehearse with Beam's runner in this process: remove --runner from the options after --.",
         )
 
 
