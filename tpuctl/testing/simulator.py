@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tpuctl.config.turkish_locale import use_plain_letters
 from tpuctl.errors import StateError
 from tpuctl.polling import poll
 from tpuctl.simulator_packages import check_installed
@@ -146,6 +145,8 @@ class Simulator:
         stack.callback(end)
 
     def _start(self, folder: Path, stack: ExitStack) -> None:
+        from tpuctl.config.turkish_locale import use_plain_letters  # noqa: PLC0415
+
         use_plain_letters()  # before what imports protobuf
         from tpuctl.sim.clock import Clock  # noqa: PLC0415
         from tpuctl.sim.simulator import Simulator as SimulatedCloud  # noqa: PLC0415
