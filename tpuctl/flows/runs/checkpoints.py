@@ -17,23 +17,16 @@ PATH = re.compile(r'^(?:all_)?model_checkpoint_paths?: "(?P<path>[^"]+)"', re.MU
 
 
 def split_committed(bucket: Bucket, objects: Iterable[Object]) -> tuple[list[Object], list[str]]:
-    """Return the objects of a run without those of uncommitted checkpoints, and the names of the latter.
-
-    State files come last, so that a copy made in this order never names a checkpoint that it lacks.
-    """
+    """Return the objects of a run without those of uncommitted checkpoints, and the names of the latter."""
     files = [listed for listed in objects if not listed.name.endswith("/")]
-    state_files = [file for file in files if _is_state_file(file)]
+    state_files = [file for file in files if is_state_file(file)]
     committed = {None, *(name for state_file in state_files for name in _checkpoints(bucket, state_file))}
-    complete, uncommitted = [], []
-    for file in files:
-        if _checkpoint_of(file) not in committed:
-            uncommitted.append(file.name)
-        elif not _is_state_file(file):
-            complete.append(file)
-    return complete + state_files, uncommitted
+    complete = [file for file in files if _checkpoint_of(file) in committed]
+    return complete, [file.name for file in files if _checkpoint_of(file) not in committed]
 
 
-def _is_state_file(file: Object) -> bool:
+def is_state_file(file: Object) -> bool:
+    """Tell whether a file names checkpoints; a copy of a run gets it once it has them."""
     return file.name.rpartition("/")[2] == STATE_FILE
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.checkpoints import split_committed
+from tpuctl.flows.runs.checkpoints import is_state_file, split_committed
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.object_content import Content
 from tpuctl.parallel import fanout, values
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 WIDTH = 8
 """Files fetched at once."""
+RECORD = "run.json"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def pull(run: StoredRun, folder: Path, report: Report) -> PullResult:
     files, uncommitted = split_committed(run.bucket, objects)
     report(f"fetching {len(files)} files")
     try:
-        fetched = values(fanout(lambda file: _fetch(run, file, folder), files, width=WIDTH))
+        fetched = _fetch_all(run, files, folder)
         _join_logs(folder)
     except OSError as error:
         raise UsageError(
@@ -62,7 +64,7 @@ def pull(run: StoredRun, folder: Path, report: Report) -> PullResult:
 def _check_folder(folder: Path, run: str) -> None:
     """Raise UsageError unless the folder is new, empty, or holds an earlier pull of this run."""
     try:
-        if folder.is_dir() and any(folder.iterdir()) and not _holds(folder, run):
+        if folder.is_dir() and not _is_empty(folder) and not _holds(folder, run):
             raise UsageError(
                 f"{folder} has files that are not of run '{run}'.", hint="Name another folder with --to."
             )
@@ -72,9 +74,31 @@ def _check_folder(folder: Path, run: str) -> None:
         ) from error
 
 
+def _is_empty(folder: Path) -> bool:
+    """Whether a folder has no files, or only the first one of a pull that was killed."""
+    return all(path.name == f"{RECORD}.part" for path in folder.iterdir())
+
+
 def _holds(folder: Path, run: str) -> bool:
-    record = folder / "run.json"
+    record = folder / RECORD
     return record.is_file() and decode(record.read_bytes(), Run, str(record)).run == run
+
+
+def _fetch_all(run: StoredRun, files: Sequence[Object], folder: Path) -> list[bool]:
+    """Fetch objects into the folder and return which of them it lacked.
+
+    First the record, by which the next pull recognizes the folder; last what names checkpoints, once the
+    folder has them.
+    """
+
+    def stage(file: Object) -> int:
+        return 0 if file.name == run.paths.record else 2 if is_state_file(file) else 1
+
+    fetched: list[bool] = []
+    for number in range(3):
+        batch = [file for file in files if stage(file) == number]
+        fetched += values(fanout(lambda file: _fetch(run, file, folder), batch, width=WIDTH))
+    return fetched
 
 
 def _fetch(run: StoredRun, file: Object, folder: Path) -> bool:
