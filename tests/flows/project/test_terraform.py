@@ -1,0 +1,109 @@
+"""Terraform's outputs: read from a folder or a file, and compared with the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.paths import RECORDED_OUTPUT
+from tpuctl.config import load
+from tpuctl.errors import ConfigError, DeadlineError, UsageError
+from tpuctl.flows.project import terraform
+
+SETTINGS = {"project": "my-project", "zone": "us-central2-b", "bucket": "my-bucket"}
+
+
+@pytest.fixture
+def base(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder where Terraform was applied, and the folder of `terraform` alone on the PATH."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "base").mkdir()
+    return tmp_path / "base"
+
+
+def install(base: Path, script: str, mode: int = 0o755) -> None:
+    """Put a program in the place of terraform."""
+    program = base.parent / "bin/terraform"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(mode)
+
+
+def test_a_folder_is_read_by_terraform_there_without_questions(base: Path) -> None:
+    install(
+        base,
+        'echo "$PWD $TF_IN_AUTOMATION $TF_INPUT $*" > call; /bin/cat >> call; '
+        f"/bin/cat {RECORDED_OUTPUT}; echo warning >&2",
+    )
+    assert terraform.read(base) == terraform.read(RECORDED_OUTPUT)
+    assert (base / "call").read_text() == f"{base} 1 0 output -json -no-color\n"
+
+
+def test_a_file_needs_no_terraform(base: Path) -> None:
+    assert terraform.read(RECORDED_OUTPUT)["zone"] == "us-central2-b"
+
+
+def test_a_file_that_is_not_there_is_named(base: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere cannot be read: No such file") as missing:
+        terraform.read(Path("nowhere"))
+    assert "terraform output -json" in missing.value.hint
+
+
+def test_without_terraform_the_hint_is_a_file(base: Path) -> None:
+    with pytest.raises(ConfigError, match="terraform is not on the PATH") as missing:
+        terraform.read(base)
+    assert "terraform output -json > outputs.json" in missing.value.hint
+
+
+def test_a_terraform_that_fails_is_quoted_on_one_line(base: Path) -> None:
+    install(base, "printf '│ Error: Backend\\n│ initialization required\\n' >&2; exit 1")
+    with pytest.raises(ConfigError) as failed:
+        terraform.read(base)
+    assert failed.value.message == (
+        f"'terraform output' failed in {base}: Error: Backend initialization required"
+    )
+
+
+def test_a_program_that_cannot_be_run_is_named(base: Path) -> None:
+    program = base.parent / "bin/terraform"
+    program.write_text("#!/no/such/shell\n")
+    program.chmod(0o755)
+    with pytest.raises(ConfigError, match=rf"{program} cannot be run in {base}: No such file"):
+        terraform.read(base)
+
+
+def test_terraform_is_given_two_minutes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert terraform.TIMEOUT == 120.0, "it may fetch the state from a bucket"
+    monkeypatch.setattr(terraform, "TIMEOUT", 0.2)
+    install(base, "exec /bin/sleep 600")
+    with pytest.raises(DeadlineError, match=f"'terraform output' in {base} did not answer in 0 s") as late:
+        terraform.read(base)
+    assert late.value.hint == "Run it there by hand."
+
+
+@pytest.mark.parametrize(
+    ("changes", "differences"),
+    [
+        ({}, []),
+        ({"zone": "us-central2-c"}, []),  # another zone of the same region
+        ({"zone": "us-east1-d"}, ["zone is us-central2-b (--zone), Terraform made us-east1-d"]),
+        ({"bucket": "other"}, ["bucket is my-bucket (--bucket), Terraform made other"]),
+        (
+            {"bucket": "other", "project": "another"},
+            [
+                "project is my-project (--project), Terraform made another",
+                "bucket is my-bucket (--bucket), Terraform made other",
+            ],
+        ),
+    ],
+)
+def test_each_setting_that_differs_is_one_sentence(
+    base: Path, changes: dict[str, str], differences: list[str]
+) -> None:
+    config = load({"target": "gcp", **SETTINGS})
+    assert terraform.differences(config, {**SETTINGS, **changes}) == differences
+
+
+def test_a_setting_that_is_missing_differs(base: Path) -> None:
+    assert len(terraform.differences(load({"target": "gcp"}), {"zone": "us-east1-d"})) == 1
