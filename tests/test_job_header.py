@@ -129,3 +129,14 @@ def test_the_headers_of_our_own_jobs_are_valid() -> None:
     assert scripts
     for script in scripts:
         assert parse(script.read_text(), script.name).tpuctl.accelerator
+
+
+def test_variables_of_the_environment_are_texts_with_the_names_of_variables() -> None:
+    def parsed(table: str) -> Header:
+        return parse(f"# /// script\n# [tool.tpuctl.env]\n# {table}\n# ///\n", "job.py")
+
+    assert parsed('RATE = "0.1"').tpuctl.env == {"RATE": "0.1"}
+    with pytest.raises(UsageError, match="is wrong: Expected `str`"):
+        parsed("RATE = 0.1")
+    with pytest.raises(UsageError, match="'A-B' is not the name of a variable"):
+        parsed('"A-B" = "1"')

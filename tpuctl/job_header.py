@@ -20,6 +20,8 @@ class ToolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     accelerator: str | None = None
     dataset: str | None = None
     framework: str = "tensorflow"
+    env: dict[str, str] = {}
+    """Environment variables of the script."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -65,6 +67,12 @@ def parse(text: str, path: str) -> Header:
             f"The header of {path} asks for the framework '{block.tool.tpuctl.framework}'.",
             hint=f"Known: {', '.join(FRAMEWORKS)}.",
         )
+    for name in block.tool.tpuctl.env:
+        if not name.isidentifier():
+            raise UsageError(
+                f"The header of {path} is wrong: '{name}' is not the name of a variable.",
+                hint='Write for instance env = { TF_CPP_MIN_LOG_LEVEL = "0" }',
+            )
     return Header(block.requires_python, block.dependencies, block.tool.tpuctl)
 
 

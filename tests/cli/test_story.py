@@ -146,6 +146,28 @@ def test_the_last_lines_of_a_log_are_shown_also_while_it_is_followed(tpuctl: Tpu
     assert "Next:" not in tpuctl("runs").err
 
 
+def test_variables_of_the_header_and_of_the_command_line_reach_the_script(tpuctl: Tpuctl, node: str) -> None:
+    show = "import os\nprint(*map(os.environ.get, ('RATE', 'SEED', 'TF_CPP_MIN_LOG_LEVEL')))\n"
+    header = "# /// script\n# [tool.tpuctl.env]\n# RATE = '0.1'\n# TF_CPP_MIN_LOG_LEVEL = '3'\n# ///\n"
+    Path("with_env.py").write_text(header + show)
+    assert tpuctl("submit", "with_env.py", "--env", "RATE=0.2", "--env", "SEED=1").code == 0
+    assert tpuctl("logs", "-f").out == "0.2 1 3\n"
+    submit(tpuctl, show, "--name", "bare")
+    assert tpuctl("logs", "-f", "bare").out == "None None 1\n"
+
+
+def test_the_informational_lines_of_tensorflow_are_left_out_and_counted(tpuctl: Tpuctl, node: str) -> None:
+    line = "I0000 00:00:1795343934.916123   32655 port.cc:153] oneDNN custom operations are on."
+    submit(tpuctl, f"print({line!r})\nprint('first useful line')\n")
+    result = tpuctl("logs", "-f")
+    assert result.out == "first useful line\n"
+    note = "Not shown: 1 informational line of TensorFlow's C++ code ('tpuctl logs --all' shows them)."
+    assert note in result.err.splitlines()
+    result = tpuctl("logs", "--all")
+    assert (result.out, "Not shown" in result.err) == (f"{line}\nfirst useful line\n", False)
+    assert len(tpuctl("logs", "--json").out.splitlines()) == 2
+
+
 def test_a_job_that_dies_of_a_signal_says_which(tpuctl: Tpuctl, node: str) -> None:
     submit(tpuctl, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     result = tpuctl("logs", "-f")

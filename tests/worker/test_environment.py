@@ -14,7 +14,7 @@ from tpuctl.worker.environment import of_job
 
 @pytest.fixture(autouse=True)
 def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TPU_NAME", "PYTHONPATH"):
+    for name in ("TPU_NAME", "PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OF_THE_HOST", "yes")
 
@@ -44,6 +44,19 @@ def test_the_folders_of_the_run_have_our_names_and_vertex_ais() -> None:
 def test_the_tpu_is_local_only_for_tensorflow_on_one_host(framework: str, workers: int, local: bool) -> None:
     variables = of_job(replace(SPEC, framework=framework, workers=workers), "")
     assert variables.get("TPU_NAME") == ("local" if local else None)
+
+
+@pytest.mark.parametrize(("framework", "level"), [("tensorflow", "1"), ("jax", None), ("pytorch", None)])
+def test_tensorflow_does_not_log_what_is_for_information_only(framework: str, level: str | None) -> None:
+    assert of_job(replace(SPEC, framework=framework), "").get("TF_CPP_MIN_LOG_LEVEL") == level
+
+
+def test_a_log_level_of_the_user_or_of_the_host_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = replace(SPEC, framework="tensorflow")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    assert of_job(run, "")["TF_CPP_MIN_LOG_LEVEL"] == "3"
+    run = replace(run, environment={"TF_CPP_MIN_LOG_LEVEL": "0"})
+    assert of_job(run, "")["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 
 def test_the_users_variables_win() -> None:

@@ -38,6 +38,9 @@ def of_job(spec: Spec, packages: str, reports: str = "") -> Dict[str, str]:
         result["TPUCTL_REPORT_DIR"] = reports
     if spec.framework == "tensorflow" and spec.workers == 1:
         result["TPU_NAME"] = "local"  # so that TPUClusterResolver() on one host calls no API
+    if spec.framework == "tensorflow":
+        # Its start-up logs a dozen long lines of level INFO, which is 0, before the script's first one.
+        result.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     result.update(spec.environment)
     if packages:
         result["PYTHONPATH"] = os.pathsep.join(filter(None, [packages, result.get("PYTHONPATH", "")]))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.flows.runs.records import write_chunk, write_run
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.logs import Line, LogReader
+from tpuctl.flows.runs.startup_lines import hides_startup_lines, is_startup_line
 from tpuctl.flows.runs.stored_run import StoredAttempt
 
 
@@ -53,3 +55,44 @@ def test_a_worker_that_does_not_run_the_script_is_refused(attempt: StoredAttempt
     with pytest.raises(UsageError, match="Worker 4 does not run 'r1'") as refused:
         LogReader(attempt, worker=4)
     assert refused.value.hint == "It runs on: 0, 1, 2, 3."
+
+
+TENSORFLOW = """\
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795343934.916123   32655 port.cc:153] oneDNN custom operations are on.
+I0000 00:00:1795343934.916445     955 cudart_stub.cc:31] Could not find cuda drivers on your machine.
+E0000 00:00:1795343940.326008   32655 cuda_platform.cc:52] failed call to cuInit
+I have a line of my own
+first useful line
+"""
+
+
+def test_lines_that_are_left_out_are_counted(attempt: StoredAttempt) -> None:
+    reader = LogReader(attempt, hides=is_startup_line)
+    write_chunk(attempt, 0, 1, TENSORFLOW[:200])
+    assert list(reader.lines()) == []
+    write_chunk(attempt, 0, 2, TENSORFLOW[200:])
+    texts = [line.text for line in reader.lines()]
+    assert [text.split()[0] for text in texts] == ["E0000", "I", "first"], "errors and the script's own stay"
+    assert reader.hidden == 3
+
+
+def test_without_a_filter_every_line_is_there(attempt: StoredAttempt) -> None:
+    reader = LogReader(attempt)
+    write_chunk(attempt, 0, 1, TENSORFLOW)
+    assert "".join(f"{line.text}\n" for line in reader.lines()) == TENSORFLOW
+    assert reader.hidden == 0
+
+
+@pytest.mark.parametrize(
+    ("framework", "environment", "hides"),
+    [
+        ("tensorflow", {}, True), ("tensorflow", {"RATE": "1"}, True), ("jax", {}, False),
+        ("tensorflow", {"TF_CPP_MIN_LOG_LEVEL": "0"}, False),
+    ],
+)  # fmt: skip
+def test_they_are_left_out_of_tensorflow_runs_whose_user_set_no_level(
+    bucket: Bucket, framework: str, environment: dict[str, str], hides: bool
+) -> None:
+    record = msgspec.structs.replace(write_run(bucket).record, framework=framework, environment=environment)
+    assert hides_startup_lines(record) == hides

@@ -171,7 +171,7 @@ def test_each_outcome_but_success_is_an_error_for_who_waited(
     assert type(raised) is error
     assert raised
     assert raised.message == message
-    assert "tpuctl pull r" in raised.hint
+    assert raised.hint == "See the end of its log: tpuctl logs r --tail 20"
     assert raised.facts.get("job_exit_code") == (7 if outcome == runs.FAILED else None)
 
 

@@ -11,6 +11,7 @@ from tpuctl.cli.session import Session, with_session
 from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs.logs import Line, LogReader, last
 from tpuctl.flows.runs.logs import follow as follow_run
+from tpuctl.flows.runs.startup_lines import hides_startup_lines, is_startup_line
 from tpuctl.flows.runs.stored_run import find_run
 from tpuctl.runs import Verdict
 
@@ -22,8 +23,11 @@ from tpuctl.runs import Verdict
 )
 @click.option("--worker", type=click.IntRange(min=0), help="Only this worker.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Begin with the last N lines.")
+@click.option("--all", "everything", is_flag=True, help="Also informational lines of TensorFlow's C++ code.")
 @with_session
-def logs(session: Session, run: str | None, follow: bool, worker: int | None, tail: int | None) -> None:
+def logs(
+    session: Session, run: str | None, follow: bool, worker: int | None, tail: int | None, everything: bool
+) -> None:
     """Show the logs of a run (default: the last run), also after its TPU was deleted.
 
     \b
@@ -32,14 +36,17 @@ def logs(session: Session, run: str | None, follow: bool, worker: int | None, ta
       tpuctl logs -f
     """
     stored = find_run(session.cloud.bucket, run)
-    attempt = stored.last_attempt()
-    reader = LogReader(attempt, worker)
-    show = _printer(session, many=len(attempt.record.workers) > 1 and worker is None)
+    hides = not (everything or session.as_json) and hides_startup_lines(stored.record)
+    reader = LogReader(stored.last_attempt(), worker, is_startup_line if hides else None)
+    show = _printer(session, many=len(reader.workers) > 1)
     if follow:
-        _end(follow_run(stored, session.cloud.provider, reader, show, tail))
+        verdict = follow_run(stored, session.cloud.provider, reader, show, tail)
+        _note_hidden(reader.hidden)
+        _end(verdict)
         return
     for line in last(reader.all_lines(), tail):
         show(line)
+    _note_hidden(reader.hidden)
     _note_failure(stored.verdict())
 
 
@@ -58,6 +65,12 @@ def _end(verdict: Verdict) -> None:
         raise error
     output.note(f"Run '{verdict.run}' {verdict.outcome}.")
     output.hint(outcome.next_command(verdict))
+
+
+def _note_hidden(count: int) -> None:
+    if count:
+        lines = f"{count} informational line{'s' * (count > 1)} of TensorFlow's C++ code"
+        output.note(f"Not shown: {lines} ('tpuctl logs --all' shows them).")
 
 
 def _note_failure(verdict: Verdict | None) -> None:

@@ -45,15 +45,22 @@ class _Cursor:
 class LogReader:
     """Reads the new lines of one attempt's logs, of all workers or of one."""
 
-    def __init__(self, attempt: StoredAttempt, worker: int | None = None) -> None:
+    def __init__(
+        self, attempt: StoredAttempt, worker: int | None = None, hides: Callable[[str], bool] | None = None
+    ) -> None:
+        """Take `hides`, which tells of a line whether it is left out."""
         self._attempt = attempt
+        self._hides = hides or (lambda text: False)
+        self.hidden = 0
+        """Lines that were left out."""
         workers = attempt.record.workers
         if worker is not None and worker not in workers:
             numbers = ", ".join(map(str, workers))
             raise UsageError(
                 f"Worker {worker} does not run '{attempt.run.name}'.", hint=f"It runs on: {numbers}."
             )
-        self._cursors = [_Cursor(number) for number in workers if worker in (None, number)]
+        self.workers = [number for number in workers if worker in (None, number)]
+        self._cursors = list(map(_Cursor, self.workers))
 
     def lines(self) -> Iterator[Line]:
         """Yield the complete lines since the last call, chunk by chunk in the order they were written."""
@@ -65,8 +72,11 @@ class LogReader:
             cursor.chunks += 1
             data = cursor.partial + self._attempt.run.bucket.read(chunk.name)
             *complete, cursor.partial = data.split(b"\n")
-            for text in complete:
-                yield Line(cursor.worker, _decode(text))
+            for text in map(_decode, complete):
+                if self._hides(text):
+                    self.hidden += 1
+                else:
+                    yield Line(cursor.worker, text)
 
     def all_lines(self) -> Iterator[Line]:
         """Yield the lines since the last call, with those that have no line end."""

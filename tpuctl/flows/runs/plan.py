@@ -6,7 +6,7 @@ import getpass
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from tpuctl.flows.datasets.lookup import pin
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.runs import bundles, imports
 from tpuctl.flows.runs.syntax import check_syntax
-from tpuctl.job_header import Header
+from tpuctl.job_header import Header, ToolTable
 from tpuctl.nodes import Node
 from tpuctl.runs import Attempt, Run, Tpu, check_name
 
@@ -70,13 +70,12 @@ def plan_submit(
     header = job_header.parse(_read(request.script), str(request.script))
     modules = imports.imported_files(request.script)
     notes = check_syntax([request.script, *modules], header)
-    typed = request.accelerator or header.tpuctl.accelerator
-    accelerator = accelerators.accelerator(typed).type if typed else None
-    if typed and accelerator != typed.lower():
-        notes.append(f"{typed} is {accelerator} in the Cloud TPU API.")
+    request = _with_header(request, header.tpuctl)
+    accelerator = accelerators.accelerator(request.accelerator).type if request.accelerator else None
+    if accelerator and request.accelerator != accelerator:
+        notes.append(f"{request.accelerator} is {accelerator} in the Cloud TPU API.")
     name = check_name(request.name) if request.name else _default_name(request.script, at)
-    dataset_name = request.dataset or header.tpuctl.dataset
-    dataset = pin(data_bucket, DatasetRef.parse(dataset_name)) if dataset_name else None
+    dataset = pin(data_bucket, DatasetRef.parse(request.dataset)) if request.dataset else None
     node = find_ready(provider, request.tpu, accelerator, owner)
     record = _run(name, request, code, header, node, dataset, at)
     variables = _environment(data_bucket.name, header.tpuctl.framework, node, dataset)
@@ -93,6 +92,16 @@ def parse_environment(pairs: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"'{pair}' is not KEY=VALUE.", hint="Write --env LEARNING_RATE=0.1")
         variables[key] = value
     return variables
+
+
+def _with_header(request: SubmitRequest, table: ToolTable) -> SubmitRequest:
+    """Return a request that has the header's values where the user gave none."""
+    return replace(
+        request,
+        accelerator=request.accelerator or table.accelerator,
+        dataset=request.dataset or table.dataset,
+        environment={**table.env, **request.environment},
+    )
 
 
 def _read(script: Path) -> str:
