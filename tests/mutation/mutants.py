@@ -72,12 +72,19 @@ def _not_code(tree: ast.Module) -> Iterator[ast.AST]:
             yield node.annotation
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns:
             yield node.returns
+        elif isinstance(node, ast.ClassDef):  # how a record is built: frozen, slots
+            yield from (keyword.value for keyword in node.keywords)
+            yield from (decorator for decorator in node.decorator_list if isinstance(decorator, ast.Call))
         elif _is_left_alone(node):
             yield node
 
 
 def _is_left_alone(node: ast.AST) -> bool:
     match node:
+        case ast.Call(func=ast.Name("TypeVar")):
+            return True
+        case ast.keyword(arg="strict", value=ast.Constant(True)):
+            return True  # of zip: an assertion
         case ast.JoinedStr() | ast.Assert():
             return True
         case ast.If():

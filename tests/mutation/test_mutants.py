@@ -31,7 +31,19 @@ def test_each_kind_of_mistake_changes_one_place(line: str, mistakes: list[str]) 
 
 @pytest.mark.parametrize(
     "line",
-    ["x: int", "'docstring'", "NAME = 'a'", "raise ValueError('two words')", "assert a == b", "f'{a}'"],
+    [
+        "x: int",
+        "'docstring'",
+        "NAME = 'a'",
+        "raise ValueError('two words')",
+        "assert a == b",
+        "f'{a}'",
+        "T = TypeVar('T', covariant=True)",
+        "x = zip(a, b, strict=True)",
+        "@dataclass(frozen=True)\nclass A: ...",
+        "class A(Struct, frozen=True): ...",
+        "def f() -> 'A': ...",
+    ],
 )
 def test_what_changes_no_behaviour_is_left_alone(line: str) -> None:
     assert mutants("m.py", line) == []
