@@ -87,8 +87,9 @@ def test_a_name_is_taken_once(bucket: Bucket) -> None:
 
 
 def test_a_run_that_does_not_exist_is_named(bucket: Bucket) -> None:
-    with pytest.raises(NotFoundError, match="There is no run 'r9'"):
-        find_run(bucket, "r9").last_attempt()
+    for read in (lambda run: run.last_attempt(), lambda run: run.record):
+        with pytest.raises(NotFoundError, match="There is no run 'r9'"):
+            read(find_run(bucket, "r9"))
 
 
 def test_without_a_name_the_newest_run_is_found(bucket: Bucket) -> None:

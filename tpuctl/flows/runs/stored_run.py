@@ -30,7 +30,10 @@ class StoredRun:
     @cached_property
     def record(self) -> Run:
         """run.json; raises NotFoundError when there is no such run."""
-        return decode(self.bucket.read(self.paths.record), Run, self.paths.record)
+        record = _find(self.bucket, self.paths.record, Run)
+        if record is None:
+            raise self.not_found()
+        return record
 
     def verdict(self) -> Verdict | None:
         """Return verdict.json, or None before it is written."""

@@ -1,0 +1,113 @@
+"""The checks of doctor, one by one: what each needs, what it says, and its fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import RunningSimulator
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.config import load
+from tpuctl.errors import ConfigError
+from tpuctl.flows.project.doctor import CHECKS, FAILED, OK, SKIPPED, WARNING, Finding, examine
+
+ORDER = [
+    "python", "credentials", "project", "api", "zone", "bucket", "region", "network", "terraform", "ssh key",
+]  # fmt: skip
+
+
+def findings(connect: Callable[[], Cloud], **settings: str) -> dict[str, Finding]:
+    return {finding.check: finding for finding in examine(load(settings), connect)}
+
+
+def states(results: dict[str, Finding]) -> dict[str, str]:
+    """Return the state of each check that is not ok."""
+    return {name: finding.state for name, finding in results.items() if finding.state != OK}
+
+
+def test_every_check_is_run_in_its_order_and_says_what_it_saw(cloud: Cloud) -> None:
+    results = findings(lambda: cloud)
+    assert list(results) == [check.name for check in CHECKS] == ORDER
+    assert states(results) == {}
+    assert results["credentials"].text == "none needed"
+    assert results["api"].text == "the Cloud TPU API answers: 0 nodes"
+    assert results["zone"].text.startswith("europe-west4-a offers ")
+    assert results["bucket"].text == "gs://sim-project-tpuctl/ can be listed"
+    assert results["region"].text == "europe-west4, that of the TPUs"
+    assert results["terraform"].text == "not used: nothing to compare with"
+    assert results["ssh key"].text.endswith("will be made by the first 'tpuctl up'")
+    assert all(finding.fix == "" for finding in results.values())
+
+
+def test_one_node_is_one_node(cloud: Cloud, node: str) -> None:
+    assert findings(lambda: cloud)["api"].text == "the Cloud TPU API answers: 1 node"
+
+
+def test_clients_are_built_once_and_what_needs_them_is_skipped_if_they_cannot_be(home: Path) -> None:
+    calls = list[str]()
+
+    def connect() -> Cloud:
+        calls.append("connect")
+        raise ConfigError("There are no credentials.", hint="Log in.")
+
+    results = findings(connect)
+    assert results["credentials"] == Finding("credentials", FAILED, "There are no credentials.", "Log in.")
+    assert {name for name, state in states(results).items() if state == SKIPPED} == {
+        "api", "zone", "bucket", "region",
+    }  # fmt: skip
+    assert results["api"].text == "needs credentials"
+    assert results["zone"].text == "needs api", "which was skipped itself"
+    assert results["network"].state == OK, "it needs no clients"
+    assert calls == ["connect"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "check", "skipped"),
+    [
+        ("zone", "us-central1", "zone", {"region"}),
+        ("bucket", "b!", "bucket", {"region"}),
+    ],
+)
+def test_a_malformed_setting_fails_its_check_before_anything_is_requested(
+    cloud: Cloud, simulator: RunningSimulator, setting: str, value: str, check: str, skipped: set[str]
+) -> None:
+    results = findings(lambda: cloud, **{setting: value})
+    assert results[check].state == FAILED
+    assert f"'{value}' (--{setting})" in results[check].text
+    assert {name for name, state in states(results).items() if state == SKIPPED} == skipped
+
+
+def test_a_zone_without_tpus_names_those_with_some(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No such zone is in the simulator: it answers as for a zone without permission."""
+    monkeypatch.setattr(type(cloud.provider), "list_accelerator_types", lambda provider, zone: [])
+    results = findings(lambda: cloud)
+    assert (results["zone"].state, results["zone"].text) == (FAILED, "europe-west4-a offers no TPUs.")
+    assert "us-central1-a" in results["zone"].fix
+
+
+def test_a_bucket_in_another_region_is_a_warning(cloud: Cloud) -> None:
+    results = findings(lambda: cloud, zone="us-central1-a")
+    assert states(results) == {"region": WARNING}
+    assert results["region"].text.startswith(
+        "gs://sim-project-tpuctl is in europe-west4, the TPUs are in us-central1"
+    )
+    assert results["region"].fix == "Use a bucket in us-central1, or a zone of europe-west4."
+
+
+def test_hosts_without_external_addresses_are_a_warning(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "no")
+    monkeypatch.setenv("TPUCTL_SUBNETWORK", "s1")
+    results = findings(lambda: cloud)
+    assert states(results) == {"network": WARNING}
+    assert results["network"].text.startswith("default, subnetwork s1; hosts without external addresses")
+    assert "over a VPN" in results["network"].fix
+
+
+def test_a_key_that_exists_is_named(cloud: Cloud) -> None:
+    key = cloud.ssh.key
+    cloud.ssh.login_key()
+    assert findings(lambda: cloud)["ssh key"].text == str(key)
