@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from tpuctl import __version__
+from tpuctl.cli import terminal
 from tpuctl.errors import EXIT_CODES, DeclinedError, TpuctlError, UsageError
 
 COMMANDS = {
@@ -130,10 +131,14 @@ def run(arguments: list[str]) -> int:
 def _show(error: TpuctlError, *, as_json: bool) -> int:
     if as_json:
         _print_json(error)
-    print(f"Error: {error.message}", file=sys.stderr)
-    if error.hint:
-        print(f"Hint: {error.hint}", file=sys.stderr)
+    _say(error.message, error.hint)
     return error.exit_code
+
+
+def _say(message: str, hint: str = "") -> None:
+    terminal.say(message, label="Error:", colour="bold red")
+    if hint:
+        terminal.show_command(hint, label="Hint:", colour="cyan")
 
 
 def _print_json(error: TpuctlError) -> None:
@@ -150,9 +155,11 @@ def _print_json(error: TpuctlError) -> None:
 def _show_usage(error: click.ClickException, *, as_json: bool) -> int:
     if as_json:
         _print_json(UsageError(error.format_message()))
-    error.show()
-    if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.info_name == "submit":
-        print("Hint: Arguments for the script go after --", file=sys.stderr)
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context:
+        print(f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n", file=sys.stderr)
+    is_for_script = isinstance(error, click.NoSuchOption) and context and context.info_name == "submit"
+    _say(error.format_message(), "Arguments for the script go after --" if is_for_script else "")
     return EXIT_CODES["usage"]
 
 
@@ -167,7 +174,7 @@ def _show_bug(error: Exception, *, as_json: bool) -> int:
     summary = f"a bug in tpuctl: {type(error).__name__}: {error}"
     if as_json:
         _print_json(TpuctlError(summary))
-    print(f"Error: {summary}", file=sys.stderr)
+    _say(summary)
     try:
         folder = state_folder() / "crashes"
         folder.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from tpuctl.cli import terminal
+from tpuctl.cli.layout import GAP, fit
 from tpuctl.nodes import HttpRequest
 
 SCHEMA = 1
@@ -23,29 +25,43 @@ def json_line(content: Mapping[str, object]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, err: bool = False) -> None:
-    """Print rows under the names of their columns, each column as wide as it needs."""
+    """Print rows under the names of their columns; folded on a terminal that is not wide enough."""
+    stream = sys.stderr if err else sys.stdout
     lines = [list(columns), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    for line in lines:
-        padded = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        print(padded.rstrip(), file=sys.stderr if err else sys.stdout)
+    has_states = "STATE" in columns
+    for cells in fit(lines, terminal.width(stream)):
+        painted = [terminal.paint_state(cell, stream) for cell in cells] if has_states else cells
+        print(GAP.join(painted).rstrip(), file=stream)
 
 
 def facts(content: Mapping[str, object], *, err: bool = False) -> None:
     """Print names and values, one a line."""
     width = max(len(name) for name in content)
     for name, value in content.items():
-        print(f"{name:<{width}}  {value}", file=sys.stderr if err else sys.stdout)
+        hanging(f"{name:<{width}}", str(value), err=err)
+
+
+def hanging(label: str, text: str, *, state: str = "", err: bool = False) -> None:
+    """Print a text after a label, and a state in its colour before both.
+
+    On a terminal a long text is folded between words, and each line begins where the first one does.
+    """
+    stream = sys.stderr if err else sys.stdout
+    columns, indent = terminal.width(stream), len(state + label + GAP)
+    lines = terminal.fold(text, columns and columns - indent)
+    label = terminal.paint_state(state, stream) + label
+    print(f"{label}{GAP}" + f"\n{'':<{indent}}".join(lines), file=stream)
 
 
 def note(text: str) -> None:
-    """Print a line on stderr."""
-    print(text, file=sys.stderr)
+    """Print a sentence on stderr."""
+    label = "Warning:" if text.startswith("Warning:") else ""
+    terminal.say(text.removeprefix(label).lstrip(), label=label, colour="yellow" if label else "")
 
 
 def hint(command: str) -> None:
     """Print the next useful command on stderr."""
-    print(f"Next: {command}", file=sys.stderr)
+    terminal.show_command(command, label="Next:", colour="cyan")
 
 
 def requests(planned: Iterable[HttpRequest], *, as_json: bool) -> None:

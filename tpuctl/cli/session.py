@@ -12,6 +12,7 @@ from typing import TypeVar
 import click
 
 from tpuctl import clock
+from tpuctl.cli import terminal
 from tpuctl.cloud import endpoints
 from tpuctl.config import Config, load
 from tpuctl.errors import DeclinedError
@@ -37,12 +38,9 @@ class Session:
     def announce(self) -> None:
         """Say once, on stderr, when the command runs on the simulator, and which settings it does not use."""
         if self.config.target == "sim" and not self._announced:
-            print("[sim] simulated TPUs and storage on this machine: nothing bills", file=sys.stderr)
+            terminal.say("[sim] simulated TPUs and storage on this machine: nothing bills")
             for path, names in self._unused().items():
-                print(
-                    f"[sim] not used: {', '.join(names)} of {path} (see 'tpuctl config show')",
-                    file=sys.stderr,
-                )
+                terminal.say(f"[sim] not used: {', '.join(names)} of {path} (see 'tpuctl config show')")
         self._announced = True
 
     def _unused(self) -> dict[str, list[str]]:

@@ -41,9 +41,9 @@ def doctor(session: Session) -> None:
 
 
 def _show(finding: flow.Finding) -> None:
-    print(f"{MARKS[finding.state]:<8} {finding.check:<12} {finding.text}")
+    output.hanging(f"{finding.check:<11}", finding.text, state=f"{MARKS[finding.state]:<9}")
     if finding.fix:
-        print(f"{'':<21} fix: {finding.fix}")
+        print(f"{'':<21} fix: {finding.fix}")  # holds a command
 
 
 def _error(failed: Sequence[flow.Finding]) -> ConfigError | None:

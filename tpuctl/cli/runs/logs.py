@@ -36,8 +36,9 @@ def logs(
       tpuctl logs -f
     """
     stored = find_run(session.cloud.bucket, run)
+    attempt = stored.last_attempt()
     hides = not (everything or session.as_json) and hides_startup_lines(stored.record)
-    reader = LogReader(stored.last_attempt(), worker, is_startup_line if hides else None)
+    reader = LogReader(attempt, worker, is_startup_line if hides else None)
     show = _printer(session, many=len(reader.workers) > 1)
     if follow:
         verdict = follow_run(stored, session.cloud.provider, reader, show, tail)

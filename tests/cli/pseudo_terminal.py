@@ -1,0 +1,41 @@
+"""Runs tpuctl in a pseudo-terminal of any width, as a user sees it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+
+
+def in_terminal(*arguments: str, columns: int, **variables: str) -> str:
+    """Return what a command shows on a terminal of so many columns, with line ends as in files."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tpuctl", *arguments],
+        stdin=follower, stdout=follower, stderr=follower,
+        env={**environment, "TERM": "xterm-256color", **variables}, start_new_session=True,
+    )  # fmt: skip
+    os.close(follower)
+    shown = _read_all(leader)
+    os.close(leader)
+    process.wait(60)
+    return shown.replace("\r\n", "\n")
+
+
+def _read_all(descriptor: int) -> str:
+    chunks = []
+    while True:
+        try:
+            chunk = os.read(descriptor, 1 << 16)
+        except OSError:  # Linux: the other end is closed
+            break
+        if not chunk:
+            break
+        chunks.append(chunk)
+    return b"".join(chunks).decode()
