@@ -86,6 +86,17 @@ def test_the_bounds_of_a_shard_are_those_of_the_help(tpuctl) -> None:
     assert f"Target size of a shard, {readable_size(MIN_SIZE)} to {readable_size(MAX_SIZE)}." in help_text
 
 
+@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
+@pytest.mark.parametrize("flag", ["--json", "--yes", "--dry-run", "--force", "--follow", "--deep"])
+def test_a_flag_takes_no_value(path: tuple[str, ...], command: click.Command, flag: str) -> None:
+    """Else `tpuctl ls --json` would complain, or take the next argument for its value."""
+    for parameter in command.params:
+        if flag in parameter.opts:
+            with click.Context(command) as ctx:
+                values, _, _ = command.make_parser(ctx).parse_args([flag, "argument"])
+            assert values[str(parameter.name)] is True
+
+
 def words(text: str) -> list[str]:
     return [word.strip(".,:()") for word in text.split()]
 

@@ -63,6 +63,20 @@ def test_clients_are_built_once_and_what_needs_them_is_skipped_if_they_cannot_be
     assert calls == ["connect"]
 
 
+def test_without_a_project_what_needs_one_is_skipped(cloud: Cloud) -> None:
+    results = findings(lambda: cloud, target="gcp", zone="europe-west4-a", bucket="my-bucket")
+    assert results["project"].state == FAILED
+    skipped = {name: finding.text for name, finding in results.items() if finding.state == SKIPPED}
+    assert skipped == {
+        "api": "needs project", "bucket": "needs project", "zone": "needs api", "region": "needs bucket",
+    }  # fmt: skip
+
+
+def test_a_check_needs_only_checks_before_it() -> None:
+    for number, check in enumerate(CHECKS):
+        assert set(check.needs) <= set(ORDER[:number]), check.name
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "check", "skipped"),
     [
