@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -139,3 +141,41 @@ class TestSimulator:
         assert result.code == 0
         assert "Warning: 'bucket!' (--bucket) cannot be the bucket. It is 3 to 63" in result.err
         assert "bucket!" in result.out
+
+
+class TestFiles:
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+    @pytest.mark.parametrize("command", [*COMMANDS, ("config", "show"), ("ls",), ()], ids=" ".join)
+    def test_no_command_uses_the_file_of_another_user(self, tpuctl, files, command) -> None:
+        Path("tpuctl.toml").write_text('target = "sim"\nssh_user = "mallory"\n')
+        os.chown("tpuctl.toml", 65534, 65534)
+        result = tpuctl(*command)
+        assert result.code == 3
+        assert f"Error: {Path('tpuctl.toml').resolve()} belongs to the user" in result.err
+        assert "mallory" not in result.out
+
+    def test_config_show_names_the_files_that_were_read(self, tpuctl, home) -> None:
+        assert "Files that were read: none." in tpuctl("config", "show").err
+        Path("tpuctl.toml").write_text('target = "sim"\n')
+        (home / ".config/tpuctl").mkdir(parents=True)
+        (home / ".config/tpuctl/config.toml").write_text('network = "mine"\n')
+        paths = [str(Path("tpuctl.toml").resolve()), str(home / ".config/tpuctl/config.toml")]
+        assert f"Files that were read: {', '.join(paths)}." in tpuctl("config", "show").err
+        assert tpuctl("config", "show", "--json").json["files"] == paths
+
+    @pytest.mark.parametrize("place", ["file", "variable", "user file"])
+    def test_a_user_with_a_second_line_is_no_user(self, tpuctl, simulator, monkeypatch, home, place) -> None:
+        """Else the second line would be one more key that may log in."""
+        user = "ada\nroot:ssh-ed25519 AAAA"
+        written = f"ssh_user = {json.dumps(user)}\n"
+        if place == "variable":
+            monkeypatch.setenv("TPUCTL_SSH_USER", user)
+        elif place == "file":
+            Path("tpuctl.toml").write_text(written)
+        else:
+            (home / ".config/tpuctl").mkdir(parents=True)
+            (home / ".config/tpuctl/config.toml").write_text(written)
+        result = tpuctl("up", "v3-8", "--yes")
+        assert result.code == 3
+        assert "cannot be the ssh user." in result.err
+        assert tpuctl("ls", "--json").json["nodes"] == []

@@ -154,7 +154,7 @@ class TestTarget:
 
     def test_an_unknown_target_names_where_it_was_set(self, read, tmp_path) -> None:
         (tmp_path / "tpuctl.toml").write_text('target = "aws"\n')
-        with pytest.raises(ConfigError, match=r"'aws' \(.*tpuctl.toml\) is not one of gcp and sim"):
+        with pytest.raises(ConfigError, match=r"'aws' \(.*tpuctl.toml, line 1\) is not one of gcp and sim"):
             read()
 
     @pytest.mark.parametrize("source", ["file", "user", "google"])
@@ -222,7 +222,8 @@ class TestFormats:
     MALFORMED = (
         ("project", "My Project"), ("zone", "somewhere"), ("bucket", "bucket!"), ("data_bucket", "bucket!"),
         ("network", "my_network"), ("subnetwork", "my_network"), ("external_ips", "true"),
-        ("service_account", "tpu"), ("ssh_user", "ada lovelace"),
+        ("service_account", "tpu"), ("ssh_user", "ada lovelace"), ("ssh_key", "-oProxyCommand=id"),
+        ("terraform", "-chdir=elsewhere"),
     )  # fmt: skip
 
     def test_every_format_is_tried(self) -> None:
@@ -245,7 +246,7 @@ class TestFormats:
     def test_a_malformed_line_of_a_file_names_the_file(self, read, tmp_path, name, value) -> None:
         path = tmp_path / "tpuctl.toml"
         path.write_text(f'{name} = "{value}"\n')
-        with pytest.raises(ConfigError, match=rf"^'{value}' \({path}\) cannot be"):
+        with pytest.raises(ConfigError, match=rf"^'{value}' \({path}, line 1\) cannot be"):
             read(target="gcp").get(name)
 
     def test_a_malformed_property_of_gcloud_names_its_file(self, read, home) -> None:
@@ -268,7 +269,9 @@ class TestFiles:
     def test_an_unknown_key_names_the_file_and_the_nearest(self, read, tmp_path) -> None:
         path = tmp_path / "tpuctl.toml"
         path.write_text('buckett = "b"\n')
-        with pytest.raises(ConfigError, match=f"{path} sets 'buckett', which is not a setting") as refused:
+        with pytest.raises(
+            ConfigError, match=f"{path}, line 1 sets 'buckett', which is not a setting"
+        ) as refused:
             read()
         assert refused.value.hint == "Did you mean 'bucket'?"
 

@@ -47,7 +47,7 @@ class Session:
         """The settings of each file of tpuctl that the simulator does not use; gcloud's are for gcloud."""
         by_file: dict[str, list[str]] = {}
         for name, value in self.config.unused.items():
-            if value.origin.endswith(".toml") and name != "data_bucket":
+            if value.origin in self.config.files and name != "data_bucket":
                 by_file.setdefault(value.origin, []).append(name)
         return by_file
 

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from tpuctl.config.settings import SETTINGS
+from tpuctl.config.trusted_files import read, read_own
 from tpuctl.errors import ConfigError, nearest
 
 FILE_NAME = "tpuctl.toml"
+VARIABLE = "TPUCTL_CONFIG"
+"""Environment variable that names the file to read in the place of the nearest tpuctl.toml."""
+SAFE_FOLDERS = "safe_folders"
+"""Key of the user's own file: folders whose tpuctl.toml may belong to other users."""
+
+
+@dataclass(frozen=True)
+class SettingsFile:
+    """The settings in one file."""
+
+    path: Path
+    values: Mapping[str, str]
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """The line of each setting, counted from 1."""
+    safe_folders: tuple[Path, ...] = ()
 
 
 def user_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -31,35 +49,94 @@ def home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HOME", "~")).expanduser()
 
 
-def find_file(folder: Path) -> Path | None:
-    """Return the nearest tpuctl.toml in `folder` or above."""
+def find_file(folder: Path, environ: Mapping[str, str]) -> Path | None:
+    """Return the nearest tpuctl.toml in `folder` or above, up to the home or the top of a file system."""
+    top = home(environ).resolve()
     for parent in (folder, *folder.parents):
-        if (parent / FILE_NAME).is_file():
+        if os.path.isfile(parent / FILE_NAME):
             return parent / FILE_NAME
+        if parent == top or os.path.ismount(parent):
+            return None
     return None
 
 
-def read_file(path: Path) -> dict[str, str]:
+def read_files(folder: Path, environ: Mapping[str, str]) -> list[SettingsFile]:
+    """Return the project's file and the user's own, those of them that exist.
+
+    Raises ConfigError for a file that cannot be read or is malformed, and for one that other users control.
+    """
+    path = user_file(environ)
+    own = read_file(path, is_users=True) if path.is_file() else None
+    named = environ.get(VARIABLE)
+    nearest_file = folder / Path(named).expanduser() if named else find_file(folder, environ)
+    if nearest_file is None:
+        return [own] if own else []
+    content, _ = read(nearest_file) if named else (_read_found(nearest_file, own, environ), None)
+    return [parse(nearest_file, content), *([own] if own else [])]
+
+
+def read_file(path: Path, *, is_users: bool = False) -> SettingsFile:
     """Return the settings in a TOML file; raises ConfigError naming the path and the wrong key."""
+    content, _ = read(path)
+    return parse(path, content, is_users=is_users)
+
+
+def parse(path: Path, content: bytes, *, is_users: bool = False) -> SettingsFile:
+    """Return the settings in the content of a file; raises ConfigError naming its path and the wrong key."""
     try:
-        content: dict[str, object] = msgspec.toml.decode(path.read_bytes())
-    except (msgspec.DecodeError, ValueError) as error:
+        table: dict[str, object] = msgspec.toml.decode(content)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.", hint="Correct the file.") from error
-    except OSError as error:
+    text = content.decode()
+    safe_folders = _folders(path, table.pop(SAFE_FOLDERS, [])) if is_users else ()
+    values = {name: _checked(path, text, name, value) for name, value in table.items()}
+    return SettingsFile(path, values, {name: _line(text, name) for name in values}, safe_folders)
+
+
+def _read_found(path: Path, own: SettingsFile | None, environ: Mapping[str, str]) -> bytes:
+    hint = (
+        f'If you trust it, set {VARIABLE}={path}, or write {SAFE_FOLDERS} = ["{path.parent}"] in '
+        f"{user_file(environ)}. {VARIABLE}=/dev/null reads no file."
+    )
+    return read_own(path, own.safe_folders if own else (), environ, hint)
+
+
+def _folders(path: Path, value: object) -> tuple[Path, ...]:
+    if not isinstance(value, list) or not all(isinstance(folder, str) for folder in value):
         raise ConfigError(
-            f"{path} cannot be read: {error.strerror}.", hint="Check its permissions."
-        ) from error
-    return {name: _checked(path, name, value) for name, value in content.items()}
+            f"{path}: '{SAFE_FOLDERS}' has to be a list of folders.",
+            hint=f'Write {SAFE_FOLDERS} = ["/srv/team"].',
+        )
+    folders = tuple(Path(folder).expanduser() for folder in value)
+    relative = [str(folder) for folder in folders if not folder.is_absolute()]
+    if relative:
+        raise ConfigError(
+            f"{path}: '{SAFE_FOLDERS}' names {relative[0]}, which does not begin with / or ~.",
+            hint="Write the whole path.",
+        )
+    return tuple(folder.resolve() for folder in folders)
 
 
-def _checked(path: Path, name: str, value: object) -> str:
+def _checked(path: Path, text: str, name: str, value: object) -> str:
+    place = f"{path}, line {_line(text, name)}"
+    if name == SAFE_FOLDERS:
+        raise ConfigError(
+            f"{place} sets '{name}', which only your own file can.", hint=f"It is {user_file()}."
+        )
     if name not in SETTINGS:
         close = nearest(name, SETTINGS)
         hint = f"Did you mean '{close[0]}'?" if close else f"The settings are: {', '.join(SETTINGS)}."
-        raise ConfigError(f"{path} sets '{name}', which is not a setting.", hint=hint)
+        raise ConfigError(f"{place} sets '{name}', which is not a setting.", hint=hint)
     if not isinstance(value, str):
-        raise ConfigError(f"{path}: '{name}' has to be a string.", hint=f'Write {name} = "...".')
+        raise ConfigError(f"{place}: '{name}' has to be a string.", hint=f'Write {name} = "...".')
     return value
+
+
+def _line(text: str, name: str) -> int:
+    """The line on which a key of the top level is set; the first one for a key in an unusual form."""
+    key = re.escape(name)
+    match = re.search(rf"""(?m)^[ \t]*(?:{key}|"{key}"|'{key}')[ \t]*[=.]|^[ \t]*\[+[ \t]*{key}\b""", text)
+    return 1 + text.count("\n", 0, match.start()) if match else 1
 
 
 def _base_folder(environ: Mapping[str, str], variable: str, default: str) -> Path:

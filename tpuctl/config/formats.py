@@ -10,7 +10,7 @@ from tpuctl.errors import ConfigError, TpuctlError, UsageError
 
 PROJECT = r"([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 COMPUTE = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
-REGION = r"[a-z]+(-[a-z]+)+\d+"
+REGION = r"[a-z]+(-[a-z]+)+[0-9]+"
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,10 @@ class Format:
     description: str
 
 
+LOCAL_PATH = Format(
+    r"(?!-)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,4096}",
+    "a path on this machine, without control characters, that does not begin with a dash",
+)
 BUCKET = Format(
     r"(?!goog)(?!.*google)(?!\d+\.\d+\.\d+\.\d+$)(?=.{3,222}$)[a-z0-9][-_a-z0-9]{1,61}[a-z0-9](\.[-_a-z0-9]{1,63})*",
     "3 to 63 lower-case letters, digits, dashes and underscores, without the word google",
@@ -30,7 +34,7 @@ FORMATS = {
     "project": Format(
         PROJECT, "the project's id: 6 to 30 lower-case letters, digits and dashes; not its name or number"
     ),
-    "zone": Format(rf"{REGION}-(ai\d+)?[a-z]", "a zone, such as europe-west4-a"),
+    "zone": Format(rf"{REGION}-(ai[0-9]+)?[a-z]", "a zone, such as europe-west4-a"),
     "bucket": BUCKET,
     "data_bucket": BUCKET,
     "network": Format(
@@ -42,9 +46,12 @@ FORMATS = {
         "a subnetwork's name, or projects/PROJECT/regions/REGION/subnetworks/NAME",
     ),
     "service_account": Format(
-        r"[^@\s:/]+@[^@\s:/]+\.[a-z]+", "an e-mail address, such as NAME@PROJECT.iam.gserviceaccount.com"
+        r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[a-z]+",
+        "an e-mail address, such as NAME@PROJECT.iam.gserviceaccount.com",
     ),
     "external_ips": Format("yes|no", "yes or no"),
+    "terraform": LOCAL_PATH,
+    "ssh_key": LOCAL_PATH,
     "ssh_user": Format(
         r"[a-z0-9_][-_a-z0-9]{0,31}",
         "a user name on Linux: 1 to 32 lower-case letters, digits, dashes and underscores",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tpuctl.config.defaults import default_value
-from tpuctl.config.files import find_file, read_file, user_file
+from tpuctl.config.files import SettingsFile, read_files
 from tpuctl.config.formats import FORMATS, normalize
 from tpuctl.config.gcloud import gcloud_settings
 from tpuctl.config.settings import SETTINGS, TARGETS, Setting, Value
@@ -23,17 +23,19 @@ class Config:
     """As they were written; `get` and `require` check their formats."""
     unused: Mapping[str, Value] = field(default_factory=dict)
     """Values of files and of gcloud that the simulator does not use, by setting."""
+    files: tuple[str, ...] = ()
+    """The files of tpuctl that were read, the strongest first."""
 
     def get(self, name: str) -> str | None:
         """Return the value of a setting, or None when nothing sets it.
 
         Raises UsageError or ConfigError, which name its origin, if its format is wrong.
         """
-        value, origin = self.values[name].value, self.values[name].origin
-        if value is None or name not in FORMATS:
-            return value
-        is_one_bucket = name == "data_bucket" and self.values[name] == self.values["bucket"]
-        return normalize("bucket" if is_one_bucket else name, value, origin)
+        value = self.values[name]
+        if value.value is None or name not in FORMATS:
+            return value.value
+        is_one_bucket = name == "data_bucket" and value == self.values["bucket"]
+        return normalize("bucket" if is_one_bucket else name, value.value, value.place)
 
     def require(self, name: str) -> str:
         """Return the value of a setting; raises ConfigError that says how to set it, and as `get` does."""
@@ -63,6 +65,8 @@ class Layer:
 
     values: Mapping[str, str]
     origin: Callable[[str], str]
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """The line of each value, if the layer is a file."""
     personal: bool = False
     """Typed or exported for this command, so it also holds on the simulator."""
 
@@ -75,21 +79,22 @@ class Layer:
 def load(
     flags: Mapping[str, str | None], environ: Mapping[str, str] = os.environ, folder: Path | None = None
 ) -> Config:
-    """Read all layers: flags, TPUCTL_*, tpuctl.toml (found upward), user file, gcloud, defaults.
+    """Read all layers: flags, TPUCTL_*, the project's file, user file, gcloud, defaults.
 
     Raises ConfigError for a file that cannot be read, with its path.
     """
-    layers = [_with_data_bucket(layer) for layer in _layers(flags, environ, folder or _working_folder())]
+    files = read_files(folder or _working_folder(), environ)
+    layers = [_with_data_bucket(layer) for layer in _layers(flags, environ, files)]
     target = _first(layers, "target") or _default_target(layers)
     if target.value not in TARGETS:
         raise ConfigError(
-            f"The target '{target.value}' ({target.origin}) is not one of {' and '.join(TARGETS)}.",
+            f"The target '{target.value}' ({target.place}) is not one of {' and '.join(TARGETS)}.",
             hint="Use gcp for a real project, sim for the simulator.",
         )
     unused = _unused(layers) if target.value == "sim" else {}
     others = (setting for setting in SETTINGS.values() if setting.name != "target")
     values = {setting.name: _value(setting, layers, target, environ, unused) for setting in others}
-    return Config({"target": target, **values}, unused)
+    return Config({"target": target, **values}, unused, tuple(str(file.path) for file in files))
 
 
 def _value(
@@ -124,7 +129,9 @@ def _unused(layers: list[Layer]) -> dict[str, Value]:
     }
 
 
-def _layers(flags: Mapping[str, str | None], environ: Mapping[str, str], folder: Path) -> list[Layer]:
+def _layers(
+    flags: Mapping[str, str | None], environ: Mapping[str, str], files: Sequence[SettingsFile]
+) -> list[Layer]:
     """All layers, the strongest first."""
     typed = {name: value for name, value in flags.items() if value}
     exported = {
@@ -134,14 +141,14 @@ def _layers(flags: Mapping[str, str | None], environ: Mapping[str, str], folder:
     return [
         Layer(typed, lambda name: SETTINGS[name].flag, personal=True),
         Layer(exported, lambda name: SETTINGS[name].variable, personal=True),
-        *(_file_layer(path) for path in (find_file(folder), user_file(environ)) if path and path.is_file()),
+        *(_file_layer(file) for file in files),
         Layer(gcloud, origins.__getitem__),
     ]
 
 
-def _file_layer(path: Path) -> Layer:
-    values = {name: value for name, value in read_file(path).items() if value}
-    return Layer(values, lambda _name: str(path))
+def _file_layer(file: SettingsFile) -> Layer:
+    values = {name: value for name, value in file.values.items() if value}
+    return Layer(values, lambda _name: str(file.path), file.lines)
 
 
 def _working_folder() -> Path:
@@ -156,13 +163,16 @@ def _with_data_bucket(layer: Layer) -> Layer:
     if "bucket" not in layer.values or "data_bucket" in layer.values:
         return layer
     values = {**layer.values, "data_bucket": layer.values["bucket"]}
-    return replace(layer, values=values, origin=lambda name: layer.origin(name.removeprefix("data_")))
+    lines = {**layer.lines, "data_bucket": layer.lines.get("bucket", 0)}
+    return replace(
+        layer, values=values, lines=lines, origin=lambda name: layer.origin(name.removeprefix("data_"))
+    )
 
 
 def _first(layers: list[Layer], name: str) -> Value | None:
     for layer in layers:
         if name in layer.values:
-            return Value(layer.values[name], layer.origin(name))
+            return Value(layer.values[name], layer.origin(name), layer.lines.get(name, 0))
     return None
 
 

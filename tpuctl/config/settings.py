@@ -36,6 +36,13 @@ class Value:
 
     value: str | None
     origin: str
+    line: int = 0
+    """The line of the file that is its origin, counted from 1; 0 for other origins."""
+
+    @property
+    def place(self) -> str:
+        """The origin as messages name it: of a file, with the line."""
+        return f"{self.origin}, line {self.line}" if self.line else self.origin
 
 
 SETTINGS = {

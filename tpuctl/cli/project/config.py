@@ -19,7 +19,9 @@ def config() -> None:
 @config.command()
 @with_session
 def show(session: Session) -> None:
-    """Show each setting's value and where it comes from.
+    """Show each setting's value and where it comes from, and the files that were read.
+
+    The project's file is the nearest tpuctl.toml, here or above, or the file that TPUCTL_CONFIG names.
 
     \b
     Example:
@@ -27,10 +29,12 @@ def show(session: Session) -> None:
     """
     values = {name: _checked(session.config, name) for name in SETTINGS}
     if session.as_json:
-        output.json({"settings": values})
+        settings = {name: {"value": value.value, "origin": value.origin} for name, value in values.items()}
+        output.json({"settings": settings, "files": session.config.files})
         return
     rows = [(name, setting.value or "-", setting.origin) for name, setting in values.items()]
     output.table(("SETTING", "VALUE", "ORIGIN"), rows)
+    output.note(f"Files that were read: {', '.join(session.config.files) or 'none'}.")
 
 
 def _checked(config: Config, name: str) -> Value:
