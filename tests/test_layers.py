@@ -102,7 +102,10 @@ MODULES = {
         "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "request", "rm", "staging",
         "upload", "verify",
     },
-    "cli": {"layout", "main", "output", "progress", "session", "terminal", "value_types"},
+    "cli": {
+        "groups", "help", "hints", "layout", "main", "output", "progress", "session", "terminal",
+        "value_types",
+    },
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
         "host_environment", "json_values", "orphan_cleanup", "records", "resource_names", "run_progress",

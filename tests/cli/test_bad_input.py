@@ -376,7 +376,7 @@ class TestWords:
     def test_an_unknown_command_names_the_nearest(self, tpuctl) -> None:
         result = tpuctl("sumbit")
         assert result.code == 2
-        assert "Did you mean submit?" in result.err
+        assert "There is no command 'sumbit'. Did you mean 'tpuctl submit'?" in result.err
 
     def test_a_state_folder_that_cannot_be(self, tpuctl, monkeypatch) -> None:
         Path("file").write_text("")

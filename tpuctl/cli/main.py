@@ -12,6 +12,7 @@ import click
 
 from tpuctl import __version__
 from tpuctl.cli import terminal
+from tpuctl.cli.groups import CONTEXT, Group
 from tpuctl.errors import EXIT_CODES, DeclinedError, TpuctlError, UsageError
 
 COMMANDS = {
@@ -30,11 +31,14 @@ COMMANDS = {
     "config": ("tpuctl.cli.project.config", "Show each setting and where it comes from."),
     "doctor": ("tpuctl.cli.project.doctor", "Check credentials, project, API, zone, buckets and SSH key."),
     "sim": ("tpuctl.cli.simulator.commands", "Start, stop and inspect the simulator; inject faults."),
+    "help": ("tpuctl.cli.help", "Show the help of a command."),
 }
 """Name -> module and help line, so that `tpuctl --help` imports no command."""
+ATTRIBUTES = {"help": "show_help"}
+"""Name of a command -> its name in its module, where that is another."""
 
 
-class CommandTree(click.Group):
+class CommandTree(Group):
     """A group that imports a command's module when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -43,27 +47,16 @@ class CommandTree(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        module = importlib.import_module(COMMANDS[cmd_name][0])
+        command: click.Command = getattr(module, ATTRIBUTES.get(cmd_name, cmd_name))
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest commands if the command does not exist."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from tpuctl.errors import nearest  # noqa: PLC0415  only on the way to an error
-
-            close = nearest(args[0], COMMANDS)
-            hint = f" Did you mean {' or '.join(close)}?" if close else ""
-            raise click.UsageError(f"There is no command '{args[0]}'.{hint}", ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-@click.group(cls=CommandTree, invoke_without_command=True)
+@click.group(cls=CommandTree, invoke_without_command=True, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="tpuctl")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
@@ -153,6 +146,10 @@ def _print_json(error: TpuctlError) -> None:
 
 
 def _show_usage(error: click.ClickException, *, as_json: bool) -> int:
+    if isinstance(error, click.NoSuchOption):
+        from tpuctl.cli.hints import with_known_option  # noqa: PLC0415  only on the way to an error
+
+        error = with_known_option(error)
     if as_json:
         _print_json(UsageError(error.format_message()))
     context = error.ctx if isinstance(error, click.UsageError) else None

@@ -12,9 +12,10 @@ from tpuctl.cli.datasets.plan import plan
 from tpuctl.cli.datasets.rm import rm
 from tpuctl.cli.datasets.upload import upload
 from tpuctl.cli.datasets.verify import verify
+from tpuctl.cli.groups import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def data() -> None:
     """Upload, list, check and remove datasets: TFRecord shards in the bucket."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from tpuctl.cli import output
+from tpuctl.cli.groups import Group
 from tpuctl.cli.session import Session, with_session
 from tpuctl.config import Config, Value
 from tpuctl.config.settings import SETTINGS
 from tpuctl.errors import TpuctlError
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show each setting and where it comes from."""
 

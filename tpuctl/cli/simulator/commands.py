@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tpuctl.cli.groups import Group
 from tpuctl.cli.simulator.env import env
 from tpuctl.cli.simulator.events import events
 from tpuctl.cli.simulator.faults import fault
@@ -14,7 +15,7 @@ from tpuctl.cli.simulator.status import status
 COMMANDS = (start, stop, reset, status, logs, env, fault, events)
 
 
-@click.group()
+@click.group(cls=Group)
 def sim() -> None:
     """Start, stop and inspect the simulator; inject faults.
 

@@ -8,6 +8,7 @@ import click
 
 from tpuctl import faults
 from tpuctl.cli import output
+from tpuctl.cli.groups import Group
 from tpuctl.cli.simulator import kinds
 from tpuctl.cloud import simulator
 from tpuctl.cloud.endpoints import simulator_folder
@@ -22,7 +23,7 @@ class _ForwardOptions(click.Command):
     ignore_unknown_options = True
 
 
-@click.group()
+@click.group(cls=Group)
 def fault() -> None:
     """Inject faults: stockouts, preemptions, broken hosts, a bucket that answers 503.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import click
 
 from tpuctl import faults
+from tpuctl.cli.groups import CONTEXT
 
 Add = Callable[[faults.Request, bool], None]
 """Adds a fault and shows it, as JSON or as text."""
@@ -22,7 +23,9 @@ def command_of(kind: faults.Kind, add: Add) -> click.Command:
     def callback(as_json: bool, **values: str | None) -> None:
         add(faults.request(kind.name, values, _flag), as_json)
 
-    return click.Command(kind.name, params=[*options, as_json], callback=callback, help=text)
+    return click.Command(
+        kind.name, context_settings=CONTEXT, params=[*options, as_json], callback=callback, help=text
+    )
 
 
 def help_text(context: click.Context) -> str:

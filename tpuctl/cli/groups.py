@@ -1,0 +1,25 @@
+"""The class of every group of commands: a word that is no command is answered with the right one."""
+
+from __future__ import annotations
+
+import click
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+"""Settings of a command that has no parent; its subcommands inherit them."""
+
+
+class Group(click.Group):
+    """A group whose error names the command that a user who typed another word most likely meant."""
+
+    group_class = type
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Raise click.UsageError with a hint if the command does not exist, except during completion."""
+        word = args[0]
+        if not ctx.resilient_parsing and word[:1] != "-" and word not in self.list_commands(ctx):
+            from tpuctl.cli.hints import unknown_command  # noqa: PLC0415  only on the way to an error
+
+            raise unknown_command(word, self.list_commands(ctx), ctx)
+        return super().resolve_command(ctx, args)
