@@ -36,7 +36,7 @@ SUBPACKAGES = {
     # package: its subpackages, each with the sibling subpackages that it may import
     "": {
         "config": set(), "data": set(), "worker": set(), "cloud": set(), "flows": set(), "cli": set(),
-        "faults": set(), "sim": set(), "testing": set(),
+        "faults": set(), "masking": set(), "sim": set(), "testing": set(),
     },
     "data": {
         "images": set(),

@@ -1,0 +1,35 @@
+"""Files with credentials are recognised by name and content; certificates and templates are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.masking.samples import private_key
+from tpuctl.masking.files import credential_kind
+
+KEY = private_key().encode()
+CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+CREDENTIALS = [
+    (".env", b"A=1"), ("sub/.env.local", b"A=1"), ("prod.env", b"A=1"), ("id_rsa", b""),
+    ("keys/id_ed25519", b""),
+    ("tls.pem", CERTIFICATE + KEY), ("server.key", KEY), ("deploy", KEY), ("a.p12", b"\0"), (".netrc", b""),
+    ("key.json", b'{\n "type": "service_account"}'), ("x.json", b'{"type":"authorized_user"}'),
+    (".ssh/config", b""),
+    ("home/.aws/credentials", b""), ("kaggle.json", b"{}"), ("terraform.tfstate", b"{}"), ("ID_RSA", b""),
+]  # fmt: skip
+OTHERS = [
+    ("ca.pem", CERTIFICATE), ("id_rsa.pub", b"ssh-rsa AAAA"), (".env.example", b"A="), ("job.py", KEY),
+    ("notes.md", KEY),
+    ("config.json", b'{"type": "service"}'), ("environment.yml", b""), ("key.json", b"{}"), ("envs.py", b""),
+    ("tokens.txt", b"[PAD]"), ("ssh/x.py", b""), ("credentials.py", b""), ("keyboard.key", b"\0\1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content"), CREDENTIALS, ids=lambda value: str(value)[:30])
+def test_credentials_are_recognised(name: str, content: bytes) -> None:
+    assert credential_kind(name, content)
+
+
+@pytest.mark.parametrize(("name", "content"), OTHERS, ids=lambda value: str(value)[:30])
+def test_other_files_are_not(name: str, content: bytes) -> None:
+    assert credential_kind(name, content) == ""

@@ -1,0 +1,96 @@
+"""Secrets are found in text by shape and by name; this repository's own files hold none."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.masking.samples import HEX, TOKENS, URLS
+from tests.paths import ROOT
+from tpuctl.masking.text import SHAPES, masked, secrets_in
+
+SAMPLES = [(kind, token) for kind, tokens in TOKENS.items() for token in tokens]
+
+
+@pytest.mark.parametrize(("kind", "token"), SAMPLES, ids=lambda value: value[:12])
+@pytest.mark.parametrize("is_code", [True, False])
+def test_each_shape_is_recognised(kind: str, token: str, is_code: bool) -> None:
+    text = f"print({token!r})\nand {token} again"
+    assert [secret.kind for secret in secrets_in(text, is_code=is_code)][:1] == [kind]
+    assert token not in masked(text)
+
+
+def test_every_shape_has_a_sample() -> None:
+    in_urls = {secret.kind for text, _ in URLS for secret in secrets_in(text)}
+    assert {*TOKENS, *in_urls} == {*SHAPES}
+
+
+@pytest.mark.parametrize(("text", "secret"), URLS, ids=lambda value: value[:20])
+def test_secrets_in_urls_and_headers_are_recognised(text: str, secret: str) -> None:
+    assert masked(f"see {text} there") == f"see {text.replace(secret, '***')} there"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'password = "hunter2"',
+        "{'api_key': 'hunter2'}",
+        'f(clientSecret="hunter2")',
+        'x["auth_token"] = "hunter2"',
+    ],
+)
+def test_a_quoted_value_in_code_is_recognised_by_its_name(line: str) -> None:
+    assert masked(line) == line.replace("hunter2", "***")
+    assert len(secrets_in(line, is_code=True)) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "password = getpass.getpass()", "token = self._token(name)", "def login(password: str) -> None:",
+        'FIELD_PASSWORD = "password_field"', 'api_key = os.environ["API_KEY"]', 'secret = ""',
+        'raise ValueError("the password: it is wrong")', 'secret = "a sentence about it"',
+        'key="image/encoded"',
+        'url = f"http://{user}:{password}@{host}"', 'if text.startswith("-----' + 'BEGIN PRIVATE KEY-----"):',
+    ],
+)  # fmt: skip
+def test_code_that_handles_secrets_holds_none(line: str) -> None:
+    assert secrets_in(line, is_code=True) == []
+
+
+def test_each_value_is_masked_unless_it_is_short() -> None:
+    assert masked("KeyError: 'hunter2' 0.1", ["hunter2", "0.1"]) == "KeyError: '***' 0.1"
+
+
+def test_a_longer_value_is_masked_before_its_part() -> None:
+    assert masked("abcdefgh", ["abcdef", "abcdefgh"]) == "***"
+
+
+def test_a_private_key_without_its_end_is_masked_to_the_end() -> None:
+    key = TOKENS["a private key"][0]
+    assert masked(f"x {key[:70]}") == "x ***"
+
+
+@pytest.mark.parametrize(
+    "text", ["a=" * 50_000, "sk-" + "a-" * 50_000, "://:" * 30_000, "eyJ" * 40_000, "x" * 200_000]
+)
+@pytest.mark.timeout(120)
+def test_a_long_text_is_read_to_its_end(text: str) -> None:
+    """An expression that tries again and again at every character would take hours."""
+    assert masked(text + "\npassword=hunter2").endswith("\npassword=***")
+
+
+def test_the_files_of_this_repository_hold_none() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    places = []
+    for name in listed.split("\n"):
+        path = ROOT / name
+        if path.is_file() and not path.is_symlink():
+            text = path.read_text(errors="replace")
+            places += [f"{name}: {secret.kind}" for secret in secrets_in(text, is_code=True)]
+    assert places == []
+
+
+def test_the_hash_of_a_commit_is_no_secret() -> None:
+    assert masked(f"commit {HEX}{HEX[:8]}") == f"commit {HEX}{HEX[:8]}"

@@ -1,0 +1,1 @@
+"""Recognises secrets, and masks them: in texts, arguments, diffs and files."""
