@@ -36,7 +36,7 @@ SUBPACKAGES = {
     # package: its subpackages, each with the sibling subpackages that it may import
     "": {
         "config": set(), "data": set(), "worker": set(), "cloud": set(), "flows": set(), "cli": set(),
-        "faults": set(), "masking": set(), "sim": set(), "testing": set(),
+        "faults": set(), "masking": set(), "local": set(), "sim": set(), "testing": set(),
     },
     "data": {
         "images": set(),
@@ -60,6 +60,7 @@ SUBPACKAGES = {
         "project": set(),
     },
     "flows/datasets": {"beam": set()},
+    "flows/runs": {"code": set()},
     "cli": {"nodes": set(), "datasets": set(), "runs": set(), "project": set(), "simulator": set()},
     "sim": {
         "guest": set(),
@@ -105,6 +106,10 @@ MODULES = {
     "cli": {
         "groups", "help", "hints", "layout", "main", "output", "progress", "session", "terminal",
         "value_types",
+    },
+    "flows/runs": {
+        "checkpoints", "launch", "logs", "outcome", "plan", "pull", "startup_lines", "stored_run", "submit",
+        "summaries",
     },
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",

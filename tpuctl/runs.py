@@ -27,7 +27,7 @@ class Git(msgspec.Struct, frozen=True):
 
     commit: str
     diff: str
-    """Uncommitted changes of tracked files against the commit; empty when there were none."""
+    """How the bundle's files differ from those of the commit; empty when they do not."""
 
 
 class Run(msgspec.Struct, frozen=True):

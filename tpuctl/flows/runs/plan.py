@@ -16,11 +16,12 @@ from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.lookup import pin
 from tpuctl.flows.nodes.lookup import find_ready
-from tpuctl.flows.runs import bundles, imports
-from tpuctl.flows.runs.syntax import check_syntax
+from tpuctl.flows.runs.code import bundles, imports
+from tpuctl.flows.runs.code.syntax import check_syntax
+from tpuctl.flows.runs.code.work_tree import git_state
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.nodes import Node
-from tpuctl.runs import Attempt, Run, Tpu, check_name
+from tpuctl.runs import Attempt, Git, Run, Tpu, check_name
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -77,7 +78,9 @@ def plan_submit(
     name = check_name(request.name) if request.name else _default_name(request.script, at)
     dataset = pin(data_bucket, DatasetRef.parse(request.dataset)) if request.dataset else None
     node = find_ready(provider, request.tpu, accelerator, owner)
-    record = _run(name, request, code, header, node, dataset, at)
+    state = git_state(request.script.resolve().parent, code)
+    notes += [state.note] if state.note else []
+    record = _run(name, request, code, header, node, dataset, state.git, at)
     variables = _environment(data_bucket.name, header.tpuctl.framework, node, dataset)
     attempt = _first_attempt(node, header.tpuctl.framework, at)
     return SubmitPlan(record, attempt, node, code, {**variables, **request.environment}, tuple(notes))
@@ -118,7 +121,7 @@ def _default_name(script: Path, at: datetime) -> str:
 
 def _run(
     name: str, request: SubmitRequest, code: bundles.Bundle, header: Header, node: Node,
-    dataset: PinnedDataset | None, at: datetime,
+    dataset: PinnedDataset | None, git: Git | None, at: datetime,
 ) -> Run:  # fmt: skip
     return Run(
         run=name,
@@ -134,7 +137,7 @@ def _run(
             key: "***" if SECRET.search(key) else value for key, value in request.environment.items()
         },
         dataset=dataset,
-        git=bundles.git_state(request.script.resolve().parent),
+        git=git,
     )
 
 

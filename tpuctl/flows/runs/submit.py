@@ -8,7 +8,7 @@ from tpuctl import clock, runs
 from tpuctl.bucket_layout import RunPaths, bundle
 from tpuctl.errors import ConflictError, TpuctlError
 from tpuctl.flows.runs import launch
-from tpuctl.flows.runs.bundles import Bundle
+from tpuctl.flows.runs.code.bundles import Bundle
 from tpuctl.flows.runs.plan import SubmitPlan
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import HttpRequest

@@ -5,18 +5,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import subprocess
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs import imports
-from tpuctl.runs import Git
+from tpuctl.flows.runs.code import imports
 
-DIFF_LIMIT = 1024 * 1024
-"""Most characters of a diff in run.json."""
 SKIPPED = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
 """Folders that --include leaves out."""
 
@@ -29,6 +25,14 @@ class Bundle:
     sha256: str
     script: str
     """The script's name in the archive."""
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield name and content of each file."""
+        with tarfile.open(fileobj=io.BytesIO(self.data)) as archive:
+            for member in archive:
+                stream = archive.extractfile(member)
+                assert stream, f"{member.name} is no file"
+                yield member.name, stream.read()
 
 
 def pack(script: Path, include: Sequence[Path] = ()) -> Bundle:
@@ -50,15 +54,6 @@ def pack(script: Path, include: Sequence[Path] = ()) -> Bundle:
             _add(archive, file, root)
     data = buffer.getvalue()
     return Bundle(data, hashlib.sha256(data).hexdigest(), script.name)
-
-
-def git_state(folder: Path) -> Git | None:
-    """Return commit and uncommitted changes of the work tree around `folder`, or None outside of one."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None:
-        return None
-    diff = _git(folder, "diff", "HEAD") or ""
-    return Git(commit.strip(), diff[:DIFF_LIMIT])
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -83,13 +78,3 @@ def _add(archive: tarfile.TarFile, file: Path, root: Path) -> None:
     entry.size = len(data)
     entry.mode = 0o755 if file.stat().st_mode & 0o100 else 0o644
     archive.addfile(entry, io.BytesIO(data))
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        process = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=30, check=True
-        )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return None
-    return process.stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.flows.runs import bundles
+from tpuctl.flows.runs.code import bundles
 
 FILES = {
     "job.py": "import os, models\nfrom training.steps import run\nimport training.speed as speed\n",

@@ -1,0 +1,1 @@
+"""Files on this machine whose names or links come from elsewhere."""

@@ -1,0 +1,90 @@
+"""Opens and places files below one folder through descriptors, so that no link in it leads elsewhere."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class NotAFileError(OSError):
+    """A pipe, a device, a socket or a folder is where a file is expected."""
+
+
+class ConfinedFolder:
+    """A folder that is held open: names are looked up in it one part at a time, and links are refused.
+
+    The folder's own path may hold links; a part below it that is one raises OSError (ELOOP, ENOTDIR).
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the folder; raises OSError."""
+        self.path = path
+        self._descriptor = os.open(path, _FOLDER)
+
+    def __enter__(self) -> ConfinedFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+    @contextmanager
+    def open(self, parts: Sequence[str]) -> Iterator[BinaryIO]:
+        """Open a file for reading; never waits for a pipe. Raises NotAFileError for one, and OSError."""
+        with self._parent(parts) as parent:
+            descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NONBLOCK | _NO_LINK, dir_fd=parent)
+        with open(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise NotAFileError(f"{'/'.join(parts)} is no file")
+            yield stream
+
+    def place(self, file: Path, parts: Sequence[str]) -> None:
+        """Move a file of the same disk to a place below the folder, where it replaces a file.
+
+        Folders on the way are made. Raises NotAFileError if something else than a file is at the place, a
+        link too, and OSError.
+        """
+        with self._parent(parts, make=True) as parent:
+            existing = _kind(parts[-1], parent)
+            if existing and not stat.S_ISREG(existing):
+                raise NotAFileError(f"{'/'.join(parts)} is no file")
+            os.rename(file, parts[-1], dst_dir_fd=parent)
+
+    @contextmanager
+    def _parent(self, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
+        """Yield a descriptor of the folder that holds the last part."""
+        descriptor = os.dup(self._descriptor)
+        try:
+            for part in parts[:-1]:
+                if make and _kind(part, descriptor) is None:
+                    _make_folder(part, descriptor)
+                inner = os.open(part, _FOLDER | _NO_LINK, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _kind(name: str, parent: int) -> int | None:
+    """Return the mode of what has a name in a folder, or None."""
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _make_folder(name: str, parent: int) -> None:
+    try:
+        os.mkdir(name, dir_fd=parent)
+    except FileExistsError:
+        pass  # made by another thread in this moment
