@@ -28,15 +28,15 @@ LAYERS = {
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "atomic_files", "bucket_layout", "clock", "datasets", "job_header", "nodes",
-    "object_content", "parallel", "polling", "runs", "shells", "simulator_folder", "simulator_packages",
-    "__init__",
+    "accelerators", "atomic_files", "bucket_layout", "clock", "datasets", "job_header",
+    "object_content", "parallel", "polling", "runs", "shells", "simulator_folder",
+    "simulator_packages", "__init__",
 }  # fmt: skip
 SUBPACKAGES = {
     # package: its subpackages, each with the sibling subpackages that it may import
     "": {
         "config": set(), "data": set(), "worker": set(), "cloud": set(), "flows": set(), "cli": set(),
-        "faults": set(), "masking": set(), "local": set(), "sim": set(), "testing": set(),
+        "faults": set(), "local": set(), "masking": set(), "nodes": set(), "sim": set(), "testing": set(),
     },
     "data": {
         "images": set(),

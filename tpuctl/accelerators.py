@@ -28,6 +28,8 @@ class Accelerator:
 
     type: str
     generation: str
+    api_enum: str
+    """The generation's name in the API's AcceleratorConfig: `V5LITE_POD`."""
     chips: int
     hosts: int
     topology: str
@@ -55,6 +57,7 @@ def catalogue() -> Mapping[str, Accelerator]:
         name: Accelerator(
             type=name,
             generation=generation["name"],
+            api_enum=generation["api_enum"],
             chips=chips,
             hosts=hosts,
             topology=topology,

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tpuctl.accelerators import Accelerator
-from tpuctl.nodes import HttpRequest, Node, NodeId, NodeList, NodeRequest, SshKey
+from tpuctl.nodes import (
+    Change,
+    HttpRequest,
+    Node,
+    NodeId,
+    NodeList,
+    QueuedResource,
+    QueuedResourceId,
+    QueuedResourceList,
+    SshKey,
+    UpdateNode,
+)
 from tpuctl.polling import BACKOFF, Backoff, poll
 
 
@@ -37,7 +48,7 @@ class Operation:
 class Provider(Protocol):
     """The nodes of one project; every method raises tpuctl's errors.
 
-    Requests that change nothing are retried while the service is unavailable, a create never is.
+    Requests that may be repeated are retried while the service is unavailable; CreateNode never is.
     """
 
     def node_id(self, zone: str, name: str) -> NodeId:
@@ -52,17 +63,26 @@ class Provider(Protocol):
         A node with another uid than the one given is another node.
         """
 
-    def create_node(self, request: NodeRequest) -> Operation:
-        """Start to create a node; after a lost answer look for the node before another create."""
+    def queued_resource_id(self, zone: str, name: str) -> QueuedResourceId:
+        """Return the identity of a queued resource of this project; sends nothing."""
 
-    def delete_node(self, node: NodeId) -> Operation:
-        """Start to delete a node."""
+    def list_queued_resources(self, zone: str | None = None) -> QueuedResourceList:
+        """Return the queued resources of a zone, or of every zone."""
 
-    def has_ssh_key(self, node: Node, key: SshKey) -> bool:
-        """Tell whether a node accepts a key; sends nothing."""
+    def get_queued_resource(self, queued_resource: QueuedResourceId) -> QueuedResource:
+        """Return a queued resource; raises NotFoundError only when the provider says so."""
 
-    def add_ssh_key(self, node: Node, key: SshKey) -> Operation:
-        """Start to let a key log in, besides those that a node accepts already."""
+    def begin(self, change: Change) -> Operation:
+        """Start to carry out a change.
+
+        After a lost answer to CreateNode look for the node before another: it is sent once.
+        """
+
+    def http_request(self, change: Change) -> HttpRequest:
+        """Return the request that `begin` sends; sends nothing."""
+
+    def ssh_key_change(self, node: Node, key: SshKey) -> UpdateNode | None:
+        """Return the change that lets a key log in besides those that a node accepts; None if it may."""
 
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         """Return the public ed25519 host key (base64) of each worker that has published one."""
@@ -75,12 +95,3 @@ class Provider(Protocol):
 
     def default_runtime(self, accelerator: Accelerator, framework: str, offered: list[str]) -> str:
         """Return the runtime for a framework, the newest one of those that a zone offers; sends nothing."""
-
-    def create_request(self, request: NodeRequest) -> HttpRequest:
-        """Return the request that `create_node` sends."""
-
-    def delete_request(self, node: NodeId) -> HttpRequest:
-        """Return the request that `delete_node` sends."""
-
-    def ssh_key_request(self, node: Node, key: SshKey) -> HttpRequest:
-        """Return the request that `add_ssh_key` sends."""

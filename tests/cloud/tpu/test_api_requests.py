@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import get_args
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuRestTransport
+from google.protobuf import json_format
 from requests import PreparedRequest, Response
 from requests.adapters import BaseAdapter
 
 from tests.cloud.tpu.test_client import NODE, REQUEST
 from tpuctl.cloud.tpu import api_requests
-from tpuctl.nodes import Node, NodeState, SshKey
+from tpuctl.nodes import (
+    Change,
+    CreateNode,
+    CreateQueuedResource,
+    DataDisk,
+    DeleteNode,
+    DeleteQueuedResource,
+    Node,
+    NodeState,
+    QueuedResourceId,
+    QueuedResourceRequest,
+    SshKey,
+    StartNode,
+    StopNode,
+    UpdateNode,
+)
 
 RUNNING = Node(
     NODE, NodeState.READY, "READY", "v3-8", "base", "", metadata={"ssh-keys": "bob:ssh-rsa B bob", "a": "b"}
@@ -53,25 +70,70 @@ def rest_client(recorder: Recorder) -> tpu_v2.TpuClient:
     return tpu_v2.TpuClient(transport=transport)
 
 
-def body_of(request: PreparedRequest) -> object:
-    return json.loads(request.body) if request.body else None
-
-
-MESSAGES = {
-    "create_node": api_requests.create(REQUEST),
-    "create_node of all options": api_requests.create(
-        replace(REQUEST, spot=True, service_account="sa@x", subnetwork="s", external_ips=False)
-    ),
-    "delete_node": api_requests.delete(NODE),
-    "update_node": api_requests.add_ssh_key(RUNNING, KEY),
+BODIES = {
+    "create_node": tpu_v2.Node,
+    "update_node": tpu_v2.Node,
+    "create_queued_resource": tpu_v2.QueuedResource,
 }
 
 
-@pytest.mark.parametrize("case", MESSAGES)
+def body_of(request: PreparedRequest, method: str) -> object:
+    """Return the body of a request with the names of enums, for which the client sends numbers."""
+    if not request.body or method not in BODIES:
+        return json.loads(request.body) if request.body else None
+    message = BODIES[method].pb(BODIES[method]())
+    return json_format.MessageToDict(json_format.Parse(request.body, message))
+
+
+EVERY_OPTION = replace(
+    REQUEST,
+    spot=True,
+    service_account="sa@x",
+    subnetwork="s",
+    external_ips=False,
+    reserved=True,
+    scopes=("https://www.googleapis.com/auth/devstorage.read_write",),
+    tags=("tpu", "lab"),
+    data_disks=(
+        DataDisk("projects/p/zones/z/disks/d"),
+        DataDisk("projects/p/zones/z/disks/e", read_only=True),
+    ),
+    startup_script="#!/bin/sh\necho ready\n",
+    metadata={"colour": "red & blue"},
+    secure_boot=True,
+)
+QUEUED = QueuedResourceRequest(QueuedResourceId("cloud-tpu", "sim-project", NODE.zone, "q1"), REQUEST)
+CHANGES = {
+    "create_node": CreateNode(REQUEST),
+    "create_node of all options": CreateNode(EVERY_OPTION),
+    "create_node of a topology": CreateNode(replace(REQUEST, accelerator="v4-32", topology="2x2x4")),
+    "delete_node": DeleteNode(NODE),
+    "stop_node": StopNode(NODE),
+    "start_node": StartNode(NODE),
+    "update_node": UpdateNode(RUNNING, metadata={"a": "b"}),
+    "update_node of labels": UpdateNode(RUNNING, labels={"team": "vision"}),
+    "update_node of both": UpdateNode(RUNNING, labels={"team": "vision"}, metadata={}),
+    "create_queued_resource": CreateQueuedResource(QUEUED),
+    "create_queued_resource of all options": CreateQueuedResource(
+        replace(
+            QUEUED,
+            node=EVERY_OPTION,
+            slices=3,
+            reservation="r1",
+            valid_until="2026-01-31T12:00:00Z",
+            request_id="6d2f5c2e-7a4d-4a1e-9d0e-5f3b6a8c9e10",
+        )
+    ),
+    "delete_queued_resource": DeleteQueuedResource(QUEUED.id, force=False),
+    "delete_queued_resource with its nodes": DeleteQueuedResource(QUEUED.id),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
 def test_the_http_form_is_what_the_rest_client_sends(
     case: str, rest_client: tpu_v2.TpuClient, recorder: Recorder
 ) -> None:
-    message = MESSAGES[case]
+    message = api_requests.message(CHANGES[case])
     getattr(rest_client, case.split()[0])(message)
     (sent,) = recorder.requests
     preview = api_requests.as_http(message)
@@ -81,11 +143,13 @@ def test_the_http_form_is_what_the_rest_client_sends(
     assert dict(parse_qsl(preview_url.query)) == {
         name: value for name, value in parse_qsl(sent_url.query) if name not in system
     }
-    assert preview.body == body_of(sent)
+    assert preview.body == body_of(sent, case.split()[0])
 
 
 def test_a_create_shows_its_options() -> None:
-    preview = api_requests.as_http(api_requests.create(replace(REQUEST, spot=True, service_account="sa@x")))
+    preview = api_requests.as_http(
+        api_requests.message(CreateNode(replace(REQUEST, spot=True, service_account="sa@x")))
+    )
     assert preview.method == "POST"
     assert preview.url == (
         "https://tpu.googleapis.com/v2/projects/sim-project/locations/europe-west4-a/nodes?nodeId=n1"
@@ -98,7 +162,7 @@ def test_a_create_shows_its_options() -> None:
 
 
 def test_a_delete_shows_the_node() -> None:
-    preview = api_requests.as_http(api_requests.delete(NODE))
+    preview = api_requests.as_http(api_requests.message(DeleteNode(NODE)))
     assert (preview.method, preview.url, preview.body) == (
         "DELETE",
         "https://tpu.googleapis.com/v2/projects/sim-project/locations/europe-west4-a/nodes/n1",
@@ -107,7 +171,28 @@ def test_a_delete_shows_the_node() -> None:
 
 
 def test_a_key_is_added_to_the_metadata_that_is_replaced_as_a_whole() -> None:
-    preview = api_requests.as_http(api_requests.add_ssh_key(RUNNING, KEY))
+    change = api_requests.ssh_key_change(RUNNING, KEY)
+    assert change is not None
+    preview = api_requests.as_http(api_requests.message(change))
     assert preview.method == "PATCH"
     assert preview.url.endswith("/nodes/n1?updateMask=metadata")
     assert preview.body == {"metadata": {"ssh-keys": "bob:ssh-rsa B bob\nada:ssh-ed25519 AAAA ada", "a": "b"}}
+
+
+def test_every_change_has_a_message_and_its_http_form() -> None:
+    assert {type(change) for change in CHANGES.values()} == set(get_args(Change))
+    messages = [api_requests.message(change) for change in CHANGES.values()]
+    assert {type(message) for message in messages} == set(api_requests.HTTP_RULES)
+
+
+def test_a_queued_resource_shows_what_it_waits_for() -> None:
+    preview = api_requests.as_http(api_requests.message(CHANGES["create_queued_resource of all options"]))
+    assert isinstance(preview.body, dict)
+    assert preview.body["reservationName"] == (
+        "projects/sim-project/locations/europe-west4-a/reservations/r1"
+    )
+    assert preview.body["queueingPolicy"] == {"validUntilTime": "2026-01-31T12:00:00Z"}
+    assert preview.body["spot"] == {}
+    (spec,) = preview.body["tpu"]["nodeSpec"]
+    assert spec["multisliceParams"] == {"nodeCount": 3, "nodeIdPrefix": "n1"}
+    assert "nodeId" not in spec

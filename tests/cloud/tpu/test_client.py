@@ -17,7 +17,7 @@ from tpuctl.errors import (
     StockoutError,
     UsageError,
 )
-from tpuctl.nodes import Node, NodeId, NodeRequest, NodeState, SshKey
+from tpuctl.nodes import CreateNode, DeleteNode, Node, NodeId, NodeRequest, NodeState, SshKey, UpdateNode
 from tpuctl.polling import Backoff
 from tpuctl.sim.faults import grpc_fault
 
@@ -43,8 +43,15 @@ def wait(operation: Operation) -> None:
 
 def create(provider: CloudTpu, request: NodeRequest = REQUEST) -> Node:
     """Create a node and return it as the API lists it."""
-    wait(provider.create_node(request))
+    wait(provider.begin(CreateNode(request)))
     return provider.get_node(request.id)
+
+
+def key_change(provider: CloudTpu, node: Node, key: SshKey) -> UpdateNode:
+    """Return the change that adds a key which a node does not accept yet."""
+    change = provider.ssh_key_change(node, key)
+    assert change is not None
+    return change
 
 
 def named(name: str, zone: str = ZONE) -> NodeRequest:
@@ -82,7 +89,7 @@ def test_a_node_of_several_hosts_has_as_many_addresses_and_keys(provider: CloudT
 
 def test_a_name_that_is_used_again_has_another_uid(provider: CloudTpu) -> None:
     first = create(provider)
-    wait(provider.delete_node(first.id))
+    wait(provider.begin(DeleteNode(first.id)))
     with pytest.raises(NotFoundError, match="Node 'n1' in europe-west4-a does not exist"):
         provider.get_node(NODE)
     second = create(provider)
@@ -109,7 +116,7 @@ def test_every_page_of_a_list_is_read(
 
     monkeypatch.setattr(service, "page", lambda items, key, _size, token: pages.page(items, key, 2, token))
     names = [f"n{number}" for number in range(5)]
-    operations = [provider.create_node(named(name)) for name in names]
+    operations = [provider.begin(CreateNode(named(name))) for name in names]
     for operation in operations:
         wait(operation)
     assert sorted(node.name for node in provider.list_nodes().nodes) == names
@@ -123,25 +130,24 @@ def test_zones_that_do_not_answer_are_named(provider: CloudTpu, simulator: Runni
 
 def test_a_key_is_added_to_those_that_a_node_accepts(provider: CloudTpu) -> None:
     node = create(provider)
-    assert provider.has_ssh_key(node, ADA)
-    assert not provider.has_ssh_key(node, BOB)
-    wait(provider.add_ssh_key(node, BOB))
+    assert provider.ssh_key_change(node, ADA) is None
+    wait(provider.begin(key_change(provider, node, BOB)))
     node = provider.get_node(NODE)
-    assert provider.has_ssh_key(node, ADA)
-    assert provider.has_ssh_key(node, BOB)
+    assert provider.ssh_key_change(node, ADA) is None
+    assert provider.ssh_key_change(node, BOB) is None
     assert node.labels == REQUEST.labels
 
 
 def test_other_metadata_stays_when_a_key_is_added(provider: CloudTpu) -> None:
     node = create(provider)
-    wait(provider.add_ssh_key(replace(node, metadata={"colour": "red"}), BOB))
+    wait(provider.begin(key_change(provider, replace(node, metadata={"colour": "red"}), BOB)))
     assert provider.get_node(NODE).metadata == {"colour": "red", "ssh-keys": "bob:ssh-ed25519 BBBB bob"}
 
 
 def test_a_second_create_of_the_name_is_a_conflict(provider: CloudTpu) -> None:
     create(provider)
     with pytest.raises(ConflictError, match="exists already"):
-        provider.create_node(REQUEST)
+        provider.begin(CreateNode(REQUEST))
 
 
 def test_a_type_that_the_zone_lacks_is_bad_input(provider: CloudTpu) -> None:
@@ -152,7 +158,7 @@ def test_a_type_that_the_zone_lacks_is_bad_input(provider: CloudTpu) -> None:
 def test_a_create_is_never_sent_twice_by_itself(provider: CloudTpu, simulator: RunningSimulator) -> None:
     simulator.faults.add(grpc_fault("tpu.CreateNode", 14, "unavailable", count=1))
     with pytest.raises(DeadlineError, match="cannot be reached"):
-        provider.create_node(REQUEST)
+        provider.begin(CreateNode(REQUEST))
     assert simulator.world.nodes.all() == []
 
 
@@ -166,14 +172,14 @@ def test_requests_that_may_be_repeated_are_retried(provider: CloudTpu, simulator
     assert provider.host_keys(NODE)
     assert "v3-8" in provider.list_accelerator_types(ZONE)
     assert "tpu-ubuntu2204-base" in provider.list_runtimes(ZONE)
-    wait(provider.add_ssh_key(node, BOB))
-    wait(provider.delete_node(NODE))
+    wait(provider.begin(key_change(provider, node, BOB)))
+    wait(provider.begin(DeleteNode(NODE)))
     assert simulator.faults.all() == []
 
 
 def test_an_operation_that_fails_late_leaves_no_node(provider: CloudTpu, simulator: RunningSimulator) -> None:
     simulator.faults.add(grpc_fault("tpu.CreateNode", 8, "There is no more capacity in the zone", late=True))
-    operation = provider.create_node(REQUEST)
+    operation = provider.begin(CreateNode(REQUEST))
     with pytest.raises(StockoutError, match=r"^Node 'n1' \(v3-8\) in europe-west4-a: There is no more"):
         wait(operation)
     with pytest.raises(NotFoundError):
@@ -184,7 +190,7 @@ def test_an_operation_that_takes_too_long_says_what_it_was_for(
     provider: CloudTpu, simulator: RunningSimulator
 ) -> None:
     simulator.faults.add("stuck-operation")
-    operation = provider.create_node(REQUEST)
+    operation = provider.begin(CreateNode(REQUEST))
     with pytest.raises(
         DeadlineError, match=r"Waited 0 s for Node 'n1' \(v3-8\) in \S+ to be created\."
     ) as late:
@@ -199,7 +205,7 @@ def test_a_preempted_node_is_listed_and_cannot_be_updated(
     simulator.call(simulator.world.preempt(f"projects/sim-project/locations/{ZONE}/nodes/n1"))
     assert provider.get_node(NODE).state is NodeState.PREEMPTED
     with pytest.raises(PreemptedError):
-        wait(provider.add_ssh_key(node, BOB))
+        wait(provider.begin(key_change(provider, node, BOB)))
 
 
 def test_an_operation_that_does_not_exist_is_not_found(provider: CloudTpu) -> None:
@@ -210,6 +216,5 @@ def test_an_operation_that_does_not_exist_is_not_found(provider: CloudTpu) -> No
 
 def test_the_requests_of_a_dry_run_are_those_that_would_be_sent(provider: CloudTpu) -> None:
     node = create(provider)
-    assert provider.create_request(REQUEST).method == "POST"
-    assert provider.delete_request(NODE).method == "DELETE"
-    assert provider.ssh_key_request(node, BOB).method == "PATCH"
+    changes = (CreateNode(REQUEST), DeleteNode(NODE), key_change(provider, node, BOB))
+    assert [provider.http_request(change).method for change in changes] == ["POST", "DELETE", "PATCH"]

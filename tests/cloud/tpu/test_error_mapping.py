@@ -13,6 +13,7 @@ from tpuctl import errors
 from tpuctl.cloud.error_mapping import BY_CODE, Failure, explain
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.cloud.tpu.error_mapping import SERVICE
+from tpuctl.nodes import CreateNode
 from tpuctl.sim.faults import grpc_fault
 
 STOCKOUT = 'There is no more capacity in the zone "europe-west4-a"'
@@ -98,7 +99,7 @@ class TestThroughTheApi:
     ) -> None:
         simulator.faults.add(kind, **fields)
         with pytest.raises(ours) as failed:
-            wait(provider.create_node(REQUEST))
+            wait(provider.begin(CreateNode(REQUEST)))
         assert type(failed.value) is ours
         assert words in failed.value.message
 
@@ -111,12 +112,12 @@ class TestThroughTheApi:
                 grpc_fault("tpu.CreateNode", 8, "exhausted", metadata=metadata, late=late, count=1)
             )
             with pytest.raises(errors.QuotaError):
-                wait(provider.create_node(REQUEST))
+                wait(provider.begin(CreateNode(REQUEST)))
 
     def test_a_quota_of_zero_was_never_granted(self, provider: CloudTpu, simulator: RunningSimulator) -> None:
         simulator.faults.add("quota", zone=ZONE)
         with pytest.raises(errors.QuotaError) as failed:
-            provider.create_node(REQUEST)
+            provider.begin(CreateNode(REQUEST))
         assert failed.value.facts["granted"] is False
         assert "never granted" in failed.value.hint
 

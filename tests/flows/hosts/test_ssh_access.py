@@ -13,7 +13,7 @@ from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.ssh import CommandResult
 from tpuctl.errors import DeadlineError, HostError
 from tpuctl.flows.hosts.ssh_access import await_ssh, install_key
-from tpuctl.nodes import Node, NodeId, SshKey
+from tpuctl.nodes import Change, Node, NodeId, SshKey
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
 TWO_HOSTS = node(addresses=("10.0.0.1", "10.0.0.2"))
@@ -45,8 +45,8 @@ def test_a_key_that_a_node_has_is_not_added_again() -> None:
 
 def test_a_key_is_given_two_minutes(passing_time: PassingTime) -> None:
     class Unfinished(MemoryProvider):
-        def add_ssh_key(self, node: Node, key: SshKey) -> Operation:
-            return Operation(f"Node '{node.name}'", lambda: False)
+        def begin(self, change: Change) -> Operation:
+            return Operation("Node 'n1'", lambda: False)
 
     with pytest.raises(DeadlineError, match="Waited 120 s for Node 'n1' to accept the SSH key"):
         install_key(Unfinished(node()), node(), KEY, [].append)

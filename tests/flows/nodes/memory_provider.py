@@ -10,7 +10,26 @@ from tpuctl.accelerators import Accelerator, accelerator
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.ssh import CommandResult
 from tpuctl.errors import NotFoundError, TpuctlError
-from tpuctl.nodes import HttpRequest, Node, NodeId, NodeList, NodeRequest, NodeState, SshKey
+from tpuctl.nodes import (
+    Change,
+    CreateNode,
+    CreateQueuedResource,
+    DeleteNode,
+    DeleteQueuedResource,
+    HttpRequest,
+    Node,
+    NodeId,
+    NodeList,
+    NodeRequest,
+    NodeState,
+    QueuedResource,
+    QueuedResourceId,
+    QueuedResourceList,
+    SshKey,
+    StartNode,
+    StopNode,
+    UpdateNode,
+)
 
 ZONE = "us-central1-b"
 
@@ -20,6 +39,7 @@ class MemoryProvider:
 
     def __init__(self, *nodes: Node) -> None:
         self.nodes = {node.name: node for node in nodes}
+        self.queue: dict[str, QueuedResource] = {}
         self.unreachable: tuple[str, ...] = ()
         self.created: list[NodeRequest] = []
         self.on_create: Callable[[NodeRequest], None] = self.add
@@ -51,20 +71,41 @@ class MemoryProvider:
             raise NotFoundError(f"{node.name} does not exist.")
         return current
 
-    def create_node(self, request: NodeRequest) -> Operation:
-        self.on_create(request)
-        return Operation(request.id.name, lambda: True)
+    def queued_resource_id(self, zone: str, name: str) -> QueuedResourceId:
+        return QueuedResourceId("memory", "p", zone, name)
 
-    def delete_node(self, node: NodeId) -> Operation:
-        del self.nodes[self.get_node(node).name]
-        return Operation(node.name, lambda: True)
+    def list_queued_resources(self, zone: str | None = None) -> QueuedResourceList:
+        queued = [queued for queued in self.queue.values() if zone in (None, queued.zone)]
+        return QueuedResourceList(tuple(queued), self.unreachable)
 
-    def has_ssh_key(self, node: Node, key: SshKey) -> bool:
-        return key.public_key in node.metadata
+    def get_queued_resource(self, queued_resource: QueuedResourceId) -> QueuedResource:
+        if queued_resource.name not in self.queue:
+            raise NotFoundError(f"{queued_resource.name} does not exist.")
+        return self.queue[queued_resource.name]
 
-    def add_ssh_key(self, node: Node, key: SshKey) -> Operation:
-        self.nodes[node.name] = replace(node, metadata={**node.metadata, key.public_key: ""})
-        return Operation(node.name, lambda: True)
+    def begin(self, change: Change) -> Operation:
+        match change:
+            case CreateNode(request):
+                self.on_create(request)
+                return Operation(f"Node '{request.id.name}'", lambda: True)
+            case DeleteNode(existing):
+                del self.nodes[self.get_node(existing).name]
+                return Operation(f"Node '{existing.name}'", lambda: True)
+            case UpdateNode(existing, labels, metadata):
+                changed = {"labels": labels, "metadata": metadata}
+                fields = {name: value for name, value in changed.items() if value is not None}
+                self.nodes[existing.name] = replace(existing, **fields)  # type: ignore[arg-type]
+                return Operation(f"Node '{existing.name}'", lambda: True)
+            case DeleteQueuedResource(queued_resource):
+                for made in self.queue.pop(queued_resource.name).nodes:
+                    self.nodes.pop(made.name, None)
+                return Operation(queued_resource.name, lambda: True)
+        raise NotImplementedError(change)
+
+    def ssh_key_change(self, node: Node, key: SshKey) -> UpdateNode | None:
+        if key.public_key in node.metadata:
+            return None
+        return UpdateNode(node, metadata={**node.metadata, key.public_key: ""})
 
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         return {worker: f"host key {worker}" for worker in range(len(self.get_node(node).addresses))}
@@ -78,14 +119,20 @@ class MemoryProvider:
     def default_runtime(self, accelerator: Accelerator, framework: str, offered: list[str]) -> str:
         return offered[-1]
 
-    def create_request(self, request: NodeRequest) -> HttpRequest:
-        return HttpRequest("CREATE", request.id.name)
+    def http_request(self, change: Change) -> HttpRequest:
+        return HttpRequest(type(change).__name__, _subject(change))
 
-    def delete_request(self, node: NodeId) -> HttpRequest:
-        return HttpRequest("DELETE", node.name)
 
-    def ssh_key_request(self, node: Node, key: SshKey) -> HttpRequest:
-        return HttpRequest("ADD KEY", node.name, key.public_key)
+def _subject(change: Change) -> str:
+    match change:
+        case CreateNode(request) | CreateQueuedResource(request):
+            return request.id.name
+        case DeleteNode(node_id) | StopNode(node_id) | StartNode(node_id):
+            return node_id.name
+        case UpdateNode(existing):
+            return existing.name
+        case DeleteQueuedResource(queued_resource):
+            return queued_resource.name
 
 
 class MemorySsh:

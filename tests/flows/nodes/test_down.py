@@ -9,7 +9,7 @@ from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
 from tpuctl.errors import DeadlineError, NotFoundError, StateError
 from tpuctl.flows.nodes.down import down, plan_down, requests
-from tpuctl.nodes import HttpRequest, NodeId
+from tpuctl.nodes import Change, HttpRequest
 
 
 def test_without_names_the_users_own_nodes_are_meant() -> None:
@@ -41,8 +41,8 @@ def test_a_zone_that_does_not_answer_may_have_the_missing_node() -> None:
 def test_a_dry_run_shows_the_providers_requests() -> None:
     nodes = [node("n1"), node("n2")]
     assert requests(MemoryProvider(*nodes), nodes) == [
-        HttpRequest("DELETE", "n1"),
-        HttpRequest("DELETE", "n2"),
+        HttpRequest("DeleteNode", "n1"),
+        HttpRequest("DeleteNode", "n2"),
     ]
 
 
@@ -57,7 +57,7 @@ def test_every_node_is_deleted_and_reported() -> None:
 @pytest.mark.parametrize("error", [NotFoundError("n1 does not exist."), StateError("n1 is being deleted.")])
 def test_a_node_that_somebody_else_deletes_is_waited_for(error: StateError) -> None:
     class Overtaken(MemoryProvider):
-        def delete_node(self, node: NodeId) -> object:  # type: ignore[override]
+        def begin(self, change: Change) -> Operation:
             self.nodes.clear()
             raise error
 
@@ -73,8 +73,8 @@ class Unfinished(MemoryProvider):
         super().__init__(node())
         self._operation_done = operation_done
 
-    def delete_node(self, node: NodeId) -> Operation:
-        return Operation(f"Node '{node.name}'", lambda: self._operation_done)
+    def begin(self, change: Change) -> Operation:
+        return Operation("Node 'n1'", lambda: self._operation_done)
 
 
 @pytest.mark.parametrize(("operation_done", "subject"), [(False, "Node"), (True, "node")])

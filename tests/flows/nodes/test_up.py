@@ -23,7 +23,7 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.nodes.plan import UpOptions, UpPlan, default_name, plan_up
 from tpuctl.flows.nodes.up import requests, up
-from tpuctl.nodes import HttpRequest, Node, NodeId, NodeRequest, NodeState, SshKey
+from tpuctl.nodes import Change, HttpRequest, Node, NodeId, NodeRequest, NodeState, SshKey
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
 OPTIONS = UpOptions(
@@ -101,11 +101,11 @@ class TestPlan:
 class TestDryRun:
     def test_a_new_node_is_a_create(self) -> None:
         provider = MemoryProvider()
-        assert requests(provider, planned(provider)) == [HttpRequest("CREATE", "n1")]
+        assert requests(provider, planned(provider)) == [HttpRequest("CreateNode", "n1")]
 
     def test_an_existing_node_without_the_key_gets_the_key(self) -> None:
         provider = MemoryProvider(node())
-        assert requests(provider, planned(provider)) == [HttpRequest("ADD KEY", "n1", KEY.public_key)]
+        assert requests(provider, planned(provider)) == [HttpRequest("UpdateNode", "n1")]
 
     def test_an_existing_node_with_the_key_gets_nothing(self) -> None:
         provider = MemoryProvider(node(metadata={KEY.public_key: ""}))
@@ -124,7 +124,7 @@ class TestUp:
         provider, reports = MemoryProvider(node()), list[str]()
         run_up(provider, MemorySsh(), reports)
         assert provider.created == []
-        assert provider.has_ssh_key(provider.nodes["n1"], KEY)
+        assert provider.ssh_key_change(provider.nodes["n1"], KEY) is None
         assert reports == ["n1 exists", "adding your SSH key to n1", "waiting for SSH on 1 host"]
 
     @pytest.mark.parametrize("error", [DeadlineError("No answer."), ConflictError("It exists.")])
@@ -163,8 +163,8 @@ class TestUp:
 
     def test_a_create_is_given_half_an_hour(self, passing_time: PassingTime) -> None:
         class Unfinished(MemoryProvider):
-            def create_node(self, request: NodeRequest) -> Operation:
-                return Operation(f"Node '{request.id.name}'", lambda: False)
+            def begin(self, change: Change) -> Operation:
+                return Operation("Node 'n1'", lambda: False)
 
         with pytest.raises(DeadlineError) as timeout:
             run_up(Unfinished(), MemorySsh(), [])

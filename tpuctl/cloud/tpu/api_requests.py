@@ -2,78 +2,188 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from google.api_core import path_template
 from google.cloud import tpu_v2
 from google.protobuf import field_mask_pb2, json_format
 
-from tpuctl.cloud.tpu.names import location, node_name
-from tpuctl.nodes import HttpRequest, Node, NodeId, NodeRequest, SshKey
+from tpuctl.accelerators import accelerator
+from tpuctl.cloud.tpu.names import location, node_name, queued_resource_name, reservation_name
+from tpuctl.nodes import (
+    Change,
+    CreateNode,
+    CreateQueuedResource,
+    DataDisk,
+    DeleteNode,
+    DeleteQueuedResource,
+    HttpRequest,
+    Node,
+    NodeRequest,
+    QueuedResourceRequest,
+    SshKey,
+    StartNode,
+    StopNode,
+    UpdateNode,
+)
 
 HOST = "https://tpu.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 SSH_KEYS = "ssh-keys"
 """The metadata key that the hosts read, a line `USER:KEY` for each key."""
+STARTUP_SCRIPT = "startup-script"
+"""The metadata key whose value the hosts run at each boot."""
 
-Change = tpu_v2.CreateNodeRequest | tpu_v2.DeleteNodeRequest | tpu_v2.UpdateNodeRequest
+Message = (
+    tpu_v2.CreateNodeRequest
+    | tpu_v2.DeleteNodeRequest
+    | tpu_v2.StopNodeRequest
+    | tpu_v2.StartNodeRequest
+    | tpu_v2.UpdateNodeRequest
+    | tpu_v2.CreateQueuedResourceRequest
+    | tpu_v2.DeleteQueuedResourceRequest
+)
+
+NODES = "/v2/{parent=projects/*/locations/*}/nodes"
+NODE = "/v2/{name=projects/*/locations/*/nodes/*}"
+QUEUED_RESOURCES = "/v2/{parent=projects/*/locations/*}/queuedResources"
+QUEUED_RESOURCE = "/v2/{name=projects/*/locations/*/queuedResources/*}"
 
 HTTP_RULES = {
-    tpu_v2.CreateNodeRequest: ("post", "/v2/{parent=projects/*/locations/*}/nodes", "node"),
-    tpu_v2.DeleteNodeRequest: ("delete", "/v2/{name=projects/*/locations/*/nodes/*}", ""),
-    tpu_v2.UpdateNodeRequest: ("patch", "/v2/{node.name=projects/*/locations/*/nodes/*}", "node"),
+    tpu_v2.CreateNodeRequest: ("post", NODES, "node"),
+    tpu_v2.DeleteNodeRequest: ("delete", NODE, ""),
+    tpu_v2.StopNodeRequest: ("post", f"{NODE}:stop", "*"),
+    tpu_v2.StartNodeRequest: ("post", f"{NODE}:start", "*"),
+    tpu_v2.UpdateNodeRequest: ("patch", NODE.replace("name", "node.name"), "node"),
+    tpu_v2.CreateQueuedResourceRequest: ("post", QUEUED_RESOURCES, "queued_resource"),
+    tpu_v2.DeleteQueuedResourceRequest: ("delete", QUEUED_RESOURCE, ""),
 }
 """Method, path, and field that is the body: the annotations of google/cloud/tpu/v2/cloud_tpu.proto."""
 
 
-def create(request: NodeRequest) -> tpu_v2.CreateNodeRequest:
-    """Return the message that creates a node."""
-    node = tpu_v2.Node(
-        accelerator_type=request.accelerator,
-        runtime_version=request.runtime,
-        labels=dict(request.labels),
-        metadata={SSH_KEYS: ssh_key_line(request.ssh_key)},
-        network_config=tpu_v2.NetworkConfig(
-            network=request.network,
-            subnetwork=request.subnetwork or "",
-            enable_external_ips=request.external_ips,
-        ),
-        scheduling_config=tpu_v2.SchedulingConfig(spot=request.spot),
-    )
-    if request.service_account:
-        node.service_account = tpu_v2.ServiceAccount(email=request.service_account, scope=[SCOPE])
-    parent = location(request.id.project, request.id.zone)
-    return tpu_v2.CreateNodeRequest(parent=parent, node_id=request.id.name, node=node)
+def message(change: Change) -> Message:
+    """Return the message that carries out a change."""
+    match change:
+        case CreateNode(request):
+            parent = location(request.id.project, request.id.zone)
+            node = _node(request)
+            return tpu_v2.CreateNodeRequest(parent=parent, node_id=request.id.name, node=node)
+        case DeleteNode(node_id):
+            return tpu_v2.DeleteNodeRequest(name=node_name(node_id))
+        case StopNode(node_id):
+            return tpu_v2.StopNodeRequest(name=node_name(node_id))
+        case StartNode(node_id):
+            return tpu_v2.StartNodeRequest(name=node_name(node_id))
+        case UpdateNode():
+            return _update(change)
+        case CreateQueuedResource(queued_request):
+            return _create_queued_resource(queued_request)
+        case DeleteQueuedResource(queued_resource, force):
+            return tpu_v2.DeleteQueuedResourceRequest(name=queued_resource_name(queued_resource), force=force)
 
 
-def delete(node: NodeId) -> tpu_v2.DeleteNodeRequest:
-    """Return the message that deletes a node."""
-    return tpu_v2.DeleteNodeRequest(name=node_name(node))
+def ssh_key_change(node: Node, key: SshKey) -> UpdateNode | None:
+    """Return the change that adds a key to a node: the API replaces the metadata as a whole."""
+    line, lines = _ssh_key_line(key), _ssh_key_lines(node)
+    if line in lines:
+        return None
+    return UpdateNode(node, metadata={**node.metadata, SSH_KEYS: "\n".join([*lines, line])})
 
 
-def add_ssh_key(node: Node, key: SshKey) -> tpu_v2.UpdateNodeRequest:
-    """Return the message that adds a key to a node: the API replaces the metadata as a whole."""
-    lines = "\n".join([*ssh_key_lines(node), ssh_key_line(key)])
-    return tpu_v2.UpdateNodeRequest(
-        node=tpu_v2.Node(name=node_name(node.id), metadata={**node.metadata, SSH_KEYS: lines}),
-        update_mask=field_mask_pb2.FieldMask(paths=["metadata"]),
-    )
-
-
-def ssh_key_line(key: SshKey) -> str:
-    """Return a key as the metadata holds it."""
-    return f"{key.user}:{key.public_key} {key.user}"
-
-
-def ssh_key_lines(node: Node) -> list[str]:
-    """Return the keys in a node's metadata."""
-    return [line for line in node.metadata.get(SSH_KEYS, "").split("\n") if line]
-
-
-def as_http(message: Change) -> HttpRequest:
+def as_http(message: Message) -> HttpRequest:
     """Return the HTTP form of a message, as the API's own annotations say and its REST client sends it."""
     method, uri, body = HTTP_RULES[type(message)]
     rule = {"method": method, "uri": uri, **({"body": body} if body else {})}
     parts = path_template.transcode([rule], type(message).pb(message))  # type: ignore[no-untyped-call]
     query = json_format.MessageToDict(parts["query_params"])
-    parameters = "&".join(f"{name}={value}" for name, value in sorted(query.items()))
+    parameters = "&".join(f"{name}={_text(value)}" for name, value in sorted(query.items()))
     url = f"{HOST}{parts['uri']}{'?' if parameters else ''}{parameters}"
     return HttpRequest(method.upper(), url, json_format.MessageToDict(parts["body"]) if body else None)
+
+
+def _node(request: NodeRequest) -> tpu_v2.Node:
+    node = tpu_v2.Node(
+        runtime_version=request.runtime,
+        labels=dict(request.labels),
+        metadata=_metadata(request),
+        network_config=tpu_v2.NetworkConfig(
+            network=request.network,
+            subnetwork=request.subnetwork or "",
+            enable_external_ips=request.external_ips,
+        ),
+        scheduling_config=tpu_v2.SchedulingConfig(spot=request.spot, reserved=request.reserved),
+        tags=request.tags,
+        data_disks=[_disk(disk) for disk in request.data_disks],
+    )
+    if request.topology:
+        kind = accelerator(request.accelerator)
+        node.accelerator_config = tpu_v2.AcceleratorConfig(type_=kind.api_enum, topology=request.topology)
+    else:
+        node.accelerator_type = request.accelerator
+    if request.service_account:
+        scopes = request.scopes or (SCOPE,)
+        node.service_account = tpu_v2.ServiceAccount(email=request.service_account, scope=scopes)
+    if request.secure_boot:
+        node.shielded_instance_config = tpu_v2.ShieldedInstanceConfig(enable_secure_boot=True)
+    return node
+
+
+def _metadata(request: NodeRequest) -> dict[str, str]:
+    metadata = {**request.metadata, SSH_KEYS: _ssh_key_line(request.ssh_key)}
+    if request.startup_script:
+        metadata[STARTUP_SCRIPT] = request.startup_script
+    return metadata
+
+
+def _disk(disk: DataDisk) -> tpu_v2.AttachedDisk:
+    modes = tpu_v2.AttachedDisk.DiskMode
+    return tpu_v2.AttachedDisk(
+        source_disk=disk.source, mode=modes.READ_ONLY if disk.read_only else modes.READ_WRITE
+    )
+
+
+def _update(change: UpdateNode) -> tpu_v2.UpdateNodeRequest:
+    fields = {"labels": change.labels, "metadata": change.metadata}
+    replaced = {name: dict(value) for name, value in fields.items() if value is not None}
+    return tpu_v2.UpdateNodeRequest(
+        node=tpu_v2.Node(name=node_name(change.node.id), **replaced),
+        update_mask=field_mask_pb2.FieldMask(paths=list(replaced)),
+    )
+
+
+def _create_queued_resource(request: QueuedResourceRequest) -> tpu_v2.CreateQueuedResourceRequest:
+    project, zone = request.id.project, request.id.zone
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=location(project, zone), node=_node(request.node))
+    if request.slices > 1:
+        spec.multislice_params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(
+            node_count=request.slices, node_id_prefix=request.node.id.name
+        )
+    else:
+        spec.node_id = request.node.id.name
+    queued_resource = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
+    if request.node.spot:
+        queued_resource.spot = tpu_v2.QueuedResource.Spot()
+    if request.reservation:
+        queued_resource.reservation_name = reservation_name(request.reservation, project, zone)
+    if request.valid_until:
+        moment = datetime.fromisoformat(request.valid_until)
+        queued_resource.queueing_policy = tpu_v2.QueuedResource.QueueingPolicy(valid_until_time=moment)
+    return tpu_v2.CreateQueuedResourceRequest(
+        parent=location(project, zone),
+        queued_resource_id=request.id.name,
+        queued_resource=queued_resource,
+        request_id=request.request_id,
+    )
+
+
+def _ssh_key_line(key: SshKey) -> str:
+    return f"{key.user}:{key.public_key} {key.user}"
+
+
+def _ssh_key_lines(node: Node) -> list[str]:
+    return [line for line in node.metadata.get(SSH_KEYS, "").split("\n") if line]
+
+
+def _text(value: object) -> str:
+    """A query parameter's value; JSON's words for true and false."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

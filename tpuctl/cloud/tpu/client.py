@@ -1,22 +1,42 @@
-"""Creates, lists and deletes nodes through Google's own client of the Cloud TPU API."""
+"""Creates, lists and deletes nodes and queued resources through Google's own client of the Cloud TPU API."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from google.api_core import exceptions
 from google.cloud import tpu_v2
+from google.longrunning import operations_pb2
 
 from tpuctl.accelerators import Accelerator
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.tpu import api_requests, runtimes
 from tpuctl.cloud.tpu.error_mapping import SERVICE, operation_error
-from tpuctl.cloud.tpu.messages import read_host_keys, read_node
-from tpuctl.cloud.tpu.names import EVERY_ZONE, location, node_name, zone_of
+from tpuctl.cloud.tpu.messages import read_host_keys, read_node, read_queued_resource
+from tpuctl.cloud.tpu.names import EVERY_ZONE, location, node_name, queued_resource_name, zone_of
 from tpuctl.errors import NotFoundError
-from tpuctl.nodes import CLOUD_TPU, HttpRequest, Node, NodeId, NodeList, NodeRequest, SshKey
+from tpuctl.nodes import (
+    CLOUD_TPU,
+    Change,
+    CreateNode,
+    CreateQueuedResource,
+    DeleteNode,
+    DeleteQueuedResource,
+    HttpRequest,
+    Node,
+    NodeId,
+    NodeList,
+    QueuedResource,
+    QueuedResourceId,
+    QueuedResourceList,
+    SshKey,
+    StartNode,
+    StopNode,
+    UpdateNode,
+)
 from tpuctl.polling import retry
 
 T = TypeVar("T")
@@ -57,28 +77,46 @@ class CloudTpu:
             raise NotFoundError(f"{subject} was deleted: its name is another node's now.")
         return current
 
-    def create_node(self, request: NodeRequest) -> Operation:
-        """Start to create a node; sent once, since the request has no id by which it could be repeated."""
-        subject = f"Node '{request.id.name}' ({request.accelerator}) in {request.id.zone}"
-        with translated(subject, SERVICE):
-            future = self._client.create_node(api_requests.create(request), retry=None, timeout=TIMEOUT)
+    def queued_resource_id(self, zone: str, name: str) -> QueuedResourceId:
+        """Return the identity of a queued resource of this project."""
+        return QueuedResourceId(CLOUD_TPU, self._project, zone, name)
+
+    def list_queued_resources(self, zone: str | None = None) -> QueuedResourceList:
+        """Return the queued resources of a zone, or of every zone."""
+        place = f"zone {zone}" if zone else f"project {self._project}"
+        request = tpu_v2.ListQueuedResourcesRequest(parent=self._location(zone or EVERY_ZONE))
+        call = _all_pages(self._client.list_queued_resources)
+        pages = _send(f"the queued resources of {place}", call, request)
+        return QueuedResourceList(
+            tuple(read_queued_resource(message) for page in pages for message in page.queued_resources),
+            unreachable=tuple(zone_of(name) for page in pages for name in page.unreachable),
+        )
+
+    def get_queued_resource(self, queued_resource: QueuedResourceId) -> QueuedResource:
+        """Return a queued resource; raises NotFoundError."""
+        request = tpu_v2.GetQueuedResourceRequest(name=queued_resource_name(queued_resource))
+        return read_queued_resource(
+            _send(_queued_subject(queued_resource), self._client.get_queued_resource, request)
+        )
+
+    def begin(self, change: Change) -> Operation:
+        """Start to carry out a change; CreateNode is sent once, as it has no id to be repeated by."""
+        subject, request = _subject_of(change), api_requests.message(change)
+        call = self._call(request)
+        if isinstance(change, CreateNode):
+            with translated(subject, SERVICE):
+                future = call(request, retry=None, timeout=TIMEOUT)
+        else:
+            future = _send(subject, call, request)
         return self.operation(subject, future.operation.name)
 
-    def delete_node(self, node: NodeId) -> Operation:
-        """Start to delete a node."""
-        subject = _subject(node)
-        future = _send(subject, self._client.delete_node, api_requests.delete(node))
-        return self.operation(subject, future.operation.name)
+    def http_request(self, change: Change) -> HttpRequest:
+        """Return the HTTP form of a change."""
+        return api_requests.as_http(api_requests.message(change))
 
-    def has_ssh_key(self, node: Node, key: SshKey) -> bool:
-        """Tell whether a key is in a node's metadata."""
-        return api_requests.ssh_key_line(key) in api_requests.ssh_key_lines(node)
-
-    def add_ssh_key(self, node: Node, key: SshKey) -> Operation:
-        """Start to add a key to a node's metadata."""
-        subject = _subject(node.id)
-        future = _send(subject, self._client.update_node, api_requests.add_ssh_key(node, key))
-        return self.operation(subject, future.operation.name)
+    def ssh_key_change(self, node: Node, key: SshKey) -> UpdateNode | None:
+        """Return the change that adds a key to a node's metadata; None for one that is there."""
+        return api_requests.ssh_key_change(node, key)
 
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         """Return each worker's host key, which it writes into its guest attributes at boot."""
@@ -104,18 +142,6 @@ class CloudTpu:
         """Return the newest image for a framework."""
         return runtimes.default_runtime(accelerator, framework, offered)
 
-    def create_request(self, request: NodeRequest) -> HttpRequest:
-        """Return the HTTP form of a create."""
-        return api_requests.as_http(api_requests.create(request))
-
-    def delete_request(self, node: NodeId) -> HttpRequest:
-        """Return the HTTP form of a delete."""
-        return api_requests.as_http(api_requests.delete(node))
-
-    def ssh_key_request(self, node: Node, key: SshKey) -> HttpRequest:
-        """Return the HTTP form of the update that adds a key."""
-        return api_requests.as_http(api_requests.add_ssh_key(node, key))
-
     def operation(self, subject: str, name: str) -> Operation:
         """Return the handle of the long-running operation called `name`."""
 
@@ -127,12 +153,43 @@ class CloudTpu:
 
         return Operation(subject, is_done)
 
+    def _call(self, request: api_requests.Message) -> Callable[..., Future]:
+        """Return the client's method that sends a message: CreateNodeRequest is sent by create_node."""
+        words = re.findall("[A-Z][a-z]+", type(request).__name__.removesuffix("Request"))
+        call: Callable[..., Future] = getattr(self._client, "_".join(words).lower())
+        return call
+
     def _location(self, zone: str) -> str:
         return location(self._project, zone)
 
 
+class Future(Protocol):
+    """A long-running operation, as Google's client returns it."""
+
+    operation: operations_pb2.Operation
+
+
 def _subject(node: NodeId) -> str:
     return f"Node '{node.name}' in {node.zone}"
+
+
+def _queued_subject(queued_resource: QueuedResourceId) -> str:
+    return f"Queued resource '{queued_resource.name}' in {queued_resource.zone}"
+
+
+def _subject_of(change: Change) -> str:
+    """Return how messages name the resource that a change is about."""
+    match change:
+        case CreateNode(request):
+            return f"Node '{request.id.name}' ({request.accelerator}) in {request.id.zone}"
+        case DeleteNode(node) | StopNode(node) | StartNode(node):
+            return _subject(node)
+        case UpdateNode(existing):
+            return _subject(existing.id)
+        case CreateQueuedResource(queued_request):
+            return _queued_subject(queued_request.id)
+        case DeleteQueuedResource(queued_resource):
+            return _queued_subject(queued_resource)
 
 
 def _send(subject: str, call: Callable[..., T], request: object) -> T:

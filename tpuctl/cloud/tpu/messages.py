@@ -1,15 +1,19 @@
-"""Converts nodes of the Cloud TPU API to tpuctl's own records."""
+"""Converts nodes and queued resources of the Cloud TPU API to tpuctl's own records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from google.cloud import tpu_v2
 
 from tpuctl import clock
-from tpuctl.cloud.tpu.names import parse_node_name
-from tpuctl.cloud.tpu.states import STATES, state_name
-from tpuctl.nodes import Node, NodeState
+from tpuctl.cloud.tpu.names import parse_node_name, parse_queued_resource_name
+from tpuctl.cloud.tpu.states import QUEUE_STATES, STATES, queue_state_name, state_name
+from tpuctl.nodes import CLOUD_TPU, Node, NodeId, NodeState, QueuedResource, QueuedResourceId, QueueState
+
+INITIATORS = {1: "USER", 2: "SERVICE"}
+"""QueuedResourceState.StateInitiator of google/cloud/tpu/v2/cloud_tpu.proto."""
 
 
 def read_node(message: tpu_v2.Node) -> Node:
@@ -21,7 +25,7 @@ def read_node(message: tpu_v2.Node) -> Node:
         provider_state=state,
         accelerator=message.accelerator_type,
         runtime=message.runtime_version,
-        created=_created(message),
+        created=_time(message.create_time),
         spot=message.scheduling_config.spot or message.scheduling_config.preemptible,
         health=tpu_v2.Node.Health(message.health).name if message.health else "",
         addresses=tuple(_address(endpoint) for endpoint in message.network_endpoints),
@@ -40,9 +44,42 @@ def read_host_keys(message: tpu_v2.GetGuestAttributesResponse) -> Mapping[int, s
     }
 
 
-def _created(message: tpu_v2.Node) -> str:
-    moment = message.create_time
-    return clock.iso(moment) if moment else ""  # type: ignore[arg-type]  # proto-plus makes it a datetime
+def read_queued_resource(message: tpu_v2.QueuedResource) -> QueuedResource:
+    """Return a queued resource of the API as tpuctl's record."""
+    identity = parse_queued_resource_name(message.name)
+    state = queue_state_name(tpu_v2.QueuedResource.pb(message).state.state)
+    initiator = tpu_v2.QueuedResource.pb(message).state.state_initiator
+    specs = list(message.tpu.node_spec)
+    pattern = specs[0].node if specs else tpu_v2.Node()
+    return QueuedResource(
+        id=identity,
+        state=QUEUE_STATES.get(state, QueueState.UNKNOWN),
+        provider_state=state,
+        nodes=tuple(node for spec in specs for node in _nodes_of(identity, spec)),
+        accelerator=pattern.accelerator_type,
+        runtime=pattern.runtime_version,
+        created=_time(message.create_time),
+        spot="spot" in message,
+        reservation=message.reservation_name,
+        valid_until=_time(message.queueing_policy.valid_until_time),
+        initiator=INITIATORS.get(initiator, ""),
+        error=message.state.failed_data.error.message,
+        labels=dict(pattern.labels),
+        metadata=dict(pattern.metadata),
+    )
+
+
+def _nodes_of(
+    queued_resource: QueuedResourceId, spec: tpu_v2.QueuedResource.Tpu.NodeSpec
+) -> Iterator[NodeId]:
+    prefix = spec.node_id or spec.multislice_params.node_id_prefix or queued_resource.name
+    count = spec.multislice_params.node_count
+    for name in [f"{prefix}-{number}" for number in range(count)] or [prefix]:
+        yield NodeId(CLOUD_TPU, queued_resource.project, queued_resource.zone, name)
+
+
+def _time(moment: object) -> str:
+    return clock.iso(moment) if isinstance(moment, datetime) else ""
 
 
 def _address(endpoint: tpu_v2.NetworkEndpoint) -> str:

@@ -5,7 +5,7 @@ The only such code of the client; the simulator has its own, `tpuctl/sim/resourc
 
 from __future__ import annotations
 
-from tpuctl.nodes import CLOUD_TPU, NodeId
+from tpuctl.nodes import CLOUD_TPU, NodeId, QueuedResourceId
 
 EVERY_ZONE = "-"
 
@@ -26,6 +26,25 @@ def parse_node_name(name: str, uid: str) -> NodeId:
         case ["projects", project, "locations", zone, "nodes", node]:
             return NodeId(CLOUD_TPU, project, zone, node, uid)
     raise ValueError(f"'{name}' is not the name of a node.")
+
+
+def queued_resource_name(queued_resource: QueuedResourceId) -> str:
+    """Return `projects/P/locations/Z/queuedResources/Q`."""
+    parent = location(queued_resource.project, queued_resource.zone)
+    return f"{parent}/queuedResources/{queued_resource.name}"
+
+
+def parse_queued_resource_name(name: str) -> QueuedResourceId:
+    """Return the identity of what is called `projects/P/locations/Z/queuedResources/Q`; raises ValueError."""
+    match name.split("/"):
+        case ["projects", project, "locations", zone, "queuedResources", queued_resource]:
+            return QueuedResourceId(CLOUD_TPU, project, zone, queued_resource)
+    raise ValueError(f"'{name}' is not the name of a queued resource.")
+
+
+def reservation_name(reservation: str, project: str, zone: str) -> str:
+    """Return `projects/P/locations/Z/reservations/R` for R or for the full name."""
+    return reservation if "/" in reservation else f"{location(project, zone)}/reservations/{reservation}"
 
 
 def zone_of(location: str) -> str:

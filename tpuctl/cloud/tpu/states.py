@@ -1,4 +1,4 @@
-"""Maps the states of nodes in the Cloud TPU API to tpuctl's."""
+"""Maps the states of nodes and queued resources in the Cloud TPU API to tpuctl's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from google.cloud import tpu_v2
 
-from tpuctl.nodes import NodeState
+from tpuctl.nodes import NodeState, QueueState
 
 STATES: Mapping[str, NodeState] = {
     "CREATING": NodeState.CREATING,
@@ -26,10 +26,31 @@ STATES: Mapping[str, NodeState] = {
 }
 """Any other state, also one that the API gets later, is UNKNOWN."""
 
+QUEUE_STATES: Mapping[str, QueueState] = {
+    "CREATING": QueueState.WAITING,
+    "ACCEPTED": QueueState.WAITING,
+    "WAITING_FOR_RESOURCES": QueueState.WAITING,
+    "PROVISIONING": QueueState.PROVISIONING,
+    "ACTIVE": QueueState.ACTIVE,
+    "SUSPENDING": QueueState.SUSPENDING,
+    "SUSPENDED": QueueState.SUSPENDED,
+    "FAILED": QueueState.FAILED,
+    "DELETING": QueueState.DELETING,
+}
+"""Any other state is UNKNOWN."""
+
 
 def state_name(state: int) -> str:
     """Return the API's name of a state, and its number when this client does not know it."""
     try:
         return str(tpu_v2.Node.State(state).name)
+    except ValueError:
+        return str(state)
+
+
+def queue_state_name(state: int) -> str:
+    """Return the API's name of a queued resource's state, and its number when it is a new one."""
+    try:
+        return str(tpu_v2.QueuedResourceState.State(state).name)
     except ValueError:
         return str(state)

@@ -21,10 +21,11 @@ SSH_TIMEOUT = 300.0
 
 def install_key(provider: Provider, node: Node, key: SshKey, report: Report) -> None:
     """Let a key log in on every host of a node, unless it may already."""
-    if provider.has_ssh_key(node, key):
+    change = provider.ssh_key_change(node, key)
+    if change is None:
         return
     report(f"adding your SSH key to {node.name}")
-    provider.add_ssh_key(node, key).wait("to accept the SSH key", KEY_TIMEOUT)
+    provider.begin(change).wait("to accept the SSH key", KEY_TIMEOUT)
 
 
 def await_ssh(provider: Provider, ssh: Ssh, node: Node, report: Report) -> None:

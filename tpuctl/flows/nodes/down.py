@@ -8,7 +8,7 @@ from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, NotFoundError, StateError
 from tpuctl.flows.nodes.lookup import find_node, no_such_node, owned_by
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import HttpRequest, Node, NodeList
+from tpuctl.nodes import DeleteNode, HttpRequest, Node, NodeList
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import poll
 
@@ -30,7 +30,7 @@ def plan_down(provider: Provider, names: Sequence[str], owner: str) -> list[Node
 
 def requests(provider: Provider, nodes: Sequence[Node]) -> list[HttpRequest]:
     """Return the requests that `down` sends, for --dry-run."""
-    return [provider.delete_request(node.id) for node in nodes]
+    return [provider.http_request(DeleteNode(node.id)) for node in nodes]
 
 
 def down(provider: Provider, nodes: Sequence[Node], report: Report) -> None:
@@ -57,7 +57,7 @@ def _require_every_zone(listing: NodeList) -> None:
 
 def _delete(provider: Provider, node: Node, report: Report) -> None:
     try:
-        operation = provider.delete_node(node.id)
+        operation = provider.begin(DeleteNode(node.id))
     except (NotFoundError, StateError):
         pass  # another client deletes it already
     else:

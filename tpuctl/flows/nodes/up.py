@@ -11,7 +11,7 @@ from tpuctl.flows.hosts.ssh_access import await_ssh, install_key
 from tpuctl.flows.nodes.lookup import find_node, require_ready
 from tpuctl.flows.nodes.plan import UpPlan
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import HttpRequest, Node, NodeId, NodeRequest, NodeState
+from tpuctl.nodes import CreateNode, HttpRequest, Node, NodeId, NodeRequest, NodeState
 from tpuctl.polling import poll
 
 if TYPE_CHECKING:
@@ -22,12 +22,10 @@ CREATE_TIMEOUT = 1800.0
 
 def requests(provider: Provider, plan: UpPlan) -> list[HttpRequest]:
     """Return the requests by which `up` changes something, for --dry-run."""
-    key = plan.request.ssh_key
     if plan.existing is None:
-        return [provider.create_request(plan.request)]
-    if provider.has_ssh_key(plan.existing, key):
-        return []
-    return [provider.ssh_key_request(plan.existing, key)]
+        return [provider.http_request(CreateNode(plan.request))]
+    change = provider.ssh_key_change(plan.existing, plan.request.ssh_key)
+    return [provider.http_request(change)] if change else []
 
 
 def up(provider: Provider, ssh: Ssh, plan: UpPlan, report: Report) -> Node:
@@ -55,7 +53,7 @@ def _create(provider: Provider, request: NodeRequest, report: Report) -> None:
     name = request.id.name
     report(f"creating {name} ({request.accelerator}) in {request.id.zone}")
     try:
-        operation = provider.create_node(request)
+        operation = provider.begin(CreateNode(request))
     except (DeadlineError, ConflictError):
         # The answer may be lost although the node was created: look, never send a second create blindly.
         if find_node(provider, request.id) is None:

@@ -106,6 +106,16 @@ class SshKey:
 
 
 @dataclass(frozen=True)
+class DataDisk:
+    """A persistent disk that the hosts of a node get."""
+
+    source: str
+    """`projects/P/zones/Z/disks/D`."""
+    read_only: bool = False
+    """The hosts of one node can share a disk in no other mode."""
+
+
+@dataclass(frozen=True)
 class NodeRequest:
     """The node to create."""
 
@@ -120,6 +130,20 @@ class NodeRequest:
     """The first key that may log in."""
     subnetwork: str | None = None
     external_ips: bool = True
+    reserved: bool = False
+    """Uses capacity that is reserved for the project."""
+    topology: str = ""
+    """The shape of the slice, `2x2x4`; empty for the default of its type."""
+    scopes: tuple[str, ...] = ()
+    """OAuth scopes of the service account; empty for all that its roles allow."""
+    tags: tuple[str, ...] = ()
+    """Network tags."""
+    data_disks: tuple[DataDisk, ...] = ()
+    startup_script: str = ""
+    """Content of a script that each host runs at each boot."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Besides the key and the startup script; every program on the hosts can read it."""
+    secure_boot: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,40 @@
+"""Defines the records of nodes, of queued resources and of changes to them, the same for every provider."""
+
+from tpuctl.nodes.changes import (
+    Change,
+    CreateNode,
+    CreateQueuedResource,
+    DeleteNode,
+    DeleteQueuedResource,
+    StartNode,
+    StopNode,
+    UpdateNode,
+)
+from tpuctl.nodes.node import (
+    CLOUD_TPU,
+    LABEL,
+    LABEL_VALUE,
+    OWNER_LABEL,
+    DataDisk,
+    HttpRequest,
+    Node,
+    NodeId,
+    NodeList,
+    NodeRequest,
+    NodeState,
+    SshKey,
+)
+from tpuctl.nodes.queued_resources import (
+    QueuedResource,
+    QueuedResourceId,
+    QueuedResourceList,
+    QueuedResourceRequest,
+    QueueState,
+)
+
+__all__ = [
+    "CLOUD_TPU", "LABEL", "LABEL_VALUE", "OWNER_LABEL", "Change", "CreateNode", "CreateQueuedResource",
+    "DataDisk", "DeleteNode", "DeleteQueuedResource", "HttpRequest", "Node", "NodeId", "NodeList",
+    "NodeRequest", "NodeState", "QueueState", "QueuedResource", "QueuedResourceId", "QueuedResourceList",
+    "QueuedResourceRequest", "SshKey", "StartNode", "StopNode", "UpdateNode",
+]  # fmt: skip

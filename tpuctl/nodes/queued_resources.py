@@ -1,0 +1,112 @@
+"""Defines the records of a queued resource: a request for nodes that waits until there is capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tpuctl.nodes.node import LABEL, LABEL_VALUE, OWNER_LABEL, NodeId, NodeRequest
+
+
+class QueueState(StrEnum):
+    """What a queued resource is doing; each provider maps its own states to these."""
+
+    WAITING = "WAITING"
+    """Has no nodes yet, and gets them without anybody's help once there is capacity."""
+    PROVISIONING = "PROVISIONING"
+    """Its nodes are being created."""
+    ACTIVE = "ACTIVE"
+    SUSPENDING = "SUSPENDING"
+    SUSPENDED = "SUSPENDED"
+    """Has lost a node, for instance to a preemption; takes quota until it is deleted."""
+    FAILED = "FAILED"
+    """Gets no nodes any more."""
+    DELETING = "DELETING"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it gives nobody a node any more, and is left to be deleted."""
+        return self in (QueueState.SUSPENDING, QueueState.SUSPENDED, QueueState.FAILED)
+
+
+@dataclass(frozen=True)
+class QueuedResourceId:
+    """Which queued resource."""
+
+    provider: str
+    project: str
+    zone: str
+    name: str
+
+
+@dataclass(frozen=True)
+class QueuedResource:
+    """One queued resource, and what it was to become."""
+
+    id: QueuedResourceId
+    state: QueueState
+    provider_state: str
+    """The provider's own name of the state, to be shown."""
+    nodes: tuple[NodeId, ...]
+    """The nodes it makes, also before they exist; one for each slice."""
+    accelerator: str
+    runtime: str
+    created: str
+    """ISO-8601, UTC."""
+    spot: bool = False
+    reservation: str = ""
+    valid_until: str = ""
+    """ISO-8601, UTC: it fails if there is no capacity until then; empty for no limit."""
+    initiator: str = ""
+    """Who brought it into its state: `USER`, `SERVICE`, or empty where the provider does not say."""
+    error: str = ""
+    """Why it failed, in the provider's words."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Those of its nodes."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """That of its nodes."""
+
+    @property
+    def name(self) -> str:
+        return self.id.name
+
+    @property
+    def zone(self) -> str:
+        return self.id.zone
+
+    @property
+    def managed(self) -> bool:
+        """Created by tpuctl, so `tpuctl down` may delete it."""
+        return self.labels.get(LABEL) == LABEL_VALUE
+
+    @property
+    def owner(self) -> str:
+        """Whoever created it, as the label says."""
+        return self.labels.get(OWNER_LABEL, "")
+
+
+@dataclass(frozen=True)
+class QueuedResourceList:
+    """The queued resources of one zone or of all zones."""
+
+    queued_resources: tuple[QueuedResource, ...]
+    unreachable: tuple[str, ...] = ()
+    """Zones that did not answer: their queued resources are missing from the list."""
+
+
+@dataclass(frozen=True)
+class QueuedResourceRequest:
+    """The queued resource to create."""
+
+    id: QueuedResourceId
+    node: NodeRequest
+    """Its node, or the pattern of its nodes: slice I of several is called `NAME-I`."""
+    slices: int = 1
+    reservation: str = ""
+    """Name of a reservation, alone or with its project and zone as the provider writes it."""
+    valid_until: str = ""
+    """ISO-8601, UTC: the provider gives up then; empty for no limit."""
+    request_id: str = ""
+    """A UUID by which the provider knows a repeated request; empty for a request that is sent once."""
