@@ -50,6 +50,20 @@ class TestKey:
         assert read_public_key(tmp_path / "key") == first
         assert (tmp_path / "key.pub").read_text() == f"{first} tpuctl\n"
 
+    @pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o620])
+    def test_a_key_that_other_users_can_read_is_refused_as_by_openssh(
+        self, tmp_path: Path, mode: int
+    ) -> None:
+        """As is one that came with a repository: others have it, and could log in."""
+        make_key(tmp_path / "key")
+        (tmp_path / "key").chmod(mode)
+        ssh = Ssh("ada", tmp_path / "key", lambda address: (address, 22))
+        with pytest.raises(
+            ConfigError, match=rf"key can be read by other users .* \(mode {mode:04o}\)"
+        ) as refused:
+            ssh.login_key()
+        assert f"chmod 600 {tmp_path}/key" in refused.value.hint
+
     def test_a_key_of_another_type_is_accepted(self, tmp_path: Path) -> None:
         path = tmp_path / "rsa"
         path.write_bytes(private_bytes(rsa.generate_private_key(65537, 2048)))
@@ -230,6 +244,17 @@ class TestConnecting:
                 cloud.ssh.connect(node, 0, host_key):  # fmt: skip
             pass
 
+    def test_a_path_that_looks_like_an_option_or_shell_code_is_a_path(
+        self, cloud: Cloud, ready: Node, host_key: str, tmp_path: Path
+    ) -> None:
+        key = tmp_path / "-oProxyCommand=touch owned; touch owned"
+        key.write_bytes(cloud.ssh.key.read_bytes())
+        ssh = Ssh(cloud.ssh.user, key, cloud.ssh._dial)
+        with ssh.connect(ready, 0, host_key) as session:
+            assert session.run(["printf", "%s", "$(touch owned); -oX"]).stdout == "$(touch owned); -oX"
+            assert session.run(["ls", "owned"]).exit_code != 0
+        assert not Path("owned").exists()
+
     def test_the_users_ssh_configuration_is_not_read(
         self, cloud: Cloud, ready: Node, host_key: str, home: Path
     ) -> None:
@@ -238,3 +263,14 @@ class TestConnecting:
         with cloud.ssh.connect(ready, 0, host_key) as session:
             assert session.run(["id"]).exit_code == 0
         assert not (home / ".ssh/known_hosts").exists()
+
+    def test_the_users_known_hosts_vouch_for_nobody(
+        self, cloud: Cloud, ready: Node, host_key: str, home: Path
+    ) -> None:
+        """Only the key that the node published does, whatever a file says of this address."""
+        host, port = cloud.ssh._dial(ready.addresses[0])
+        (home / ".ssh").mkdir(exist_ok=True)
+        (home / ".ssh/known_hosts").write_text(f"[{host}]:{port} ssh-ed25519 {host_key}\n")
+        with pytest.raises(HostError, match="host key is not the one it published"), \
+                cloud.ssh.connect(ready, 0, OTHER_KEY):  # fmt: skip
+            pass

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import logging
+import os
 import shlex
 import socket
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -104,7 +106,9 @@ class Ssh:
         """Return the key that hosts have to accept; one is created when missing. Raises ConfigError."""
         if not self.key.exists():
             make_key(self.key)
-        return SshKey(self.user, read_public_key(self.key))
+        public_key = read_public_key(self.key)
+        _check_private(self.key)
+        return SshKey(self.user, public_key)
 
     @contextmanager
     def connect(self, node: Node, worker: int, host_key: str) -> Iterator[SshSession]:
@@ -186,6 +190,17 @@ def read_public_key(path: Path) -> str:
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
     return line.decode()
+
+
+def _check_private(path: Path) -> None:
+    """Raise ConfigError for a key that other users can read, as OpenSSH does: such as one in a clone."""
+    status = path.stat()
+    if status.st_uid == os.geteuid() and status.st_mode & 0o077:
+        raise ConfigError(
+            f"The SSH key {path} can be read by other users of this machine "
+            f"(mode {stat.S_IMODE(status.st_mode):04o}).",
+            hint=f"If nobody else has it, run 'chmod 600 {path}'; else set ssh_key to another one.",
+        )
 
 
 def _host_key(published: str) -> paramiko.PKey:

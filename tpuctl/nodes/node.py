@@ -98,11 +98,20 @@ class NodeList:
 
 @dataclass(frozen=True)
 class SshKey:
-    """The public half of a key, and the user who logs in with it."""
+    """The public half of a key, and the user who logs in with it.
+
+    Raises ValueError for what would be more than one line `USER:KEY` of a node's metadata.
+    """
 
     user: str
     public_key: str
     """`TYPE BASE64`, without a comment."""
+
+    def __post_init__(self) -> None:
+        if not self.user or not self.user.isprintable() or ":" in self.user or " " in self.user:
+            raise ValueError(f"{self.user!r} cannot be the user of a key")
+        if not self.public_key.isprintable():
+            raise ValueError(f"{self.public_key!r} is not one line")
 
 
 @dataclass(frozen=True)

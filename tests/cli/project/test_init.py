@@ -244,6 +244,41 @@ class TestDoctorCompares:
         assert finding["state"] == "failed"
         assert "cannot be read" in finding["text"]
 
+    @pytest.fixture
+    def program(self, home, monkeypatch, tmp_path) -> None:
+        """A terraform that leaves a file where it ran, and a folder to run it in."""
+        (tmp_path / "bin").mkdir()
+        script = f"#!/bin/sh\necho > ran\nexec /bin/cat {RECORDED}\n"
+        (tmp_path / "bin/terraform").write_text(script)
+        (tmp_path / "bin/terraform").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+        monkeypatch.setenv("NO_GCE_CHECK", "true")
+        Path("base; id").mkdir()
+
+    @pytest.mark.usefixtures("program")
+    def test_terraform_is_not_run_in_a_folder_that_a_file_from_elsewhere_names(self, tpuctl) -> None:
+        """A repository that was cloned holds a tpuctl.toml and a folder whose backend runs a program."""
+        Path("tpuctl.toml").write_text('project = "my-project"\nterraform = "base; id"\n')
+        finding = self.findings(tpuctl("doctor", "--json"))["terraform"]
+        assert finding["state"] == "warning"
+        assert "not compared: terraform was never run in" in finding["text"]
+        assert finding["fix"].endswith("run: tpuctl init --from-terraform 'base; id' --force")
+        assert not Path("base; id/ran").exists()
+
+    @pytest.mark.usefixtures("program")
+    def test_terraform_is_run_in_a_folder_that_init_was_given(self, tpuctl) -> None:
+        assert tpuctl("init", "--from-terraform", "base; id").code == 0
+        Path("base; id/ran").unlink()
+        assert self.findings(tpuctl("doctor", "--json"))["terraform"]["state"] == "ok"
+        assert Path("base; id/ran").exists()
+
+    def test_a_pipe_in_the_place_of_outputs_is_not_waited_for(self, tpuctl, monkeypatch) -> None:
+        monkeypatch.setenv("NO_GCE_CHECK", "true")
+        os.mkfifo("outputs.json")
+        Path("tpuctl.toml").write_text('project = "my-project"\nterraform = "outputs.json"\n')
+        finding = self.findings(tpuctl("doctor", "--json"))["terraform"]
+        assert "outputs.json is neither a folder nor a file." in finding["text"]
+
     def test_a_bucket_far_from_the_tpus_is_a_warning_with_both_places(
         self, tpuctl, simulator, monkeypatch
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,65 @@ def test_each_setting_that_differs_is_one_sentence(
 
 def test_a_setting_that_is_missing_differs(base: Path) -> None:
     assert len(terraform.differences(load({"target": "gcp"}), {"zone": "us-east1-d"})) == 1
+
+
+class TestForeignFolders:
+    """terraform reads backends and plug-ins of its folder, which can run programs."""
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+    @pytest.mark.parametrize("place", ["", ".terraform"])
+    def test_a_folder_of_another_user_is_refused_and_nothing_runs(self, base: Path, place: str) -> None:
+        install(base, "echo > ran")
+        (base / ".terraform").mkdir()
+        os.chown(base / place, 65534, 65534)
+        with pytest.raises(ConfigError, match=rf"^{base / place} belongs to the user") as refused:
+            terraform.read(base)
+        assert "terraform output -json > outputs.json" in refused.value.hint
+        assert not (base / "ran").exists()
+
+    @pytest.mark.parametrize("place", ["", ".terraform"])
+    def test_a_folder_that_everybody_can_write_to_is_refused_also_with_a_sticky_bit(
+        self, base: Path, place: str
+    ) -> None:
+        """There everybody can add a file."""
+        install(base, "echo > ran")
+        (base / ".terraform").mkdir()
+        (base / place).chmod(0o1777)
+        with pytest.raises(ConfigError, match=rf"^Every user of this machine can write to {base / place}"):
+            terraform.read(base)
+        assert not (base / "ran").exists()
+
+    def test_variables_that_change_the_command_are_not_passed_on(
+        self, base: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("TF_CLI_ARGS", "TF_CLI_ARGS_output", "TF_LOG", "TF_LOG_PATH", "TF_REATTACH_PROVIDERS"):
+            monkeypatch.setenv(name, "hostile")
+        for name in ("TF_WORKSPACE", "TF_TOKEN_app_terraform_io", "TF_DATA_DIR", "GOOGLE_CREDENTIALS"):
+            monkeypatch.setenv(name, "mine")
+        install(base, f"/usr/bin/env > variables; /bin/cat {RECORDED_OUTPUT}")
+        terraform.read(base)
+        lines = (base / "variables").read_text().splitlines()
+        assert "hostile" not in "".join(lines)
+        assert {"TF_WORKSPACE=mine", "TF_TOKEN_app_terraform_io=mine", "TF_DATA_DIR=mine"} <= set(lines)
+        assert "GOOGLE_CREDENTIALS=mine" in lines
+
+    def test_the_folders_own_program_is_not_run(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", f".:bin:{os.pathsep}")
+        monkeypatch.chdir(base)
+        (base / "terraform").write_text("#!/bin/sh\necho > ran\n")
+        (base / "terraform").chmod(0o755)
+        with pytest.raises(ConfigError, match="terraform is not on the PATH"):
+            terraform.read(base)
+        assert not (base / "ran").exists()
+
+    def test_a_folder_whose_name_is_an_option_stays_a_folder(self, base: Path) -> None:
+        folder = base / "-chdir=elsewhere"
+        folder.mkdir()
+        install(base, f'echo "$*" > call; /bin/cat {RECORDED_OUTPUT}')
+        terraform.read(folder)
+        assert (folder / "call").read_text() == "output -json -no-color\n"
+
+
+def test_an_endless_file_is_refused(base: Path) -> None:
+    with pytest.raises(ConfigError, match="/dev/zero is larger than 16 MiB"):
+        terraform.read(Path("/dev/zero"))

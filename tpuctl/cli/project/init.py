@@ -17,7 +17,7 @@ from tpuctl.config.files import FILE_NAME
 from tpuctl.config.formats import normalize
 from tpuctl.config.gcloud import gcloud_settings
 from tpuctl.errors import ConfigError, ConflictError, UsageError
-from tpuctl.flows.project import terraform
+from tpuctl.flows.project import allowed_folders, terraform
 
 QUESTIONS = {
     "project": "Google Cloud project",
@@ -67,7 +67,9 @@ def _read_terraform(source: Path) -> dict[str, str]:
     """The settings of Terraform's outputs, and unless they come from a pipe, their source for 'doctor'."""
     values = terraform.read(Path("/dev/stdin") if str(source) == "-" else source)
     is_lasting = source.is_dir() or (source.is_file() and source.parent != Path("/dev"))
-    return {**values, "terraform": str(source)} if is_lasting else values
+    if source.is_dir():
+        allowed_folders.allow(source)
+    return {**values, "terraform": normalize("terraform", str(source))} if is_lasting else values
 
 
 def _ask_missing(values: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from tpuctl import accelerators
 from tpuctl.bucket_layout import gs
 from tpuctl.config import Config
 from tpuctl.errors import ConfigError, TpuctlError
-from tpuctl.flows.project import terraform
+from tpuctl.flows.project import allowed_folders, terraform
 
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Cloud
@@ -179,12 +180,22 @@ def _terraform(config: Config, connected: Connect) -> str:
     source = config.get("terraform")
     if source is None:
         return "not used: nothing to compare with"
-    path = Path(config.values["terraform"].origin).parent / source
+    path = Path(config.values["terraform"].origin).parent / Path(source).expanduser()
+    command = f"tpuctl init --from-terraform {shlex.quote(source)} --force"
+    if path.is_dir() and not allowed_folders.is_allowed(path):
+        raise CheckWarning(
+            f"not compared: terraform was never run in {path} by 'tpuctl init' on this machine",
+            f"If you trust that folder, run: {command}",
+        )
+    if path.exists() and not (path.is_dir() or path.is_file()):
+        raise ConfigError(
+            f"{path} is neither a folder nor a file.", hint=f"Correct {config.values['terraform'].place}."
+        )
     differences = terraform.differences(config, terraform.read(path))
     if differences:
         raise ConfigError(
             f"{'; '.join(differences)}.",
-            hint=f"Run 'tpuctl init --from-terraform {source} --force', or correct it by 'terraform apply'.",
+            hint=f"Run '{command}', or correct it by 'terraform apply'.",
         )
     return f"the settings equal the outputs of {source}"
 

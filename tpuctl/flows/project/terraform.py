@@ -9,10 +9,18 @@ from pathlib import Path
 
 from tpuctl import accelerators
 from tpuctl.config import Config, terraform_output
+from tpuctl.config.trusted_files import check_own
 from tpuctl.errors import ConfigError, DeadlineError, UsageError
 
 TIMEOUT = 120.0
 """Seconds for `terraform output`, which may have to fetch the state from a bucket."""
+MOST_BYTES = 16 * 1024 * 1024
+"""Most bytes of a file of outputs."""
+KEPT_VARIABLES = ("TF_CLI_CONFIG_FILE", "TF_DATA_DIR", "TF_WORKSPACE", "TF_HTTP_", "TF_TOKEN_", "TF_VAR_")
+"""How the names begin of Terraform's variables that say where the state is and who may read it.
+
+No other is passed on: TF_CLI_ARGS changes the command, TF_LOG its output, TF_REATTACH_PROVIDERS its plug-ins.
+"""
 
 
 def read(source: Path) -> dict[str, str]:
@@ -23,7 +31,7 @@ def read(source: Path) -> dict[str, str]:
     if source.is_dir():
         return terraform_output.settings(_outputs(source), str(source))
     try:
-        return terraform_output.settings(source.read_bytes(), str(source))
+        return terraform_output.settings(_content(source), str(source))
     except OSError as error:
         raise UsageError(
             f"{source} cannot be read: {error.strerror}.",
@@ -46,8 +54,20 @@ def _same(name: str, configured: str | None, output: str) -> bool:
     return configured == output
 
 
+def _content(source: Path) -> bytes:
+    with source.open("rb") as stream:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ConfigError(
+            f"{source} is larger than {MOST_BYTES // 1024**2} MiB.",
+            hint="Pass what 'terraform output -json' prints.",
+        )
+    return content
+
+
 def _outputs(folder: Path) -> bytes:
-    program = shutil.which("terraform")
+    _check_own(folder)
+    program = shutil.which("terraform", path=_absolute_path())
     if program is None:
         raise ConfigError(
             f"terraform is not on the PATH, so the outputs of {folder} cannot be read.",
@@ -57,7 +77,7 @@ def _outputs(folder: Path) -> bytes:
         process = subprocess.run(
             [program, "output", "-json", "-no-color"],
             cwd=folder,
-            env=os.environ | {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0"},
+            env=_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=TIMEOUT,
@@ -78,3 +98,26 @@ def _outputs(folder: Path) -> bytes:
             hint="Run 'terraform init' there, then try again.",
         )
     return process.stdout
+
+
+def _check_own(folder: Path) -> None:
+    """Raise ConfigError if another user can write what terraform would read in a folder."""
+    hint = "Run 'terraform output -json > outputs.json' there, look at it, and pass that file instead."
+    for place in (folder, folder / ".terraform"):
+        if place.exists():
+            check_own(place, place.stat(), os.environ, hint)
+
+
+def _absolute_path() -> str:
+    """PATH without entries such as `.`: they would run the folder's own program of the name terraform."""
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(entry for entry in entries if os.path.isabs(entry))
+
+
+def _environment() -> dict[str, str]:
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("TF_") or name.startswith(KEPT_VARIABLES)
+    }
+    return variables | {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
