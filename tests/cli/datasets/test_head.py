@@ -8,8 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.images.bombs import blank_png
 from tests.data.source_trees import write_image
 from tests.running_simulator import CommandResult
+from tpuctl.cloud.storage import Bucket
+from tpuctl.data.output.manifest import (
+    FILE,
+    SCHEMA,
+    Manifest,
+    ShardEntry,
+    SourceEntry,
+    SplitEntry,
+    encode_manifest,
+)
+from tpuctl.data.schema.features import Image, Label
+from tpuctl.data.tfrecord.example_encoding import encode
+from tpuctl.data.tfrecord.framing import OVERHEAD, frame
 
 Tpuctl = Callable[..., CommandResult]
 
@@ -66,3 +80,65 @@ class TestSheet:
         assert tpuctl("data", "upload", "pets", "pictures").code == 0
         result = tpuctl("data", "head", "pets", "--image", "sheet.png")
         assert result.err.splitlines()[-1] == "1 image in sheet.png"
+
+
+@pytest.mark.usefixtures("simulator")
+class TestHostile:
+    """A dataset that another program wrote: its manifest is right, its records are not."""
+
+    def test_an_image_that_cannot_be_drawn_is_a_warning(self, tpuctl: Tpuctl, home: Path) -> None:
+        write_image(Path("pictures/cat/0.png"))
+        Path("pictures/cat/bomb.png").write_bytes(blank_png(13_377, 13_377, depth=1))
+        assert tpuctl("data", "upload", "pets", "pictures").code == 0
+        result = tpuctl("data", "head", "pets", "--image", "sheet.png")
+        assert result.code == 0
+        assert (
+            "Warning: an image is not drawn: it has 13377 × 13377 pixels, and at most 134 megapixels are "
+            "decoded." in result.err
+        )
+
+    @pytest.mark.parametrize("label", [7, -1, 1 << 62, b"cat", 0.5])
+    def test_a_label_without_a_class_is_shown_as_it_is(
+        self, tpuctl: Tpuctl, bucket: Bucket, label: int | bytes | float
+    ) -> None:
+        forge(bucket, encode({"image": blank_png(4, 4), "label": label}), classes=("cat",))
+        result = tpuctl("data", "head", "forged")
+        assert result.code == 0
+        assert result.out.splitlines()[1].split()[-1] == (
+            label.decode() if isinstance(label, bytes) else f"{label:g}" if label == 0.5 else str(label)
+        )
+
+    def test_a_dataset_whose_label_has_no_classes(self, tpuctl: Tpuctl, bucket: Bucket) -> None:
+        forge(bucket, encode({"image": blank_png(4, 4), "label": 0}), classes=())
+        assert tpuctl("data", "head", "forged").out.splitlines()[1].split()[-1] == "0"
+        assert tpuctl("data", "describe", "forged").code == 0
+
+    @pytest.mark.parametrize("image", [1 << 40, 0.5])
+    def test_a_number_is_no_size_of_an_image(
+        self, tpuctl: Tpuctl, bucket: Bucket, image: int | float
+    ) -> None:
+        forge(bucket, encode({"image": image, "label": 0}), classes=("cat",))
+        result = tpuctl("data", "head", "forged", "--image", "sheet.png")
+        assert (result.code, "Warning: an image is not drawn: it is empty." in result.err) == (0, True)
+
+    def test_a_record_without_fields(self, tpuctl: Tpuctl, bucket: Bucket) -> None:
+        forge(bucket, encode({}), classes=("cat",))
+        assert tpuctl("data", "head", "forged", "--image", "sheet.png").code == 0
+
+
+def forge(bucket: Bucket, record: bytes, *, classes: tuple[str, ...]) -> None:
+    """Write a dataset of one record, as a program of another would."""
+    shard = ShardEntry("forged.tfrecord", 1, len(record) + OVERHEAD, "")
+    manifest = Manifest(
+        schema=SCHEMA,
+        name="forged",
+        version="1.0.0",
+        features={"image": Image((None, None, 3)), "label": Label(classes)},
+        classes=classes,
+        splits={"train": SplitEntry(1, len(record) + OVERHEAD, (shard,))},
+        source=SourceEntry("images", "", 0),
+        files={},
+        tpuctl="0",
+    )
+    bucket.create(manifest.ref.folder + shard.file, frame(record))
+    bucket.create(manifest.ref.folder + FILE, encode_manifest(manifest))

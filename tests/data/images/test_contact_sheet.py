@@ -17,7 +17,7 @@ def encoded(mode: str, size: tuple[int, int], color: object = 0) -> bytes:
 
 
 def sheet(*images: tuple[bytes, str]) -> Image.Image:
-    return Image.open(io.BytesIO(contact_sheet(images)))
+    return Image.open(io.BytesIO(contact_sheet(images).png))
 
 
 def test_images_stand_in_rows_each_in_its_place() -> None:

@@ -27,6 +27,7 @@ Value = bytes | int | float
 
 _MOST_VALUES = 8
 _MOST_CHARACTERS = 60
+_MOST_PROBLEMS = 5
 
 
 @click.command()
@@ -73,11 +74,17 @@ def _cell(example: Example, field: str, manifest: Manifest, vocabulary: Vocabula
     if field == TOKENS and vocabulary:
         return _text(_tokens(example, vocabulary).encode(), image=False)
     if isinstance(feature, Label) and values:
-        number = int(values[0])
-        name = feature.classes[number]
-        return name if name == str(number) else f"{number} ({name})"
+        return _class(values[0], feature.classes)
     texts = [_text(value, image=isinstance(feature, Image)) for value in values[:_MOST_VALUES]]
     return " ".join(texts) + (f" ... ({len(values)} values)" if len(values) > _MOST_VALUES else "")
+
+
+def _class(value: Value, classes: Sequence[str]) -> str:
+    """Return the number and name of a class; the value alone where the dataset has no such class."""
+    if not isinstance(value, int) or not 0 <= value < len(classes):
+        return _text(value, image=False)
+    name = classes[value]
+    return name if name == str(value) else f"{value} ({name})"
 
 
 def _text(value: Value, *, image: bool) -> str:
@@ -94,7 +101,7 @@ def _text(value: Value, *, image: bool) -> str:
 
 def _tokens(example: Example, vocabulary: Vocabulary) -> str:
     """Return the tokens of an example, without the padding."""
-    return vocabulary.text([int(value) for value in example.values.get(TOKENS, [])])
+    return vocabulary.text([value for value in example.values.get(TOKENS, []) if isinstance(value, int)])
 
 
 def _fields(example: Example) -> dict[str, object]:
@@ -121,18 +128,27 @@ def _write_sheet(path: Path, examples: Sequence[Example], manifest: Manifest) ->
     captions = [name for name in manifest.features if name != field]
     images = [
         (
-            bytes(example.values[field][0]),  # type: ignore[arg-type]  # those of an image field are bytes
+            _image(example, field),
             ", ".join(_cell(example, name, manifest) for name in captions),
         )
         for example in examples
     ]
+    sheet = contact_sheet(images)
     try:
-        path.write_bytes(contact_sheet(images))
+        path.write_bytes(sheet.png)
     except OSError as error:
         raise UsageError(
             f"Cannot write '{path}': {error.strerror}.", hint="Give a file in a folder that exists."
         ) from error
     output.note(f"{len(images)} image{'s' * (len(images) > 1)} in {path}")
+    for problem in sheet.problems[:_MOST_PROBLEMS]:
+        output.note(f"Warning: an image is not drawn: it {problem}.")
     lacking = undrawable(caption for _, caption in images)
     if lacking:
         output.note(f"Its captions show ? for characters that are not ASCII: {lacking[:_MOST_CHARACTERS]}")
+
+
+def _image(example: Example, field: str) -> bytes:
+    """Return the encoded image of an example; nothing if the record holds something else there."""
+    value = next(iter(example.values.get(field, [])), b"")
+    return value if isinstance(value, bytes) else b""

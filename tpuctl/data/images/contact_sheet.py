@@ -5,20 +5,36 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Sequence
 from math import ceil, sqrt
+from typing import NamedTuple
 
 from PIL import Image, ImageDraw
+
+from tpuctl.data.images.decoding import decodable, shrunk
+from tpuctl.data.images.header import InvalidImage, inspect_image
 
 _SIDE = 128
 _CAPTION = 16
 _GAP = 4
-_BACKGROUND = (255, 255, 255)
+_BACKGROUND, _MISSING = (255, 255, 255), (160, 160, 160)
+_MODES = {"1": "L", "P": "RGBA", "I;16": "I"}
+"""Modes that cannot be shrunk -> the mode used instead."""
 
 
-def contact_sheet(images: Sequence[tuple[bytes, str]]) -> bytes:
-    """Return a PNG of encoded images with their captions, in rows, each brought to the same size.
+class ContactSheet(NamedTuple):
+    """The sheet as a PNG, and why the images that are missing in it were not drawn."""
 
-    Captions are drawn in ASCII, all that Pillow's own font has: `?` for each of the other characters.
+    png: bytes
+    problems: Sequence[str]
+    """Each completes a sentence about an image: `cannot be decoded (...)`."""
+
+
+def contact_sheet(images: Sequence[tuple[bytes, str]]) -> ContactSheet:
+    """Draw encoded images with their captions, in rows, each brought to the same size.
+
+    A crossed box stands for an image that cannot be decoded, or has too many pixels. Captions are drawn in
+    ASCII, all that Pillow's own font has: `?` for each of the other characters.
     """
+    problems = []
     columns = ceil(sqrt(len(images)))
     rows = ceil(len(images) / columns)
     width, height = _SIDE + _GAP, _SIDE + _CAPTION + _GAP
@@ -26,12 +42,16 @@ def contact_sheet(images: Sequence[tuple[bytes, str]]) -> bytes:
     draw = ImageDraw.Draw(sheet)
     for number, (data, caption) in enumerate(images):
         x, y = _GAP + number % columns * width, _GAP + number // columns * height
-        picture = _fitted(data)
+        try:
+            picture = _fitted(data)
+        except InvalidImage as error:
+            picture = _crossed_box()
+            problems.append(str(error))
         sheet.paste(picture, (x + (_SIDE - picture.width) // 2, y + (_SIDE - picture.height) // 2))
         draw.text((x, y + _SIDE + 2), _shortened(draw, caption), fill=(0, 0, 0))
     stream = io.BytesIO()
     sheet.save(stream, "PNG")
-    return stream.getvalue()
+    return ContactSheet(stream.getvalue(), problems)
 
 
 def undrawable(captions: Iterable[str]) -> str:
@@ -42,11 +62,12 @@ def undrawable(captions: Iterable[str]) -> str:
 
 
 def _fitted(data: bytes) -> Image.Image:
-    with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
-        scale = _SIDE / max(image.size)
-        size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    info = inspect_image(data)
+    scale = _SIDE / max(info.height, info.width)
+    height, width = max(1, round(info.height * scale)), max(1, round(info.width * scale))
+    with decodable(data, (height, width)) as image:
         sampling = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
-        return _as_rgb(image).resize(size, sampling)
+        return _as_rgb(shrunk(image, (height, width), _MODES)).resize((width, height), sampling)
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
@@ -58,6 +79,15 @@ def _as_rgb(image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", image.size, (*_BACKGROUND, 255))
         return Image.alpha_composite(white, image).convert("RGB")
     return image.convert("RGB")
+
+
+def _crossed_box() -> Image.Image:
+    box = Image.new("RGB", (_SIDE, _SIDE), _BACKGROUND)
+    draw = ImageDraw.Draw(box)
+    for line in ((0, 0, _SIDE - 1, _SIDE - 1), (0, _SIDE - 1, _SIDE - 1, 0)):
+        draw.line(line, fill=_MISSING)
+    draw.rectangle((0, 0, _SIDE - 1, _SIDE - 1), outline=_MISSING)
+    return box
 
 
 def _shortened(draw: ImageDraw.ImageDraw, caption: str) -> str:

@@ -25,6 +25,10 @@ _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 """Markers without a length."""
 
 
+_MOST_VALUES = 1 << 29
+"""Height times width times channels of the largest image that TensorFlow decodes (decode_image_op.cc)."""
+
+
 class ImageInfo(NamedTuple):
     """The shape of a decoded image, and how it is encoded."""
 
@@ -60,9 +64,12 @@ def inspect_image(data: bytes) -> ImageInfo:
 
 def _checked(read: Callable[[bytes], ImageInfo], data: bytes) -> ImageInfo:
     try:
-        return read(data)
+        info = read(data)
     except (struct.error, IndexError):
         raise _broken("it ends in the middle") from None
+    if info.height * info.width * info.channels > _MOST_VALUES:
+        raise InvalidImage(f"has {info.width} × {info.height} pixels, more than TensorFlow decodes")
+    return info
 
 
 def _broken(reason: str) -> InvalidImage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from tpuctl.data.images.header import InvalidImage
+from tpuctl.data.images.decoding import decodable, shrunk
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -25,23 +25,23 @@ def resized(data: bytes, size: tuple[int, int]) -> bytes:
     from PIL import Image  # noqa: PLC0415  most uploads decode nothing
 
     height, width = size
-    try:
-        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
-            image.draft(None, (2 * width, 2 * height))  # a JPEG four times too large is decoded at a fraction
-            mode, encoding = image.mode, image.format
-            resized_image = _convertible(image).resize((width, height), Image.Resampling.LANCZOS)
-        stream = io.BytesIO()
+    stream = io.BytesIO()
+    with decodable(data, size) as image:
+        mode, encoding = image.mode, image.format
+        small = _convertible(shrunk(image, size, {**_MODES, "P": _palette_mode(image)}))
+        resized_image = small.resize((width, height), Image.Resampling.LANCZOS)
         if encoding == "JPEG":
             resized_image.save(stream, "JPEG", quality=QUALITY, subsampling="4:2:0")
         else:
             final = resized_image.convert("I;16") if mode.startswith("I") else resized_image
             final.save(stream, "PNG")
-        return stream.getvalue()
-    except Exception as error:  # Pillow's decoders raise many types, SyntaxError and struct.error among them
-        raise InvalidImage(f"cannot be decoded ({str(error) or type(error).__name__})") from error
+    return stream.getvalue()
 
 
 def _convertible(image: Image.Image) -> Image.Image:
-    if image.mode == "P":
-        return image.convert("RGBA" if "transparency" in image.info else "RGB")
-    return image.convert(_MODES.get(image.mode, image.mode))
+    mode = _palette_mode(image) if image.mode == "P" else _MODES.get(image.mode, image.mode)
+    return image.convert(mode)
+
+
+def _palette_mode(image: Image.Image) -> str:
+    return "RGBA" if "transparency" in image.info else "RGB"

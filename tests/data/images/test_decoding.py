@@ -1,0 +1,130 @@
+"""Images of any size take bounded memory: too many pixels are refused by the header."""
+
+from __future__ import annotations
+
+import io
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.data.images.bombs import blank_png, header
+from tests.paths import ROOT
+from tpuctl.data.images.contact_sheet import contact_sheet
+from tpuctl.data.images.decoding import LARGE, MOST_PIXELS, decodable, shrunk
+from tpuctl.data.images.header import InvalidImage, inspect_image
+from tpuctl.data.images.resize import resized
+
+DECODED = 4 * MOST_PIXELS
+"""Bytes that Pillow needs for the largest image: 4 for each pixel."""
+
+
+def peak_of_its_own(file: Path, act: str) -> int:
+    """Return the most memory, in bytes, of a process that does something with the image in a file."""
+    command = [sys.executable, "-m", "tests.data.images.test_decoding", str(file), act]
+    return int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+
+
+def act_on(file: Path, act: str) -> None:
+    data = file.read_bytes()
+    if act == "sheet":
+        assert len(contact_sheet([(data, "caption")]).problems) == (inspect_image(data).width > 12_000)
+    elif act == "resize":
+        assert inspect_image(resized(data, (224, 224))).width == 224
+    else:
+        assert data
+
+
+@pytest.mark.parametrize(
+    ("act", "colour", "depth"),
+    [("sheet", 6, 8), ("resize", 2, 8), ("sheet", 3, 1)],
+    ids=["RGBA on a sheet", "RGB resized", "P on a sheet"],
+)
+def test_a_photograph_of_a_hundred_megapixels_is_decoded_once(
+    tmp_path: Path, act: str, colour: int, depth: int
+) -> None:
+    file = tmp_path / "large.png"
+    file.write_bytes(blank_png(11_500, 11_500, colour=colour, depth=depth))
+    assert peak_of_its_own(file, act) < peak_of_its_own(file, "read") + DECODED + (64 << 20)
+
+
+def test_a_bomb_is_refused_before_a_pixel_is_decoded(tmp_path: Path) -> None:
+    file = tmp_path / "bomb.png"
+    file.write_bytes(blank_png(13_377, 13_377))
+    assert file.stat().st_size < 600_000
+    assert peak_of_its_own(file, "sheet") < peak_of_its_own(file, "read") + (32 << 20)
+
+
+def test_what_is_refused_says_how_large_it_is() -> None:
+    bomb = blank_png(13_377, 13_377, depth=1, colour=0)
+    refusal = "has 13377 × 13377 pixels, and at most 134 megapixels are decoded"
+    assert contact_sheet([(bomb, "")]).problems == [refusal]
+    with pytest.raises(InvalidImage) as refused:
+        resized(bomb, (8, 8))
+    assert str(refused.value) == refusal
+
+
+def test_tensorflow_s_own_limit_holds_where_nothing_is_decoded() -> None:
+    assert inspect_image(blank_png(23_000, 23_000, depth=1, colour=0)).width == 23_000
+    with pytest.raises(InvalidImage, match="has 24000 × 24000 pixels, more than TensorFlow decodes"):
+        inspect_image(blank_png(24_000, 24_000, depth=1, colour=0))
+
+
+def test_a_second_header_does_not_hide_the_size() -> None:
+    small, large = blank_png(8, 8), header(60_000, 60_000)
+    place = small.index(b"IDAT") - 4
+    hidden = small[:place] + large + small[place:]
+    assert contact_sheet([(hidden, "")]).problems
+    with pytest.raises(InvalidImage):
+        resized(hidden, (8, 8))
+
+
+def test_a_jpeg_of_very_many_scans_is_refused() -> None:
+    stream = io.BytesIO()
+    Image.new("L", (8, 8)).save(stream, "JPEG")
+    data = stream.getvalue()
+    scans = data[:-2] + 100 * data[data.index(b"\xff\xda") : -2] + data[-2:]
+    with pytest.raises(InvalidImage, match="more than 100 scans"):
+        resized(scans, (8, 8))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x89PNG", b"GIF89a", blank_png(8, 8)[:-20], b"\xff\xd8\xff" + bytes(99)]
+)
+def test_what_is_no_image_is_a_crossed_box(data: bytes) -> None:
+    sheet = contact_sheet([(data, ""), (blank_png(4, 4), "")])
+    assert len(sheet.problems) == 1
+    drawn = Image.open(io.BytesIO(sheet.png))
+    assert (drawn.getpixel((68, 68)), drawn.getpixel((200, 68))) == ((160, 160, 160), (0, 0, 0))
+
+
+@pytest.mark.parametrize("size", [(LARGE // 64, 128), (128, LARGE // 64), (5_000, 5_000)])
+@pytest.mark.parametrize(("mode", "modes"), [("RGB", {}), ("1", {"1": "L"}), ("P", {"P": "RGBA"})])
+def test_a_shrunk_image_shows_the_same(size: tuple[int, int], mode: str, modes: dict[str, str]) -> None:
+    whole = Image.linear_gradient("L").resize(size).convert(mode)
+    target = (max(size[1] // 100, 8), max(size[0] // 100, 8))
+    small = shrunk(whole, target, modes)
+    assert small.size[0] < size[0] or small.size[1] < size[1]
+    assert small.size[0] >= min(2 * target[1], size[0])
+    final = small.resize((4, 4)).convert("L")
+    expected = Image.linear_gradient("L").resize((4, 4))
+    pairs = zip(final.tobytes(), expected.tobytes(), strict=True)
+    assert max(abs(actual - usual) for actual, usual in pairs) < 16
+
+
+def test_a_small_image_is_not_shrunk() -> None:
+    image = Image.new("RGB", (4_000, 4_000))
+    assert shrunk(image, (8, 8), {}) is image
+
+
+def test_an_error_of_its_user_is_no_invalid_image_of_another_size() -> None:
+    with decodable(blank_png(8, 6), (4, 4)) as image:
+        assert image.size == (8, 6)
+
+
+if __name__ == "__main__":
+    act_on(Path(sys.argv[1]), sys.argv[2])
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
