@@ -104,8 +104,8 @@ MODULES = {
         "upload", "verify",
     },
     "cli": {
-        "groups", "help", "hints", "layout", "main", "output", "progress", "session", "terminal",
-        "value_types",
+        "crash_report", "groups", "help", "hints", "layout", "main", "output", "progress", "session",
+        "terminal", "value_types",
     },
     "flows/runs": {
         "checkpoints", "launch", "logs", "outcome", "plan", "pull", "startup_lines", "stored_run", "submit",

@@ -118,7 +118,7 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        return _show_bug(error, as_json=as_json)
+        return _show_bug(error, arguments, as_json=as_json)
 
 
 def _show(error: TpuctlError, *, as_json: bool) -> int:
@@ -160,24 +160,16 @@ def _show_usage(error: click.ClickException, *, as_json: bool) -> int:
     return EXIT_CODES["usage"]
 
 
-def _show_bug(error: Exception, *, as_json: bool) -> int:
+def _show_bug(error: Exception, arguments: list[str], *, as_json: bool) -> int:
     """A bug: the traceback goes to a file, the user gets its path."""
-    import traceback  # noqa: PLC0415
-    from datetime import datetime  # noqa: PLC0415
+    from tpuctl.cli.crash_report import CrashReport  # noqa: PLC0415  only on the way to an error
 
-    from tpuctl.config.files import state_folder  # noqa: PLC0415
-
-    text = "".join(traceback.format_exception(error))
-    summary = f"a bug in tpuctl: {type(error).__name__}: {error}"
+    report = CrashReport(error, arguments)
     if as_json:
-        _print_json(TpuctlError(summary))
-    _say(summary)
+        _print_json(TpuctlError(report.summary))
+    _say(report.summary)
     try:
-        folder = state_folder() / "crashes"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.txt"
-        path.write_text(f"tpuctl {__version__}, Python {sys.version}\n{sys.argv}\n\n{text}")
-        print(f"Hint: please report it with the file {path}", file=sys.stderr)
+        print(f"Hint: please report it with the file {report.write()}", file=sys.stderr)
     except OSError:
-        print(text, file=sys.stderr)
+        print(report.text, file=sys.stderr)
     return EXIT_CODES["bug"]

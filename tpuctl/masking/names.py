@@ -57,7 +57,7 @@ def is_secret(name: str, value: str) -> bool:
     if last in SECRET_WORDS or (last == "key" and before in KEYS) or (last == "token" and before in TOKENS):
         return True
     if last in LIKELY_WORDS and before not in TEXT_TOKENS and len(value) >= SHORTEST:
-        return "/" not in value and not re.fullmatch(r"[\d.,eE+-]+", value)
+        return "/" not in value and not is_number(value)
     return last in POSSIBLE_WORDS and is_random(value)
 
 
@@ -69,6 +69,11 @@ def words_of(name: str) -> list[str]:
 def is_random(value: str) -> bool:
     """Return whether a part of a value looks generated: long, with letters and digits, of high entropy."""
     return any(_entropy(part) >= _LEAST_ENTROPY for part in _PART.findall(value))
+
+
+def is_number(value: str) -> bool:
+    """Return whether a value is a number or a list of numbers."""
+    return bool(re.fullmatch(r"[\d.,eE+-]+", value))
 
 
 def _entropy(text: str) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
-from tpuctl.masking.names import PLACEHOLDER, SHORTEST, is_secret, words_of
+from tpuctl.masking.names import PLACEHOLDER, SHORTEST, is_number, is_secret, words_of
 
 MASK = "***"
 """Stands for a secret wherever it is shown or stored."""
@@ -42,9 +42,11 @@ SHAPES = {
     "a signed URL": r"(?i:[?&;](?:x-goog-signature|x-amz-signature|sig)=)(?P<secret>[\w%+/=-]{16,2000})",
     "an authorization header": r"\b(?i:bearer|basic) (?=[^\s'\"]{0,40}\d)(?P<secret>[\w.~+/=-]{16,8000})",
 }
+_SHORTEST_WORD = 3
+"""Fewest characters of a value that is masked where it stands alone."""
 _SHAPES = [(kind, re.compile(expression)) for kind, expression in SHAPES.items()]
 _ASSIGNMENT = re.compile(
-    r"(?<![\w.-])(?P<name>[A-Za-z_][\w.-]{0,99})[\"']?\]? {0,4}(?:=>?|:=?) {0,4}"
+    r"(?P<mark>[\"']?)(?<![\w.-])(?P<name>[A-Za-z_][\w.-]{0,99})(?P=mark)\]? {0,4}(?:=>?|:=?) {0,4}"
     r"(?:[rbuf]{0,2}(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote))[^\n]){1,8000})"
     r"|(?P<bare>[^\s\"'`,;&)\]}]{1,8000}))"
 )
@@ -73,10 +75,15 @@ def secrets_in(text: str, *, is_code: bool = False) -> list[Secret]:
 
 
 def masked(text: str, values: Collection[str] = ()) -> str:
-    """Return a text in which what looks like a secret is masked, and each of `values` that is not short."""
+    """Return a text in which what looks like a secret is masked, and each of `values`.
+
+    A short value is masked where it stands alone, a number or one of fewer than three characters nowhere.
+    """
     for value in sorted(values, key=len, reverse=True):
-        if len(value) >= SHORTEST:  # shorter ones occur by chance
+        if len(value) >= SHORTEST:
             text = text.replace(value, MASK)
+        elif len(value) >= _SHORTEST_WORD and not is_number(value):
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", lambda _: MASK, text)
     for secret in reversed(secrets_in(text)):
         text = text[: secret.start] + MASK + text[secret.end :]
     return text
