@@ -35,8 +35,9 @@ FACTS = {
 SUBPACKAGES = {
     # package: its subpackages, each with the sibling subpackages that it may import
     "": {
-        "config": set(), "data": set(), "worker": set(), "cloud": set(), "flows": set(), "cli": set(),
-        "faults": set(), "local": set(), "masking": set(), "nodes": set(), "sim": set(), "testing": set(),
+        "bucket_objects": set(), "config": set(), "data": set(), "worker": set(), "cloud": set(),
+        "flows": set(), "cli": set(), "faults": set(), "local": set(), "masking": set(), "nodes": set(),
+        "sim": set(), "testing": set(),
     },
     "data": {
         "images": set(),
@@ -105,11 +106,11 @@ MODULES = {
     },
     "cli": {
         "crash_report", "groups", "help", "hints", "layout", "main", "output", "progress", "session",
-        "terminal", "value_types",
+        "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
-        "checkpoints", "launch", "logs", "outcome", "plan", "pull", "startup_lines", "stored_run", "submit",
-        "summaries",
+        "checkpoints", "launch", "logs", "lookup", "outcome", "plan", "pull", "startup_lines", "stored_run",
+        "submit", "summaries",
     },
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",

@@ -26,7 +26,7 @@ RECORDS = [
         PinnedDataset("d", "1.0.0", "cd" * 32),
         runs.Git("0" * 40, ""),
     ),
-    runs.Run("r1", "", "", "job.py", (), "", "jax", "v6e-8", (), {}),
+    runs.Run("r1", "2026-01-02T03:04:05Z", "", "job.py", (), "ab" * 32, "jax", "v6e-8", (), {}),
     runs.Attempt(1, "2026-01-02T03:04:05Z", TPU, (0, 1)),
     WorkerStatus(0, 1, "77", "finished", "2026-01-02T03:04:05Z", exit_code=137, signal="SIGKILL"),
     runs.Verdict("r1", runs.FAILED, 1, "2026-01-02T03:04:05Z", "it failed", 3),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tpuctl.worker.records import LOG_FOLDER, STATUS_FILE, log_file
 
+ATTEMPT_FOLDER = re.compile(r"[1-9][0-9]{0,3}")
+LOG_CHUNK = re.compile(r"(?!0{6})[0-9]{6}\.log")
+"""Names that tpuctl gives; what else lies beside them is not its own."""
 DATASETS = "datasets/"
 RUNS = "runs/"
 
@@ -18,6 +22,11 @@ def gs(bucket: str, name: str) -> str:
 def bundle(sha256: str) -> str:
     """Return the object that holds the code with this hash."""
     return f"bundles/{sha256}.tar.gz"
+
+
+def chunk_number(name: str) -> int:
+    """Return which piece of a log an object is, counted from 1; `RunPaths.log` gives its name."""
+    return int(name.rpartition("/")[2].partition(".")[0])
 
 
 @dataclass(frozen=True)

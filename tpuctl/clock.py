@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+
+_FORM = re.compile(r"2[01][0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+"""Of the years 2000 to 2199: any other was not written by a clock."""
 
 
 def now() -> datetime:
@@ -16,7 +20,9 @@ def iso(moment: datetime) -> str:
 
 
 def parse(text: str) -> datetime:
-    """Return the time that `iso` wrote."""
+    """Return the time that `iso` wrote; raises ValueError for any other text."""
+    if not _FORM.fullmatch(text):
+        raise ValueError(f"{text[:30]!r} does not match 2026-01-31T23:59:59Z")
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 

@@ -7,10 +7,11 @@ import re
 import msgspec
 
 from tpuctl.bucket_layout import DATASETS, gs
+from tpuctl.bucket_objects.fields import Sha256
 from tpuctl.errors import UsageError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
-_VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
 
 
 class DatasetRef(msgspec.Struct, frozen=True):
@@ -29,6 +30,11 @@ class DatasetRef(msgspec.Struct, frozen=True):
         return f"{self.name}/{self.version}" if self.version else self.name
 
     @property
+    def is_valid(self) -> bool:
+        """Whether a dataset can have this name and version."""
+        return bool(_NAME.fullmatch(self.name) and is_version(self.version))
+
+    @property
     def folder(self) -> str:
         """The prefix of its objects in the bucket, with a trailing slash."""
         return f"{DATASETS}{self}/"
@@ -41,7 +47,7 @@ class DatasetRef(msgspec.Struct, frozen=True):
         """Raise UsageError unless a new dataset can have this name and version."""
         if not _NAME.fullmatch(self.name):
             raise _bad_name(self.name)
-        if not _VERSION.fullmatch(self.version):
+        if not is_version(self.version):
             raise UsageError(
                 f"'{self.version}' cannot be the version of a dataset.",
                 hint="Three numbers without leading zeros, such as 1.0.0.",
@@ -52,7 +58,12 @@ class DatasetRef(msgspec.Struct, frozen=True):
 class PinnedDataset(DatasetRef, frozen=True):
     """One version of a dataset together with its content: it may be removed, and uploaded again."""
 
-    manifest_sha256: str
+    manifest_sha256: Sha256
+
+
+def is_version(text: str) -> bool:
+    """Return whether a text is three numbers without leading zeros, with dots between."""
+    return bool(_VERSION.fullmatch(text))
 
 
 def _bad_name(name: str) -> UsageError:

@@ -6,18 +6,39 @@ older readers would be wrong.
 
 from __future__ import annotations
 
+import getpass
+import platform
 import re
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 import msgspec
 
+from tpuctl import clock
+from tpuctl.bucket_objects import decoding
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects.fields import (
+    AttemptNumber,
+    Count,
+    ExitCode,
+    Hosts,
+    Label,
+    Line,
+    ResourceName,
+    Sha256,
+    Text,
+    Word,
+    WorkerNumber,
+)
 from tpuctl.datasets import PinnedDataset
-from tpuctl.errors import StateError, UsageError
+from tpuctl.errors import UsageError
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
+from tpuctl.worker.records import WorkerStatus
 
 SCHEMA = 1
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+RunName = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME.pattern}\Z")]
 
 SUCCEEDED, FAILED, PREEMPTED, LOST, STOPPED = "succeeded", "failed", "preempted", "lost", "stopped"
 
@@ -25,43 +46,49 @@ SUCCEEDED, FAILED, PREEMPTED, LOST, STOPPED = "succeeded", "failed", "preempted"
 class Git(msgspec.Struct, frozen=True):
     """The commit that the script's folder was at."""
 
-    commit: str
-    diff: str
+    commit: Label
+    diff: Annotated[str, msgspec.Meta(max_length=1 << 20)]
     """How the bundle's files differ from those of the commit; empty when they do not."""
 
 
 class Run(msgspec.Struct, frozen=True):
     """run.json: the request; immutable."""
 
-    run: str
+    run: RunName
     created: str
-    submitter: str
-    script: str
+    submitter: Label
+    script: Line
     """Path of the script inside the bundle."""
-    arguments: tuple[str, ...]
-    bundle_sha256: str
-    framework: str
-    accelerator: str
-    dependencies: tuple[str, ...]
-    environment: dict[str, str]
+    arguments: Annotated[tuple[Text, ...], msgspec.Meta(max_length=10_000)]
+    bundle_sha256: Sha256
+    framework: Label
+    accelerator: Label
+    dependencies: Annotated[tuple[Line, ...], msgspec.Meta(max_length=1000)]
+    environment: Annotated[dict[Line, Text], msgspec.Meta(max_length=1000)]
     """Variables of --env, the values of secrets replaced."""
     dataset: PinnedDataset | None = None
     git: Git | None = None
     schema: int = SCHEMA
 
+    def __post_init__(self) -> None:
+        """Raise ValueError, which readers translate, for a time or a dataset that none can have."""
+        clock.parse(self.created)
+        if self.dataset and not self.dataset.is_valid:
+            raise ValueError("it names no version of a dataset")
+
 
 class Tpu(msgspec.Struct, frozen=True):
     """The node of an attempt, as every provider can describe it."""
 
-    name: str
-    uid: str
-    project: str
-    zone: str
-    accelerator: str
-    runtime: str
-    hosts: int
+    name: ResourceName
+    uid: Label
+    project: ResourceName
+    zone: ResourceName
+    accelerator: Label
+    runtime: Label
+    hosts: Hosts
     spot: bool
-    provider: str = CLOUD_TPU
+    provider: Label = CLOUD_TPU
 
     @classmethod
     def of(cls, node: Node) -> Tpu:
@@ -87,26 +114,45 @@ class Tpu(msgspec.Struct, frozen=True):
 class Attempt(msgspec.Struct, frozen=True):
     """attempt.json: one start of the run on one machine; immutable."""
 
-    attempt: int
+    attempt: AttemptNumber
     created: str
     tpu: Tpu
-    workers: tuple[int, ...]
+    workers: Annotated[tuple[WorkerNumber, ...], msgspec.Meta(min_length=1, max_length=4096)]
     """The workers that run the script."""
     schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, which readers translate, for a time or workers that none can have."""
+        clock.parse(self.created)
+        if list(self.workers) != sorted(set(self.workers)):
+            raise ValueError("its workers are not in order")
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """verdict.json: how the run ended, and the evidence; create-only."""
 
-    run: str
-    outcome: str
+    run: RunName
+    outcome: Word
     """succeeded, failed, preempted, lost or stopped"""
-    attempt: int
+    attempt: AttemptNumber
     decided: str
-    evidence: str
-    exit_code: int | None = None
+    evidence: Line
+    exit_code: ExitCode | None = None
     """The failed script's own exit code."""
     schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, which readers translate, for a time that no clock shows."""
+        clock.parse(self.decided)
+
+
+LARGEST: dict[type, int] = {
+    Run: 8 << 20,  # holds up to a million characters of a diff
+    Attempt: 256 << 10,  # 4,096 workers, one a line
+    Verdict: 256 << 10,
+    WorkerStatus: 64 << 10,
+}
+"""Record -> most bytes of its object."""
 
 
 class _Versioned(msgspec.Struct):
@@ -119,24 +165,41 @@ Record = TypeVar("Record")
 
 
 def encode(record: object) -> bytes:
-    """Return a record as indented JSON, for people who look into the bucket."""
+    """Return a record as indented JSON, for people who look into the bucket; its bounds are not checked."""
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
 
 
-def decode(data: bytes, kind: type[Record], name: str) -> Record:
+def decode(
+    data: bytes, kind: type[Record], name: str, check: Callable[[Record], None] | None = None
+) -> Record:
     """Return the record in `data`, without fields that this version does not know.
 
-    Raises StateError that names the object for another schema, a missing field or a wrong type.
+    `check` raises ValueError for a record of another place. Raises BadObjectError that names the object for
+    another schema, a missing field, a wrong type, or a value out of bounds.
     """
     try:
-        if msgspec.json.decode(data, type=_Versioned).schema != SCHEMA:
-            raise msgspec.ValidationError("it has another schema")
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
-        raise StateError(
-            f"{name} is not a {kind.__name__} record of schema {SCHEMA}: {error}.",
-            hint="It was written by another version of tpuctl, or by hand.",
-        ) from error
+        if decoding.decode(data, _Versioned).schema != SCHEMA:
+            raise decoding.DecodeError("it has another schema")
+        return decoding.decode(data, kind, check)
+    except decoding.DecodeError as error:
+        raise BadObjectError(name, f"is not a {kind.__name__} record of schema {SCHEMA}: {error}") from error
+
+
+def check_status(status: WorkerStatus, attempt: int, worker: int) -> None:
+    """Raise ValueError unless a status is this worker's: the record on the host has no bounds of its own."""
+    if (status.attempt, status.worker) != (attempt, worker):
+        raise ValueError("it is the status of another worker")
+    for time in (status.heartbeat, status.started or status.heartbeat, status.finished or status.heartbeat):
+        clock.parse(time)
+    msgspec.convert(status.state, Word)
+    msgspec.convert((status.tpu_uid, status.signal, status.stopped), tuple[Label, ...])
+    msgspec.convert((status.pid, status.log_chunks), tuple[Count, ...])
+    msgspec.convert((status.error, status.exit_code), tuple[Line, ExitCode | None])
+
+
+def submitter() -> str:
+    """Return who submits runs from here, as their records say it: the user and this machine."""
+    return f"{getpass.getuser()}@{platform.node()}"
 
 
 def check_name(name: str) -> str:

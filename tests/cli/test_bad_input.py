@@ -322,7 +322,7 @@ def record(simulator) -> None:
 
     tpu = runs.Tpu("n1", "1", "sim-project", "europe-west4-a", "v3-8", "r", 1, False)
     attempt = runs.Attempt(1, "2100-01-01T00:00:00Z", tpu, (0,))
-    run = runs.Run("r1", "2100-01-01T00:00:00Z", "a@b", "job.py", (), "0", "tensorflow", "v3-8", (), {})
+    run = runs.Run("r1", "2100-01-01T00:00:00Z", "a@b", "job.py", (), "0" * 64, "tensorflow", "v3-8", (), {})
     for name, content in (("runs/r1/attempts/1/attempt.json", attempt), ("runs/r1/run.json", run)):
         requests.post(
             f"{simulator.simulator.endpoints['storage']}/upload/storage/v1/b/sim-project-tpuctl/o",

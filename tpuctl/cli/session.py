@@ -13,6 +13,7 @@ import click
 
 from tpuctl import clock
 from tpuctl.cli import terminal
+from tpuctl.cli.warning_lines import WarningLines
 from tpuctl.cloud import endpoints
 from tpuctl.config import Config, load
 from tpuctl.errors import DeclinedError
@@ -27,6 +28,8 @@ class Session:
         self.config = config
         self.as_json = as_json
         self.now: datetime = clock.now()
+        self.warn = WarningLines()
+        """Takes a line about each object of the bucket that is left out."""
         self._announced = False
 
     @cached_property
@@ -56,7 +59,8 @@ class Session:
         return self.config.get(name) if self.config.values[name].origin == f"--{name}" else None
 
     def close(self) -> None:
-        """Close the clients, when any were built."""
+        """Close the clients, when any were built, and say how many warnings were not shown."""
+        self.warn.close()
         if "cloud" in self.__dict__:
             self.cloud.close()
 

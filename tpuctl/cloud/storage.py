@@ -15,9 +15,10 @@ from google.cloud.storage.exceptions import DataCorruption
 
 from tpuctl.atomic_files import part_file
 from tpuctl.bucket_layout import gs
+from tpuctl.bucket_objects.bad_object import too_large
 from tpuctl.cloud.error_mapping import Service, translated
 from tpuctl.cloud.recording import Recorder
-from tpuctl.cloud.streams import ChunkStream, ObjectStream
+from tpuctl.cloud.streams import BoundedBuffer, BufferFullError, ChunkStream, ObjectStream
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
 from tpuctl.nodes import HttpRequest
 from tpuctl.object_content import Content
@@ -25,6 +26,9 @@ from tpuctl.object_content import Content
 SERVICE = Service("storage.googleapis.com", "roles/storage.objectAdmin")
 UPLOAD_PART = 8 * 1024 * 1024
 """Bytes held in memory per object that is being uploaded; a multiple of 256 KiB, as the service asks."""
+
+LARGEST_READ = 64 * 1024 * 1024
+"""Most bytes of an object that is read into memory at once, unless its reader allows fewer."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +102,24 @@ class Bucket:
                 pass
             return sorted(folder[len(prefix) :].rstrip("/") for folder in pages.prefixes)
 
-    def read(self, name: str) -> bytes:
-        """Return an object's bytes; raises NotFoundError when there is no such object."""
-        with self._translated(name):
-            return bytes(self._bucket.blob(name).download_as_bytes())
+    def read(self, name: str, most: int = LARGEST_READ) -> bytes:
+        """Return an object's bytes as they are stored, verified by their checksum.
 
-    def find(self, name: str) -> bytes | None:
-        """Return an object's bytes, or None when there is no such object; raises BucketMissingError."""
+        Raises NotFoundError when there is no such object, BadObjectError as soon as it has sent more than
+        `most` bytes: the limit holds for what arrives, whatever a listing said before.
+        """
+        buffer = BoundedBuffer(most)
+        with self._translated(name):
+            try:
+                self._bucket.blob(name).download_to_file(buffer, raw_download=True)
+            except BufferFullError as error:
+                raise too_large(name, most) from error
+        return buffer.getvalue()
+
+    def find(self, name: str, most: int = LARGEST_READ) -> bytes | None:
+        """Return an object's bytes, or None when there is no such object; raises as `read` does."""
         try:
-            return self.read(name)
+            return self.read(name, most)
         except BucketMissingError:
             raise
         except NotFoundError:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class ChunkStream(io.RawIOBase):
@@ -39,6 +43,23 @@ class ChunkStream(io.RawIOBase):
         data = b"".join(parts)
         self._position += len(data)
         return data
+
+
+class BufferFullError(Exception):
+    """More bytes came than the reader takes."""
+
+
+class BoundedBuffer(io.BytesIO):
+    """Bytes in memory up to a limit; a write beyond it raises BufferFullError, which ends a download."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def write(self, data: Buffer, /) -> int:
+        if self.tell() + memoryview(data).nbytes > self._most:
+            raise BufferFullError
+        return super().write(data)
 
 
 class ObjectStream:

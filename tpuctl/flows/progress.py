@@ -6,3 +6,7 @@ from collections.abc import Callable
 
 Report = Callable[[str], None]
 """Takes one line for the user; the command line shows it."""
+
+
+def silent(line: str) -> None:
+    """Report to nobody."""

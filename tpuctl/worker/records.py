@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Mapping, Optional, Sequence, Union
 
 SCHEMA = 1
 
 PREPARING, RUNNING, FINISHED = "preparing", "running", "finished"
 """States of a worker, in the order in which it passes through them."""
+UNKNOWN = "unknown"
+"""Stands for the state in a status that cannot be read; no worker writes it."""
+MOST_CHARACTERS = 4000
+"""Of a text in a status: readers refuse a status that is too long."""
 
 STATUS_FILE = "status.json"
 LOG_FOLDER = "log/"
@@ -81,7 +85,9 @@ class WorkerStatus:
 
 
 def encode(record: Union[Spec, WorkerStatus]) -> bytes:
-    """Return a record as indented JSON, for people who look into the bucket."""
+    """Return a record as indented JSON, for people who look into the bucket; a long error loses its end."""
+    if isinstance(record, WorkerStatus):
+        record = replace(record, error=record.error[:MOST_CHARACTERS])
     return json.dumps(asdict(record), indent=2).encode() + b"\n"
 
 

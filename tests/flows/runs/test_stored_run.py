@@ -10,7 +10,8 @@ from tests.running_simulator import RunningSimulator
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConflictError, NotFoundError
-from tpuctl.flows.runs.stored_run import StoredRun, find_run, stored_runs
+from tpuctl.flows.runs.lookup import find_run, stored_runs
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Attempt, Verdict
 from tpuctl.worker.records import FINISHED, RUNNING
 
@@ -98,4 +99,4 @@ def test_without_a_name_the_newest_run_is_found(bucket: Bucket) -> None:
     for name in ("b", "a"):
         write_run(bucket, name)
     assert [run.name for run in stored_runs(bucket)] == ["b", "a"]
-    assert find_run(bucket, None).name == "a"
+    assert find_run(bucket, None, submitter="ada@laptop").name == "a"

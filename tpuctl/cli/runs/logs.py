@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 import click
 
+from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cli import output
 from tpuctl.cli.session import Session, with_session
 from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs.logs import Line, LogReader, last
 from tpuctl.flows.runs.logs import follow as follow_run
+from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.startup_lines import hides_startup_lines, is_startup_line
-from tpuctl.flows.runs.stored_run import find_run
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Verdict
 
 
@@ -35,8 +37,8 @@ def logs(
       tpuctl logs --tail 20
       tpuctl logs -f
     """
-    stored = find_run(session.cloud.bucket, run)
-    attempt = stored.last_attempt()
+    stored = find_run(session.cloud.bucket, run, session.warn)
+    attempt = stored.last_readable_attempt()
     hides = not (everything or session.as_json) and hides_startup_lines(stored.record)
     reader = LogReader(attempt, worker, is_startup_line if hides else None)
     show = _printer(session, many=len(reader.workers) > 1)
@@ -48,7 +50,7 @@ def logs(
     for line in last(reader.all_lines(), tail):
         show(line)
     _note_hidden(reader.hidden)
-    _note_failure(stored.verdict())
+    _note_failure(session, stored)
 
 
 def _printer(session: Session, *, many: bool) -> Callable[[Line], None]:
@@ -74,8 +76,13 @@ def _note_hidden(count: int) -> None:
         output.note(f"Not shown: {lines} ('tpuctl logs --all' shows them).")
 
 
-def _note_failure(verdict: Verdict | None) -> None:
+def _note_failure(session: Session, stored: StoredRun) -> None:
     """Say after the log why a run did not succeed: its last lines may not."""
+    try:
+        verdict = stored.verdict()
+    except BadObjectError as bad:
+        session.warn(f"{bad.message} How the run ended is unknown.")
+        return
     error = outcome.error_of(verdict) if verdict else None
     if error:
         output.note(error.message)

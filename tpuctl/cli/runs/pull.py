@@ -12,8 +12,8 @@ from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs import pull as flow
+from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.stored_run import find_run
 from tpuctl.runs import Verdict
 
 
@@ -28,7 +28,7 @@ def pull(session: Session, run: str | None, folder: Path | None) -> None:
     Example:
       tpuctl pull --to ./result
     """
-    stored = find_run(session.cloud.bucket, run)
+    stored = find_run(session.cloud.bucket, run, session.warn)
     with show_steps() as report:
         verdict = settle(stored, session.cloud.provider, session.now).verdict
         result = flow.pull(stored, folder or Path(stored.name), report)

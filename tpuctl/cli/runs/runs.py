@@ -20,7 +20,7 @@ def runs(session: Session) -> None:
     Example:
       tpuctl runs
     """
-    listed = summaries(session.cloud.bucket, session.cloud.provider, session.now)
+    listed = summaries(session.cloud.bucket, session.cloud.provider, session.now, session.warn)
     if session.as_json:
         output.json({"runs": listed})
         return

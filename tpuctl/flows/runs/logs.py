@@ -6,11 +6,12 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
-from tpuctl.errors import InterruptedByUser, UsageError
+from tpuctl.bucket_layout import chunk_number
+from tpuctl.errors import InterruptedByUser, NotFoundError, UsageError
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredAttempt, StoredRun
 from tpuctl.parallel import fanout, values
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Object
 
 EVERY_SECOND = Backoff(first=1.0, longest=1.0)
+BLOCK = 4 << 20
+"""Bytes of a chunk that are held at once: those of a whole chunk that a worker writes."""
+LONGEST_LINE = 8 << 20
+"""Bytes of a line after which it is shown, and what follows as the next."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,22 @@ class _Cursor:
 
     worker: int
     chunks: int = 0
+    """Chunks read without a gap: the worker numbers them from 1."""
+    beyond: set[int] = field(default_factory=set)
+    """Numbers of those read after a gap: the chunks before were deleted, or others write here."""
     partial: bytes = b""
     """The start of a line whose end has not been shipped yet."""
+
+    def has_read(self, number: int) -> bool:
+        """Whether the chunk with this number has been read."""
+        return number <= self.chunks or number in self.beyond
+
+    def add(self, number: int) -> None:
+        """Note that this chunk is read."""
+        self.beyond.add(number)
+        while self.chunks + 1 in self.beyond:
+            self.chunks += 1
+            self.beyond.remove(self.chunks)
 
 
 class LogReader:
@@ -69,10 +88,8 @@ class LogReader:
             (chunk, cursor) for cursor, listed in zip(self._cursors, unread, strict=True) for chunk in listed
         ]
         for chunk, cursor in sorted(chunks, key=lambda pair: pair[0].generation):
-            cursor.chunks += 1
-            data = cursor.partial + self._attempt.run.bucket.read(chunk.name)
-            *complete, cursor.partial = data.split(b"\n")
-            for text in map(_decode, complete):
+            cursor.add(chunk_number(chunk.name))
+            for text in map(_decode, self._complete_lines(chunk, cursor)):
                 if self._hides(text):
                     self.hidden += 1
                 else:
@@ -91,7 +108,39 @@ class LogReader:
                 cursor.partial = b""
 
     def _unread(self, cursor: _Cursor) -> list[Object]:
-        return self._attempt.log_chunks(cursor.worker, after=cursor.chunks)
+        chunks = self._attempt.log_chunks(cursor.worker, after=cursor.chunks)
+        return [chunk for chunk in chunks if not cursor.has_read(chunk_number(chunk.name))]
+
+    def _complete_lines(self, chunk: Object, cursor: _Cursor) -> Iterator[bytes]:
+        """Yield the lines that end in a chunk, and pieces of a longer one than memory should hold."""
+        for block in self._blocks(chunk):
+            *complete, cursor.partial = (cursor.partial + block).split(b"\n")
+            yield from complete
+            if len(cursor.partial) >= LONGEST_LINE:
+                yield cursor.partial
+                cursor.partial = b""
+
+    def _blocks(self, chunk: Object) -> Iterator[bytes]:
+        """Yield a chunk's bytes in blocks: no more of one that is deleted or replaced while it is read.
+
+        One that was replaced before is read as it is now: a worker that lost an answer writes it again.
+        """
+        bucket = self._attempt.run.bucket
+        stream, position = bucket.stream(chunk, BLOCK), 0
+        while True:
+            try:
+                block = stream.read(BLOCK)
+            except NotFoundError as error:
+                current = bucket.stat(chunk.name)
+                if position or current is None:
+                    self._attempt.run.warn(error.message)
+                    return
+                stream = bucket.stream(current, BLOCK)
+                continue
+            if not block:
+                return
+            position += len(block)
+            yield block
 
 
 def follow(
@@ -104,17 +153,21 @@ def follow(
 ) -> Verdict:
     """Show new lines each second until the run has ended, and return its verdict.
 
-    Begins with the last `tail` lines, or with all.
+    Begins with the last `tail` lines, or with all. Raises BadObjectError where a record that decides cannot
+    be read: no verdict can come any more.
     On Ctrl-C raises InterruptedByUser with the command to resume; the run keeps running.
     """
 
     def show_new_lines() -> Verdict | None:
         nonlocal tail
-        verdict = settle(run, provider, clock.now()).verdict  # before the lines: none can come after it
-        for line in last(reader.all_lines() if verdict else reader.lines(), tail):
+        state = settle(run, provider, clock.now())  # before the lines: none can come after a verdict
+        has_ended = state.verdict or state.error
+        for line in last(reader.all_lines() if has_ended else reader.lines(), tail):
             show(line)
         tail = None
-        return verdict
+        if state.error:
+            raise state.error
+        return state.verdict
 
     try:
         return poll(

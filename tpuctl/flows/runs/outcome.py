@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl import clock, runs
+from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import JobFailedError, PreemptedError, StateError, TpuctlError
 from tpuctl.flows.nodes.lookup import node_state
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeState
 from tpuctl.runs import Attempt, Verdict
-from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, WorkerStatus
+from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, UNKNOWN, WorkerStatus
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -41,14 +42,18 @@ class RunState:
 
     verdict: Verdict | None
     statuses: Statuses = ()
+    error: BadObjectError | None = None
+    """Why nothing is known: the verdict, or the attempt that would decide it, cannot be read."""
 
     @property
     def label(self) -> str:
         """The verdict's outcome, else the state of the slowest worker; one that is not known here wins."""
+        if self.error:
+            return UNKNOWN
         if self.verdict:
             return self.verdict.outcome
         states = [status.state if status else STARTING for status in self.statuses]
-        return min(states, key=lambda state: STATES.index(state) if state in STATES else 0)
+        return min(states, key=lambda state: STATES.index(state) if state in STATES else -1)
 
 
 def settle(run: StoredRun, provider: Provider, at: datetime) -> RunState:
@@ -57,11 +62,14 @@ def settle(run: StoredRun, provider: Provider, at: datetime) -> RunState:
     The first reader decides; of two at once one verdict is written and both return it.
     Raises NotFoundError for a run without an attempt.
     """
-    verdict = run.verdict()
-    if verdict:
-        return RunState(verdict)
-    attempt = run.last_attempt()
-    statuses = attempt.statuses()
+    try:
+        verdict = run.verdict()
+        if verdict:
+            return RunState(verdict)
+        attempt = run.last_attempt()
+        statuses = attempt.statuses()
+    except BadObjectError as error:
+        return RunState(None, error=error)
     node = attempt.record.tpu.id
     decided = decide(run.name, attempt.record, statuses, at, lambda: node_state(provider, node))
     return RunState(run.end(decided) if decided else None, statuses)
@@ -138,7 +146,7 @@ def _ending_by_node(
         decided = _all_finished(statuses) and _node_state_is_current(stopped[0], at)
         evidence = f"worker {stopped[0].worker} was ended by {stopped[0].stopped}"
         return _Ending(runs.STOPPED, evidence) if decided else None
-    if silence <= LOST_AFTER:
+    if silence <= LOST_AFTER or any(status and status.state == UNKNOWN for status in statuses):
         return None
     return _Ending(runs.LOST, f"no heartbeat for {LOST_AFTER:.0f} s while the node was {state}")
 
@@ -156,9 +164,12 @@ def _all_finished(statuses: Statuses) -> bool:
 
 
 def _silence(attempt: Attempt, statuses: Statuses, at: datetime) -> float:
-    """Return the seconds since the oldest heartbeat of the workers that have not finished; 0 without any."""
+    """Return the seconds since the oldest heartbeat of the workers that have not finished; 0 without any.
+
+    The start of the attempt stands for a heartbeat that nobody wrote, or that cannot be read.
+    """
     unfinished = [status for status in statuses if not (status and status.is_finished)]
-    heartbeats = [status.heartbeat if status else attempt.created for status in unfinished]
+    heartbeats = [(status and status.heartbeat) or attempt.created for status in unfinished]
     return max(((at - clock.parse(heartbeat)).total_seconds() for heartbeat in heartbeats), default=0.0)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +19,7 @@ from tpuctl.flows.runs.code.syntax import check_syntax
 from tpuctl.flows.runs.code.work_tree import git_state
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.nodes import Node
-from tpuctl.runs import Attempt, Git, Run, Tpu, check_name
+from tpuctl.runs import Attempt, Git, Run, Tpu, check_name, submitter
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -126,7 +124,7 @@ def _run(
     return Run(
         run=name,
         created=clock.iso(at),
-        submitter=f"{getpass.getuser()}@{platform.node()}",
+        submitter=submitter(),
         script=code.script,
         arguments=request.arguments,
         bundle_sha256=code.sha256,

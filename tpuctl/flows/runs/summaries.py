@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tpuctl.errors import NotFoundError
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.errors import ConfigError, NotFoundError, StateError, UsageError
+from tpuctl.flows.progress import Report, silent
+from tpuctl.flows.runs.lookup import stored_runs
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.stored_run import StoredRun, stored_runs
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
+from tpuctl.worker.records import UNKNOWN
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -29,17 +33,31 @@ class Summary(msgspec.Struct, frozen=True):
     dataset: str
     """NAME/VERSION, empty without a dataset."""
     state: str
-    """The verdict's outcome; before the verdict: starting, preparing, running or finished."""
+    """The verdict's outcome; before the verdict: starting, preparing, running or finished.
+
+    "not started" without an attempt, "unknown" where a record or the node cannot be read.
+    """
     submitter: str
 
 
-def summaries(bucket: Bucket, provider: Provider, at: datetime) -> list[Summary]:
-    """Return every run, oldest first; runs that have ended by now get their verdict."""
-    return values(fanout(lambda run: _summary(run, provider, at), stored_runs(bucket), width=WIDTH))
+def summaries(bucket: Bucket, provider: Provider, at: datetime, warn: Report = silent) -> list[Summary]:
+    """Return every run, oldest first; runs that have ended by now get their verdict.
+
+    `warn` gets a line about each object that is no record: the run, or its state, is left out for that.
+    """
+    stored = stored_runs(bucket, warn)
+    listed = values(fanout(lambda run: _summary(run, provider, at), stored, width=WIDTH))
+    return [summary for summary in listed if summary]
 
 
-def _summary(run: StoredRun, provider: Provider, at: datetime) -> Summary:
-    record = run.record
+def _summary(run: StoredRun, provider: Provider, at: datetime) -> Summary | None:
+    try:
+        record = run.record
+    except BadObjectError as error:
+        run.warn(error.message)
+        return None
+    except NotFoundError:
+        return None  # deleted since it was listed
     dataset = str(record.dataset or "")
     return Summary(
         run.name, record.created, record.accelerator, dataset, _state(run, provider, at), record.submitter
@@ -48,6 +66,12 @@ def _summary(run: StoredRun, provider: Provider, at: datetime) -> Summary:
 
 def _state(run: StoredRun, provider: Provider, at: datetime) -> str:
     try:
-        return settle(run, provider, at).label
+        state = settle(run, provider, at)
     except NotFoundError:
         return "not started"
+    except (ConfigError, StateError, UsageError) as error:  # of its node, which may be of any project
+        run.warn(f"The state of run '{run.name}' is unknown: {error.message}")
+        return UNKNOWN
+    if state.error:
+        run.warn(state.error.message)
+    return state.label

@@ -1,0 +1,75 @@
+"""Tests what a record in the bucket may be: everything else is one error, never a crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects.decoding import DEEPEST, DecodeError, decode
+
+
+class Sheet(msgspec.Struct):
+    """A record with a field of any content."""
+
+    rows: int
+    content: Any = None
+
+
+def nested(levels: int) -> bytes:
+    """A record in JSON with this many levels, the record itself counted."""
+    return b'{"rows": 1, "content": ' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"rows": NaN}',
+        b'{"rows": Infinity}',
+        b'{"rows": 1.0}',
+        b'{"rows": true}',
+        b'{"rows": 1e999}',
+        b'{"rows": ' + b"9" * 5000 + b"}",
+        b'\xef\xbb\xbf{"rows": 1}',
+        b'{"rows": 1, "content": "\xff"}',
+        b'{"rows": 1, "unknown": "\xff"}',
+        b'{"rows": 1, "content": "\\ud800"}',
+        b'{"rows": 1} {"rows": 1}',
+        b"\x1f\x8b\x08\x00",
+        nested(DEEPEST + 1),
+        nested(DEEPEST + 1).replace(b"content", b"unknown"),
+        nested(200_000),
+        nested(200_000).replace(b"content", b"unknown"),
+        b'{"rows": 1, "content": ' + b'{"a":[' * 40 + b"]}" * 40 + b"}",
+        b"[" * 200_000,
+    ],
+    ids=lambda data: repr(data[:40]),
+)
+def test_what_is_no_record_is_one_error(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode(data, Sheet)
+
+
+def test_brackets_in_strings_are_no_levels() -> None:
+    text = '\\"[{' * 500
+    data = f'{{"rows": 1, "content": ["{text}", {"[],{}," * 500}"{"[" * 300}"]}}'.encode()
+    assert decode(data, Sheet).rows == 1
+    assert decode(nested(DEEPEST), Sheet).rows == 1
+
+
+def test_the_last_of_two_values_of_a_key_counts_as_on_the_hosts() -> None:
+    assert decode(b'{"rows": 1, "rows": 2}', Sheet).rows == 2
+
+
+def test_the_error_is_one_printable_line() -> None:
+    error = BadObjectError("runs/\x1b]0;\x07\n\u202e\udc80/run.json", "is " + "long " * 1000)
+    assert error.message.isprintable()
+    assert len(error.message) < 1000
+    assert error.message.startswith("runs/\\x1b]0;\\x07\\n\\u202e\\udc80/run.json is long")

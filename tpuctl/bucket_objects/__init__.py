@@ -1,0 +1,1 @@
+"""Reads objects of the bucket as input from strangers: bounded, strictly typed, refused with one error."""

@@ -1,0 +1,27 @@
+"""Types of fields in records of the bucket, each with its bounds; `Meta` is checked when a record is read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
+"""A number that every reader of JSON holds exactly."""
+AttemptNumber = Annotated[int, Meta(ge=1, le=9999)]
+WorkerNumber = Annotated[int, Meta(ge=0, lt=4096)]
+"""Number of a worker; the largest slice, 9,216 chips of TPU7x, has 2,304 hosts."""
+ExitCode = Annotated[int, Meta(ge=-255, le=(1 << 32) - 1)]
+Hosts = Annotated[int, Meta(ge=0, le=4096)]
+Word = Annotated[str, Meta(pattern=r"\A[a-z][a-z-]{0,30}\Z")]
+"""A state or an outcome, also one that a later version adds."""
+Label = Annotated[str, Meta(max_length=256)]
+Line = Annotated[str, Meta(max_length=4096)]
+Text = Annotated[str, Meta(max_length=131_072)]
+"""Linux passes no longer argument or variable to a program (MAX_ARG_STRLEN)."""
+ResourceName = Annotated[str, Meta(pattern=r"\A[a-z0-9](?:[a-z0-9.:-]{0,98}[a-z0-9])?\Z")]
+"""A project, zone or node; older projects have a domain, `example.com:name`."""
+Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Crc32c = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9+/]{6}==\Z")]
+FileName = Annotated[str, Meta(pattern=r"\A(?!\.)[^/\\\x00-\x1f\x7f]{1,300}\Z")]
+"""The name of an object directly below a folder."""

@@ -1,0 +1,71 @@
+"""Finds runs in the bucket: all of them, by name, or one's own last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from tpuctl import runs
+from tpuctl.bucket_layout import RUNS
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.errors import NotFoundError
+from tpuctl.flows.progress import Report, silent
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.parallel import fanout
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket
+
+WIDTH = 8
+"""Records read at once while one's own run is looked for."""
+MOST_RUNS = 1000
+"""Runs, from the newest, among which it is looked for."""
+
+
+def stored_runs(bucket: Bucket, warn: Report = silent) -> list[StoredRun]:
+    """Return all runs of a bucket, oldest first; `warn` gets a line about each folder that is none."""
+    stored = []
+    for record in sorted(bucket.objects(RUNS, glob=f"{RUNS}*/run.json"), key=lambda item: item.generation):
+        name = record.name.split("/")[1]
+        if runs.NAME.fullmatch(name):
+            stored.append(StoredRun(bucket, name, warn))
+        else:
+            warn(BadObjectError(record.name, "is in a folder that cannot be a run's").message)
+    return stored
+
+
+def find_run(bucket: Bucket, name: str | None, warn: Report = silent, submitter: str = "") -> StoredRun:
+    """Return the run of this name, not read yet; without a name, one's own that was submitted last.
+
+    One's own is of `submitter`, by default of this user on this machine. Raises UsageError for a name that
+    no run can have, NotFoundError when the bucket has no run of one's own.
+    """
+    if name:
+        return StoredRun(bucket, runs.check_name(name), warn)
+    stored = stored_runs(bucket, warn)
+    submitter = submitter or runs.submitter()
+    others: list[StoredRun] = []
+    for run in _readable(stored[: -MOST_RUNS - 1 : -1], warn):
+        if run.record.submitter == submitter:
+            return run
+        others = others or [run]
+    if not others:
+        raise NotFoundError("There is no run yet.", hint="Submit one: tpuctl submit jobs/digits.py")
+    raise NotFoundError(
+        f"None of the last {len(stored[-MOST_RUNS:])} runs is of {submitter}.",
+        hint=f"Name the run: the newest is '{others[0].name}' of {others[0].record.submitter}.",
+    )
+
+
+def _readable(stored: Iterable[StoredRun], warn: Report) -> Iterator[StoredRun]:
+    """Yield the runs whose records can be read, in order, a few read ahead."""
+    remaining = iter(stored)
+    while batch := list(islice(remaining, WIDTH)):
+        for result in fanout(lambda run: run.record, batch):
+            if isinstance(result.error, BadObjectError):
+                warn(result.error.message)
+            elif result.error and not isinstance(result.error, NotFoundError):
+                raise result.error
+            elif not result.error:
+                yield result.item
