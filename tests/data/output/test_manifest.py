@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from tests.data.source_trees import Tree, produce
+from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.output.manifest import Manifest, decode_manifest, encode_manifest
 from tpuctl.data.plan import plan
-from tpuctl.errors import UsageError
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def test_the_digest_depends_on_which_records_are_bad_and_not_on_how_that_is_word
 
 
 def test_a_manifest_of_a_later_schema_asks_for_an_update(manifest: Manifest) -> None:
-    with pytest.raises(UsageError, match="schema 99") as caught:
+    with pytest.raises(BadObjectError, match="schema 99") as caught:
         decode_manifest(encode_manifest(msgspec.structs.replace(manifest, schema=99)))
     assert caught.value.hint == "Update tpuctl."
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"schema": 1}'])
 def test_what_is_no_manifest_is_a_clear_error(data: bytes) -> None:
-    with pytest.raises(UsageError, match="not a dataset's manifest"):
+    with pytest.raises(BadObjectError, match="not a dataset's manifest"):
         decode_manifest(data)
 
 

@@ -23,7 +23,7 @@ def describe(session: Session, ref: DatasetRef) -> None:
       tpuctl data describe digits
     """
     bucket = session.cloud.data_bucket
-    manifest = read_manifest(bucket, ref)
+    manifest = read_manifest(bucket, ref, session.warn)
     if session.as_json:
         uri = manifest.ref.uri(bucket.name)
         output.json({"uri": uri, "digest": manifest.digest, "manifest": manifest})

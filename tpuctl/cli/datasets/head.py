@@ -48,7 +48,7 @@ def head(session: Session, ref: DatasetRef, split: str, count: int, image: Path 
     from tpuctl.flows.datasets import head as flow  # noqa: PLC0415  NumPy: not for the other commands
 
     bucket = session.cloud.data_bucket
-    manifest = read_manifest(bucket, ref)
+    manifest = read_manifest(bucket, ref, session.warn)
     examples = flow.head(bucket, manifest, split=split, count=count)
     _show(session, examples, manifest, flow.read_vocabulary(bucket, manifest))
     if image:

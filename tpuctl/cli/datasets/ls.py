@@ -20,7 +20,7 @@ def ls(session: Session) -> None:
       tpuctl data ls
     """
     bucket = session.cloud.data_bucket
-    manifests = list(list_manifests(bucket))
+    manifests = list(list_manifests(bucket, session.warn))
     if session.as_json:
         output.json({"datasets": [rendering.fields(manifest, bucket.name) for manifest in manifests]})
     else:

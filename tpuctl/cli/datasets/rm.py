@@ -32,7 +32,7 @@ def rm(session: Session, ref: DatasetRef, yes: bool, dry_run: bool) -> None:
     from tpuctl.flows.datasets import rm as flow  # noqa: PLC0415  only for this command
 
     bucket = session.cloud.data_bucket
-    removal = flow.plan_removal(bucket, ref)
+    removal = flow.plan_removal(bucket, ref, session.warn)
     if dry_run:
         output.requests(flow.requests(bucket, removal), as_json=session.as_json)
         return

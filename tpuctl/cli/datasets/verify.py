@@ -34,7 +34,7 @@ def verify(session: Session, ref: DatasetRef, deep: bool) -> None:
     from tpuctl.flows.datasets import verify as flow  # noqa: PLC0415  NumPy: not for the other commands
 
     bucket = session.cloud.data_bucket
-    manifest = read_manifest(bucket, ref)
+    manifest = read_manifest(bucket, ref, session.warn)
     with show_count("files checked") as report:
         flow.verify(bucket, manifest, deep=deep, report=report)
     _show_verified(session, manifest, deep=deep)

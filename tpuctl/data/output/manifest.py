@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
+from tpuctl.bucket_objects import decoding
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects.fields import Count, Crc32c, FileName, Label, Line
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature
 from tpuctl.datasets import DatasetRef
-from tpuctl.errors import UsageError
 from tpuctl.object_content import Content
 
 FILE = "manifest.json"
 MOST_BAD = 10_000
 """Bad records that are listed one by one; the others are only counted."""
 SCHEMA = 2
+LARGEST = 64 << 20
+"""Most bytes of a manifest: 100,000 shards or a million class names take about 20 MB."""
 
 
 class FileEntry(msgspec.Struct, frozen=True):
     """One of the small files beside the shards."""
 
-    bytes: int
-    crc32c: str
+    bytes: Count
+    crc32c: Crc32c
 
     @classmethod
     def of(cls, content: Content) -> FileEntry:
@@ -39,11 +45,11 @@ class FileEntry(msgspec.Struct, frozen=True):
 class ShardEntry(msgspec.Struct, frozen=True):
     """One TFRecord file."""
 
-    file: str
+    file: FileName
     """Object name below the dataset's folder."""
-    records: int
-    bytes: int
-    crc32c: str
+    records: Count
+    bytes: Count
+    crc32c: Crc32c
     """Base64 of the big-endian CRC-32C of the complete file, as GCS reports it of an object."""
 
     @property
@@ -55,23 +61,23 @@ class ShardEntry(msgspec.Struct, frozen=True):
 class SplitEntry(msgspec.Struct, frozen=True):
     """One split and its shards, in order."""
 
-    records: int
-    bytes: int
+    records: Count
+    bytes: Count
     shards: tuple[ShardEntry, ...]
 
 
 class SourceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """The source of the dataset, and the options it was read with."""
 
-    kind: str
-    fingerprint: str
+    kind: Label
+    fingerprint: Label
     """SHA-256 of the names and sizes of the source files; the shards' checksums cover their contents."""
     seed: int
     options: Options | None = None
     """None for the defaults."""
-    skipped: int = 0
+    skipped: Count = 0
     """Bad records that were skipped."""
-    bad: tuple[BadRecord, ...] = ()
+    bad: Annotated[tuple[BadRecord, ...], Meta(max_length=MOST_BAD)] = ()
     """The first `MOST_BAD` of them."""
 
 
@@ -79,14 +85,14 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A dataset: the same source, splits, seed and shard count give the same manifest."""
 
     schema: int
-    name: str
-    version: str
-    features: dict[str, Feature]
-    classes: tuple[str, ...]
-    splits: dict[str, SplitEntry]
+    name: Label
+    version: Label
+    features: Annotated[dict[Line, Feature], Meta(max_length=100_000)]
+    classes: Annotated[tuple[Line, ...], Meta(max_length=1_000_000)]
+    splits: Annotated[dict[FileName, SplitEntry], Meta(min_length=1, max_length=1000)]
     source: SourceEntry
-    files: dict[str, FileEntry]
-    tpuctl: str
+    files: Annotated[dict[FileName, FileEntry], Meta(max_length=100_000)]
+    tpuctl: Label
     """Version of the program that wrote it."""
 
     @property
@@ -122,22 +128,28 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
-def decode_manifest(data: bytes) -> Manifest:
-    """Return the manifest in `data`; raises UsageError if it is none, or of a later schema."""
+def decode_manifest(data: bytes, ref: DatasetRef | None = None, file: str = FILE) -> Manifest:
+    """Return the manifest in `data`, of `ref` if that is given; `file` is where it is from.
+
+    Raises BadObjectError if it is none, of another dataset, or of a later schema.
+    """
+
+    def check(manifest: Manifest) -> None:
+        if not manifest.ref.is_valid or manifest.ref != (ref or manifest.ref):
+            raise ValueError(f"it is of {str(manifest.ref)!r}")
+
+    name = f"{ref.folder}{file}" if ref else file
     try:
-        schema = msgspec.json.decode(data, type=_Schema).schema
+        schema = decoding.decode(data, _Schema).schema
         if schema > SCHEMA:
-            raise UsageError(
-                f"The manifest has schema {schema}, and this tpuctl reads up to {SCHEMA}.",
-                hint="Update tpuctl.",
-                schema=schema,
-            )
-        return msgspec.json.decode(data, type=Manifest)
-    except msgspec.DecodeError as error:
-        raise UsageError(
-            f"This is not a dataset's manifest: {error}.", hint="Upload the dataset again."
-        ) from error
+            reason = f"has schema {schema}, and this tpuctl reads up to {SCHEMA}"
+            raise BadObjectError(name, reason, hint="Update tpuctl.", schema=schema)
+        return decoding.decode(data, Manifest, check)
+    except decoding.DecodeError as error:
+        reason = f"is not a dataset's manifest: {error}"
+        hint = f"Remove it with 'tpuctl data rm {ref}', and upload the dataset again." if ref else ""
+        raise BadObjectError(name, reason, hint=hint or "Upload the dataset again.") from error
 
 
 class _Schema(msgspec.Struct):
-    schema: int
+    schema: Count

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tpuctl.data.output.manifest import FILE, FileEntry, Manifest, ShardEntry, decode_manifest
+from tpuctl.bucket_objects.bad_object import BadObjectError, too_large
+from tpuctl.bucket_objects.decoding import DecodeError, decode
+from tpuctl.data.output.manifest import FILE, LARGEST, FileEntry, Manifest, ShardEntry, decode_manifest
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import ConflictError, NotFoundError, StateError, TpuctlError
 from tpuctl.flows.datasets.staging import FOLDER
@@ -108,6 +110,8 @@ class Commit:
 
     def _finish(self, decided: Object) -> bytes | None:
         try:
+            if decided.size > LARGEST:
+                raise too_large(decided.name, LARGEST)
             manifest = self._bucket.stream(decided).read(decided.size)
             self._put_in_place(manifest)
             self._bucket.copy(decided, self._folder + FILE)
@@ -116,9 +120,8 @@ class Commit:
         return manifest
 
     def _put_in_place(self, data: bytes) -> None:
-        manifest = decode_manifest(data)
-        recorded = self._bucket.find(self._moves_name(_digest(data)))
-        moves = msgspec.json.decode(recorded, type=Moves) if recorded else Moves({}, {})
+        manifest = decode_manifest(data, self._ref, COMMIT)
+        moves = self._read_moves(self._moves_name(_digest(data)))
         staged = {item.name: item for item in self._bucket.objects(self._folder + FOLDER)}
 
         def place(entry: ShardEntry) -> None:
@@ -127,6 +130,14 @@ class Commit:
         values(fanout(place, manifest.shards, width=_WIDTH))
         for name, entry in manifest.files.items():
             self._place_file(name, entry, moves.files.get(name))
+
+    def _read_moves(self, name: str) -> Moves:
+        recorded = self._bucket.find(name)
+        try:
+            return Moves({}, {}) if recorded is None else decode(recorded, Moves)
+        except DecodeError as error:
+            hint = f"Remove what is left of the upload: tpuctl data rm {self._ref}"
+            raise BadObjectError(name, f"does not say how to finish an upload: {error}", hint=hint) from error
 
     def _place_shard(self, entry: ShardEntry, staged: Object | None) -> None:
         with self._lost_on_conflict(entry.file):
@@ -173,7 +184,8 @@ class Commit:
         self._create_file(file, text)
 
     def _create_file(self, file: str, text: str) -> None:
-        self._bucket.create(self._folder + file, text.encode(), _TYPES["." + file.rpartition(".")[2]])
+        content_type = _TYPES.get("." + file.rpartition(".")[2], "application/octet-stream")
+        self._bucket.create(self._folder + file, text.encode(), content_type)
 
     def _clean_up(self, decided: Object | None) -> None:
         """Remove what is no longer needed; where that is not allowed, it does no harm."""

@@ -6,41 +6,61 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tpuctl.bucket_layout import DATASETS
-from tpuctl.data.output.manifest import FILE, Manifest, decode_manifest
-from tpuctl.datasets import DatasetRef, PinnedDataset
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.data.output.manifest import FILE, LARGEST, Manifest, decode_manifest
+from tpuctl.datasets import DatasetRef, PinnedDataset, is_version
 from tpuctl.errors import NotFoundError, nearest
+from tpuctl.flows.progress import Report, silent
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
 
 
 def find_manifest(bucket: Bucket, ref: DatasetRef) -> Manifest | None:
-    """Return the manifest of one version of a dataset, or None when it does not exist."""
-    data = bucket.find(ref.folder + FILE)
-    return decode_manifest(data) if data else None
+    """Return the manifest of one version of a dataset, or None without one; raises BadObjectError."""
+    data = bucket.find(ref.folder + FILE, LARGEST) if ref.is_valid else None
+    return None if data is None else decode_manifest(data, ref)
 
 
-def read_manifest(bucket: Bucket, ref: DatasetRef) -> Manifest:
+def read_manifest(bucket: Bucket, ref: DatasetRef, warn: Report = silent) -> Manifest:
     """Return the manifest of a dataset, of its newest version unless `ref` names one.
 
-    Raises NotFoundError with the nearest names.
+    `warn` gets a line about each newer version whose manifest cannot be read. Raises NotFoundError with the
+    nearest names, BadObjectError if no manifest of the dataset can be read.
     """
+    refused: list[BadObjectError] = []
     for version in [ref.version] if ref.version else _versions(bucket, ref.name):
-        manifest = find_manifest(bucket, DatasetRef(ref.name, version))
+        try:
+            manifest = find_manifest(bucket, DatasetRef(ref.name, version))
+        except BadObjectError as error:
+            refused.append(error)
+            continue
         if manifest:
+            for refusal in refused:
+                warn(refusal.message)
             return manifest
+    if refused:
+        raise refused[0]
     raise not_found(bucket, ref, hint=f"Upload it: tpuctl data upload {ref.name} FOLDER")
 
 
-def list_manifests(bucket: Bucket) -> Iterator[Manifest]:
-    """Yield the manifests of all datasets, by name and version."""
+def list_manifests(bucket: Bucket, warn: Report = silent) -> Iterator[Manifest]:
+    """Yield the manifests of all datasets, by name and version; `warn` gets a line about each bad one."""
     for listed in bucket.objects(DATASETS, glob=f"{DATASETS}*/*/{FILE}"):
-        yield decode_manifest(bucket.read(listed.name))
+        ref = DatasetRef(*listed.name.split("/")[1:3])
+        try:
+            if not ref.is_valid:
+                raise BadObjectError(listed.name, "is in a folder that cannot be a dataset's")
+            manifest = find_manifest(bucket, ref)
+        except BadObjectError as error:
+            warn(error.message)
+        else:
+            yield from [manifest] if manifest else []  # None: removed since it was listed
 
 
-def pin(bucket: Bucket, ref: DatasetRef) -> PinnedDataset:
+def pin(bucket: Bucket, ref: DatasetRef, warn: Report = silent) -> PinnedDataset:
     """Return the dataset as `read_manifest` finds it, pinned by its manifest's digest."""
-    manifest = read_manifest(bucket, ref)
+    manifest = read_manifest(bucket, ref, warn)
     return PinnedDataset(manifest.name, manifest.version, manifest.digest)
 
 
@@ -56,9 +76,5 @@ def not_found(bucket: Bucket, ref: DatasetRef, *, hint: str) -> NotFoundError:
 
 def _versions(bucket: Bucket, name: str) -> list[str]:
     """The versions of a dataset, newest first."""
-    versions = [text for text in bucket.folders(DatasetRef(name, "").folder) if _is_version(text)]
+    versions = [text for text in bucket.folders(DatasetRef(name, "").folder) if is_version(text)]
     return sorted(versions, key=lambda version: [int(number) for number in version.split(".")], reverse=True)
-
-
-def _is_version(text: str) -> bool:
-    return all(part.isdigit() for part in text.split("."))

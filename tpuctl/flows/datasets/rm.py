@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpuctl.data.output.manifest import FILE, Manifest, decode_manifest
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.data.output.manifest import FILE, Manifest
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.commit import COMMIT
-from tpuctl.flows.datasets.lookup import not_found
+from tpuctl.flows.datasets.lookup import find_manifest, not_found
+from tpuctl.flows.progress import Report, silent
 from tpuctl.nodes import HttpRequest
 from tpuctl.parallel import fanout, values
 
@@ -27,7 +29,7 @@ class Removal:
 
     ref: DatasetRef
     manifest: Manifest | None
-    """None for what is left of an upload or a removal that was not finished."""
+    """None for what is left of an upload or a removal that was not finished, or is no manifest."""
     objects: tuple[Object, ...]
     """In the order in which they are deleted."""
 
@@ -37,10 +39,11 @@ class Removal:
         return sum(listed.size for listed in self.objects)
 
 
-def plan_removal(bucket: Bucket, ref: DatasetRef) -> Removal:
+def plan_removal(bucket: Bucket, ref: DatasetRef, warn: Report = silent) -> Removal:
     """Return what is to be removed for a reference, which may lack the version of a dataset that has one.
 
-    Sends reads only. Raises NotFoundError, and UsageError where there are several versions.
+    `warn` gets a line about a manifest that cannot be read: it is removed, too. Sends reads only.
+    Raises NotFoundError, and UsageError where there are several versions.
     """
     version = ref.version or _only_version(bucket, ref.name)
     exact = DatasetRef(ref.name, version)
@@ -49,9 +52,15 @@ def plan_removal(bucket: Bucket, ref: DatasetRef) -> Removal:
         raise not_found(bucket, ref, hint="See: tpuctl data ls")
     first = [exact.folder + file for file in _FIRST if exact.folder + file in listed]
     names = [*first, *(name for name in listed if name not in first)]
-    data = bucket.find(exact.folder + FILE)
-    manifest = decode_manifest(data) if data else None
-    return Removal(exact, manifest, tuple(listed[name] for name in names))
+    return Removal(exact, _manifest(bucket, exact, warn), tuple(listed[name] for name in names))
+
+
+def _manifest(bucket: Bucket, ref: DatasetRef, warn: Report) -> Manifest | None:
+    try:
+        return find_manifest(bucket, ref)
+    except BadObjectError as error:
+        warn(error.message)
+        return None
 
 
 def requests(bucket: Bucket, removal: Removal) -> list[HttpRequest]:

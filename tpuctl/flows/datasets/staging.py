@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tpuctl.bucket_objects.decoding import DecodeError, decode
 from tpuctl.data.output.shards import Shard, ShardResult, ShardStream
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import ConflictError, DeadlineError
@@ -56,8 +57,8 @@ class Staging:
         if data is None:  # another upload of the same dataset has finished, and cleaned up
             return None
         try:
-            note = msgspec.json.decode(data, type=ShardResult)
-        except msgspec.DecodeError:
+            note = decode(data, ShardResult)
+        except DecodeError:
             return None
         return note if note.entry.content == staged.content and (skip_bad or not note.skipped) else None
 

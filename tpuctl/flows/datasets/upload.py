@@ -58,7 +58,7 @@ def upload(
     conversion = Conversion(plan, report, skip_bad=skip_bad)
     standing = commit.complete()
     if standing is not None:
-        return _compare(bucket, plan, conversion, decode_manifest(standing))
+        return _compare(bucket, plan, conversion, decode_manifest(standing, plan.ref))
     staging = Staging(bucket, plan.ref)
     local = LocalCopy(keep) if keep else None
     staged_before: list[str] = []

@@ -70,11 +70,15 @@ def plan_submit(
     modules = imports.imported_files(request.script)
     notes = check_syntax([request.script, *modules], header)
     request = _with_header(request, header.tpuctl)
+
+    def warn(line: str) -> None:
+        notes.append(f"Warning: {line}")
+
     accelerator = accelerators.accelerator(request.accelerator).type if request.accelerator else None
     if accelerator and request.accelerator != accelerator:
         notes.append(f"{request.accelerator} is {accelerator} in the Cloud TPU API.")
     name = check_name(request.name) if request.name else _default_name(request.script, at)
-    dataset = pin(data_bucket, DatasetRef.parse(request.dataset)) if request.dataset else None
+    dataset = pin(data_bucket, DatasetRef.parse(request.dataset), warn) if request.dataset else None
     node = find_ready(provider, request.tpu, accelerator, owner)
     state = git_state(request.script.resolve().parent, code)
     notes += [state.note] if state.note else []

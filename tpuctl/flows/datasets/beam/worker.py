@@ -15,6 +15,8 @@ from uuid import uuid4
 import msgspec
 
 from tpuctl import errors
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.bucket_objects.decoding import DecodeError, decode
 from tpuctl.cloud.endpoints import Cloud, Endpoints
 from tpuctl.config import Config
 from tpuctl.data.bad_records import BadRecord, BadRecordsError
@@ -113,11 +115,17 @@ class Failures:
 
     def take_all(self) -> list[TpuctlError]:
         """Return all of them, and remove them from the bucket."""
-        failures = []
+        failures: list[TpuctlError] = []
         for listed in self._bucket.objects(self._prefix):
-            failures.append(msgspec.json.decode(self._bucket.read(listed.name), type=Failure).error())
+            failures.append(self._read(listed.name))
             self._bucket.remove(listed)
         return failures
+
+    def _read(self, name: str) -> TpuctlError:
+        try:
+            return decode(self._bucket.read(name), Failure).error()
+        except DecodeError as error:
+            return BadObjectError(name, f"does not say why a shard could not be converted: {error}")
 
 
 class Worker:
