@@ -37,7 +37,7 @@ SUBPACKAGES = {
     "": {
         "bucket_objects": set(), "config": set(), "data": set(), "worker": set(), "cloud": set(),
         "flows": set(), "cli": set(), "faults": set(), "local": set(), "masking": set(), "nodes": set(),
-        "sim": set(), "testing": set(),
+        "sim": set(), "testing": set(), "text": set(),
     },
     "data": {
         "images": set(),
@@ -105,8 +105,8 @@ MODULES = {
         "upload", "verify",
     },
     "cli": {
-        "crash_report", "groups", "help", "hints", "layout", "main", "output", "progress", "session",
-        "terminal", "value_types", "warning_lines",
+        "crash_report", "groups", "help", "hints", "layout", "main", "output", "printing", "progress",
+        "session", "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
         "checkpoints", "launch", "logs", "lookup", "outcome", "plan", "pull", "startup_lines", "stored_run",

@@ -11,13 +11,15 @@ import sys
 import termios
 
 
-def in_terminal(*arguments: str, columns: int, **variables: str) -> str:
-    """Return what a command shows on a terminal of so many columns, with line ends as in files."""
+def in_terminal(
+    *arguments: str, columns: int, program: tuple[str, ...] = ("-m", "tpuctl"), **variables: str
+) -> str:
+    """Return what a Python program shows on a terminal of so many columns, with line ends as in files."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tpuctl", *arguments],
+        [sys.executable, *program, *arguments],
         stdin=follower, stdout=follower, stderr=follower,
         env={**environment, "TERM": "xterm-256color", **variables}, start_new_session=True,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from tpuctl.config.files import state_folder
 from tpuctl.local.private_folder import create_private_file
 from tpuctl.masking.arguments import masked_arguments
 from tpuctl.masking.text import MASK, masked
+from tpuctl.text import printable
 
 LONGEST = 200_000
 """Most characters of a report: what an error quotes may come from a bucket."""
@@ -29,7 +30,7 @@ class CrashReport:
         command = masked_arguments(shown)
         values += command.values
         summary = f"a bug in tpuctl: {type(error).__name__}: {error}"
-        trace = "".join(traceback.format_exception(error))
+        trace = printable.block("".join(traceback.format_exception(error)))
         self.summary = masked(_cut(summary), values)
         """One sentence for the user."""
         self.text = (

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
+from tpuctl.cli.terminal import display_width
+
 GAP = "  "
 Pieces = Callable[[str], list[str]]
 """Cuts a cell into the pieces that stay in one line."""
@@ -17,7 +19,7 @@ def fit(lines: Sequence[Sequence[str]], columns: int | None) -> Iterator[list[st
     `lines` begin with the header. Where `columns` are too few even so, each line becomes a block: a line for
     each cell, with its header.
     """
-    natural = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    natural = [max(map(display_width, column)) for column in zip(*lines, strict=True)]
     if columns is None or _total(natural) <= columns:
         yield from _folded(lines, natural, _words)
         return
@@ -36,7 +38,7 @@ def _total(widths: Sequence[int]) -> int:
 def _least(lines: Sequence[Sequence[str]], pieces: Pieces) -> list[int]:
     """The width of each column's longest piece."""
     return [
-        max(len(piece.rstrip()) for cell in column for piece in pieces(cell) or [""])
+        max(display_width(piece.rstrip()) for cell in column for piece in pieces(cell) or [""])
         for column in zip(*lines, strict=True)
     ]
 
@@ -60,7 +62,7 @@ def _balanced(
         [_fold(cell, width, pieces) for cell in column]
         for column, width in zip(zip(*lines, strict=True), widths, strict=True)
     ]
-    used = [max(len(row) for cell in column for row in cell) for column in folded]
+    used = [max(display_width(row) for cell in column for row in cell) for column in folded]
     most = max(range(len(used)), key=lambda index: sum(map(len, folded[index])))
     used[most] += columns - _total(used)
     return used
@@ -70,18 +72,22 @@ def _folded(lines: Sequence[Sequence[str]], widths: Sequence[int], pieces: Piece
     for line in lines:
         cells = [_fold(cell, width, pieces) for cell, width in zip(line, widths, strict=True)]
         for row in zip_longest(*cells, fillvalue=""):
-            yield [text.ljust(width) for text, width in zip(row, widths, strict=True)]
+            yield [_padded(text, width) for text, width in zip(row, widths, strict=True)]
 
 
 def _fold(cell: str, width: int, pieces: Pieces) -> list[str]:
-    if len(cell) <= width:
+    if display_width(cell) <= width:
         return [cell]
     rows = [""]
     for piece in pieces(cell):
-        if rows[-1] and len((rows[-1] + piece).rstrip()) > width:
+        if rows[-1] and display_width((rows[-1] + piece).rstrip()) > width:
             rows.append("")
         rows[-1] += piece
     return [row.rstrip() for row in rows]
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - display_width(text))
 
 
 def _blocks(lines: Sequence[Sequence[str]]) -> Iterator[list[str]]:

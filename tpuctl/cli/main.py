@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from tpuctl import __version__
-from tpuctl.cli import terminal
+from tpuctl.cli import printing
 from tpuctl.cli.groups import CONTEXT, Group
 from tpuctl.errors import EXIT_CODES, DeclinedError, TpuctlError, UsageError
 
@@ -83,6 +83,7 @@ def main() -> NoReturn:
     Exits without Python's cleanup of imported modules, which is a sixth of the time of `tpuctl ls`: every
     client and file is closed by now.
     """
+    printing.guard()
     code = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -107,10 +108,10 @@ def run(arguments: list[str]) -> int:
         if isinstance(
             error.__context__, EOFError
         ):  # click's Abort is for Ctrl-C and for the end of the input
-            print(file=sys.stderr)  # ends the line of the question
+            printing.write(err=True)  # ends the line of the question
             message = "Input is needed, and the command is not interactive."
             return _show(DeclinedError(message, hint="Pass the options."), as_json=as_json)
-        print("Interrupted.", file=sys.stderr)
+        printing.write("Interrupted.", err=True)
         return EXIT_CODES["interrupted"]
     except (BrokenPipeError, SystemExit):
         # The reader has gone (`tpuctl logs | head`), which click turns into an exit; the flush at the end
@@ -129,20 +130,18 @@ def _show(error: TpuctlError, *, as_json: bool) -> int:
 
 
 def _say(message: str, hint: str = "") -> None:
-    terminal.say(message, label="Error:", colour="bold red")
+    printing.say(message, label="Error:", colour="bold red")
     if hint:
-        terminal.show_command(hint, label="Hint:", colour="cyan")
+        printing.show_command(hint, label="Hint:", colour="cyan")
 
 
 def _print_json(error: TpuctlError) -> None:
     """Print an error as JSON: in one line, as in a stream, unless the command has a result to show."""
-    import msgspec  # noqa: PLC0415
+    from tpuctl.cli import output  # noqa: PLC0415  msgspec: not for the help
 
     body = {"kind": error.kind, "message": error.message, "hint": error.hint, "exit_code": error.exit_code}
-    document = msgspec.json.encode(
-        {"schema": 1, **error.result, "error": {**body, **error.facts}}, enc_hook=str
-    )
-    print((msgspec.json.format(document, indent=2) if error.result else document).decode())
+    show = output.json if error.result else output.json_line
+    show({**error.result, "error": {**body, **error.facts}})
 
 
 def _show_usage(error: click.ClickException, *, as_json: bool) -> int:
@@ -154,7 +153,8 @@ def _show_usage(error: click.ClickException, *, as_json: bool) -> int:
         _print_json(UsageError(error.format_message()))
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context:
-        print(f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n", file=sys.stderr)
+        help_command = f"{context.command_path} --help"
+        printing.write_block(f"{context.get_usage()}\nTry '{help_command}' for help.\n", err=True)
     is_for_script = isinstance(error, click.NoSuchOption) and context and context.info_name == "submit"
     _say(error.format_message(), "Arguments for the script go after --" if is_for_script else "")
     return EXIT_CODES["usage"]
@@ -169,7 +169,7 @@ def _show_bug(error: Exception, arguments: list[str], *, as_json: bool) -> int:
         _print_json(TpuctlError(report.summary))
     _say(report.summary)
     try:
-        print(f"Hint: please report it with the file {report.write()}", file=sys.stderr)
+        printing.write(f"Hint: please report it with the file {report.write()}", err=True)
     except OSError:
-        print(report.text, file=sys.stderr)
+        printing.write_block(report.text, err=True)
     return EXIT_CODES["bug"]

@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from tpuctl.cli import terminal
+from tpuctl.cli import printing, terminal
 from tpuctl.cli.layout import GAP, fit
 from tpuctl.nodes import HttpRequest
+from tpuctl.text import printable
 
 SCHEMA = 1
 
 
 def json(content: Mapping[str, object]) -> None:
     """Print a JSON object with its schema version."""
-    print(indented({"schema": SCHEMA, **content}))
+    printing.write_json(indented({"schema": SCHEMA, **content}))
 
 
-def json_line(content: Mapping[str, object]) -> str:
-    """Return one line of JSON with its schema version, for a stream of them."""
-    return msgspec.json.encode({"schema": SCHEMA, **content}).decode()
+def json_line(content: Mapping[str, object]) -> None:
+    """Print one line of JSON with its schema version, for a stream of them."""
+    printing.write_json(encoded({"schema": SCHEMA, **content}))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, err: bool = False) -> None:
     """Print rows under the names of their columns; folded on a terminal that is not wide enough."""
     stream = sys.stderr if err else sys.stdout
-    lines = [list(columns), *([str(cell) for cell in row] for row in rows)]
+    lines = [[printable.line(str(cell)) for cell in line] for line in (columns, *rows)]
     has_states = "STATE" in columns
     for cells in fit(lines, terminal.width(stream)):
-        painted = [terminal.paint_state(cell, stream) for cell in cells] if has_states else cells
-        print(GAP.join(painted).rstrip(), file=stream)
+        pieces = [(cell, terminal.state_colour(cell) if has_states else "") for cell in cells]
+        printing.write(*_with_gaps(pieces), err=err)
+
+
+def _with_gaps(pieces: Iterable[printing.Painted]) -> Iterator[printing.Painted]:
+    for number, piece in enumerate(pieces):
+        if number:
+            yield GAP, ""
+        yield piece
 
 
 def facts(content: Mapping[str, object], *, err: bool = False) -> None:
@@ -48,20 +56,21 @@ def hanging(label: str, text: str, *, state: str = "", err: bool = False) -> Non
     """
     stream = sys.stderr if err else sys.stdout
     columns, indent = terminal.width(stream), len(state + label + GAP)
-    lines = terminal.fold(text, columns and columns - indent)
-    label = terminal.paint_state(state, stream) + label
-    print(f"{label}{GAP}" + f"\n{'':<{indent}}".join(lines), file=stream)
+    first, *more = terminal.fold(printable.line(text), columns and columns - indent)
+    printing.write((state, terminal.state_colour(state)), f"{label}{GAP}{first}", err=err)
+    for line in more:
+        printing.write(f"{'':<{indent}}{line}", err=err)
 
 
 def note(text: str) -> None:
     """Print a sentence on stderr."""
     label = "Warning:" if text.startswith("Warning:") else ""
-    terminal.say(text.removeprefix(label).lstrip(), label=label, colour="yellow" if label else "")
+    printing.say(text.removeprefix(label).lstrip(), label=label, colour="yellow" if label else "")
 
 
 def hint(command: str) -> None:
     """Print the next useful command on stderr."""
-    terminal.show_command(command, label="Next:", colour="cyan")
+    printing.show_command(command, label="Next:", colour="cyan")
 
 
 def requests(planned: Iterable[HttpRequest], *, as_json: bool) -> None:
@@ -70,14 +79,31 @@ def requests(planned: Iterable[HttpRequest], *, as_json: bool) -> None:
         json({"requests": list(planned)})
         return
     for request in planned:
-        print(f"{request.method} {request.url}")
+        printing.write(f"{request.method} {request.url}")
         if request.body is not None:
-            print(indented(request.body))
+            printing.write_json(indented(request.body))
 
 
-def indented(content: object) -> str:
+def indented(content: object) -> bytes:
     """Return content as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(content, enc_hook=str), indent=2).decode()
+    return msgspec.json.format(encoded(content), indent=2)
+
+
+def encoded(content: object) -> bytes:
+    """Return content as JSON in one line; a byte of a file's name that is no UTF-8 is shown as `\\udc80`."""
+    try:
+        return msgspec.json.encode(content, enc_hook=str)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_encodable(msgspec.to_builtins(content, enc_hook=str)))
+
+
+def _encodable(content: object) -> object:
+    """Return content without lone surrogates, which JSON in UTF-8 cannot hold."""
+    if isinstance(content, str):
+        return content.encode("utf-8", "backslashreplace").decode()
+    if isinstance(content, dict):
+        return {_encodable(name): _encodable(value) for name, value in content.items()}
+    return [_encodable(item) for item in content] if isinstance(content, (list, tuple)) else content
 
 
 def format_bytes(size: float) -> str:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tpuctl.cli.output import format_bytes, note
+from tpuctl.cli.printing import unguarded
+from tpuctl.text import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -28,14 +30,16 @@ def show_steps() -> Iterator[Callable[[str], None]]:
         yield note
         return
     from rich.console import Console  # noqa: PLC0415  only on a terminal
+    from rich.text import Text  # noqa: PLC0415
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(file=unguarded(sys.stderr), highlight=False)
     began = time.monotonic()
     with console.status("...") as live:
 
         def report(step: str) -> None:
-            console.print(f"[dim]{time.monotonic() - began:5.1f}s[/dim] {step}")
-            live.update(step)
+            seconds = Text(f"{time.monotonic() - began:5.1f}s ", "dim")
+            console.print(seconds.append(printable.line(step), "not dim"))
+            live.update(Text(printable.line(step)))  # no markup: a step names what others have named
 
         yield report
 
@@ -100,7 +104,7 @@ def _bar(label: ProgressColumn, columns: tuple[ProgressColumn, ...]) -> Iterator
     from rich.console import Console  # noqa: PLC0415  only on a terminal
     from rich.progress import BarColumn, MofNCompleteColumn, Progress  # noqa: PLC0415
 
-    console = Console(stderr=True)
+    console = Console(file=unguarded(sys.stderr))
     with Progress(label, BarColumn(), MofNCompleteColumn(), *columns, console=console, transient=True) as bar:
         yield bar
 

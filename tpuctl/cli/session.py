@@ -12,7 +12,7 @@ from typing import TypeVar
 import click
 
 from tpuctl import clock
-from tpuctl.cli import terminal
+from tpuctl.cli import printing
 from tpuctl.cli.warning_lines import WarningLines
 from tpuctl.cloud import endpoints
 from tpuctl.config import Config, load
@@ -41,9 +41,9 @@ class Session:
     def announce(self) -> None:
         """Say once, on stderr, when the command runs on the simulator, and which settings it does not use."""
         if self.config.target == "sim" and not self._announced:
-            terminal.say("[sim] simulated TPUs and storage on this machine: nothing bills")
+            printing.say("[sim] simulated TPUs and storage on this machine: nothing bills")
             for path, names in self._unused().items():
-                terminal.say(f"[sim] not used: {', '.join(names)} of {path} (see 'tpuctl config show')")
+                printing.say(f"[sim] not used: {', '.join(names)} of {path} (see 'tpuctl config show')")
         self._announced = True
 
     def _unused(self) -> dict[str, list[str]]:
@@ -118,5 +118,5 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise DeclinedError("Confirmation is needed, and the command is not interactive.", hint="Pass --yes.")
-    if not click.confirm(question, err=True):
+    if not printing.confirm(question):
         raise DeclinedError("Declined: nothing was done.")

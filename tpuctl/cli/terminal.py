@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import textwrap
 from typing import TextIO
 
@@ -32,33 +31,45 @@ def width(stream: TextIO) -> int | None:
         return None
 
 
+def shows_colours(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal whose user has not refused colours; https://no-color.org."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
 def paint(text: str, colour: str, stream: TextIO) -> str:
-    """Return a text in a colour, as it is where the stream shows none; https://no-color.org."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
-    return text if plain or not text else f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
+    """Return a text in a colour, without those of the blanks after it, or as it is if the stream has none."""
+    visible = text.rstrip(" ")
+    if not visible or not colour or not shows_colours(stream):
+        return text
+    return f"\x1b[{COLOURS[colour]}m{visible}\x1b[0m{text[len(visible) :]}"
 
 
-def paint_state(text: str, stream: TextIO) -> str:
-    """Return a state in its colour, without those of the blanks after it."""
-    state = text.rstrip()
-    colour = STATES.get(state.lower())
-    return paint(state, colour, stream) + text[len(state) :] if colour else text
+def state_colour(text: str) -> str:
+    """Return the colour of a state, which blanks may follow; empty for another text."""
+    return STATES.get(text.rstrip().lower(), "")
 
 
-def say(text: str, *, label: str = "", colour: str = "") -> None:
-    """Print a sentence on stderr, after a label such as `Error:`; folded between words on a terminal."""
-    first, *more = fold(f"{label} {text}".lstrip(), width(sys.stderr))
-    painted = paint(label, colour, sys.stderr) if colour else label
-    print("\n".join([painted + first.removeprefix(label), *more]), file=sys.stderr)
+def display_width(text: str) -> int:
+    """Return the columns of a text: two for a wide character such as 日, none for a combining mark."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # noqa: PLC0415  slow to import, and rarely needed
 
-
-def show_command(text: str, *, label: str, colour: str) -> None:
-    """Print a line on stderr that holds a command: never folded, so that it can be copied."""
-    print(f"{paint(label, colour, sys.stderr)} {text}", file=sys.stderr)
+    return cell_len(text)
 
 
 def fold(text: str, columns: int | None) -> list[str]:
     """Return a text in lines of at most `columns`, cut between words; a longer word has its own line."""
-    if columns is None or len(text) <= columns:
+    if columns is None or display_width(text) <= columns:
         return [text]
-    return textwrap.wrap(text, max(columns, 20), break_long_words=False, break_on_hyphens=False) or [""]
+    columns = max(columns, 20)
+    if text.isascii():
+        return textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False) or [""]
+    first, *words = text.split() or [""]
+    lines = [first]
+    for word in words:
+        if display_width(f"{lines[-1]} {word}") <= columns:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines

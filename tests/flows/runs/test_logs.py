@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 import pytest
 
@@ -18,37 +20,52 @@ def attempt(bucket: Bucket) -> StoredAttempt:
     return write_run(bucket).last_attempt()
 
 
+def texts(lines: Iterable[Line]) -> list[tuple[int, str]]:
+    """The worker and the text of each line."""
+    return [(line.worker, line.text) for line in lines]
+
+
 def test_lines_come_in_the_order_in_which_chunks_were_written(attempt: StoredAttempt) -> None:
     for worker, chunk, text in ((2, 1, "a\n"), (0, 1, "b\n"), (2, 2, "c\nd\n"), (0, 2, "e\n")):
         write_chunk(attempt, worker, chunk, text)
-    lines = list(LogReader(attempt).lines())
-    assert lines == [Line(2, "a"), Line(0, "b"), Line(2, "c"), Line(2, "d"), Line(0, "e")]
+    assert texts(LogReader(attempt).lines()) == [(2, "a"), (0, "b"), (2, "c"), (2, "d"), (0, "e")]
 
 
 def test_each_line_is_read_once(attempt: StoredAttempt) -> None:
     reader = LogReader(attempt)
     write_chunk(attempt, 0, 1, "a\n")
-    assert list(reader.lines()) == [Line(0, "a")]
-    assert list(reader.lines()) == []
+    assert texts(reader.lines()) == [(0, "a")]
+    assert texts(reader.lines()) == []
     write_chunk(attempt, 0, 2, "b\n")
-    assert list(reader.lines()) == [Line(0, "b")]
+    assert texts(reader.lines()) == [(0, "b")]
 
 
 def test_a_line_cut_at_a_chunks_end_is_joined(attempt: StoredAttempt) -> None:
     reader = LogReader(attempt)
     write_chunk(attempt, 0, 1, "one\ntw")
     write_chunk(attempt, 1, 1, "other\n")
-    assert list(reader.lines()) == [Line(0, "one"), Line(1, "other")]
+    assert texts(reader.lines()) == [(0, "one"), (1, "other")]
     write_chunk(attempt, 0, 2, "o\r\nthree")
-    assert list(reader.lines()) == [Line(0, "two")]
-    assert list(reader.all_lines()) == [Line(0, "three")]
-    assert list(reader.all_lines()) == []
+    assert texts(reader.lines()) == [(0, "two")]
+    assert texts(reader.all_lines()) == [(0, "three")]
+    assert texts(reader.all_lines()) == []
+
+
+def test_the_bytes_of_a_log_stay_as_they_were_printed(attempt: StoredAttempt) -> None:
+    printed = "Schritt 1: größer\r\n\x1b[31mrot\x1b[0m\r50%\r100%\n\nohne Ende".encode() + b"\xff"
+    for number, start in enumerate(range(0, len(printed), 3), start=1):
+        attempt.run.bucket.create(attempt.run.paths.log(1, 0, number), printed[start : start + 3])
+    lines = list(LogReader(attempt).all_lines())
+    assert b"".join(line.data for line in lines) == printed
+    assert [line.text for line in lines] == [
+        "Schritt 1: größer", "\x1b[31mrot\x1b[0m\r50%\r100%", "", "ohne Ende\ufffd",
+    ], "characters and sequences that a chunk's end cuts are whole again"  # fmt: skip
 
 
 def test_the_lines_of_one_worker_can_be_chosen(attempt: StoredAttempt) -> None:
     for worker in range(4):
         write_chunk(attempt, worker, 1, f"I am {worker}\n")
-    assert list(LogReader(attempt, worker=3).lines()) == [Line(3, "I am 3")]
+    assert texts(LogReader(attempt, worker=3).lines()) == [(3, "I am 3")]
 
 
 def test_a_worker_that_does_not_run_the_script_is_refused(attempt: StoredAttempt) -> None:
@@ -70,10 +87,10 @@ first useful line
 def test_lines_that_are_left_out_are_counted(attempt: StoredAttempt) -> None:
     reader = LogReader(attempt, hides=is_startup_line)
     write_chunk(attempt, 0, 1, TENSORFLOW[:200])
-    assert list(reader.lines()) == []
+    assert texts(reader.lines()) == []
     write_chunk(attempt, 0, 2, TENSORFLOW[200:])
-    texts = [line.text for line in reader.lines()]
-    assert [text.split()[0] for text in texts] == ["E0000", "I", "first"], "errors and the script's own stay"
+    first_words = [line.text.split()[0] for line in reader.lines()]
+    assert first_words == ["E0000", "I", "first"], "errors and the script's own stay"
     assert reader.hidden == 3
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.cli.value_types import LOCAL_PATH, OUTPUT_PATH
@@ -121,7 +121,8 @@ def _show_requests(session: Session, dataset: PublicDataset, folder: Path, local
         output.json({"requests": requests})
         return
     for file in files:
-        print(f"GET {file.urls[0]} ({output.format_bytes(file.size) if file.size else 'size unknown'})")
+        size = output.format_bytes(file.size) if file.size else "size unknown"
+        printing.write(f"GET {file.urls[0]} ({size})")
     if not files:
         output.note(f"Nothing would be sent: {'the files are local' if local else f'{folder} exists'}.")
 

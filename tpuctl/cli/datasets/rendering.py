@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.datasets.tokens import describe_tokens
 from tpuctl.data.output.manifest import Manifest
 from tpuctl.data.schema.features import Feature, Image, Label, Tensor
@@ -54,10 +54,10 @@ def show_summary(manifest: Manifest, bucket: str, *, already_there: bool, kept: 
 def show_description(manifest: Manifest, bucket: str) -> None:
     """Print the source, fields and splits of a dataset."""
     output.facts(_facts(manifest, bucket))
-    print()
+    printing.write()
     types = [(name, feature_type(feature)) for name, feature in manifest.features.items()]
     output.table(("FIELD", "TYPE"), types)
-    print()
+    printing.write()
     splits = [
         (name, split.records, len(split.shards), output.format_bytes(split.bytes))
         for name, split in manifest.splits.items()

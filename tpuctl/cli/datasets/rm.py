@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.datasets.options import ref_argument
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.datasets import DatasetRef
@@ -63,4 +63,4 @@ def _show_removed(session: Session, removal: Removal) -> None:
         uri = removal.ref.uri(session.cloud.data_bucket.name)
         output.json({"removed": str(removal.ref), "objects": count, "uri": uri})
         return
-    print(f"Removed {removal.ref}: {count} objects.")
+    printing.write(f"Removed {removal.ref}: {count} objects.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.datasets import rendering
 from tpuctl.cli.datasets.options import ref_argument
 from tpuctl.cli.progress import show_count
@@ -46,4 +46,4 @@ def _show_verified(session: Session, manifest: Manifest, *, deep: bool) -> None:
         output.json({**rendering.fields(manifest, bucket), "deep": deep, "ok": True})
         return
     extent = "every record was read" if deep else _SHALLOW
-    print(f"{manifest.ref} is complete: {rendering.sentence(manifest)} ({extent}).")
+    printing.write(f"{manifest.ref} is complete: {rendering.sentence(manifest)} ({extent}).")

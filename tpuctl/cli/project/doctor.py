@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.session import Session, with_session
 from tpuctl.errors import ConfigError
 from tpuctl.flows.project import doctor as flow
@@ -43,7 +43,7 @@ def doctor(session: Session) -> None:
 def _show(finding: flow.Finding) -> None:
     output.hanging(f"{finding.check:<11}", finding.text, state=f"{MARKS[finding.state]:<9}")
     if finding.fix:
-        print(f"{'':<21} fix: {finding.fix}")  # holds a command
+        printing.write(f"{'':<21} fix: {finding.fix}")  # holds a command
 
 
 def _error(failed: Sequence[flow.Finding]) -> ConfigError | None:

@@ -11,13 +11,14 @@ import msgspec
 
 from tpuctl import accelerators
 from tpuctl.atomic_files import replace_file
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.value_types import LOCAL_PATH
 from tpuctl.config.files import FILE_NAME
 from tpuctl.config.formats import normalize
 from tpuctl.config.gcloud import gcloud_settings
 from tpuctl.errors import ConfigError, ConflictError, UsageError
 from tpuctl.flows.project import allowed_folders, terraform
+from tpuctl.text import printable
 
 QUESTIONS = {
     "project": "Google Cloud project",
@@ -79,7 +80,7 @@ def _ask_missing(values: Mapping[str, str]) -> dict[str, str]:
     for name, question in QUESTIONS.items():
         if name not in answers:
             default = f"{answers['project']}-tpuctl" if name == "bucket" else defaults.get(name)
-            answers[name] = click.prompt(question, default=default, value_proc=_parser(name), err=True)
+            answers[name] = printing.prompt(question, default, _parser(name))
     return answers
 
 
@@ -88,7 +89,7 @@ def _parser(name: str) -> Callable[[str], str]:
         try:
             return normalize(name, answer)
         except UsageError as error:
-            raise click.UsageError(f"{error.message} {error.hint}") from error
+            raise click.UsageError(printable.line(f"{error.message} {error.hint}")) from error
 
     return parse
 

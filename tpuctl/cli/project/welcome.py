@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from tpuctl import __version__
+from tpuctl.cli import printing
 from tpuctl.config import Config, load
 
 
 def welcome() -> None:
     """Print where commands would run, and the commands to start with."""
-    print(f"tpuctl {__version__}: train on Google Cloud TPUs from a laptop.\n")
-    print(f"{_target(load({}))}\n")
-    print("  tpuctl up v3-8     create a TPU; each command names the next one")
-    print("  tpuctl init        configure a Google Cloud project")
-    print("  tpuctl doctor      check packages, settings, credentials and access")
-    print("  tpuctl --help      all commands")
+    printing.write(f"tpuctl {__version__}: train on Google Cloud TPUs from a laptop.")
+    printing.write()
+    printing.write(_target(load({})))
+    printing.write()
+    printing.write("  tpuctl up v3-8     create a TPU; each command names the next one")
+    printing.write("  tpuctl init        configure a Google Cloud project")
+    printing.write("  tpuctl doctor      check packages, settings, credentials and access")
+    printing.write("  tpuctl --help      all commands")
 
 
 def _target(config: Config) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import click
 
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.session import Session, with_session
+from tpuctl.errors import UsageError
 from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs.logs import Line, LogReader, last
 from tpuctl.flows.runs.logs import follow as follow_run
@@ -26,22 +27,29 @@ from tpuctl.runs import Verdict
 @click.option("--worker", type=click.IntRange(min=0), help="Only this worker.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Begin with the last N lines.")
 @click.option("--all", "everything", is_flag=True, help="Also informational lines of TensorFlow's C++ code.")
+@click.option("--raw", is_flag=True, help="Write the bytes as the script printed them, of all lines.")
 @with_session
 def logs(
-    session: Session, run: str | None, follow: bool, worker: int | None, tail: int | None, everything: bool
-) -> None:
+    session: Session, run: str | None, follow: bool, worker: int | None, tail: int | None, everything: bool,
+    raw: bool,
+) -> None:  # fmt: skip
     """Show the logs of a run (default: the last run), also after its TPU was deleted.
+
+    Colours are shown on a terminal. Of a progress bar only the last state is shown. Other control characters
+    are shown as \\x1b.
 
     \b
     Example:
       tpuctl logs --tail 20
       tpuctl logs -f
     """
+    if raw and session.as_json:
+        raise UsageError("--raw and --json are two forms of a log.", hint="Remove one of them.")
     stored = find_run(session.cloud.bucket, run, session.warn)
     attempt = stored.last_readable_attempt()
-    hides = not (everything or session.as_json) and hides_startup_lines(stored.record)
+    hides = not (everything or raw or session.as_json) and hides_startup_lines(stored.record)
     reader = LogReader(attempt, worker, is_startup_line if hides else None)
-    show = _printer(session, many=len(reader.workers) > 1)
+    show = _raw if raw else _printer(session, many=len(reader.workers) > 1)
     if follow:
         verdict = follow_run(stored, session.cloud.provider, reader, show, tail)
         _note_hidden(reader.hidden)
@@ -55,10 +63,14 @@ def logs(
 
 def _printer(session: Session, *, many: bool) -> Callable[[Line], None]:
     if session.as_json:
-        return lambda line: print(output.json_line({"worker": line.worker, "text": line.text}), flush=True)
+        return lambda line: output.json_line({"worker": line.worker, "text": line.text})
     if many:
-        return lambda line: print(f"[{line.worker}] {line.text}", flush=True)
-    return lambda line: print(line.text, flush=True)
+        return lambda line: printing.write_log_line(line.text, f"[{line.worker}] ")
+    return lambda line: printing.write_log_line(line.text)
+
+
+def _raw(line: Line) -> None:
+    printing.write_bytes(line.data)
 
 
 def _end(verdict: Verdict) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import click
 
 from tpuctl import shells
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cloud import simulator
 from tpuctl.cloud.endpoints import simulator_folder
 from tpuctl.errors import StateError
@@ -36,9 +36,9 @@ def env(shell: str | None, unset: bool, as_json: bool) -> None:
         return
     syntax = shells.SHELLS[shell or shells.login_shell(os.environ)]
     for name, value in changes.items():
-        click.echo(syntax.assignment(name, value))
+        printing.write_code(syntax.assignment(name, value))
     command = f"tpuctl sim env{f' --shell {shell}' if shell else ''}{' --unset' if unset else ''}"
-    click.echo(f"# To apply it to this shell: {syntax.apply.format(command=command)}")
+    printing.write_code(f"# To apply it to this shell: {syntax.apply.format(command=command)}")
 
 
 def _variables(*, save: bool) -> Mapping[str, str]:

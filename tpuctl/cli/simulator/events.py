@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cloud import simulator
 from tpuctl.cloud.endpoints import simulator_folder
 from tpuctl.cloud.simulator.event_log import Event, EventLog
@@ -45,7 +45,10 @@ def events(follow: bool, last: int | None, kind: str | None, as_json: bool) -> N
 
 def _show(shown: Iterable[Event], *, as_json: bool) -> None:
     for event in shown:
-        click.echo(output.json_line(msgspec.structs.asdict(event)) if as_json else _line(event))
+        if as_json:
+            output.json_line(msgspec.structs.asdict(event))
+        else:
+            printing.write(_line(event))
 
 
 def _line(event: Event) -> str:

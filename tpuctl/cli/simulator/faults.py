@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from tpuctl import faults
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cli.groups import Group
 from tpuctl.cli.simulator import kinds
 from tpuctl.cloud import simulator
@@ -46,7 +46,7 @@ def add(ctx: click.Context, kind: str | None, options: tuple[str, ...]) -> None:
       tpuctl sim fault add stockout --zone europe-west4-a --count 2
     """
     if kind is None or kind in ("--help", "-h"):
-        click.echo(kinds.help_text(ctx))
+        printing.write_block(kinds.help_text(ctx))
         return
     if kind.startswith("-"):
         raise UsageError("The kind of fault comes first.", hint="tpuctl sim fault add KIND [OPTIONS]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tpuctl.cli import output
+from tpuctl.cli import output, printing
 from tpuctl.cloud import simulator
 from tpuctl.cloud.endpoints import simulator_folder
 from tpuctl.cloud.simulator.log import SimulatorLog
@@ -30,7 +30,7 @@ def logs(follow: bool, last: int | None) -> None:
     if not lines:
         output.note(f"{log.path} has no lines: nothing went wrong.")
     for line in last_of(lines, last):
-        click.echo(line)
+        printing.write_log_line(line)
     if follow:
         for line in following(log.new, lambda: simulator.running(folder) is not None):
-            click.echo(line)
+            printing.write_log_line(line)

@@ -31,10 +31,16 @@ LONGEST_LINE = 8 << 20
 
 @dataclass(frozen=True)
 class Line:
-    """One line that a worker's script printed, without its line end."""
+    """One line that a worker's script printed."""
 
     worker: int
-    text: str
+    data: bytes
+    """As it was printed, with its line end if it has one."""
+
+    @property
+    def text(self) -> str:
+        """The line without its end; what is no UTF-8 is replaced."""
+        return self.data.rstrip(b"\r\n").decode("utf-8", "replace")
 
 
 @dataclass
@@ -89,11 +95,11 @@ class LogReader:
         ]
         for chunk, cursor in sorted(chunks, key=lambda pair: pair[0].generation):
             cursor.add(chunk_number(chunk.name))
-            for text in map(_decode, self._complete_lines(chunk, cursor)):
-                if self._hides(text):
+            for line in self._complete_lines(chunk, cursor):
+                if self._hides(line.text):
                     self.hidden += 1
                 else:
-                    yield Line(cursor.worker, text)
+                    yield line
 
     def all_lines(self) -> Iterator[Line]:
         """Yield the lines since the last call, with those that have no line end."""
@@ -104,20 +110,20 @@ class LogReader:
         """Yield each worker's last line if it has no line end."""
         for cursor in self._cursors:
             if cursor.partial:
-                yield Line(cursor.worker, _decode(cursor.partial))
+                yield Line(cursor.worker, cursor.partial)
                 cursor.partial = b""
 
     def _unread(self, cursor: _Cursor) -> list[Object]:
         chunks = self._attempt.log_chunks(cursor.worker, after=cursor.chunks)
         return [chunk for chunk in chunks if not cursor.has_read(chunk_number(chunk.name))]
 
-    def _complete_lines(self, chunk: Object, cursor: _Cursor) -> Iterator[bytes]:
+    def _complete_lines(self, chunk: Object, cursor: _Cursor) -> Iterator[Line]:
         """Yield the lines that end in a chunk, and pieces of a longer one than memory should hold."""
         for block in self._blocks(chunk):
             *complete, cursor.partial = (cursor.partial + block).split(b"\n")
-            yield from complete
+            yield from (Line(cursor.worker, text + b"\n") for text in complete)
             if len(cursor.partial) >= LONGEST_LINE:
-                yield cursor.partial
+                yield Line(cursor.worker, cursor.partial)
                 cursor.partial = b""
 
     def _blocks(self, chunk: Object) -> Iterator[bytes]:
@@ -186,7 +192,3 @@ def follow(
 def last(lines: Iterator[Line], count: int | None) -> Iterable[Line]:
     """Return the last `count` lines, or for None all of them, each as soon as it comes."""
     return lines if count is None else deque(lines, maxlen=count)
-
-
-def _decode(text: bytes) -> str:
-    return text.rstrip(b"\r").decode("utf-8", "replace")

@@ -1,0 +1,121 @@
+"""Writes to stdout and stderr: nothing else of the command line does, so that nothing unprintable gets there.
+
+Own colours are added here, after the text was made printable: no text can carry its own, but a line of a log.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+import click
+
+from tpuctl.cli import terminal
+from tpuctl.text import printable
+
+Painted = tuple[str, str]
+"""A text and the name of its colour, empty for none."""
+
+
+def write(*pieces: str | Painted, err: bool = False) -> None:
+    """Print pieces of text as one line."""
+    stream = sys.stderr if err else sys.stdout
+    painted = (terminal.paint(printable.line(text), colour, stream) for text, colour in map(_painted, pieces))
+    _write("".join(painted).rstrip(" "), stream)
+
+
+def write_block(text: str, *, err: bool = False) -> None:
+    """Print a text of several lines."""
+    _write(printable.block(text), sys.stderr if err else sys.stdout)
+
+
+def say(text: str, *, label: str = "", colour: str = "") -> None:
+    """Print a sentence on stderr, after a label such as `Error:`; folded between words on a terminal."""
+    sentence = f"{label} {printable.line(text)}".lstrip()
+    first, *more = terminal.fold(sentence, terminal.width(sys.stderr))
+    write((label, colour), first.removeprefix(label), err=True)
+    for line in more:
+        write(line, err=True)
+
+
+def show_command(text: str, *, label: str, colour: str) -> None:
+    """Print a line on stderr that holds a command: never folded, so that it can be copied."""
+    write((label, colour), f" {text}", err=True)
+
+
+def write_json(document: bytes) -> None:
+    """Print a JSON document, at once also into a pipe: it may be an item of a stream."""
+    _write(printable.json(document.decode()), sys.stdout, flush=True)
+
+
+def write_code(line: str) -> None:
+    """Print a line that another program evaluates: exactly, except to a terminal."""
+    _write(line if not sys.stdout.isatty() else printable.line(line), sys.stdout)
+
+
+def write_log_line(text: str, label: str = "") -> None:
+    """Print a line of a program's log at once; its colours stay where colours are shown."""
+    shown = printable.log_line(text, colours=terminal.shows_colours(sys.stdout))
+    _write(printable.line(label) + shown, sys.stdout, flush=True)
+
+
+def write_bytes(data: bytes) -> None:
+    """Write bytes to stdout as they are, for a user who asks for that."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def confirm(question: str) -> bool:
+    """Ask a question on stderr and return the answer."""
+    return click.confirm(printable.line(question), err=True)
+
+
+def prompt(question: str, default: str | None, parse: Callable[[str], str]) -> str:
+    """Ask on stderr for a value, again after a click.UsageError of `parse`; Enter gives the default."""
+    text = printable.line(f"{question} [{default}]" if default else question)
+    answer: str = click.prompt(text, default=default, show_default=False, value_proc=parse, err=True)
+    return answer
+
+
+class PrintableStream:
+    """Makes printable what libraries write by themselves: warnings, log messages, tracebacks of threads."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unguarded = stream
+
+    def write(self, text: str) -> int:
+        """Write a text of several lines."""
+        self.unguarded.write(printable.block(text))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.unguarded, name)
+
+
+def guard() -> None:
+    """Make stdout and stderr of this process printable; characters that they cannot encode are escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout = PrintableStream(sys.stdout)
+    sys.stderr = PrintableStream(sys.stderr)
+
+
+def unguarded(stream: TextIO) -> TextIO:
+    """Return the stream that control sequences of our own can be written to."""
+    return stream.unguarded if isinstance(stream, PrintableStream) else stream
+
+
+def _painted(piece: str | Painted) -> Painted:
+    return (piece, "") if isinstance(piece, str) else piece
+
+
+def _write(text: str, stream: TextIO, *, flush: bool = False) -> None:
+    print(text, file=unguarded(stream), flush=flush)

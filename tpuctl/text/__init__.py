@@ -1,0 +1,1 @@
+"""Text from elsewhere, made safe to show."""
