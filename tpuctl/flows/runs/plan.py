@@ -80,7 +80,7 @@ def plan_submit(
     name = check_name(request.name) if request.name else _default_name(request.script, at)
     dataset = pin(data_bucket, DatasetRef.parse(request.dataset), warn) if request.dataset else None
     node = find_ready(provider, request.tpu, accelerator, owner)
-    state = git_state(request.script.resolve().parent, code)
+    state = git_state(request.script.parent, code)
     notes += [state.note] if state.note else []
     record = _run(name, request, code, header, node, dataset, state.git, at)
     variables = _environment(data_bucket.name, header.tpuctl.framework, node, dataset)

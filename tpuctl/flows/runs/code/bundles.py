@@ -12,9 +12,10 @@ from pathlib import Path
 
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import imports
+from tpuctl.flows.runs.code.project_files import ProjectFiles
 
-SKIPPED = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
-"""Folders that --include leaves out."""
+MOST_BYTES = 1_000_000_000
+"""Of all files of a run's code."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Bundle:
 
     data: bytes
     sha256: str
+    unpacked_size: int
+    """Bytes of the tar in it."""
     script: str
     """The script's name in the archive."""
 
@@ -38,43 +41,32 @@ class Bundle:
 def pack(script: Path, include: Sequence[Path] = ()) -> Bundle:
     """Pack a script, the modules in its folder that it imports, and the files and folders of `include`.
 
-    Raises UsageError for a missing file and for one outside the script's folder.
+    Raises UsageError for a missing file, one outside the script's folder, and a link that leads out of it.
     """
     if not script.is_file():
         raise UsageError(f"There is no file {script}.", hint="Give the path of the training script.")
-    root = script.resolve().parent
-    paths = (*include, *imports.local_modules(script))
-    files = sorted({script.resolve(), *(file for path in paths for file in _files(path))})
+    project = ProjectFiles(script)
+    paths = (script, *include, *imports.local_modules(script))
+    files = dict(file for path in paths for file in project.below(path))
     buffer = io.BytesIO()
-    with (
-        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for file in files:
-            _add(archive, file, root)
+    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed:
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for name in sorted(files, key=lambda name: name.split("/")):
+                _add(archive, name, project.read(files[name]))
+                if packed.tell() > MOST_BYTES:
+                    raise UsageError(_TOO_LARGE.format(size=MOST_BYTES / 1e9), hint=_DATA)
+        unpacked_size = packed.tell()
     data = buffer.getvalue()
-    return Bundle(data, hashlib.sha256(data).hexdigest(), script.name)
+    return Bundle(data, hashlib.sha256(data).hexdigest(), unpacked_size, script.name)
 
 
-def _files(path: Path) -> Iterator[Path]:
-    if not path.exists():
-        raise UsageError(f"There is no file or folder {path}.", hint="Correct --include.")
-    if path.is_file():
-        yield path.resolve()
-        return
-    for file in sorted(path.resolve().rglob("*")):
-        if file.is_file() and not SKIPPED.intersection(file.parts):
-            yield file
-
-
-def _add(archive: tarfile.TarFile, file: Path, root: Path) -> None:
-    if not file.is_relative_to(root):
-        raise UsageError(
-            f"{file} is outside the script's folder {root}.",
-            hint="Move it beside the script, or link it there.",
-        )
-    data = file.read_bytes()
-    entry = tarfile.TarInfo(file.relative_to(root).as_posix())
+def _add(archive: tarfile.TarFile, name: str, content: tuple[bytes, bool]) -> None:
+    data, is_executable = content
+    entry = tarfile.TarInfo(name)
     entry.size = len(data)
-    entry.mode = 0o755 if file.stat().st_mode & 0o100 else 0o644
+    entry.mode = 0o755 if is_executable else 0o644
     archive.addfile(entry, io.BytesIO(data))
+
+
+_TOO_LARGE = "The script's files are larger than {size:.0f} GB."
+_DATA = "Include less: data is uploaded with 'tpuctl data upload'."

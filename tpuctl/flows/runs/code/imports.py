@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tpuctl.flows.runs.code.project_files import read_source
+
 
 def local_modules(script: Path) -> list[Path]:
     """Return the modules and packages in the script's folder that it imports, directly or through another.
@@ -13,16 +15,16 @@ def local_modules(script: Path) -> list[Path]:
     A module is a file `name.py`, a package a folder with an `__init__.py`: all files of it count. A script
     that this Python cannot parse imports nothing: the host's Python may be newer.
     """
-    root = script.resolve().parent
-    modules: set[Path] = {script.resolve()}
-    unread = [script.resolve()]
+    root = script.parent.resolve()
+    modules: set[Path] = {root / script.name}
+    unread = [root / script.name]
     while unread:
         for name in _imported_names(unread.pop()):
             module = _module(root, name)
             if module and module not in modules:
                 modules.add(module)
-                unread += module.rglob("*.py") if module.is_dir() else [module]
-    return sorted(modules - {script.resolve()})
+                unread += filter(Path.is_file, module.rglob("*.py")) if module.is_dir() else [module]
+    return sorted(modules - {root / script.name})
 
 
 def imported_files(script: Path) -> list[Path]:
@@ -34,8 +36,8 @@ def imported_files(script: Path) -> list[Path]:
 def _imported_names(file: Path) -> Iterator[str]:
     """Yield the first part of each imported name, wherever in the file."""
     try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):
+        tree = ast.parse(read_source(file))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

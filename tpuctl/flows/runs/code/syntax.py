@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tpuctl.errors import UsageError
+from tpuctl.flows.runs.code.project_files import read_source
 from tpuctl.job_header import Header
 
 
@@ -37,7 +38,7 @@ def _syntax_error(file: Path) -> SyntaxError | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the script are for its own run
         try:
-            compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+            compile(read_source(file), str(file), "exec", dont_inherit=True)
         except SyntaxError as error:
             return error
         except ValueError as error:  # a null byte, before Python 3.12

@@ -1,0 +1,126 @@
+"""Lists and reads the files of a script's folder; a symbolic link that leads out of the folder is refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from tpuctl.errors import UsageError
+from tpuctl.local.confined_folder import ConfinedFolder
+
+SKIPPED = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
+"""Folders that --include leaves out, also where a link leads into one."""
+MOST_FILES = 50_000
+"""Files and folders that are listed for one run."""
+MOST_DEPTH = 100
+"""Folders in each other; links can nest them without end."""
+_TRIES = 3
+"""Of reading a file that another program writes to."""
+_OUTSIDE = "Copy it into the folder: code is taken from the script's folder only."
+
+
+class ProjectFiles:
+    """The folder of a script."""
+
+    def __init__(self, script: Path) -> None:
+        self.root = script.parent.resolve()
+        """Without links; a script that is a link belongs to the folder that the link is in."""
+        self._listed = 0
+
+    def below(self, path: Path) -> Iterator[tuple[str, Path]]:
+        """Yield name and real path of a file, or of each file in a folder and the folders below it.
+
+        The name is the path from the script's folder, through links. Links to nothing, pipes and devices are
+        skipped. Raises UsageError for a link that leads out of the folder, and for another path outside.
+        """
+        own = self._without_links_above(path)
+        if not os.path.lexists(own):
+            raise UsageError(f"There is no file or folder {path}.", hint="Correct --include.")
+        if not own.is_relative_to(self.root):
+            raise UsageError(f"{own} is outside the script's folder {self.root}.", hint=_OUTSIDE)
+        real = self._target(own)
+        if real is None or not (real.is_file() or real.is_dir()):
+            raise UsageError(f"{path} is neither a file nor a folder.", hint="Correct --include.")
+        for place, file in self._walk(own, real, ()):
+            yield place.relative_to(self.root).as_posix(), file
+
+    def read(self, file: Path) -> tuple[bytes, bool]:
+        """Return the content of a file that `below` yielded, and whether its owner may execute it.
+
+        What is read is what was opened, and no link is followed any more. Raises UsageError for a file that
+        cannot be read, or changes during each try.
+        """
+        try:
+            with ConfinedFolder(self.root) as folder:
+                for _ in range(_TRIES):
+                    with folder.open(file.relative_to(self.root).parts) as stream:
+                        before, data = os.fstat(stream.fileno()), stream.read()
+                        after = os.fstat(stream.fileno())
+                    if (before.st_size, before.st_mtime_ns) == (len(data), after.st_mtime_ns):
+                        return data, bool(after.st_mode & stat.S_IXUSR)
+        except OSError as error:
+            _raise_unreadable(file, error)
+        raise UsageError(f"{file} changes while it is read.", hint="Wait for the program that writes it.")
+
+    def _without_links_above(self, path: Path) -> Path:
+        """Return an absolute path in which only the last part may be a link."""
+        return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
+
+    def _walk(self, place: Path, real: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, Path]]:
+        """Yield place and real path of each file; a folder that holds itself through a link is read once."""
+        self._listed += 1
+        if self._listed > MOST_FILES or len(above) > MOST_DEPTH:
+            raise _too_many(place)
+        try:
+            mode = real.stat().st_mode
+            if stat.S_ISREG(mode):
+                yield place, real
+            if not stat.S_ISDIR(mode) or real in above:
+                return
+            names = sorted(os.listdir(real))
+        except OSError as error:
+            _raise_unreadable(real, error)
+        for name in names:
+            target = None if name in SKIPPED else self._target(real / name)
+            if target:
+                yield from self._walk(place / name, target, (*above, real))
+
+    def _target(self, path: Path) -> Path | None:
+        """Return what a path is without links, or None for a link to nothing or into a skipped folder."""
+        if not path.is_symlink():
+            return path
+        target = Path(os.path.realpath(path))
+        if not target.is_relative_to(self.root):
+            raise UsageError(
+                f"{path} is a symbolic link to {target}, which is outside the script's folder {self.root}.",
+                hint=_OUTSIDE,
+                link=str(path),
+                target=str(target),
+            )
+        is_skipped = SKIPPED.intersection(target.relative_to(self.root).parts)
+        return None if is_skipped or not target.exists() else target
+
+
+def read_source(file: Path) -> bytes:
+    """Return the content of a file, and nothing of a pipe or a device; raises UsageError."""
+    try:
+        with ConfinedFolder(file.resolve().parent) as folder, folder.open([file.resolve().name]) as stream:
+            return stream.read()
+    except OSError as error:
+        _raise_unreadable(file, error)
+
+
+def _raise_unreadable(file: Path, error: OSError) -> NoReturn:
+    raise UsageError(
+        f"{file} cannot be read: {error.strerror or error}.", hint="Nothing was sent.", file=str(file)
+    ) from error
+
+
+def _too_many(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} holds too much: {MOST_FILES:,} files, {MOST_DEPTH} folders deep, are the most.",
+        hint="Include what the script needs; data is uploaded with 'tpuctl data upload'.",
+    )
