@@ -48,6 +48,9 @@ SPEC = Spec(
     dependencies=[],
     bundle=bundle("0" * 64),
     bundle_sha256="0" * 64,
+    bundle_size=0,
+    unpacked_size=1_000_000,
+    key="k" * 64,
     folder=RunPaths("r1").worker(1, 0),
     environment={},
 )
@@ -68,7 +71,8 @@ class Host:
         data = tar(("job.py", source.encode())) if data is None else data
         digest = hashlib.sha256(data).hexdigest()
         self.bucket.create(bundle(digest), data, "application/gzip")
-        spec = replace(SPEC, **{"bundle": bundle(digest), "bundle_sha256": digest, **changes})
+        code = {"bundle": bundle(digest), "bundle_sha256": digest, "bundle_size": len(data)}
+        spec = replace(SPEC, **{**code, **changes})
         self.folder.mkdir(parents=True)
         (self.folder / "worker.zip").write_bytes(worker_program())
         path = self.folder / "spec.json"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import os
+import stat
 import tarfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.worker.host import tar
+from tests.worker.faulty_wire import FaultyWire
+from tests.worker.host import SPEC, tar
 from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import bundle, gcs
 
@@ -19,11 +25,12 @@ def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     return info
 
 
-def fetch(
-    worker_bucket: gcs.Bucket, bucket: Bucket, data: bytes, folder: Path, sha256: str | None = None
-) -> None:
+def fetch(worker_bucket: gcs.Bucket, bucket: Bucket, data: bytes, folder: Path, **changes: object) -> None:
+    """Store a bundle and unpack it by its spec, or by another one."""
     bucket.create("bundles/x.tar.gz", data)
-    bundle.fetch(worker_bucket, "bundles/x.tar.gz", sha256 or hashlib.sha256(data).hexdigest(), str(folder))
+    code = {"bundle_sha256": hashlib.sha256(data).hexdigest(), "bundle_size": len(data)}
+    spec = replace(SPEC, **{"bundle": "bundles/x.tar.gz", **code, **changes})
+    bundle.fetch(worker_bucket, spec, str(folder))
 
 
 def test_files_are_unpacked_with_their_folders(
@@ -39,8 +46,51 @@ def test_another_hash_is_refused_before_anything_is_unpacked(
     worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path
 ) -> None:
     with pytest.raises(bundle.BundleError, match=r"gs://sim-project-tpuctl/bundles/x\.tar\.gz has the hash"):
-        fetch(worker_bucket, bucket, tar(("job.py", b"")), tmp_path / "code", "0" * 64)
+        fetch(worker_bucket, bucket, tar(("job.py", b"")), tmp_path / "code", bundle_sha256="0" * 64)
     assert not (tmp_path / "code").exists()
+
+
+def test_another_size_is_refused_before_a_byte_is_read(
+    worker_bucket: gcs.Bucket, bucket: Bucket, wire: FaultyWire, tmp_path: Path
+) -> None:
+    with pytest.raises(bundle.BundleError, match=r"has 9 bytes, not 8: it was replaced after the run was"):
+        fetch(worker_bucket, bucket, b"x" * 9, tmp_path / "code", bundle_size=8)
+    assert not [request for request in wire.requests if "alt=media" in request]
+
+
+def test_a_bundle_that_unpacks_to_more_than_was_packed_is_refused_and_nothing_unpacked(
+    worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path
+) -> None:
+    data = tar(("job.py", b"print()"), ("zeros", bytes(50_000_000)))
+    with pytest.raises(bundle.BundleError, match="unpacks to more bytes"):
+        fetch(worker_bucket, bucket, data, tmp_path / "code", unpacked_size=1_000_000)
+    assert not (tmp_path / "code").exists()
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: gzip.compress(b"no tar" * 999)])
+def test_a_damaged_bundle_is_named(
+    worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    with pytest.raises(bundle.BundleError, match="the bundle is damaged"):
+        fetch(worker_bucket, bucket, damage(tar(("job.py", b"print()" * 999))), tmp_path / "code")
+    assert not (tmp_path / "code").exists()
+
+
+def test_of_a_files_mode_only_the_owners_right_to_execute_it_counts(
+    worker_bucket: gcs.Bucket, bucket: Bucket, tmp_path: Path
+) -> None:
+    modes = {"tool": 0o6777, "data": 0o4666, "sticky": 0o1002}
+    members = [tarfile.TarInfo(name) for name in modes]
+    for info in members:
+        info.mode, info.uid, info.uname = modes[info.name], 12345, "nobody"
+    fetch(worker_bucket, bucket, tar(*((info, b"x") for info in members)), tmp_path / "code")
+    stats = {name: (tmp_path / "code" / name).stat() for name in modes}
+    mask = os.umask(0)
+    os.umask(mask)
+    assert {name: stat.S_IMODE(value.st_mode) for name, value in stats.items()} == {
+        "tool": 0o755 & ~mask, "data": 0o644 & ~mask, "sticky": 0o644 & ~mask,
+    }  # fmt: skip
+    assert {value.st_uid for value in stats.values()} == {os.geteuid()}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +100,11 @@ def test_another_hash_is_refused_before_anything_is_unpacked(
         member("a/../../outside", tarfile.REGTYPE),
         member("/tmp/outside", tarfile.REGTYPE),
         member("../code-of-another/x", tarfile.REGTYPE),
+        member("a/./x", tarfile.REGTYPE),
+        member("a//x", tarfile.REGTYPE),
+        member("..", tarfile.DIRTYPE),
+        member("/", tarfile.DIRTYPE),
+        member("device", tarfile.BLKTYPE),
         member("link", tarfile.SYMTYPE, "/etc/passwd"),
         member("link", tarfile.SYMTYPE, "job.py"),
         member("link", tarfile.LNKTYPE, "job.py"),

@@ -17,7 +17,7 @@ def test_objects_of_any_name_are_written_and_read(
 ) -> None:
     generation = worker_bucket.put(name, b"\x00\xffdata")
     assert worker_bucket.get(name) == b"\x00\xffdata" == bucket.read(name)
-    assert worker_bucket.generation(name) == generation == bucket.objects(name)[0].generation
+    assert worker_bucket.stat(name)[0] == generation == bucket.objects(name)[0].generation
 
 
 @pytest.mark.parametrize("fault", [408, 429, 500, 502, 503, 504, "cut"])
@@ -61,7 +61,7 @@ def test_a_refusal_is_not_retried(worker_bucket: gcs.Bucket, wire: FaultyWire, s
 
 
 def test_a_missing_object_has_an_error_of_its_own(worker_bucket: gcs.Bucket) -> None:
-    assert worker_bucket.generation("nothing") == 0
+    assert worker_bucket.stat("nothing") == (0, 0)
     with pytest.raises(FileNotFoundError):
         worker_bucket.get("nothing")
 
@@ -78,7 +78,7 @@ def test_a_failed_precondition_has_an_error_of_its_own(worker_bucket: gcs.Bucket
     for wrong in (0, first):
         with pytest.raises(gcs.PreconditionError):
             worker_bucket.put("x", b"3", if_generation=wrong)
-    assert worker_bucket.generation("x") == second
+    assert worker_bucket.stat("x")[0] == second
     assert bucket.read("x") == b"2"
 
 
@@ -100,9 +100,9 @@ class TestToken:
     ) -> None:
         wire.token_plan = [404]
         with pytest.raises(gcs.GcsError, match=r"metadata server gives no access token.*404"):
-            worker_bucket.generation("x")
+            worker_bucket.stat("x")
         assert wire.requests == []
 
     def test_a_busy_metadata_server_is_asked_again(self, worker_bucket: gcs.Bucket, wire: FaultyWire) -> None:
         wire.token_plan = [503, 429]
-        assert worker_bucket.generation("x") == 0
+        assert worker_bucket.stat("x") == (0, 0)

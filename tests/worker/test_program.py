@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import shutil
@@ -16,9 +17,10 @@ import pytest
 
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import wait_until
-from tests.worker.host import Host, tar
+from tests.worker.host import SPEC, Host, tar
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.polling import Backoff, poll
+from tpuctl.worker.records import WorkerStatus, encode
 
 WAIT = "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
 STATUS = RunPaths("r1").status(1, 0)
@@ -193,11 +195,17 @@ class TestPreparation:
         assert not (host.folder / "started").exists()
         assert not (host.folder / "code").exists()
 
-    def test_the_status_of_another_process_is_left_alone(self, host: Host) -> None:
-        host.bucket.create(STATUS, b"theirs")
+    def test_the_status_of_another_supervisor_is_left_alone(self, host: Host) -> None:
+        other = supervisor_status(host)
         host.prepare("print('never')")
-        assert "PreconditionError" in json.loads(host.launch().stdout)["error"]
-        assert host.bucket.read(STATUS) == b"theirs"
+        assert "AnotherSupervisorError: supervisor" in json.loads(host.launch().stdout)["error"]
+        assert host.bucket.read(STATUS) == other
+
+    def test_a_status_that_is_no_supervisors_does_not_keep_a_run_from_its_start(self, host: Host) -> None:
+        host.bucket.create(STATUS, b"theirs")
+        host.start("print('started')")
+        assert host.finished().exit_code == 0
+        assert "another program has changed gs://" in host.supervisor_log()
 
 
 class TestStop:
@@ -381,17 +389,45 @@ class TestBucketTrouble:
         assert (status.exit_code, status.error) == (0, "")
         assert host.log() == b"step 1\nstep 2\n"
 
-    def test_a_script_whose_status_another_process_has_written_is_stopped(
+    def test_a_script_whose_status_another_supervisor_has_written_is_stopped(
         self, host: Host, wait_for_end
     ) -> None:
-        """Two attempts must not train into the same checkpoints."""
+        """Two must not train into the same checkpoints."""
         with host.supervise("import os\nprint(os.getpid(), flush=True)\n" + WAIT, FAST) as process:
             host.wait_for_output(b"step 1")
-            host.bucket.upload(STATUS, [b"theirs"], "application/json")
+            other = supervisor_status(host)
             assert process.wait(30) != 0
         wait_for_end(int((host.folder / "log").read_bytes().split()[0]))
-        assert host.bucket.read(STATUS) == b"theirs"
-        assert "another process has written" in host.supervisor_log()
+        assert host.bucket.read(STATUS) == other
+        assert "of the same attempt has written" in host.supervisor_log()
+
+    def test_a_script_keeps_running_when_another_program_writes_or_deletes_its_status(
+        self, host: Host
+    ) -> None:
+        script = (
+            "import os, time\nprint('step 1', flush=True)\n"
+            "while not os.path.exists('../go'):\n  time.sleep(0.02)\n"
+        )
+        with host.supervise(script, FAST):
+            host.wait_for_output(b"step 1")
+            for number in range(3):
+                host.bucket.upload(STATUS, [b'{"state": "finished", "exit_code": 0}'], "application/json")
+                poll(
+                    lambda: host.bucket.read(STATUS).count(b'"seal"') or None,
+                    awaiting=f"the status after write {number}", timeout=30, backoff=Backoff(0.02),
+                )  # fmt: skip
+            (host.folder / "go").touch()
+        assert (host.finished().exit_code, host.status().stopped) == (0, "")
+        assert host.supervisor_log().count("another program has changed") >= 3
+
+
+def supervisor_status(host: Host) -> bytes:
+    """Write the status of another supervisor of the attempt, and return it."""
+    name = "f" * 16
+    seal = hmac.new(SPEC.key.encode(), f"{STATUS}\n{name}".encode(), "sha256").hexdigest()
+    data = encode(WorkerStatus(0, 1, "77", "running", "2026-01-01T00:00:00Z", supervisor=name, seal=seal))
+    host.bucket.upload(STATUS, [data], "application/json")
+    return data
 
 
 def test_the_program_is_launched_over_ssh(host: Host) -> None:

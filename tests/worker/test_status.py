@@ -1,4 +1,4 @@
-"""The status object: replaced by its creator alone, also when responses get lost."""
+"""The status object: no other program stops its writer, and responses may get lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.records import WorkerStatus
-from tpuctl.worker.status import StatusWriter, now
+from tpuctl.worker.status import LIMIT, AnotherSupervisorError, StatusWriter, now
 
 NAME = "runs/r1/attempts/1/workers/0/status.json"
 
@@ -68,34 +68,116 @@ def test_a_lost_response_before_an_outage_is_recognised_after_it(
     assert stored(bucket).log_chunks == 9
 
 
-def test_a_status_of_another_process_is_left_alone(writer: StatusWriter, bucket: Bucket) -> None:
-    bucket.create(NAME, b'{"another": "writer"}')
-    with pytest.raises(gcs.PreconditionError):
+FOREIGN = [
+    b'{"another": "writer"}',
+    b"",
+    b"\xff no text",
+    b"[" * 60_000,
+    b'{"supervisor": "x", "seal": "y"}',
+    b'{"supervisor": 1, "seal": "\\ud800"}',
+    b"x" * (LIMIT + 1),
+]
+"""What another program may write into the status object."""
+
+
+@pytest.mark.parametrize("data", FOREIGN, ids=range(len(FOREIGN)))
+class TestAnotherProgram:
+    def test_cannot_stop_the_first_status(
+        self, writer: StatusWriter, bucket: Bucket, data: bytes, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        bucket.upload(NAME, [data], "application/json")
         update(writer, state="preparing")
-    assert bucket.read(NAME) == b'{"another": "writer"}'
+        assert stored(bucket).supervisor == writer.last.supervisor
+        assert "another program has changed gs://sim-project-tpuctl/runs/r1/" in capfd.readouterr().err
+
+    def test_cannot_stop_a_later_one(self, writer: StatusWriter, bucket: Bucket, data: bytes) -> None:
+        update(writer, state="preparing")
+        for pid in (1, 2):
+            bucket.upload(NAME, [data], "application/json")
+            update(writer, state="running", pid=pid)
+            assert stored(bucket).pid == pid
 
 
-def test_a_status_that_another_process_has_replaced_is_left_alone(
+def test_a_large_object_is_replaced_and_not_read(
+    writer: StatusWriter, bucket: Bucket, wire: FaultyWire
+) -> None:
+    bucket.upload(NAME, [b"x" * (LIMIT + 1)], "application/json")
+    update(writer, state="preparing")
+    assert not [request for request in wire.requests if "alt=media" in request]
+
+
+def test_a_copy_of_an_own_status_is_replaced(writer: StatusWriter, bucket: Bucket) -> None:
+    update(writer, state="preparing")
+    earlier = bucket.read(NAME)
+    update(writer, state="running")
+    bucket.upload(NAME, [earlier], "application/json")
+    update(writer, state="running", pid=7)
+    assert stored(bucket).pid == 7
+
+
+def test_the_status_of_another_run_is_replaced(
     writer: StatusWriter, worker_bucket: gcs.Bucket, bucket: Bucket
 ) -> None:
+    """A seal is valid for one name only, even with the same key."""
+    other = StatusWriter(worker_bucket, replace(SPEC, folder=SPEC.folder.replace("/r1/", "/r2/")))
+    update(other, state="running")
+    bucket.upload(NAME, [bucket.read(NAME.replace("/r1/", "/r2/"))], "application/json")
+    update(writer, state="preparing")
+    assert stored(bucket).supervisor == writer.last.supervisor
+
+
+def test_a_deleted_status_is_written_again(
+    writer: StatusWriter, bucket: Bucket, capfd: pytest.CaptureFixture[str]
+) -> None:
     update(writer, state="running")
-    worker_bucket.put(NAME, b"theirs")
+    stat = bucket.stat(NAME)
+    assert stat
+    bucket.remove(stat)
+    update(writer, log_chunks=1)
+    assert stored(bucket).log_chunks == 1
+    assert "another program has deleted gs://" in capfd.readouterr().err
+
+
+def test_the_status_of_another_supervisor_of_the_attempt_is_left_alone(
+    writer: StatusWriter, worker_bucket: gcs.Bucket, bucket: Bucket
+) -> None:
+    update(StatusWriter(worker_bucket, SPEC), state="running", pid=1)
     for _ in range(2):
-        with pytest.raises(gcs.PreconditionError):
-            update(writer, log_chunks=1)
-    assert bucket.read(NAME) == b"theirs"
+        with pytest.raises(AnotherSupervisorError, match="of the same attempt"):
+            update(writer, state="preparing")
+    assert stored(bucket).pid == 1
 
 
-def test_a_deleted_status_is_not_written_again(writer: StatusWriter, simulator, bucket: Bucket) -> None:
-    import requests
-
-    update(writer, state="running")
-    storage = simulator.simulator.endpoints["storage"]
-    place = f"{storage}/storage/v1/b/{bucket.name}/o/{NAME.replace('/', '%2F')}"
-    assert requests.delete(place, timeout=10).status_code == 204
-    with pytest.raises(gcs.PreconditionError):
+def test_a_supervisor_that_another_of_the_attempt_has_replaced_writes_no_more(
+    writer: StatusWriter, worker_bucket: gcs.Bucket, bucket: Bucket
+) -> None:
+    """It could start because the status of the first was deleted."""
+    update(writer, state="running", pid=1)
+    stat = bucket.stat(NAME)
+    assert stat
+    bucket.remove(stat)
+    update(StatusWriter(worker_bucket, SPEC), state="running", pid=2)
+    with pytest.raises(AnotherSupervisorError):
         update(writer, log_chunks=1)
-    assert bucket.find(NAME) is None
+    assert stored(bucket).pid == 2
+
+
+def test_a_program_that_writes_without_end_is_named_and_the_next_write_succeeds(
+    writer: StatusWriter, worker_bucket: gcs.Bucket, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = worker_bucket.put
+
+    def late(name: str, data: bytes, if_generation: int | None = None) -> int:
+        """Write after another program, as its next write may always come first."""
+        bucket.upload(NAME, [b"theirs"], "application/json")
+        return put(name, data, if_generation)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker_bucket, "put", late)
+        with pytest.raises(gcs.GcsError, match="another program keeps writing gs://"):
+            update(writer, state="running", pid=1)
+    update(writer, pid=2)
+    assert stored(bucket).pid == 2
 
 
 def test_a_heartbeat_is_due_when_the_last_is_old(

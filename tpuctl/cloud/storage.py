@@ -137,6 +137,12 @@ class Bucket:
                         f"{gs(self.name, name)} exists already.", hint="Another process was first."
                     ) from error
 
+    def replace(self, item: Object, data: bytes, content_type: str = "application/json") -> None:
+        """Write an object over one generation of it; raises ConflictError when it has another by now."""
+        with self._translated(item.name):
+            blob = self._bucket.blob(item.name)
+            blob.upload_from_string(data, content_type=content_type, if_generation_match=item.generation)
+
     def upload(self, name: str, chunks: Iterable[bytes], content_type: str) -> Object:
         """Write or replace an object from a stream, verified by its checksum, in flat memory."""
         with self._translated(name):

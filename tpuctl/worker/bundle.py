@@ -1,38 +1,110 @@
-"""Fetches the code of a run, checks its hash, and unpacks it."""
+"""Fetches the code of a run, checks that it is what was submitted, and unpacks it."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import os
+import shutil
 import tarfile
+import zlib
+from typing import IO, Iterator
 
 from tpuctl.worker import gcs
+from tpuctl.worker.records import Spec
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class BundleError(Exception):
     """The bundle is not the code that was submitted, or is unsafe to unpack."""
 
 
-def fetch(bucket: gcs.Bucket, name: str, sha256: str, folder: str) -> None:
-    """Unpack the bundle `name` into `folder`; raises BundleError when it is damaged or unsafe."""
-    data = bucket.get(name)
+def fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
+    """Unpack a spec's bundle into the new `folder`; raises BundleError when it is damaged or unsafe.
+
+    Everything is checked before the first file is written.
+    """
+    data = _download(bucket, spec)
+    for member in _members(data, spec.unpacked_size):
+        _check(member)
+    os.makedirs(folder)
+    for member in _members(data, spec.unpacked_size):
+        target = os.path.join(folder, member.name)
+        if member.isdir():
+            os.makedirs(target, exist_ok=True)
+        else:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            _write(member, target)
+
+
+def _download(bucket: gcs.Bucket, spec: Spec) -> bytes:
+    """Return the bundle's bytes; they are not read before their number is right."""
+    place = "gs://%s/%s" % (bucket.name, spec.bundle)
+    generation, size = bucket.stat(spec.bundle)
+    if not generation:
+        raise FileNotFoundError(place)
+    if size != spec.bundle_size:
+        raise BundleError("%s has %d bytes, not %d: %s" % (place, size, spec.bundle_size, _REPLACED))
+    data = bucket.get(spec.bundle, generation)
     digest = hashlib.sha256(data).hexdigest()
-    if digest != sha256:
-        raise BundleError("the code in gs://%s/%s has the hash %s" % (bucket.name, name, digest))
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
-        for member in archive.getmembers():
-            _check(member, folder)
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.12 warns without one
-        archive.extractall(folder)
+    if digest != spec.bundle_sha256:
+        text = "the code in %s has the hash %s, not %s: %s"
+        raise BundleError(text % (place, digest, spec.bundle_sha256, _REPLACED))
+    return data
 
 
-def _check(member: tarfile.TarInfo, folder: str) -> None:
-    """Raise BundleError unless the member is a plain file or folder inside `folder`.
+_REPLACED = "it was replaced after the run was submitted; submit it again"
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose content can be read until the next one is asked for."""
+
+    content: "IO[bytes] | None" = None
+
+
+def _members(data: bytes, most: int) -> Iterator[_Member]:
+    """Yield the members of a tar.gz in order; raises BundleError for damage and for too many bytes."""
+    stream = _LimitedReader(data, most)
+    try:
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:  # type: ignore[call-overload]
+            for member in archive:
+                member.content = archive.extractfile(member) if member.isreg() else None
+                yield member
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise BundleError("the bundle is damaged: %s" % error) from None
+
+
+class _LimitedReader:
+    """Unpacks gzip up to a number of bytes."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        self._stream = gzip.GzipFile(fileobj=io.BytesIO(data))
+        self._rest = most
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes; raises BundleError after the limit."""
+        data = self._stream.read(min(size, self._rest + 1))
+        self._rest -= len(data)
+        if self._rest < 0:
+            raise BundleError("the bundle unpacks to more bytes than were submitted")
+        return data
+
+
+def _check(member: tarfile.TarInfo) -> None:
+    """Raise BundleError unless the member is a plain file or folder inside the folder.
 
     tarfile's own filter came after Python 3.8.
     """
-    target = os.path.realpath(os.path.join(folder, member.name))
-    inside = target.startswith(os.path.realpath(folder) + os.sep)
-    if not inside or not (member.isfile() or member.isdir()):
+    parts = member.name.split("/")
+    inside = not {"", ".", ".."}.intersection(parts) and "\0" not in member.name
+    if not inside or not (member.isreg() or member.isdir()):
         raise BundleError("the bundle holds %r, which is not a plain file inside it" % member.name)
+
+
+def _write(member: _Member, target: str) -> None:
+    """Write a file; of its mode only whether its owner may execute it counts."""
+    with open(os.open(target, _CREATE, 0o755 if member.mode & 0o100 else 0o644), "wb") as stream:
+        assert member.content is not None, member.name
+        shutil.copyfileobj(member.content, stream)

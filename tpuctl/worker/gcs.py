@@ -77,21 +77,21 @@ class Bucket:
         written = self._call("POST", url, data, {"Content-Type": content_type})
         return int(json.loads(written)["generation"])
 
-    def get(self, name: str) -> bytes:
-        """Return an object's bytes."""
-        quoted = urllib.parse.quote(name, safe="")
-        return self._call("GET", "%s/storage/v1/b/%s/o/%s?alt=media" % (HOST, self.name, quoted))
+    def get(self, name: str, generation: int | None = None) -> bytes:
+        """Return an object's bytes, those of one generation if it is given."""
+        query = "" if generation is None else "&generation=%d" % generation
+        return self._call("GET", self._url(name) + "?alt=media" + query)
 
-    def generation(self, name: str) -> int:
-        """Return an object's generation, 0 if it does not exist."""
-        quoted = urllib.parse.quote(name, safe="")
+    def stat(self, name: str) -> Tuple[int, int]:
+        """Return an object's generation and its size in bytes, zeros if it does not exist."""
         try:
-            stored = self._call(
-                "GET", "%s/storage/v1/b/%s/o/%s?fields=generation" % (HOST, self.name, quoted)
-            )
+            stored = json.loads(self._call("GET", self._url(name) + "?fields=generation,size"))
         except FileNotFoundError:
-            return 0
-        return int(json.loads(stored)["generation"])
+            return 0, 0
+        return int(stored["generation"]), int(stored["size"])
+
+    def _url(self, name: str) -> str:
+        return "%s/storage/v1/b/%s/o/%s" % (HOST, self.name, urllib.parse.quote(name, safe=""))
 
     def _call(
         self, method: str, url: str, data: bytes | None = None, headers: dict[str, str] | None = None

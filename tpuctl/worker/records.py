@@ -46,8 +46,14 @@ class Spec:
     bundle: str
     """Object that holds the code."""
     bundle_sha256: str
+    bundle_size: int
+    """Bytes of the bundle."""
+    unpacked_size: int
+    """Most bytes that it may unpack to."""
     folder: str
     """This worker's folder in the bucket, with a trailing slash."""
+    key: str
+    """Secret of this attempt, never in the bucket: seals the statuses of its supervisors."""
     environment: Mapping[str, str]
     """Variables that the script gets on top of the host's own."""
     schema: int = SCHEMA
@@ -76,6 +82,10 @@ class WorkerStatus:
     stopped: str = ""
     """The signal that stopped the supervisor: the host was preempted, deleted or shut down."""
     log_chunks: int = 0
+    supervisor: str = ""
+    """Which process wrote it: a random name."""
+    seal: str = ""
+    """HMAC-SHA256 of the object's name and the supervisor, with the attempt's key."""
     schema: int = SCHEMA
 
     @property

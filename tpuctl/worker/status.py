@@ -1,7 +1,15 @@
-"""Writes this worker's status and heartbeat into the bucket, under generation preconditions."""
+"""Writes this worker's status and heartbeat into the bucket; no other program's write stops it.
+
+Whoever can write to the bucket can write a status. Only the supervisors of one attempt know its key, so only
+a status that is sealed with it is another supervisor's, and ends this one; any other is replaced.
+"""
 
 from __future__ import annotations
 
+import hmac
+import json
+import secrets
+import sys
 import time
 from dataclasses import replace
 from typing import List
@@ -9,17 +17,31 @@ from typing import List
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.records import PREPARING, STATUS_FILE, Spec, WorkerStatus, encode
 
+LIMIT = 64 * 1024
+"""Bytes of a status: a larger object is not read."""
+TRIES = 5
+"""Of one write, while others write the same object."""
+
+
+class AnotherSupervisorError(Exception):
+    """Another supervisor of the same attempt has written the status: two must not train together."""
+
 
 class StatusWriter:
-    """Owns one status object: only the process that created it ever replaces it."""
+    """Owns one status object for one supervisor."""
 
     def __init__(self, bucket: gcs.Bucket, spec: Spec) -> None:
         self._bucket = bucket
         self._name = spec.folder + STATUS_FILE
+        self._key = spec.key.encode()
         self._generation = 0
         self._unconfirmed: List[bytes] = []
         self._written = 0.0
-        self.last = WorkerStatus(spec.worker, spec.attempt, spec.tpu_uid, PREPARING, heartbeat="")
+        supervisor = secrets.token_hex(8)
+        self.last = WorkerStatus(
+            spec.worker, spec.attempt, spec.tpu_uid, PREPARING, heartbeat="",
+            supervisor=supervisor, seal=self._seal(supervisor),
+        )  # fmt: skip
         """The newest status, also when its write failed: the next write carries it on."""
 
     def due(self) -> bool:
@@ -27,24 +49,60 @@ class StatusWriter:
         return time.monotonic() >= self._written + timing.HEARTBEAT
 
     def write(self, status: WorkerStatus) -> None:
-        """Write a status with the current time; raises gcs.PreconditionError if another process wrote it."""
+        """Write a status with the current time, over what any program without the key has written.
+
+        Raises AnotherSupervisorError, and gcs.GcsError if the write fails or others write without end.
+        """
         self.last = replace(status, heartbeat=now())
         data = encode(self.last)
         self._unconfirmed.append(data)
-        try:
-            self._generation = self._bucket.put(self._name, data, if_generation=self._generation)
-        except gcs.PreconditionError:
-            self._generation = self._after_own_write(data)
-        self._unconfirmed.clear()
-        self._written = time.monotonic()
+        for _ in range(TRIES):
+            try:
+                self._generation = self._bucket.put(self._name, data, if_generation=self._generation)
+            except gcs.PreconditionError:
+                if self._after_conflict() != data:
+                    continue
+            self._unconfirmed.clear()
+            self._written = time.monotonic()
+            return
+        raise gcs.GcsError("another program keeps writing gs://%s/%s" % (self._bucket.name, self._name))
 
-    def _after_own_write(self, data: bytes) -> int:
-        """Return the generation to continue from, if the object holds one of our own unconfirmed writes."""
-        generation = self._bucket.generation(self._name)
-        stored = self._bucket.get(self._name) if generation else b""
-        if stored not in self._unconfirmed:
-            raise gcs.PreconditionError(self._name)
-        return generation if stored == data else self._bucket.put(self._name, data, if_generation=generation)
+    def _after_conflict(self) -> bytes:
+        """Take over the generation of the object, and return its content if it is one of our own writes."""
+        generation, size = self._bucket.stat(self._name)
+        stored = b""
+        if 0 < size <= LIMIT:
+            try:
+                stored = self._bucket.get(self._name, generation)
+            except FileNotFoundError:
+                pass  # replaced in this moment
+        self._check_supervisor(stored)
+        self._generation = generation
+        if stored in self._unconfirmed:  # the response to an earlier write was lost
+            return stored
+        change = "changed" if generation else "deleted"
+        text = "another program has %s gs://%s/%s: it is written again"
+        print("[tpuctl] " + text % (change, self._bucket.name, self._name), file=sys.stderr, flush=True)
+        return b""
+
+    def _check_supervisor(self, stored: bytes) -> None:
+        """Raise AnotherSupervisorError for a status that is sealed with the key by another supervisor."""
+        try:
+            content = json.loads(stored)
+            supervisor, seal = str(content["supervisor"]), str(content["seal"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return  # no supervisor's
+        is_sealed = hmac.compare_digest(_bytes(seal), _bytes(self._seal(supervisor)))
+        if is_sealed and supervisor != self.last.supervisor:
+            text = "supervisor %s of the same attempt has written gs://%s/%s"
+            raise AnotherSupervisorError(text % (supervisor, self._bucket.name, self._name))
+
+    def _seal(self, supervisor: str) -> str:
+        return hmac.new(self._key, _bytes(self._name + "\n" + supervisor), "sha256").hexdigest()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def now() -> str:

@@ -13,7 +13,7 @@ from tpuctl.worker import bundle, environment, gcs, packages, reports, timing
 from tpuctl.worker.logs import LogShipper
 from tpuctl.worker.records import FINISHED, PREPARING, REPORTS_FOLDER, RUNNING, Spec, WorkerStatus
 from tpuctl.worker.script import STOP_CODES, Script
-from tpuctl.worker.status import StatusWriter, now
+from tpuctl.worker.status import AnotherSupervisorError, StatusWriter, now
 
 STARTED = "started"
 """File in the attempt's folder: the first status is in the bucket."""
@@ -70,7 +70,7 @@ class Supervisor:
         self._preparing = True
         if self._stop_signal:
             raise _Stopped
-        bundle.fetch(self._bucket, spec.bundle, spec.bundle_sha256, self._code_folder)
+        bundle.fetch(self._bucket, spec, self._code_folder)
         installed = packages.ensure(spec.dependencies, os.path.join(self._folder, "packages"), self._log)
         self._preparing = False
         return installed
@@ -115,8 +115,8 @@ class Supervisor:
         try:
             work()
             return True
-        except gcs.PreconditionError as error:
-            print("[tpuctl] another process has written %s" % error, file=sys.stderr, flush=True)
+        except AnotherSupervisorError as error:
+            print("[tpuctl] %s" % error, file=sys.stderr, flush=True)
             self._stop_signal = signal.SIGTERM  # two must not train into the same checkpoints
         except (gcs.GcsError, OSError) as error:
             print("[tpuctl] %s" % error, file=sys.stderr, flush=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
@@ -15,6 +16,7 @@ from tpuctl.errors import ConfigError, HostError, TpuctlError
 from tpuctl.flows.runs.plan import SubmitRequest, plan_submit
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submit import requests, submit
+from tpuctl.object_content import Content
 from tpuctl.polling import Backoff, poll
 from tpuctl.sim.faults import grpc_fault
 from tpuctl.worker.records import WorkerStatus
@@ -96,3 +98,63 @@ def test_nothing_is_written_before_everything_is_read(
     with pytest.raises(ConfigError):
         submit_all(cloud, request_of_four)
     assert cloud.bucket.objects("") == []
+
+
+@pytest.fixture
+def code(cloud: Cloud, request_of_four: SubmitRequest) -> str:
+    """The name of the bundle of a run that was submitted."""
+    submit_all(cloud, request_of_four)
+    return cloud.bucket.objects("bundles/")[0].name
+
+
+def other_bytes(data: bytes) -> list[bytes]:
+    """Return other bytes, and some of the same size and checksum: any four bytes can correct a CRC."""
+    forged = bytearray(data)
+    forged[100] ^= 1
+    difference = crc(bytes(forged)) ^ crc(data)
+    basis = {}
+    for bit in range(64):  # the change of the checksum is linear in the bits that are flipped
+        flipped = bytearray(data)
+        flipped[-1 - bit // 8] ^= 1 << bit % 8
+        change, bits = crc(bytes(flipped)) ^ crc(data), 1 << bit
+        for high in sorted(basis, reverse=True):
+            if change >> high & 1:
+                change, bits = change ^ basis[high][0], bits ^ basis[high][1]
+        if change:
+            basis[change.bit_length() - 1] = (change, bits)
+    bits = 0
+    for high in sorted(basis, reverse=True):
+        if difference >> high & 1:
+            difference, bits = difference ^ basis[high][0], bits ^ basis[high][1]
+    for bit in range(64):
+        forged[-1 - bit // 8] ^= (bits >> bit & 1) << bit % 8
+    assert Content.of(bytes(forged)) == Content.of(data)
+    return [b"other", data + b"x", bytes(forged)]
+
+
+def crc(data: bytes) -> int:
+    return int(google_crc32c.value(data))
+
+
+@pytest.mark.parametrize("number", range(3), ids=["short", "long", "same size and checksum"])
+def test_a_bundle_that_was_overwritten_is_written_again(
+    cloud: Cloud, request_of_four: SubmitRequest, code: str, number: int
+) -> None:
+    data = cloud.bucket.read(code)
+    cloud.bucket.upload(code, [other_bytes(data)[number]], "application/gzip")
+    again = replace(request_of_four, name="r2")
+    assert written_names(cloud, again)[0] == code
+    plan = plan_submit(cloud.data_bucket, cloud.provider, cloud.ssh.user, again, clock.now())
+    assert submit(cloud.bucket, cloud.provider, cloud.ssh, plan) == [
+        f"Warning: gs://{cloud.bucket.name}/{code} did not hold the code that it is named by. "
+        "The code was written again."
+    ]
+    assert cloud.bucket.read(code) == data
+
+
+def test_a_bundle_that_is_stored_already_is_not_written(
+    cloud: Cloud, request_of_four: SubmitRequest, code: str
+) -> None:
+    before = cloud.bucket.objects(code)
+    submit_all(cloud, replace(request_of_four, name="r2"))
+    assert cloud.bucket.objects(code) == before

@@ -57,7 +57,8 @@ def submit(
     if dry_run:
         output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
         return
-    flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
+    for text in flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan):
+        output.note(text)
     _show(session, plan)
 
 
