@@ -66,10 +66,11 @@ SUBPACKAGES = {
     "sim": {
         "guest": set(),
         "state": set(),
+        "access": {"state"},
         "events": set(),
-        "network": {"state"},
+        "network": {"access", "state"},
         "faults": {"events", "state"},
-        "hosts": {"events", "network", "state"},
+        "hosts": {"access", "events", "network", "state"},
         "compute": {"state"},
         "world": {"events", "faults", "state"},
         "tpu": {"world"},

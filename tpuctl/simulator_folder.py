@@ -33,6 +33,11 @@ class SimulatorFolder:
         return self.path / "control.json"
 
     @property
+    def secret(self) -> Path:
+        """What proves that a request is from this user: the token of the control server, among others."""
+        return self.path / "secret"
+
+    @property
     def events(self) -> Path:
         """Every request, transition and fault, one JSON object a line; rotated."""
         return self.path / "events.jsonl"

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.accounts import service_account
 from tpuctl.sim.host_environment import proxy_variables
 from tpuctl.sim.hosts.metadata.identity import Identity, Signer
@@ -32,14 +33,15 @@ software_update_check_period = 0
 class ClientEnvironment:
     """The variables, and the metadata and token servers that they name; `folder` keeps their files."""
 
-    def __init__(self, folder: Path, project: str) -> None:
+    def __init__(self, folder: Path, project: str, guard: Guard) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         self._folder = folder
         self._project = project
         identity = Identity(folder / "access_token", Signer(folder / "identity.pem"))
         self._identity = identity
-        self._metadata = MetadataServer(client_machine_tree(project), identity, None)
-        self._tokens = TokenServer(folder / "credentials.json", service_account(project), project, identity)
+        self._metadata = MetadataServer(client_machine_tree(project), identity, None, guard)
+        email, key_file = service_account(project), folder / "credentials.json"
+        self._tokens = TokenServer(key_file, email, project, identity, guard)
         self._metadata_address = ""
 
     async def open(self, listen: Callable[[str], socket.socket]) -> str:

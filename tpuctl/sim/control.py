@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
 import json
-import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from aiohttp import web
 from tpuctl.errors import NotFoundError, TpuctlError, UsageError
 from tpuctl.faults import Request, Scenario
 from tpuctl.faults import request as checked_request
+from tpuctl.sim.access.secret import Secret
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.state.private_file import write_private
 from tpuctl.simulator_folder import SimulatorFolder
@@ -33,9 +32,9 @@ class AddFaults(msgspec.Struct, forbid_unknown_fields=True):
 class ControlApi:
     """The API of one simulator; `publish` writes its address for clients."""
 
-    def __init__(self, faults: FaultRegistry) -> None:
+    def __init__(self, faults: FaultRegistry, secret: Secret) -> None:
         self._faults = faults
-        self._token = secrets.token_urlsafe(32)
+        self._secret = secret
 
     def application(self) -> web.Application:
         """Return the application that answers."""
@@ -48,13 +47,12 @@ class ControlApi:
 
     def publish(self, folder: Path, url: str) -> None:
         """Write the API's address and token, readable by this user alone."""
-        content = json.dumps({"url": url, "token": self._token})
+        content = json.dumps({"url": url, "token": self._secret.text})
         write_private(SimulatorFolder(folder).control, content.encode())
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
+        if not self._secret.allows(request.headers.get("Authorization", "")):
             return web.json_response({"message": "The token is wrong."}, status=401)
         try:
             return await handler(request)

@@ -17,6 +17,9 @@ from typing import TypedDict
 
 from aiohttp import web
 
+from tpuctl.sim.access.guard import Guard
+from tpuctl.sim.access.peers import system_owner
+from tpuctl.sim.access.secret import Secret
 from tpuctl.sim.client_environment import ClientEnvironment
 from tpuctl.sim.clock import Clock
 from tpuctl.sim.compute import rest_api as compute_api
@@ -103,6 +106,7 @@ class Simulator:
         self.endpoints: Endpoints = {}
         self.events = Events(clock.now, files.events)
         self.faults = FaultRegistry(clock.now, self.events, folder / FAULTS)
+        self._guard = guard = Guard(Secret(files.secret), system_owner())
         self._database = Database(folder / "world.db")
         self._authority = CertificateAuthority(folder / "tls")
         self._ports = Ports(folder / "ports.json")
@@ -111,6 +115,7 @@ class Simulator:
         self.hosts = HostPool(
             files.hosts,
             self._host_environment,
+            guard,
             project_metadata=self.projects.metadata,
             aliases=aliases,
             key_delay=KEY_DELAYS.get(speed, 0.0) if key_delay is None else key_delay,
@@ -120,11 +125,11 @@ class Simulator:
         self._isolation = NetworkIsolation(self.hosts.offline)
         self.world = World(self._database, settings, self.hosts, self.faults, self.events)
         self._executor = FaultExecutor(self.world, self.hosts, self.gcs.store, settings, self._cut_isolated)
-        self._clients = ClientEnvironment(folder / "workstation", PROJECT)
-        self._control = ControlApi(self.faults)
-        self._web = WebServers(self._ports, self._on_request)
+        self._clients = ClientEnvironment(folder / "workstation", PROJECT, guard)
+        self._control = ControlApi(self.faults, guard.secret)
+        self._web = WebServers(self._ports, guard, self._on_request)
         tls = self._authority.server_context([TPU_API])
-        self._tpu = TpuServers(self._ports, self._web, tls, self._note_use)
+        self._tpu = TpuServers(self._ports, self._web, tls, guard, self._note_use)
         self._proxy: ConnectProxy | None = None
 
     async def start(self) -> None:
@@ -166,10 +171,11 @@ class Simulator:
         """Start all services but the Cloud TPU API, whose clients wait until it serves."""
         self.gcs.store.ensure_bucket(BUCKET, PROJECT, location=LOCATION)
         compute = compute_api.application(self.projects, Operations(self._database))
-        storage = await self._web.start("storage", web.AppRunner(self.gcs.application(), **RUNNER_OPTIONS))
+        objects = web.AppRunner(self.gcs.application(), **RUNNER_OPTIONS)
+        storage = await self._web.start("storage", objects, only_json=False)
         compute_rest = await self._web.start("compute_rest", web.AppRunner(compute, access_log=None))
         routes = google_routes(self._web, await self._tpu.listen(), self._profile.egress)
-        self._proxy = ConnectProxy(routes, self._authority, self._isolation.admit)
+        self._proxy = ConnectProxy(routes, self._authority, self._guard, self._isolation.admit)
         proxy = f"http://{LOOPBACK}:{await self._ports.start('proxy', partial(self._proxy.start, LOOPBACK))}"
         metadata = await self._clients.open(partial(self._ports.listen, bind=partial(bound, LOOPBACK)))
         ca_file = self._authority.ca_file

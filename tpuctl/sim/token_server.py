@@ -13,6 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.hosts.metadata.identity import Identity
 from tpuctl.sim.json_values import JsonObject, parse_object
 from tpuctl.sim.state.private_file import write_private
@@ -28,18 +29,19 @@ SHUTDOWN = 0.01
 class TokenServer:
     """Exchanges assertions of `email` for tokens; GOOGLE_APPLICATION_CREDENTIALS can name its key file."""
 
-    def __init__(self, key_file: Path, email: str, project: str, identity: Identity) -> None:
+    def __init__(self, key_file: Path, email: str, project: str, identity: Identity, guard: Guard) -> None:
         self.key_file = key_file
         self._email = email
         self._project = project
         self._identity = identity
+        self._guard = guard
         self._server: web.AppRunner | None = None
 
     async def open(self, listener: socket.socket) -> None:
         """Serve on `listener`, and write the key file that names its address."""
         host, port = listener.getsockname()[:2]
         self._write_key_file(f"http://{host}:{port}/token")
-        application = web.Application()
+        application = web.Application(middlewares=[self._guard.middleware])
         application.router.add_post("/token", self._exchange)
         self._server = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN)
         await self._server.setup()

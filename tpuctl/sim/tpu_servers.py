@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Callable
 
 import grpc
 from aiohttp import web
 
+from tpuctl.sim.access.grpc_guard import GrpcGuard
+from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.network.ports import LOOPBACK, Ports
 from tpuctl.sim.network.tls_mux import TlsMux
 from tpuctl.sim.network.web_servers import WebServers
@@ -21,19 +22,22 @@ GRACE = 0.5
 """Seconds that calls under way may still take when the server stops."""
 
 
-Handler: TypeAlias = "grpc.RpcMethodHandler[object, object]"
-
-
 class TpuServers:
-    """gRPC, REST and TLS; `on_call` is called for each gRPC call."""
+    """gRPC, REST and TLS behind `guard`; `on_call` is called for each gRPC call that it admits."""
 
     def __init__(
-        self, ports: Ports, web_servers: WebServers, tls: ssl.SSLContext, on_call: Callable[[], None]
+        self,
+        ports: Ports,
+        web_servers: WebServers,
+        tls: ssl.SSLContext,
+        guard: Guard,
+        on_call: Callable[[], None],
     ) -> None:
         self._ports = ports
         self._web_servers = web_servers
-        self._grpc = grpc.aio.server(interceptors=[_Watch(on_call)], options=GRPC_OPTIONS)
-        self._mux = TlsMux(tls)
+        door = GrpcGuard(guard, lambda: (LOOPBACK, ports.port("tpu_grpc")), on_call)
+        self._grpc = grpc.aio.server(interceptors=[door], options=GRPC_OPTIONS)
+        self._mux = TlsMux(tls, guard)
 
     async def listen(self) -> int:
         """Listen on the TLS port and return it; connections wait there until `serve`."""
@@ -60,18 +64,3 @@ class TpuServers:
     async def _bind_grpc(self, port: int) -> int:
         bound_port: int = self._grpc.add_insecure_port(f"{LOOPBACK}:{port}")
         return bound_port
-
-
-class _Watch(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Calls `on_call` before each call."""
-
-    def __init__(self, on_call: Callable[[], None]) -> None:
-        self._on_call = on_call
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        self._on_call()
-        return await continuation(handler_call_details)

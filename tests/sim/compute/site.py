@@ -15,6 +15,8 @@ from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import PARENT, User
 from tpuctl.sim.records import Host
 
+JSON = {"Content-Type": "application/json"}
+
 
 class Site:
     """What the tests of this folder need of a running simulator."""
@@ -62,7 +64,7 @@ class Site:
         address = f"{self.endpoints['compute_rest']}/compute/v1/projects/{path}"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(urllib.request.Request(address, data=data), timeout=20) as answer:
+            with opener.open(urllib.request.Request(address, data=data, headers=JSON), timeout=20) as answer:
                 parsed, code = json.load(answer), answer.status
         except urllib.error.HTTPError as error:
             with error:

@@ -19,6 +19,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from tests.paths import ROOT
+from tests.sim.guards import guard_of
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
@@ -87,7 +88,7 @@ def proxy_to(gcs: RunningGcs, folder: Path) -> Iterator[tuple[str, str]]:
     authority = CertificateAuthority(folder)
     server = Serve(gcs.runner.server)
     routes = {"storage.googleapis.com": server, "www.googleapis.com": server, "*": Refuse("not here")}
-    proxy = ConnectProxy(routes, authority)
+    proxy = ConnectProxy(routes, authority, guard_of(folder))
     port = gcs.call(proxy.start())
     try:
         yield f"http://127.0.0.1:{port}", str(authority.ca_file)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.forks.tensorflow_python import report_of
+from tests.sim.guards import guard_of
 from tpuctl.sim.guest import environment
 from tpuctl.sim.hosts.metadata.identity import Identity, Signer
 from tpuctl.sim.hosts.metadata.server import MetadataServer
@@ -37,7 +38,9 @@ REMOTE = {
 def metadata_server(folder: Path) -> Iterator[str]:
     """Serve what the metadata server of a simulated host serves, and yield its address."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = MetadataServer(MACHINE, Identity(folder / "token", Signer(folder / "key")), None)
+    server = MetadataServer(
+        MACHINE, Identity(folder / "token", Signer(folder / "key")), None, guard_of(folder)
+    )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

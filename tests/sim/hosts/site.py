@@ -21,6 +21,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.sim.guards import guard_of
 from tpuctl.sim.hosts.pool import HostPool
 from tpuctl.sim.records import Host
 
@@ -92,6 +93,7 @@ class Site:
         return HostPool(
             self.folder,
             lambda host: {"ASSEMBLY": host.hostname},
+            guard_of(self.folder.parent),
             project_metadata=lambda project: self.projects.get(project, {}),
             aliases=self.aliases,
             key_delay=5.0,

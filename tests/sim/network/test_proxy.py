@@ -20,6 +20,7 @@ from aiohttp import web
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
+from tests.sim.guards import guard_of
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 from tpuctl.sim.network.certificate_authority import BUNDLE_VARIABLES, CertificateAuthority
@@ -46,6 +47,7 @@ class Network:
         self.gcs = GcsServer(folder / "gcs", FaultRegistry())
         self.gcs.store.ensure_bucket("acme-data", "acme")
         self.authority = CertificateAuthority(folder / "ca")
+        self._folder = folder
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -92,7 +94,7 @@ class Network:
             "tpu.googleapis.com": Tunnel("127.0.0.1", self.echo_port),
             "*.googleapis.com": Refuse("not part of the simulator"),
         }
-        self._proxy = ConnectProxy(routes, self.authority)
+        self._proxy = ConnectProxy(routes, self.authority, guard_of(self._folder))
         self.port = await self._proxy.start()
 
     async def _stop(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.guards import guard_of
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.network.tls_mux import HTTP2, TlsMux
 
@@ -106,7 +107,7 @@ async def running_mux(
     echoes: set[asyncio.Task[None]] = set()
     servers = [await asyncio.start_server(_echo(name, echoes), "127.0.0.1", 0) for name in (b"grpc", b"rest")]
     grpc, rest = (server.sockets[0].getsockname()[1] for server in servers)
-    mux = TlsMux(authority.server_context([NAME]))
+    mux = TlsMux(authority.server_context([NAME]), guard_of(folder))
     port = await mux.start()
 
     async def connect(protocols: list[str] | None = None) -> Stream:

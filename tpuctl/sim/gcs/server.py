@@ -55,6 +55,8 @@ without a traceback in the log, and a fast upload is not paused at every read.""
 LARGEST_DOCUMENT = 16 << 20
 """Bytes of a JSON body; objects themselves are streamed and have no limit."""
 
+FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data")
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Renderer = Callable[[GcsError], tuple[str, str]]
 
@@ -124,12 +126,22 @@ class GcsServer:
                 return await self._downloads.handle(request)
             except GcsError as error:
                 return _error_response(error, _as_text)
-        body = await request.read()
+        body = await _json_body(request)
         url = request.rel_url
         resource = await self._json.call(
             request.method, url.raw_path, request.query, request.headers, body, base_url_of(request)
         )
         return web.Response(status=204) if resource is None else web.json_response(resource)
+
+
+async def _json_body(request: web.Request) -> bytes:
+    """Read a body; raises GcsError for the types that web pages may send without asking, as forms do."""
+    body = await request.read()
+    if body and request.headers.get("Content-Type") and request.content_type in FORM_TYPES:
+        raise GcsError(400, "This API does not support parsing form-encoded input.", reason="badRequest")
+    if body and request.content_type == "text/plain":
+        raise GcsError(400, "Unsupported content with type: text/plain", reason="badContent")
+    return body
 
 
 async def _with_faults(

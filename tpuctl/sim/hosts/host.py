@@ -13,6 +13,7 @@ from pathlib import Path
 
 import asyncssh
 
+from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.disk import HostDisk
 from tpuctl.sim.hosts.faults import HostFaults
@@ -43,6 +44,7 @@ class RunningHost:
         environment: Callable[[Host], Mapping[str, str]],
         keys_from: KeysFrom,
         signer: Signer,
+        guard: Guard,
         events: Events,
     ) -> None:
         self.host = host = instance.host
@@ -57,11 +59,15 @@ class RunningHost:
         self._keys = keys_from(accepted_keys(instance.metadata, instance.project_metadata))
         identity = Identity(self.disk.access_token, signer)
         self._metadata = MetadataServer(
-            metadata_tree(instance), identity, self.disk.guest, partial(_note, events, host, "metadata")
+            metadata_tree(instance),
+            identity,
+            self.disk.guest,
+            guard,
+            partial(_note, events, host, "metadata"),
         )
         note = partial(_note, events, host, "ssh")
         self._ssh = SshServer(
-            SshHost(host, self.disk.home, self._keys, self.programs, self._environment, note)
+            SshHost(host, self.disk.home, self._keys, self.programs, self._environment, guard, note)
         )
         self._network: Network | None = None
         self._listeners: dict[str, HostListener] = {}

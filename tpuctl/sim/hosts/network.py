@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.network.ports import LOOPBACK, Ports
 
 if TYPE_CHECKING:
@@ -27,20 +28,21 @@ class Network:
     program has taken it there; None means where the system can. `ports` remembers the ports.
     """
 
-    def __init__(self, ports: Ports, aliases: bool | None = None) -> None:
+    def __init__(self, ports: Ports, guard: Guard, aliases: bool | None = None) -> None:
         self.aliases = has_aliases() if aliases is None else aliases
         self._ports = ports
+        self._guard = guard
 
     def listen(self, address: str, service: str) -> HostListener:
         """Return a listening socket for one of the `SERVICES` of the host at `address`."""
         own = _own(address, service)
         if not self.aliases:
-            return self._ports.listen(own, partial(_bound, LOOPBACK))
+            return self._ports.listen(own, partial(_bound, LOOPBACK, self._guard))
         if not self._ports.known(own):
             shared = self._shared(address, service)
             if shared is not None:
                 return shared
-        return self._ports.listen(own, partial(_bound, address))
+        return self._ports.listen(own, partial(_bound, address, self._guard))
 
     def forget(self, address: str) -> None:
         """Forget the ports of a host that will not come back."""
@@ -50,9 +52,9 @@ class Network:
     def _shared(self, address: str, service: str) -> HostListener | None:
         """Listen on the port that all hosts share; None when another program has it at this address."""
         if not self._ports.known(service):
-            return self._ports.listen(service, partial(_bound, address))
+            return self._ports.listen(service, partial(_bound, address, self._guard))
         try:
-            return _bound(address, self._ports.port(service))
+            return _bound(address, self._guard, self._ports.port(service))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
@@ -60,20 +62,24 @@ class Network:
 
 
 class HostListener(socket.socket):
-    """A listening socket whose connections have no delay, and answer nothing while it is muted."""
+    """A listening socket whose connections have no delay, and answer nothing while it is muted.
 
-    def __init__(self, *arguments: int) -> None:
-        super().__init__(*arguments)
+    What `guard` calls foreign is closed at once.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__(socket.AF_INET, socket.SOCK_STREAM)
+        self._guard = guard
         self._mute = False
         self._ignored: list[socket.socket] = []
         self._connections: weakref.WeakSet[HostConnection] = weakref.WeakSet()
 
     def accept(self) -> tuple[socket.socket, object]:
         """Return the next connection; those that come while it is muted stay open without an answer."""
-        plain, peer = super().accept()
+        plain, peer = self._accept_trusted()
         while self._mute:
             self._ignored.append(plain)
-            plain, peer = super().accept()
+            plain, peer = self._accept_trusted()
         connection = HostConnection(plain.family, plain.type, plain.proto, fileno=plain.detach())
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connections.add(connection)
@@ -92,6 +98,13 @@ class HostListener(socket.socket):
         """Close it, and the connections that got no answer."""
         self._close_ignored()
         super().close()
+
+    def _accept_trusted(self) -> tuple[socket.socket, object]:
+        while True:
+            plain, peer = super().accept()
+            if not self._guard.is_foreign(plain):
+                return plain, peer
+            plain.close()
 
     def _set_mute(self, *, mute: bool) -> None:
         self._mute = mute
@@ -136,7 +149,7 @@ class HostConnection(socket.socket):
 def has_aliases() -> bool:
     """Return whether each host can have an address: Linux has all of 127.0.0.0/8, macOS 127.0.0.1."""
     try:
-        _bound(PROBE, 0).close()
+        socket.create_server((PROBE, 0)).close()
     except OSError:
         return False
     return True
@@ -146,9 +159,9 @@ def _own(address: str, service: str) -> str:
     return f"{service} of {address}"
 
 
-def _bound(address: str, port: int) -> HostListener:
+def _bound(address: str, guard: Guard, port: int) -> HostListener:
     """Return a listening socket; one that is only bound could lose its port to another."""
-    listener = HostListener(socket.AF_INET, socket.SOCK_STREAM)
+    listener = HostListener(guard)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.disk import HostDisk
 from tpuctl.sim.hosts.host import RunningHost
@@ -44,9 +45,9 @@ class HostPool:
     """Runs the hosts; implements `tpuctl.sim.records.Hosts`.
 
     `folder` holds the hosts' files. `environment` returns the variables that the simulator sets on a host,
-    `project_metadata` the metadata that all hosts of a project show. With `aliases` hosts listen on addresses
-    of their own (None: where the system can). Keys added to a running node are accepted after `key_delay`
-    seconds of `clock`.
+    `guard` decides who may connect to a host, and `project_metadata` returns the metadata that all hosts of a
+    project show. With `aliases` hosts listen on addresses of their own (None: where the system can). Keys
+    added to a running node are accepted after `key_delay` seconds of `clock`.
 
     `hosts_file` is written as JSON: `{address: [host, port]}`, where the SSH server of each address really
     listens; ports stay the same over a restart, where free. `ssh_config` is the same for OpenSSH, and for
@@ -57,6 +58,7 @@ class HostPool:
         self,
         folder: Path,
         environment: Callable[[Host], Mapping[str, str]],
+        guard: Guard,
         *,
         project_metadata: Callable[[str], Mapping[str, str]] = no_metadata,
         aliases: bool | None = None,
@@ -68,12 +70,13 @@ class HostPool:
         self.ssh_config = folder.with_name(f"{folder.name}.ssh_config")
         self._folder = folder
         self._environment = environment
+        self._guard = guard
         self._project_metadata = project_metadata
         self._key_delay = key_delay
         self._clock = clock
         self._events = Events() if events is None else events
         self._ports = Ports(folder.with_name(f"{folder.name}-ports.json"))
-        self._network = Network(self._ports, aliases)
+        self._network = Network(self._ports, guard, aliases)
         self._signer = Signer(folder.with_name(f"{folder.name}-identity.pem"))
         self._running: dict[HostId, RunningHost] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -176,8 +179,15 @@ class HostPool:
 
     def _new(self, host: Host, metadata: Mapping[str, str]) -> RunningHost:
         instance = Instance(host, dict(metadata), self._project_metadata(host.project))
-        keys_from, signer, events = self._authorized_keys, self._signer, self._events
-        return RunningHost(instance, self._folder, self._environment, keys_from, signer, events)
+        return RunningHost(
+            instance,
+            self._folder,
+            self._environment,
+            self._authorized_keys,
+            self._signer,
+            self._guard,
+            self._events,
+        )
 
     async def _end(
         self, running_hosts: Sequence[RunningHost], chosen: Callable[[str], bool], grace: float

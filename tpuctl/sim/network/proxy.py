@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from tpuctl.sim.access.guard import FOREIGN, Guard
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.network.framing_fix import RepairedFraming
 from tpuctl.sim.network.tunnels import Connections, FirstBytes, open_tunnel
@@ -55,17 +56,20 @@ class ConnectProxy:
     """An HTTP proxy for `https_proxy`. `routes` maps host names, `*` allowed, to what happens to them.
 
     An exact name wins over a pattern, an earlier pattern over a later one; other hosts are passed through.
-    As `http_proxy` it can only refuse. `admit` may hold up a connection before it is routed.
+    As `http_proxy` it can only refuse. `guard` decides first who may use it; `admit` may hold up a connection
+    before it is routed.
     """
 
     def __init__(
         self,
         routes: Mapping[str, Route],
         authority: CertificateAuthority,
+        guard: Guard,
         admit: Callable[[asyncio.Transport], Awaitable[None]] | None = None,
     ) -> None:
         self._routes = dict(routes)
         self._authority = authority
+        self._guard = guard
         self._admit = admit
         self._server: asyncio.Server | None = None
         self._tls: ssl.SSLContext | None = None
@@ -105,6 +109,9 @@ class ConnectProxy:
         if END_OF_HEAD not in head:
             _reply(client, "431 Request Header Fields Too Large", "The request is too long.")
             return
+        if not self._admits(client, head):
+            _reply(client, f"407 {FOREIGN}", FOREIGN, "Proxy-Authenticate: Basic realm=simulator")
+            return
         if self._admit is not None:
             await self._admit(client)
         target, plain_host = _target(head), _plain_host(head)
@@ -122,6 +129,15 @@ class ConnectProxy:
         else:
             await self._tunnel(client, target)
 
+    def _admits(self, client: asyncio.Transport, head: bytes) -> bool:
+        """Return whether a client may use the proxy; one that has shown the secret is then trusted."""
+        if self._guard.trusts(client):
+            return True
+        if not self._guard.secret.allows(_proxy_authorization(head)):
+            return False
+        self._guard.trust(client)
+        return True
+
     async def _serve(self, client: asyncio.Transport, route: Serve) -> None:
         assert self._tls is not None
         server = RepairedFraming(route.protocol(), self._connections)
@@ -136,11 +152,12 @@ class ConnectProxy:
             return
         self._connections.discard(client)
         if secure is not None:
+            self._guard.trust(secure)
             server.connection_made(secure)
 
     async def _tunnel(self, client: asyncio.Transport, address: tuple[str, int]) -> None:
         try:
-            await open_tunnel(client, address, self._connections, to_client=ESTABLISHED)
+            await open_tunnel(client, address, self._connections, self._guard, to_client=ESTABLISHED)
         except (TimeoutError, OSError, UnicodeError) as error:
             _reply(client, "502 Bad Gateway", "{}:{} cannot be reached: {}".format(*address, error))
 
@@ -169,13 +186,19 @@ def _plain_host(head: bytes) -> str:
         return ""
 
 
-def _reply(transport: asyncio.Transport, status: str, text: str) -> None:
+def _proxy_authorization(head: bytes) -> str:
+    fields = (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
+    return next((value for name, _, value in fields if name.lower() == "proxy-authorization"), "")
+
+
+def _reply(transport: asyncio.Transport, status: str, text: str, *fields: str) -> None:
     body = f"{text}\n".encode()
     lines = (
         f"HTTP/1.1 {status}",
         "Content-Type: text/plain",
         f"Content-Length: {len(body)}",
         "Connection: close",
+        *fields,
     )
     transport.write("\r\n".join(lines).encode("ascii", "backslashreplace") + b"\r\n\r\n" + body)
     transport.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 
+from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.network.ports import LOOPBACK
 from tpuctl.sim.network.tunnels import Connections, FirstBytes, open_tunnel
 
@@ -18,12 +19,14 @@ HANDSHAKE_TIMEOUT = 20.0
 class TlsMux:
     """Ends TLS with `context` and tunnels each connection to the port of its protocol.
 
-    Connections from before `forward_to` wait for it.
+    Connections from before `forward_to` wait for it. What `guard` does not trust is cut: the servers behind
+    see connections of the simulator itself.
     """
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, guard: Guard) -> None:
         context.set_alpn_protocols(PROTOCOLS)
         self._context = context
+        self._guard = guard
         self._grpc = self._rest = 0
         self._forwarding = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -55,6 +58,9 @@ class TlsMux:
         await self._server.wait_closed()
 
     async def _forward(self, client: asyncio.Transport, first: bytes) -> None:
+        if not self._guard.trusts(client):
+            client.abort()
+            return
         await self._forwarding.wait()
         port = self._grpc if first.startswith(HTTP2) else self._rest
-        await open_tunnel(client, (LOOPBACK, port), self._connections, to_server=first)
+        await open_tunnel(client, (LOOPBACK, port), self._connections, self._guard, to_server=first)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from typing import cast
 
+from tpuctl.sim.access.guard import Guard
+
 CONNECT_TIMEOUT = 20.0
 """Seconds to reach the server at the other end of a tunnel."""
 
@@ -82,13 +84,15 @@ async def open_tunnel(
     client: asyncio.Transport,
     address: tuple[str, int],
     connections: Connections,
+    guard: Guard,
     *,
     to_client: bytes = b"",
     to_server: bytes = b"",
 ) -> None:
     """Connect a paused client to a server, and pump bytes both ways until either end closes.
 
-    `to_client` and `to_server` are sent before anything else. Raises OSError or TimeoutError when the server
+    `to_client` and `to_server` are sent before anything else. `guard` has admitted the client; another door
+    of the simulator at the far end then admits the tunnel. Raises OSError or TimeoutError when the server
     cannot be reached.
     """
     loop = asyncio.get_running_loop()
@@ -97,6 +101,7 @@ async def open_tunnel(
     if client.is_closing():
         server.abort()
         return
+    guard.add_hop(server)
     server.write(to_server)
     client.set_protocol(_Pump(server, connections, client))
     client.resume_reading()

@@ -8,6 +8,8 @@ from functools import partial
 
 from aiohttp import web
 
+from tpuctl.sim.access.content_types import json_bodies
+from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.network.ports import LOOPBACK, Ports, bound
 
 BACKLOG = 1024
@@ -16,15 +18,21 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class WebServers:
-    """Serves applications by name; awaits `on_request(name, request)` before each request is handled."""
+    """Serves applications by name, each behind `guard`.
 
-    def __init__(self, ports: Ports, on_request: Callable[[str, web.Request], Awaitable[None]]) -> None:
+    Awaits `on_request(name, request)` before each request that it admits is handled.
+    """
+
+    def __init__(
+        self, ports: Ports, guard: Guard, on_request: Callable[[str, web.Request], Awaitable[None]]
+    ) -> None:
         self._ports = ports
+        self._guard = guard
         self._on_request = on_request
         self._runners: dict[str, web.AppRunner] = {}
 
-    async def start(self, name: str, runner: web.AppRunner) -> str:
-        """Serve the application of a new runner; returns its URL."""
+    async def start(self, name: str, runner: web.AppRunner, *, only_json: bool = True) -> str:
+        """Serve the application of a new runner, whose requests have JSON bodies alone; returns its URL."""
 
         @web.middleware
         async def watch(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -32,6 +40,8 @@ class WebServers:
             return await handler(request)
 
         runner.app.middlewares.append(watch)
+        first = [self._guard.middleware, *([json_bodies] if only_json else [])]
+        runner.app.middlewares[:0] = first  # before the application's own
         self._runners[name] = runner
         await runner.setup()
         listener = self._ports.listen(name, partial(bound, LOOPBACK))

@@ -19,6 +19,8 @@ from tpuctl.sim.gcs.json_api.routes import PREFIX, JsonApi
 from tpuctl.sim.json_values import JsonObject
 
 MOST_CALLS = 100
+MULTIPART = "multipart/mixed"
+"""Another multipart type could come from a form of a web page."""
 
 BOUNDARY = "batch_of_responses"
 
@@ -34,6 +36,10 @@ class Batch:
         if request.method != "POST":
             raise method_not_allowed(request.method)
         content_type = request.headers.get("Content-Type", "")
+        if request.content_type != MULTIPART:
+            raise invalid(
+                f"Batch requests must have the content type {MULTIPART}, not {request.content_type}."
+            )
         boundary_of(content_type)
         head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1", "replace")
         message = message_from_bytes(head + await request.read())

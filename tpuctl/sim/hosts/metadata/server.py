@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from tpuctl.sim.access.guard import Guard, refused
 from tpuctl.sim.hosts.metadata.format import as_json, etag, flat, is_directory, listing, text, walk
 from tpuctl.sim.hosts.metadata.guest_attributes import GuestAttributes
 from tpuctl.sim.hosts.metadata.identity import Identity
@@ -40,11 +41,13 @@ class MetadataServer:
         tree: JsonObject,
         identity: Identity,
         guest: GuestAttributes | None,
+        guard: Guard,
         note: Callable[[str, str], None] = lambda method, path: None,
     ) -> None:
         self._tree = tree
         self._identity = identity
         self._guest = guest
+        self._guard = guard
         self._note = note
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -75,6 +78,9 @@ class MetadataServer:
             await self._web.shutdown(0)
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
+        reason = self._guard.refusal(request)
+        if reason:
+            return refused(reason)
         self._note(request.method, request.path)
         if request.path == "/":
             return _text("0.1/\ncomputeMetadata/\n")

@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncssh
 
+from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.hosts.programs.programs import Programs
 from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys
 from tpuctl.sim.hosts.ssh.session import Environment, HostSession
@@ -34,6 +35,7 @@ class SshHost:
     keys: AuthorizedKeys
     programs: Programs
     environment: Environment
+    guard: Guard
     note: Callable[[str, str], None]
     """Notes an event: the kind of request (login, exec, shell, sftp) and its detail."""
 
@@ -153,7 +155,14 @@ class _Connection(asyncssh.SSHServer):
     async def server_requested(self, listen_host: str, listen_port: int) -> asyncssh.SSHListener:
         """Listen on loopback for any address that the client names: sshd's GatewayPorts defaults to off."""
         assert self._connection is not None
-        return await self._connection.forward_local_port(LOOPBACK, listen_port, listen_host, listen_port)
+
+        def admits(client: str, port: int) -> bool:
+            return not self._host.guard.is_foreign_address((client, port), (LOOPBACK, listener.get_port()))
+
+        listener = await self._connection.forward_local_port(
+            LOOPBACK, listen_port, listen_host, listen_port, accept_handler=admits
+        )
+        return listener
 
     def _resolve(self, name: str) -> str:
         host = self._host.host

@@ -1,0 +1,255 @@
+"""Other users of the machine get nothing from a simulator: not by any door, and not from its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from tests.running_simulator import RunningSimulator
+from tests.sim.access.other_user import as_root, attack
+from tests.sim.live_host import PARENT, User
+from tpuctl.sim.access.guard import Guard
+from tpuctl.sim.access.peers import Address, SockDiag, Tables, plain, system_owner
+from tpuctl.sim.access.secret import Secret
+
+BUCKET = "sim-project-tpuctl"
+OBJECT = "runs/one/run.json"
+KEYS = json.dumps({"metadata": {"ssh-keys": "mallory:ssh-ed25519 AAAA mallory"}})
+NODE = json.dumps(
+    {
+        "acceleratorType": "v3-8",
+        "runtimeVersion": "tpu-ubuntu2204-base",
+        "metadata": {"ssh-keys": "mallory:ssh-ed25519 AAAA mallory"},
+    }
+)
+REFUSED = "HTTP/1.1 403 Forbidden"
+BATCH = (
+    "--b\r\nContent-Type: application/http\r\n\r\n"
+    f"DELETE /storage/v1/b/{BUCKET}/o/runs%2Fone%2Frun.json HTTP/1.1\r\n\r\n--b--\r\n"
+)
+
+
+class Victim:
+    """A simulator with a node and an object, and what an attack must not change."""
+
+    def __init__(self, simulator: RunningSimulator, folder: Path) -> None:
+        self.simulator = simulator
+        self.endpoints = simulator.simulator.endpoints
+        self.user = User(folder)
+        node = self.user.create(self.endpoints["tpu_grpc"])
+        self.host = node.network_endpoints[0].ip_address
+        self.put(OBJECT, b"{}")
+        self.state = self.look()
+
+    def put(self, name: str, content: bytes) -> None:
+        """Store an object, as the user."""
+        url = f"{self.endpoints['storage']}/{BUCKET}/{name}"
+        with urllib.request.urlopen(urllib.request.Request(url, content, method="PUT"), timeout=20):
+            pass
+
+    def look(self) -> list[str]:
+        """Return the nodes, the objects, the project's metadata and the faults."""
+        return [
+            *(node.name for node in self.simulator.world.nodes.all()),
+            self.read(f"{self.endpoints['storage']}/storage/v1/b/{BUCKET}/o?versions=true"),
+            self.read(f"{self.endpoints['compute_rest']}/compute/v1/projects/sim-project"),
+            *(fault.id for fault in self.simulator.faults.all()),
+        ]
+
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        """Stop the simulator's loop for the block."""
+        released = threading.Event()
+
+        async def wait() -> None:
+            released.wait()
+
+        holding = threading.Thread(target=self.simulator.call, args=(wait(),))
+        holding.start()
+        try:
+            yield
+        finally:
+            released.set()
+            holding.join()
+
+    def read(self, url: str) -> str:
+        """Read as the user."""
+        with urllib.request.urlopen(url, timeout=20) as response:
+            return str(response.read().decode())
+
+    def address(self, name: str) -> str:
+        """Return HOST:PORT of one of the services."""
+        return str(self.endpoints[name]).removeprefix("http://")  # type: ignore[literal-required]
+
+    def ssh(self) -> str:
+        """Return HOST:PORT of the host's SSH server."""
+        host, port = json.loads(Path(self.endpoints["hosts_file"]).read_text())[self.host]
+        return f"{host}:{port}"
+
+    def metadata(self) -> str:
+        """Return HOST:PORT of the host's metadata server."""
+        return self.user.run(Path(self.endpoints["hosts_file"]), self.host, "printf $GCE_METADATA_HOST")
+
+
+@pytest.fixture
+def victim(simulator: RunningSimulator, tmp_path: Path) -> Victim:
+    return Victim(simulator, tmp_path)
+
+
+def request(method: str, path: str, body: str = "", *fields: str) -> str:
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}", *fields]
+    return "\r\n".join([*lines, "", body])
+
+
+STORAGE = {
+    "list": request("GET", f"/storage/v1/b/{BUCKET}/o"),
+    "read": request("GET", f"/storage/v1/b/{BUCKET}/o/runs%2Fone%2Frun.json?alt=media"),
+    "read XML": request("GET", f"/{BUCKET}/{OBJECT}"),
+    "delete": request("DELETE", f"/storage/v1/b/{BUCKET}/o/runs%2Fone%2Frun.json"),
+    "write XML": request("PUT", f"/{BUCKET}/evil", "data"),
+    "upload": request("POST", f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=evil", "data"),
+    "batch": request("POST", "/batch/storage/v1", BATCH, "Content-Type: multipart/mixed; boundary=b"),
+}
+
+
+@as_root
+def test_another_user_creates_no_node_and_reaches_no_host(victim: Victim) -> None:
+    """The attack: a node with a key of one's own, then ssh as the simulator's user."""
+    create = request("POST", f"/v2/{PARENT}/nodes?nodeId=evil2", NODE, "Content-Type: application/json")
+    over_rest, over_grpc, shell = attack(
+        ("http", victim.address("tpu_rest"), create),
+        ("create_node", victim.address("tpu_grpc"), f"{PARENT}/nodes/evil"),
+        ("banner", victim.ssh()),
+    )
+    assert (over_rest, over_grpc, shell) == (REFUSED, "PermissionDenied", "")
+    assert victim.look() == victim.state
+
+
+@as_root
+@pytest.mark.parametrize("step", ["http", "by_ipv6_socket"])
+def test_another_user_reads_and_changes_no_object(victim: Victim, step: str) -> None:
+    address = victim.address("storage")
+    assert attack(*((step, address, text) for text in STORAGE.values())) == [REFUSED] * len(STORAGE)
+    assert victim.look() == victim.state
+
+
+@as_root
+def test_another_user_gets_no_token_and_changes_no_metadata(victim: Victim) -> None:
+    flavor = "Metadata-Flavor: Google"
+    token = request("GET", "/computeMetadata/v1/instance/service-accounts/default/token", "", flavor)
+    put = request("PUT", "/computeMetadata/v1/instance/guest-attributes/evil/key", "value", flavor)
+    keys = request("POST", "/compute/v1/projects/sim-project/setCommonInstanceMetadata", KEYS)
+    host = victim.metadata()
+    assert attack(
+        ("http", host, token),
+        ("http", host, put),
+        ("http", victim.address("metadata"), token),
+        ("http", victim.address("compute_rest"), keys),
+    ) == ["", "", REFUSED, REFUSED]
+    assert victim.look() == victim.state
+
+
+@as_root
+def test_another_user_cannot_have_the_proxy_carry_its_requests(victim: Victim) -> None:
+    proxy = victim.address("proxy")
+    targets = ["storage.googleapis.com:443", "tpu.googleapis.com:443", "example.com:443", victim.ssh()]
+    heads = [f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n" for target in targets]
+    answers = attack(*(("http", proxy, head) for head in heads))
+    assert [answer.split()[1] for answer in answers] == ["407"] * len(heads)
+
+
+@as_root
+def test_what_is_sent_by_a_connection_that_is_closed_at_once_is_refused(victim: Victim) -> None:
+    """A closed socket has no owner: neither the user's, nor root's, whose number the kernel shows."""
+    storage = victim.address("storage")
+    create = request("POST", f"/v2/{PARENT}/nodes?nodeId=evil2", NODE, "Content-Type: application/json")
+    with victim.held_up():  # so that the simulator sees them when they have gone
+        attack(
+            ("send_and_leave", storage, STORAGE["delete"], "40"),
+            ("send_and_leave", storage, STORAGE["write XML"], "40"),
+            ("send_and_leave", victim.address("tpu_rest"), create, "40"),
+        )
+    assert victim.look() == victim.state
+
+
+@as_root
+def test_a_forwarded_port_is_for_its_user_alone(victim: Victim) -> None:
+    """ssh -R makes the simulator listen; a real host's users would be those of the node."""
+    host, _, port = victim.ssh().rpartition(":")
+    with paramiko.SSHClient() as client:
+        client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
+        client.connect(host, int(port), "ada", key_filename=str(victim.user.key), look_for_keys=False)
+        transport = client.get_transport()
+        assert transport is not None
+        forwarded = transport.request_port_forward("127.0.0.1", 0)
+        assert attack(("banner", f"127.0.0.1:{forwarded}")) == [""]
+        with closing(socket.create_connection(("127.0.0.1", forwarded), timeout=20)):
+            channel = transport.accept(20)
+            assert channel is not None, "its own user is let through"
+            channel.close()
+
+
+@as_root
+def test_the_files_are_closed_to_other_users(victim: Victim) -> None:
+    folder = victim.simulator.folder
+    paths = [folder, *(path for path in folder.rglob("*"))]
+    assert attack(*(("read", str(path)) for path in paths)) == [""] * len(paths)
+
+
+class Connection:
+    """Both ends of a connection in this process."""
+
+    def __init__(self, family: socket.AddressFamily, address: str) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.client = socket.socket(family)
+        self.client.connect((address, self.listener.getsockname()[1]))
+        self.server, _ = self.listener.accept()
+        self.ends = plain(self.server.getpeername()), plain(self.server.getsockname())
+
+    def close(self) -> None:
+        for end in (self.client, self.server, self.listener):
+            end.close()
+
+
+@pytest.fixture(params=[(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::ffff:127.0.0.1")], ids=str)
+def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
+    with closing(Connection(*request.param)) as ends:
+        yield ends
+
+
+@pytest.mark.skipif(system_owner() is None, reason="this system does not tell who is at the other end")
+@pytest.mark.parametrize("lookup", [SockDiag, Tables])
+def test_the_owner_of_a_connection_is_looked_up(
+    connection: Connection, lookup: type[SockDiag | Tables]
+) -> None:
+    owner = lookup()
+    assert owner(*connection.ends) == os.geteuid()
+    connection.client.shutdown(socket.SHUT_WR)
+    assert owner(*connection.ends) == os.geteuid(), "it still has its end"
+    connection.client.close()
+    assert owner(*connection.ends) is None, "it has closed it"
+    client = connection.ends[0]
+    assert owner(connection.ends[1], client) is not None, "the other direction is the server's end"
+    connection.server.close()
+    assert owner(*connection.ends) is None
+    assert owner(("127.0.0.1", connection.ends[1][1]), client) is None, "a listener is no end of a connection"
+
+
+def test_a_guard_trusts_its_own_user_and_root(tmp_path: Path) -> None:
+    owners: dict[int, int | None] = {1: 0, 2: 65534, 3: None}
+
+    def owner(client: Address, server: Address) -> int | None:
+        return owners[client[1]]
+
+    guard = Guard(Secret(tmp_path / "secret"), owner)
+    trusted = [guard.trusts_address(("127.0.0.1", port), ("127.0.0.1", 9)) for port in owners]
+    assert trusted == [True, False, False]

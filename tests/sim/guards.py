@@ -1,0 +1,15 @@
+"""The guard of a simulator, for parts of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tpuctl.sim.access.guard import Guard
+from tpuctl.sim.access.peers import system_owner
+from tpuctl.sim.access.secret import Secret
+
+
+def guard_of(folder: Path) -> Guard:
+    """Return what a simulator whose files are in `folder` has, on this system."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Guard(Secret(folder / "secret"), system_owner())

@@ -1,0 +1,1 @@
+"""Who may talk to the simulator: its own user, and nobody's web page."""

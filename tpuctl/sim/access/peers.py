@@ -1,0 +1,137 @@
+"""Tells which user owns the other end of a TCP connection on loopback, on Linux.
+
+NETLINK_SOCK_DIAG looks one socket up by its addresses in microseconds (man 7 sock_diag); /proc/net/tcp is
+read where a container forbids it. A socket that its process has closed has uid 0 and inode 0 in both: it is
+nobody's.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import struct
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+Address = tuple[str, int]
+OwnerOf = Callable[[Address, Address], int | None]
+"""Client's and server's address of a connection -> uid of the client's process; None: it has closed it."""
+
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
+UID_MAP = Path("/proc/self/uid_map")
+TIMEOUT = 1.0
+"""Seconds; the kernel answers within the call."""
+EVERY_UID = ["0", "0", "4294967295"]
+
+NOT_CONNECTED = {2, 6, 7, 10}
+"""SYN_SENT, TIME_WAIT, CLOSE and LISTEN (include/net/tcp_states.h): no end of an established connection."""
+
+_SOCK_DIAG_BY_FAMILY, _NLMSG_ERROR, _NLM_F_REQUEST, _NETLINK_SOCK_DIAG = 20, 2, 1, 4
+_HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
+_REQUEST = struct.Struct("=BBBxI")  # inet_diag_req_v2: family, protocol, extensions, states
+_SOCKET_ID = struct.Struct("!HH16s16s12s")  # inet_diag_sockid: ports, addresses, interface and cookie
+_ANY_COOKIE = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
+_ANSWER = struct.Struct("=BBBB48s12xII")  # inet_diag_msg: family, state, -, -, sockid, -, uid, inode
+
+
+def system_owner() -> OwnerOf | None:
+    """Return what this system offers to look owners up; None where it does not tell them, as macOS."""
+    if not sys.platform.startswith("linux") or _is_anonymous():
+        return None
+    for lookup in (SockDiag, Tables):
+        try:
+            owner: OwnerOf = lookup()
+            if _tells_own(owner):
+                return owner
+        except OSError:
+            continue
+    return None
+
+
+def plain(address: tuple[object, ...]) -> Address:
+    """Return address and port of a socket's name; IPv4 in IPv6 becomes IPv4."""
+    host = ipaddress.ip_address(str(address[0]).partition("%")[0])
+    mapped = host.ipv4_mapped if isinstance(host, ipaddress.IPv6Address) else None
+    return str(mapped or host), int(str(address[1]))
+
+
+class SockDiag:
+    """Asks the kernel for one socket at a time; an instance serves one event loop."""
+
+    def __init__(self) -> None:
+        self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
+        weakref.finalize(self, self._netlink.close)  # opening one a connection would take ten times as long
+        self._netlink.settimeout(TIMEOUT)
+        self._sequence = 0
+
+    def __call__(self, client: Address, server: Address) -> int | None:
+        """Return the uid of the process at the client's end; None when it has closed it. Raises OSError."""
+        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
+        request = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0xFFFFFFFF) + _socket_id(
+            family, client, server
+        )
+        length = _HEADER.size + len(request)
+        head = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, self._sequence, 0)
+        self._netlink.sendto(head + request, (0, 0))
+        while True:
+            message = self._netlink.recv(4096)
+            _, kind, _, sequence, _ = _HEADER.unpack_from(message)
+            if sequence == self._sequence:
+                return None if kind == _NLMSG_ERROR else _owner(message, client[1], server[1])
+
+
+def _socket_id(family: socket.AddressFamily, client: Address, server: Address) -> bytes:
+    addresses = [socket.inet_pton(family, address).ljust(16, b"\0") for address, _ in (client, server)]
+    return _SOCKET_ID.pack(client[1], server[1], *addresses, _ANY_COOKIE)
+
+
+def _owner(message: bytes, client_port: int, server_port: int) -> int | None:
+    _, state, _, _, socket_id, uid, inode = _ANSWER.unpack_from(message, _HEADER.size)
+    ports = struct.unpack_from("!HH", socket_id)
+    if ports != (client_port, server_port) or state in NOT_CONNECTED or not inode:
+        return None
+    return int(uid)
+
+
+class Tables:
+    """Reads the tables of all sockets, which takes milliseconds where there are many."""
+
+    def __call__(self, client: Address, server: Address) -> int | None:
+        """Return the uid of the process at the client's end; None when it has closed it. Raises OSError."""
+        text = "".join(table.read_text() for table in TABLES if table.exists())  # a kernel may lack IPv6
+        ports = f":{client[1]:04X}", f":{server[1]:04X}"
+        for line in text.splitlines():
+            if ports[0] not in line or ports[1] not in line:
+                continue
+            row = line.split()
+            if (_end(row[1]), _end(row[2])) == (client, server) and int(row[3], 16) not in NOT_CONNECTED:
+                return int(row[7]) if row[9] != "0" else None
+        return None
+
+
+def _end(hexadecimal: str) -> Address:
+    """Read `0100007F:1F90`: words of 32 bits, each in the machine's byte order."""
+    host, _, port = hexadecimal.partition(":")
+    words = [int(host[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(host), 8)]
+    return plain((str(ipaddress.ip_address(b"".join(words))), int(port, 16)))
+
+
+def _is_anonymous() -> bool:
+    """Return whether other users may look like this one: as `nobody` of a container."""
+    try:
+        return os.geteuid() == int(OVERFLOW_UID.read_text()) and UID_MAP.read_text().split() != EVERY_UID
+    except OSError:
+        return False
+
+
+def _tells_own(owner: OwnerOf) -> bool:
+    """Return whether `owner` is right about a connection of this process to itself."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = plain(listener.getsockname())
+        with socket.create_connection(server) as client:
+            return owner(plain(client.getsockname()), server) == os.geteuid()
