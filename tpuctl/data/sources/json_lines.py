@@ -74,6 +74,8 @@ def _object(row: bytes) -> dict[str, object] | str:
     """Return the object of a line, or what is wrong with the line."""
     try:
         decoded = _DECODER.decode(row)
+    except RecursionError:
+        return "is not a record: its lists or objects are nested too deeply"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         nan = re.search(rb"[:\[,]\s*-?(NaN|Infinity)", row)
         return (

@@ -31,7 +31,7 @@ from tpuctl.data.source import (
 from tpuctl.data.sources.example_fields import ExampleChecks, infer_features
 from tpuctl.data.tables.columns import check_options, label_column
 from tpuctl.data.tfrecord.example_decoding import Values, decode
-from tpuctl.data.tfrecord.framing import OVERHEAD, frame_parts, framed_length
+from tpuctl.data.tfrecord.framing import LONGEST, OVERHEAD, frame_parts, framed_length
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"\.tfrec(ords?)?(-\d{5}-of-\d{5})?(\.gz)?$")
@@ -130,8 +130,8 @@ def _begins(damaged: list[BadRecord], contents: Contents, file: int) -> Iterator
             block, block_at = contents.read(file, at, _HEAD if length > BLOCK >> 4 else BLOCK), at
         head = block[at - block_at : at - block_at + _HEAD]
         length = framed_length(head) or 0
-        if (not length and head[:8] != bytes(8)) or at + length + OVERHEAD > size:
-            damaged.append(_lost(contents.files.name(file), records + 1, in_length=not length))
+        if (not length and head[:8] != bytes(8)) or length > LONGEST or at + length + OVERHEAD > size:
+            damaged.append(_lost(contents.files.name(file), records + 1, length))
             break
         begins.append(at)
         records += 1
@@ -142,8 +142,11 @@ def _begins(damaged: list[BadRecord], contents: Contents, file: int) -> Iterator
     yield np.array(begins, np.int64)
 
 
-def _lost(file: str, record: int, *, in_length: bool) -> BadRecord:
-    damage = "the checksum of its length does not match" if in_length else "the file ends in the middle of it"
+def _lost(file: str, record: int, length: int) -> BadRecord:
+    """Return the record with which a file is lost; `length` is 0 where its length is damaged."""
+    damage = "the file ends in the middle of it" if length else "the checksum of its length does not match"
+    if length > LONGEST:
+        damage = f"it would have {length} bytes, and at most {LONGEST} are read"
     why = f"is damaged ({damage}), and what follows is lost"
     return BadRecord(file, why, record, "Copy the file again", "record")
 

@@ -10,8 +10,13 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from tpuctl.data.schema.features import Kind
+from tpuctl.data.tfrecord.value_counts import TooManyValues, check_values
 from tpuctl.errors import UsageError
 
+MOST_VALUES = 1 << 26
+"""Values of a record: a gigabyte when they are decoded."""
+_SMALL = 8 << 20
+"""Bytes of a record whose values are not counted before they are decoded."""
 Values = list[bytes] | list[int] | list[float]
 
 # tensorflow/core/example/{feature,example}.proto: message -> (field, number, repeated, scalar or message)
@@ -49,8 +54,15 @@ def counts(record: bytes, kinds: Sequence[tuple[str, Kind]]) -> list[int]:
 def _features(record: bytes) -> Any:
     example = _example_class()()
     try:
+        if len(record) > _SMALL:
+            check_values(record, MOST_VALUES)
         example.ParseFromString(record)
-    except DecodeError as error:
+    except TooManyValues as error:
+        raise UsageError(
+            f"The record has more than {MOST_VALUES} values.",
+            hint="Keep large arrays as bytes, which TensorFlow reads with tf.io.decode_raw.",
+        ) from error
+    except (DecodeError, ValueError) as error:
         raise UsageError(
             "The record is not a tf.train.Example.", hint="tpuctl reads TFRecords of tf.train.Example only."
         ) from error

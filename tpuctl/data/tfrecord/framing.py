@@ -17,6 +17,8 @@ from tpuctl.errors import UsageError
 
 OVERHEAD = 16
 """Bytes that the framing adds to a record."""
+LONGEST = 1 << 30
+"""Bytes of the longest record that is read; protobuf, and so TensorFlow, decodes less than twice as much."""
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
@@ -48,13 +50,22 @@ def framed_length(head: bytes) -> int | None:
     return int(size)
 
 
-def read_records(stream: Readable) -> Iterator[bytes]:
-    """Yield the records of a TFRecord stream; raises UsageError with the offset of the first damaged one."""
+def read_records(stream: Readable, size: int = LONGEST) -> Iterator[bytes]:
+    """Yield the records of a TFRecord stream of at most `size` bytes, where that is known.
+
+    Raises UsageError with the offset of the first damaged record; one that is longer than the stream, or than
+    `LONGEST`, is not read.
+    """
     offset = 0
     while length := _read(stream, _LENGTH.size, offset, at_end_of_record=True):
         if _read(stream, _CHECKSUM.size, offset) != _checksum(length):
             raise _damaged(offset, "the checksum of its length does not match")
-        record = _read(stream, _LENGTH.unpack(length)[0], offset)
+        (count,) = _LENGTH.unpack(length)
+        if count > LONGEST:
+            raise _damaged(offset, f"it would have {count} bytes, and at most {LONGEST} are read")
+        if count > size:
+            raise _damaged(offset, "the file ends in the middle of it")
+        record = _read(stream, count, offset)
         if _read(stream, _CHECKSUM.size, offset) != _checksum(record):
             raise _damaged(offset, "the checksum of its data does not match")
         yield record

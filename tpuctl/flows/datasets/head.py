@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _FIRST_PART = 1 << 18
 """Bytes fetched at a time for a few examples."""
+MOST_BYTES, MOST_VALUES = 1 << 28, 1 << 24
+"""Size and values of the examples that are held at once."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,33 @@ def head(bucket: Bucket, manifest: Manifest, *, split: str, count: int) -> list[
             hint=f"One of {', '.join(manifest.splits)}.",
         )
     examples: list[Example] = []
+    held = values = 0
     for entry in manifest.splits[name].shards:
         shard = bucket.stat(manifest.ref.folder + entry.file)
         if shard is None:
             raise NotFoundError(f"{entry.file} is missing.", hint="See: tpuctl data verify " + manifest.name)
-        records = read_records(bucket.stream(shard, _FIRST_PART))
-        examples += [Example(name, decode(record)) for record in islice(records, count - len(examples))]
+        records = read_records(bucket.stream(shard, _FIRST_PART), shard.size)
+        for record in islice(records, count - len(examples)):
+            held += len(record)
+            examples.append(Example(name, decode(record)))
+            values += sum(len(items) for items in examples[-1].values.values())
+            if held > MOST_BYTES or values > MOST_VALUES:
+                raise _too_large(manifest.name, len(examples))
         if len(examples) == count:
             break
     return examples
+
+
+def _too_large(dataset: str, count: int) -> UsageError:
+    fewer = f"Show fewer: tpuctl data head {dataset} -n {count - 1}" if count > 1 else ""
+    return UsageError(
+        f"The first {count} examples of the dataset '{dataset}' are too large to show: together they have more "
+        f"than {MOST_BYTES / 1e6:.0f} MB or {MOST_VALUES} values."
+        if count > 1
+        else f"The first example of the dataset '{dataset}' is too large to show: it has more than "
+        f"{MOST_BYTES / 1e6:.0f} MB or {MOST_VALUES} values.",
+        hint=fewer or "Read it with TensorFlow: tf.data.TFRecordDataset.",
+    )
 
 
 def read_vocabulary(bucket: Bucket, manifest: Manifest) -> Vocabulary | None:
