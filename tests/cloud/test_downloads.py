@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.cloud.web_server import WebServer, refusing, serving
-from tpuctl.cloud.downloads import Downloads
+from tpuctl.cloud.downloads import Downloads, check_redirect
 from tpuctl.errors import DeadlineError, NotFoundError, StateError
 
 DATA = bytes(range(256)) * 4000
@@ -27,10 +28,12 @@ class Client:
     def __init__(self) -> None:
         self.waits: list[float] = []
         self.reports: list[tuple[int, int]] = []
+        self.most = len(DATA)
         self.downloads = Downloads(sleep=self.waits.append)
 
     def fetch(self, url: str, path: Path) -> bytes:
-        self.downloads.fetch(url, path, lambda received, total: self.reports.append((received, total)))
+        report = lambda received, total: self.reports.append((received, total))  # noqa: E731
+        self.downloads.fetch(url, path, report, self.most)
         return path.read_bytes()
 
 
@@ -141,3 +144,64 @@ def test_a_gzipped_file_stays_one_whatever_the_server_calls_it(
     server.files["/file.gz"] = gzip.compress(DATA)
     server.headers["Content-Encoding"] = "gzip"
     assert client.fetch(f"{server.url}/file.gz", tmp_path / "part") == server.files["/file.gz"]
+
+
+class TestLimits:
+    """A server, or a filter before it, that sends something else."""
+
+    def test_a_file_that_says_it_is_too_large_is_not_fetched(
+        self, server: WebServer, client: Client, tmp_path: Path
+    ) -> None:
+        client.most = len(DATA) - 1
+        with pytest.raises(StateError, match=f"has {len(DATA)} bytes, and the published one has at most"):
+            client.fetch(f"{server.url}/file", tmp_path / "part")
+        assert not (tmp_path / "part").exists()
+
+    def test_a_file_that_does_not_end_is_cut_off(
+        self, server: WebServer, client: Client, tmp_path: Path
+    ) -> None:
+        server.headers["Content-Length"] = "endless"
+        server.headers["Connection"] = "close"
+        client.most = len(DATA) - 1
+        with pytest.raises(StateError, match="does not end"):
+            client.fetch(f"{server.url}/file", tmp_path / "part")
+        assert (tmp_path / "part").stat().st_size <= client.most
+
+    def test_a_redirect_within_a_server_is_followed(
+        self, server: WebServer, client: Client, tmp_path: Path
+    ) -> None:
+        server.redirects = {"/old": "/older", "/older": f"{server.url}/file"}
+        assert client.fetch(f"{server.url}/old", tmp_path / "part") == DATA
+
+    @pytest.mark.parametrize(
+        "target",
+        ["file:///etc/passwd", "ftp://example.com/file", "gopher://127.0.0.1/", "http://169.254.169.254/x",
+         "http://localhost:1/", "http://[::1]/", "http://10.0.0.1/", "//192.168.0.1/", "http://0.0.0.0/"],
+    )  # fmt: skip
+    def test_a_redirect_away_from_the_internet_is_refused(
+        self, server: WebServer, client: Client, tmp_path: Path, target: str
+    ) -> None:
+        server.redirects = {"/old": target}
+        with pytest.raises(StateError, match="The server redirects"):
+            client.fetch(f"{server.url}/old", tmp_path / "part")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_redirects_end(self, server: WebServer, client: Client, tmp_path: Path) -> None:
+        server.redirects = {"/old": "/old"}
+        with pytest.raises(StateError, match="10 times"):
+            client.fetch(f"{server.url}/old", tmp_path / "part")
+        assert len(server.requests) == 10
+
+    @pytest.mark.parametrize(
+        ("origin", "target", "refused"),
+        [
+            ("https://a.example/x", "http://a.example/x", True),
+            ("http://a.example/x", "https://a.example/x", False),
+            ("https://a.example/x", "https://a.example/y", False),
+            ("https://8.8.8.8/x", "https://1.1.1.1/x", False),
+            ("https://8.8.8.8/x", "https://127.0.0.1/x", True),
+        ],
+    )
+    def test_a_redirect_may_not_leave_tls(self, origin: str, target: str, refused: bool) -> None:
+        with pytest.raises(StateError) if refused else nullcontext():
+            check_redirect(origin, origin, target)

@@ -28,6 +28,8 @@ class WebServer:
     """The largest size of a partial response, in bytes."""
     requests: list[str] = field(default_factory=list)
     """Path and range of each request."""
+    redirects: dict[str, str] = field(default_factory=dict)
+    """Path -> where it has moved to."""
     headers: dict[str, str] = field(default_factory=dict)
     """Additional headers of each response."""
 
@@ -51,6 +53,9 @@ def serving(files: dict[str, bytes]) -> Iterator[WebServer]:
         def do_GET(self) -> None:
             byte_range = self.headers.get("Range", "")
             web.requests.append(f"{self.path} {byte_range}".strip())
+            if self.path in web.redirects:
+                self.answer(302, b"", {"Location": web.redirects[self.path]})
+                return
             data = web.files.get(self.path)
             status = web.statuses.pop(0) if web.statuses else 200 if data is not None else 404
             if status != 200 or data is None:

@@ -97,3 +97,30 @@ def test_files_can_be_taken_as_they_are(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"a")
     copied([tmp_path / "a.npz"], folder)
     assert below(folder) == {"a.npz": b"a"}
+
+
+class TestBombs:
+    @pytest.mark.parametrize("pack", [zipped, tarred])
+    def test_an_archive_that_unpacks_to_too_much_is_refused(self, tmp_path: Path, folder: Path, pack) -> None:
+        file = pack(tmp_path / "archive", {f"Pets/Cat/{n}.jpg": bytes(20 << 20) for n in range(4)})
+        if pack is zipped:  # the helper stores: pack it again
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for number in range(4):
+                    archive.writestr(f"Pets/Cat/{number}.jpg", bytes(20 << 20))
+        with pytest.raises(UsageError, match="unpacks to more than 100 times its size"):
+            unpacked(WANTED)([file], folder)
+
+    @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+    def test_a_header_that_would_fill_the_memory_is_damage(
+        self, tmp_path: Path, folder: Path, kind: bytes
+    ) -> None:
+        info = tarfile.TarInfo("long")
+        info.type, info.size = kind, 1 << 32
+        (tmp_path / "archive").write_bytes(info.tobuf() + bytes(1 << 20))
+        with pytest.raises(UsageError, match="an extended header of 4294967296 bytes"):
+            unpacked(WANTED)([tmp_path / "archive"], folder)
+
+    def test_a_long_name_is_no_attack(self, tmp_path: Path, folder: Path) -> None:
+        name = "/".join(["Pets/Cat", *["long" * 20] * 4, "1.jpg"])
+        unpacked(WANTED)([tarred(tmp_path / "archive", {name: b"cat"})], folder)
+        assert list(below(folder).values()) == [b"cat"]

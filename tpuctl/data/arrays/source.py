@@ -197,6 +197,12 @@ def _check(blocks: Sequence[Block]) -> None:
 def _check_array(array: Array, neighbour: Array, model: Array) -> None:
     if not array.shape or not array.shape[0]:
         raise UsageError(f"'{array.where}' has no records.", hint="Its first dimension counts them.")
+    if min(array.shape) < 0 or not array.row:
+        shape = ", ".join(map(str, array.shape))
+        raise UsageError(
+            f"The records of '{array.where}' have no values: its shape is ({shape}).",
+            hint="Save an array with values, or remove it.",
+        )
     if neighbour.shape and array.shape[0] != neighbour.shape[0]:
         raise UsageError(
             f"'{neighbour.where}' has {neighbour.shape[0]} records, and '{array.where}' {array.shape[0]}.",

@@ -22,6 +22,10 @@ from tpuctl.data.source import Indices
 from tpuctl.errors import StateError, UsageError
 
 _BLOCK = 1 << 20
+RESERVE = 1 << 30
+"""Bytes that unpacked files leave free on the disk: a few kilobytes may unpack to more than it holds."""
+_CHECKED = 1 << 26
+"""Bytes written before the free space is looked at again."""
 _MOST_HELD = 1 << 20
 """Offsets held in memory before they are written to the file."""
 
@@ -33,12 +37,18 @@ class TempFile:
         with _disk_full_as_error():
             self._file: IO[bytes] = tempfile.TemporaryFile(prefix="tpuctl-", buffering=_BLOCK)  # noqa: SIM115
         self.size = 0
+        self._reserve = min(RESERVE, self._free() // 2)
+        self._checked = 0
 
     def append(self, data: bytes) -> None:
-        """Add to the end; raises StateError when the disk is full."""
+        """Add to the end; raises StateError when the disk is full, or nearly."""
         with _disk_full_as_error():
             self._file.write(data)
         self.size += len(data)
+        if self.size - self._checked > _CHECKED:
+            self._checked = self.size
+            if self._free() < self._reserve:
+                raise _no_space(f"what is unpacked would leave less than {self._reserve / 1e9:.1f} GB free")
 
     def finish(self) -> int:
         """Flush, and return the descriptor to read from with `os.pread`."""
@@ -49,6 +59,11 @@ class TempFile:
     def close(self) -> None:
         """Give the space back."""
         self._file.close()
+
+    def _free(self) -> int:
+        """Return the bytes that may still be written to the disk."""
+        status = os.fstatvfs(self._file.fileno())
+        return status.f_bavail * status.f_frsize
 
 
 class RecordOffsets:
@@ -123,8 +138,13 @@ def _disk_full_as_error() -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        raise StateError(
-            f"There is no space left in '{tempfile.gettempdir()}' for unpacked files.",
-            hint="Free some, or name a larger disk: TMPDIR=/large tpuctl data upload ...",
-            folder=tempfile.gettempdir(),
-        ) from error
+        raise _no_space() from error
+
+
+def _no_space(detail: str = "") -> StateError:
+    folder = tempfile.gettempdir()
+    return StateError(
+        f"There is no space left in '{folder}' for unpacked files{f': {detail}' if detail else ''}.",
+        hint="Free some, or name a larger disk: TMPDIR=/large tpuctl data upload ...",
+        folder=folder,
+    )

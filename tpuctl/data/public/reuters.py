@@ -11,6 +11,7 @@ import gzip
 import html
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tpuctl.data.order.permutation import Permutation
-from tpuctl.data.public.unpacking import DAMAGED, damaged, members
+from tpuctl.data.public.unpacking import DAMAGED, Budget, damaged, members
 from tpuctl.errors import UsageError
 
 TOPICS = 46
@@ -62,11 +63,12 @@ def from_json(files: Sequence[Path], folder: Path) -> None:
     """Unpack `[texts, labels, class names]`, gzipped; the first four of five are `train`."""
     (file,) = files
     try:
-        texts, labels, names = json.loads(gzip.decompress(file.read_bytes()))
+        with gzip.open(file) as stream:
+            texts, labels, names = json.loads(b"".join(Budget(file).blocks(stream)))
         stories = [Story(text, names[label]) for text, label in zip(texts, labels, strict=True)]
         if any(not isinstance(field, str) for story in stories for field in story):
             raise TypeError("texts and class names are strings")
-    except (OSError, EOFError, ValueError, TypeError, IndexError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, IndexError, RecursionError) as error:
         raise damaged(file, str(error)) from error
     write(stories, folder)
 
@@ -108,7 +110,8 @@ def write(stories: Sequence[Story], folder: Path) -> None:
 
 
 def _stories(file: Path) -> Iterator[Story]:
+    space = Budget(file)
     for member in members(file):
         if member.plain and _FILE.search(member.name) and (stream := member.open()):
             with stream:
-                yield from parse(stream.read().decode("latin-1"))
+                yield from parse(b"".join(space.blocks(stream)).decode("latin-1"))

@@ -22,7 +22,51 @@ DAMAGED = (
     zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError
 )  # fmt: skip
 """Raised when an archive is read that is incomplete, or is none."""
+_RATIO, _LEAST = 100, 64 << 20
+"""How many times its own size an archive may unpack to, and the bytes that it always may."""
+MOST_MEMBERS = 1_000_000
+_BLOCK = 1 << 20
+_EXTENDED = (
+    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)  # fmt: skip
+"""Types of headers that tarfile reads into memory."""
+_LONGEST_HEADER = 1 << 20
 _DRIVE = re.compile(r"[A-Za-z]:")
+
+
+class Budget:
+    """Limits how much an archive may unpack to, however small it is itself."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._left = max(_RATIO * file.stat().st_size, _LEAST)
+        self._members = MOST_MEMBERS
+
+    def blocks(self, stream: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
+        """Yield the content of a member in pieces; raises UsageError where it is too much in all."""
+        self._members -= 1
+        while block := stream.read(_BLOCK):
+            self._left -= len(block)
+            if self._left < 0 or self._members < 0:
+                raise UsageError(
+                    f"'{self._file.name}' unpacks to more than {_RATIO} times its size, or to more than "
+                    f"{MOST_MEMBERS} files.",
+                    hint="This is not the archive that was published.",
+                    file=str(self._file),
+                )
+            yield block
+
+
+class _BoundedInfo(tarfile.TarInfo):
+    """A member of a tar archive; one whose extended header would fill the memory is damage."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _BoundedInfo:
+        info = super().frombuf(buf, encoding, errors)
+        if info.type in _EXTENDED and info.size > _LONGEST_HEADER:
+            raise tarfile.ReadError(f"an extended header of {info.size} bytes")
+        return info
 
 
 class _Member(NamedTuple):
@@ -52,7 +96,7 @@ def unpacked(places: Mapping[str, str]) -> Unpack:
 
 def _unpack(file: Path, folder: Path, places: Mapping[str, str]) -> None:
     """Raise UsageError for a damaged archive, one without chosen members, a member that would leave."""
-    written = 0
+    written, space = 0, Budget(file)
     try:
         for member in members(file):
             target = _target(member.name, places)
@@ -62,7 +106,7 @@ def _unpack(file: Path, folder: Path, places: Mapping[str, str]) -> None:
                 raise _unsafe(file, member.name, "is a link or a device")
             stream = member.open()
             if stream is not None:
-                _write(stream, folder / target)
+                _write(stream, folder / target, space)
                 written += 1
     except DAMAGED as error:
         raise damaged(file, str(error)) from error
@@ -93,7 +137,7 @@ def _of_zip(file: Path) -> Iterator[_Member]:
 
 
 def _of_tar(file: Path) -> Iterator[_Member]:
-    with tarfile.open(file, "r|*") as archive:
+    with tarfile.open(file, "r|*", tarinfo=_BoundedInfo) as archive:
         for info in archive:
             if not info.isdir():
                 yield _Member(info.name, info.isfile(), lambda info=info: archive.extractfile(info))  # type: ignore[misc]
@@ -108,10 +152,11 @@ def _target(name: str, places: Mapping[str, str]) -> str | None:
     return None
 
 
-def _write(stream: IO[bytes], path: Path) -> None:
+def _write(stream: IO[bytes], path: Path, space: Budget) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with stream, path.open("xb") as file:
-        shutil.copyfileobj(stream, file)
+        for block in space.blocks(stream):
+            file.write(block)
 
 
 def _unsafe(file: Path, name: str, why: str) -> UsageError:

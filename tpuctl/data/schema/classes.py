@@ -16,6 +16,8 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Texts, in small letters, of cells that have no value."""
 MOST_LABELS = 1 << 23
 """Records whose labels are held, 4 bytes each: up to so many, a drawn split keeps the share of each class."""
+MOST_CLASSES = 1_000_000
+"""Classes of a dataset whose files name them."""
 _MOST = 100_000
 _NUMBERED = 1000
 """Whole numbers from 0 to below this are the numbers of their classes, even if some of them never occur."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, closed_on_error
+from tpuctl.data.tables.columns import check_width
 from tpuctl.data.tables.csv_cells import given_column, infer_column
 from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table
 from tpuctl.errors import UsageError
@@ -112,7 +114,8 @@ def _names(header: bytes, file: str, delimiter: str) -> tuple[str, ...]:
     names = tuple(cell.strip() or f"column_{place}" for place, cell in enumerate(cells, 1))
     if not names:
         raise _no_header(file, "has no header, as it is empty")
-    if twice := next((name for name in names if names.count(name) > 1), ""):
+    check_width(len(names), file)
+    if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
         raise _no_header(file, f"has the column '{twice}' twice")
     if all(_NUMBER.fullmatch(name) for name in names):
         line = ", ".join(names[:5])

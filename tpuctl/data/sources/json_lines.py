@@ -14,6 +14,7 @@ from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, closed_on_error
+from tpuctl.data.tables.columns import check_width
 from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table
 from tpuctl.data.tables.typed_cells import given_column, infer_column
 from tpuctl.errors import UsageError
@@ -67,7 +68,9 @@ def _names(rows: Rows) -> tuple[str, ...]:
             file=rows.files.name(0),
             line=rows.line(0),
         )
-    return tuple(name for name, count in counts.items() if 100 * count >= objects)
+    names = tuple(name for name, count in counts.items() if 100 * count >= objects)
+    check_width(len(names), rows.files.name(0))
+    return names
 
 
 def _object(row: bytes) -> dict[str, object] | str:

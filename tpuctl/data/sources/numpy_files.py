@@ -6,6 +6,7 @@ import io
 import os
 import re
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -26,6 +27,10 @@ from tpuctl.errors import UsageError
 
 FILES = re.compile(r"\.(npy|npz|npy\.gz)$")
 _LONGEST_HEADER = 1 << 16
+_WRONG_HEADERS = (
+    ValueError, TypeError, EOFError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError
+)  # fmt: skip
+"""What NumPy raises for a header that is none: it is a Python literal."""
 
 
 def read_numpy(root: Path, options: Options, progress: ScanProgress) -> ArraySource:
@@ -118,9 +123,9 @@ def _header(stream: IO[bytes], where: str) -> tuple[int, np.dtype[np.generic], t
             np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         )
         shape, by_columns, dtype = read(stream)
-    except (ValueError, EOFError) as error:
+    except _WRONG_HEADERS as error:
         raise UsageError(
-            f"'{where}' is not a NumPy array, or a damaged one: {str(error).splitlines()[0].rstrip('.')}.",
+            f"'{where}' is not a NumPy array, or a damaged one: {_reason(error)}.",
             hint="numpy.save and numpy.savez write such files.",
             file=where,
         ) from error
@@ -164,6 +169,11 @@ def _shifted(contents: Contents, file: int, begin: int, at: int, size: int) -> b
 
 def _unpacked(descriptor: int, begin: int, at: int, size: int) -> bytes:
     return os.pread(descriptor, size, begin + at)
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0].rstrip(".") if lines else "its header cannot be read"
 
 
 def _damaged(name: str, why: str) -> UsageError:

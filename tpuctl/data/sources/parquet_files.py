@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from tpuctl.data.tables.columns import (
     Column,
     Columns,
     check_options,
+    check_width,
     class_column,
     label_column,
     target_column,
@@ -74,7 +76,8 @@ class _Table:
         self._with_nulls: set[str] = set()
         self._schema: pyarrow.Schema = self._open(0).schema_arrow
         self.names: tuple[str, ...] = tuple(self._schema.names)
-        if twice := next((name for name in self.names if self.names.count(name) > 1), ""):
+        check_width(len(self.names), files.name(0))
+        if twice := next((name for name, count in Counter(self.names).items() if count > 1), ""):
             raise UsageError(f"'{files.name(0)}' has the column '{twice}' twice.", hint="Rename one of them.")
         for number in range(len(files)):
             with self._open(number) as file:

@@ -13,12 +13,16 @@ import numpy as np
 from tpuctl.data.files.listing import unreadable
 from tpuctl.data.files.source_files import chosen_files
 from tpuctl.data.options import Options
+from tpuctl.data.schema.classes import MOST_CLASSES
 from tpuctl.data.schema.features import Feature, Image, Label, Other, Tensor, Text
 from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.tfrecord_files import TFRecordSource, open_records
 from tpuctl.errors import UsageError
 
 INFO, FEATURES = "dataset_info.json", "features.json"
+_SPLIT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_LARGEST = 64 << 20
+"""Bytes of a file of metadata."""
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
@@ -31,7 +35,7 @@ def read_tfds(root: Path, options: Options, progress: ScanProgress) -> TFRecordS
         )
     folder = _version(root)
     info, features = _json(folder / INFO), _features(folder)
-    lengths = {file: (split, count) for split, file, count in _shards(info)}
+    lengths = _lengths(info)
     rows, damaged = open_records(
         chosen_files(folder, [(split, file) for file, (split, _) in lengths.items()]), progress
     )
@@ -57,6 +61,19 @@ def _version(root: Path) -> Path:
     )
 
 
+def _lengths(info: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
+    """Return split and number of records of each shard, by the name of its file; raises UsageError."""
+    try:
+        lengths = {file: (split, count) for split, file, count in _shards(info)}
+        if not lengths:
+            raise ValueError("no shards")
+        return lengths
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"'{INFO}' is not in the form that TFDS writes.", hint="Copy the dataset again.", file=INFO
+        ) from error
+
+
 def _shards(info: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     """Yield split, file name and number of records of each shard that the dataset's info names."""
     suffix = info.get("fileFormat") or "tfrecord"
@@ -67,6 +84,8 @@ def _shards(info: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
             file=INFO,
         )
     for split in info.get("splits", []):
+        if not _SPLIT.fullmatch(split["name"]):
+            raise ValueError(split["name"])
         lengths = [int(length) for length in split.get("shardLengths", [])]
         for number, length in enumerate(lengths):
             names = {
@@ -145,9 +164,16 @@ def _shape(content: Mapping[str, Any]) -> tuple[int | None, ...]:
 
 def _class_names(file: Path, count: int) -> tuple[str, ...]:
     """Return the names of the classes; their numbers where TFDS wrote no names."""
+    if not 0 <= count <= MOST_CLASSES:
+        raise UsageError(
+            f"{FEATURES} says that '{file.stem.partition('.')[0]}' has {count} classes, and at most "
+            f"{MOST_CLASSES} can be used.",
+            hint="A label of so many values is a number: change its feature to a Scalar.",
+            file=FEATURES,
+        )
     if not file.is_file():
         return tuple(str(number) for number in range(count))
-    names = tuple(line.strip() for line in file.read_text("utf-8").splitlines() if line.strip())
+    names = tuple(line.strip() for line in _read(file).decode().splitlines() if line.strip())
     if len(names) != count:
         raise UsageError(
             f"'{file.name}' names {len(names)} classes, and {FEATURES} says {count}.",
@@ -165,11 +191,25 @@ def _supervised(info: Mapping[str, Any], features: Mapping[str, Feature]) -> tup
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_bytes())
-    except OSError as error:
-        raise unreadable(file.name, error) from error
-    except ValueError as error:
+        content = json.loads(_read(file))
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"'{file.name}' is not JSON ({error}).", hint="Copy it again.", file=file.name
         ) from error
     return content if isinstance(content, dict) else {}
+
+
+def _read(file: Path) -> bytes:
+    """Return the content of a file of metadata; raises UsageError."""
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_LARGEST + 1)
+    except OSError as error:
+        raise unreadable(file.name, error) from error
+    if len(data) > _LARGEST:
+        raise UsageError(
+            f"'{file.name}' is larger than {_LARGEST / 1e6:.1f} MB.",
+            hint="TFDS writes small ones: copy it again.",
+            file=file.name,
+        )
+    return data

@@ -29,7 +29,7 @@ from tpuctl.data.source import (
     supervised_pair,
 )
 from tpuctl.data.sources.example_fields import ExampleChecks, infer_features
-from tpuctl.data.tables.columns import check_options, label_column
+from tpuctl.data.tables.columns import check_options, check_width, label_column
 from tpuctl.data.tfrecord.example_decoding import Values, decode
 from tpuctl.data.tfrecord.framing import LONGEST, OVERHEAD, frame_parts, framed_length
 from tpuctl.errors import UsageError
@@ -86,7 +86,9 @@ def read_tfrecords(root: Path, options: Options, progress: ScanProgress) -> TFRe
     """Return the records of the file at `root`, or of all TFRecord files below it; raises UsageError."""
     rows, damaged = open_records(list_files(root, FILES), progress)
     with closed_on_error(rows):
-        features = infer_features(_sample(rows))
+        sample = _sample(rows)
+        check_width(len({feature for record in sample for feature in record}), root.name)
+        features = infer_features(sample)
         if not features:
             raise _no_examples(root.name, damaged)
         check_options(options, tuple(features), f"'{root.name}'")

@@ -15,6 +15,8 @@ from tpuctl.errors import UsageError, nearest
 
 LABEL_NAMES = ("label", "class")
 """A column of this name is the class unless the user names another, or it holds fractions."""
+MOST_COLUMNS = 100_000
+"""Columns that a table may have: each record holds the names of all of its fields."""
 _MOST_FLOAT = 3.4028235677973366e38
 """The first float that does not round to one of 32 bits."""
 _MISFITS = (ValueError, TypeError, KeyError, AttributeError)
@@ -109,6 +111,17 @@ def check_options(options: Options, names: Sequence[str], source: str) -> None:
     if len(labels) > 1:
         raise UsageError(
             f"{labels[0]} and {labels[1]} cannot both be the label.", hint="Give one of them another type."
+        )
+
+
+def check_width(count: int, source: str) -> None:
+    """Raise UsageError for more than `MOST_COLUMNS` columns; `source` is the name of the file."""
+    if count > MOST_COLUMNS:
+        raise UsageError(
+            f"'{source}' has {count} columns, and at most {MOST_COLUMNS} can be read.",
+            hint="Save a wide table as an array of NumPy, whose records have one field.",
+            file=source,
+            columns=count,
         )
 
 

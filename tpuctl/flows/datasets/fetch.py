@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MARK = ".fetched.json"
 """Names the dataset in a folder that was fetched."""
+UNKNOWN = 1 << 28
+"""Bytes of the largest file whose published size is not known."""
 _BLOCK = 1 << 20
 _OFFLINE = "Without a network, take the files from a folder: --from FOLDER."
 
@@ -65,6 +67,7 @@ def fetch(name: str, dataset: PublicDataset, folder: Path, downloads: Downloads,
     form, work = dataset.forms[0], _work(folder)
     with _writing(work):
         work.mkdir(parents=True, exist_ok=True)
+        _check_space(form, work)
         try:
             paths = [_fetched(file, work, downloads, phase) for file in form.files]
         finally:
@@ -127,13 +130,29 @@ def _fetched(file: PublicFile, work: Path, downloads: Downloads, phase: Phase) -
     return path
 
 
+def _check_space(form: Form, work: Path) -> None:
+    """Raise StateError where the disk does not hold the files, and what is unpacked from them."""
+    present = sum(path.stat().st_size for path in work.iterdir() if path.is_file())
+    needed = 2 * sum(file.size for file in form.files) - present
+    free = shutil.disk_usage(work).free
+    if needed > free:
+        raise StateError(
+            f"There are {free / 1e6:.0f} MB free in '{work.parent}', and the files need about "
+            f"{needed / 1e6:.0f} MB, unpacked ones included.",
+            hint="Free some space, or give another place with --to.",
+            folder=str(work.parent),
+        )
+
+
 def _download(file: PublicFile, part: Path, downloads: Downloads, phase: Phase) -> None:
     """Download a file from the first of its URLs that has it."""
     failed: TpuctlError | None = None
     for url in file.urls:
         try:
             with phase(f"kB of {file.name}") as report:
-                downloads.fetch(url, part, lambda size, total: report(size // 1000, total // 1000))
+                downloads.fetch(
+                    url, part, lambda size, total: report(size // 1000, total // 1000), file.size or UNKNOWN
+                )
             return
         except (DeadlineError, NotFoundError, StateError) as error:
             failed = failed or error

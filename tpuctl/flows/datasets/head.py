@@ -59,12 +59,9 @@ def head(bucket: Bucket, manifest: Manifest, *, split: str, count: int) -> list[
 
 def _too_large(dataset: str, count: int) -> UsageError:
     fewer = f"Show fewer: tpuctl data head {dataset} -n {count - 1}" if count > 1 else ""
+    number = f"{count} examples of the dataset '{dataset}' have" if count > 1 else "The first example has"
     return UsageError(
-        f"The first {count} examples of the dataset '{dataset}' are too large to show: together they have more "
-        f"than {MOST_BYTES / 1e6:.0f} MB or {MOST_VALUES} values."
-        if count > 1
-        else f"The first example of the dataset '{dataset}' is too large to show: it has more than "
-        f"{MOST_BYTES / 1e6:.0f} MB or {MOST_VALUES} values.",
+        f"{number} more than {MOST_BYTES / 1e6:.0f} MB or {MOST_VALUES} values: too much to show.",
         hint=fewer or "Read it with TensorFlow: tf.data.TFRecordDataset.",
     )
 

@@ -1,0 +1,161 @@
+"""Files as an attacker would write them: a header, a nesting or a count fills the memory of its reader."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.source_trees import no_progress, only_bad, opened
+from tests.data.tfrecord.test_limits import head
+from tpuctl.data.files import temp_files
+from tpuctl.data.options import Options
+from tpuctl.data.source import Source
+from tpuctl.data.sources.registry import open_source
+from tpuctl.data.tfrecord.example_encoding import encode
+from tpuctl.data.tfrecord.framing import frame
+from tpuctl.errors import StateError, UsageError
+
+
+def read(path: Path, kind: str | None = None) -> Source:
+    return opened(open_source(path, kind, Options(), no_progress))
+
+
+def npy(header: str, data: bytes = b"") -> bytes:
+    encoded = header.encode() + b"\n"
+    return b"\x93NUMPY\x02\x00" + struct.pack("<I", len(encoded)) + encoded + data
+
+
+def shaped(shape: str, descr: str = "<f4") -> str:
+    return f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
+
+
+@pytest.mark.parametrize(
+    ("header", "data"),
+    [
+        ("(" * 9000, b""),
+        ("{'descr': " + "-" * 9000 + "1}", b""),
+        (shaped("(-1, -1)"), bytes(4)),
+        (shaped("(1000000000000, 0)"), b""),
+        (shaped("(1000000000000,)", "<U0"), b""),
+        (shaped("(1000000000000, 1000000000000)"), bytes(8)),
+        (shaped("()"), bytes(4)),
+        (shaped("(1,)", "|O"), b"\x80\x04."),
+    ],
+    ids=["parentheses", "signs", "negative", "empty rows", "empty texts", "huge", "no rows", "pickle"],
+)
+def test_an_array_with_a_wrong_header_is_named(tmp_path: Path, header: str, data: bytes) -> None:
+    (tmp_path / "x.npy").write_bytes(npy(header, data))
+    with pytest.raises(UsageError, match=r"'x\.npy'"):
+        read(tmp_path / "x.npy")
+    np.savez(tmp_path / "y.npz", x=np.zeros(3))
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "y.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", npy(header, data))
+    with pytest.raises(UsageError, match=r"'y\.npz: x'"):
+        read(tmp_path / "y.npz")
+
+
+def test_an_idx_file_of_empty_records_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a-idx2-ubyte").write_bytes(b"\0\0\x08\x02" + struct.pack(">II", 1 << 31, 0))
+    with pytest.raises(UsageError, match="have no values"):
+        read(tmp_path / "a-idx2-ubyte")
+
+
+def test_json_that_is_nested_deeply_is_one_bad_record(tmp_path: Path) -> None:
+    deep = '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    (tmp_path / "rows.jsonl").write_text('{"x": 1}\n' * 300 + deep + "\n")
+    assert "nested too deeply" in only_bad(read(tmp_path / "rows.jsonl"))
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.tfrecord"])
+def test_a_table_of_very_many_columns_is_refused(tmp_path: Path, name: str) -> None:
+    names = [f"c{number}" for number in range(100_001)]
+    writers = {
+        "rows.csv": lambda: (",".join(names) + "\n").encode(),
+        "rows.jsonl": lambda: json.dumps(dict.fromkeys(names, 0)).encode(),
+        "rows.tfrecord": lambda: frame(encode(dict.fromkeys(names, 0))),
+    }
+    (tmp_path / name).write_bytes(writers[name]())
+    with pytest.raises(UsageError, match="has 100001 columns, and at most 100000 can be read"):
+        read(tmp_path / name)
+
+
+@pytest.mark.parametrize("length", [1 << 31, 1 << 60, (1 << 64) - 1])
+def test_a_record_of_any_length_is_damage(tmp_path: Path, length: int) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(frame(encode({"x": 1})) + head(length) + bytes(99))
+    (bad,) = read(tmp_path / "a.tfrecord").bad
+    assert f"it would have {length} bytes, and at most" in str(bad)
+
+
+class TestTfds:
+    """A folder that says it was written by TFDS."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        shard = "a-train.tfrecord-00000-of-00001"
+        (tmp_path / shard).write_bytes(frame(encode({"label": 0})))
+        split = {"name": "train", "shardLengths": ["1"]}
+        (tmp_path / "dataset_info.json").write_text(json.dumps({"name": "a", "splits": [split]}))
+        self.write_classes(tmp_path, 1)
+        return tmp_path
+
+    def write_classes(self, folder: Path, count: int) -> None:
+        label = {"pythonClassName": "x.ClassLabel", "classLabel": {"numClasses": str(count)}}
+        features = {"featuresDict": {"features": {"label": label}}}
+        (folder / "features.json").write_text(json.dumps(features))
+
+    @pytest.mark.parametrize("count", [0, 1, 1_000_000])
+    def test_any_number_of_classes_is_read(self, folder: Path, count: int) -> None:
+        self.write_classes(folder, count)
+        assert len(read(folder, "tfds").features["label"].classes) == count  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("count", [-1, 1_000_001, 10**15])
+    def test_a_number_of_classes_that_fills_the_memory_is_refused(self, folder: Path, count: int) -> None:
+        self.write_classes(folder, count)
+        with pytest.raises(UsageError, match=rf"has {count} classes, and at most 1000000 can be used"):
+            read(folder, "tfds")
+
+    @pytest.mark.parametrize(
+        "content",
+        ["[" * 100_000, "1" * 5_000, '{"splits": 1}', '{"splits": [1]}', "\xff", "null",
+         '{"splits": [{"name": "a", "shardLengths": [[]]}]}', '{"splits": [{"name": 1}]}',
+         '{"splits": [{"name": "../x", "shardLengths": ["1"]}]}'],
+        ids=["deep", "long", "number", "numbers", "latin", "null", "lists", "split", "traversal"],
+    )  # fmt: skip
+    @pytest.mark.parametrize("file", ["dataset_info.json", "features.json"])
+    def test_damaged_metadata_is_named(self, folder: Path, file: str, content: str) -> None:
+        (folder / file).write_bytes(content.encode("latin-1"))
+        with pytest.raises(UsageError):
+            read(folder, "tfds")
+
+
+def test_metadata_that_fills_the_memory_is_not_read(tmp_path: Path) -> None:
+    for name in ("dataset_info.json", "features.json"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(1 << 40)
+    with pytest.raises(UsageError, match=r"is larger than 67\.1 MB"):
+        read(tmp_path, "tfds")
+
+
+def test_a_bomb_leaves_space_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reserve is set to more than any disk has: to fill the disk of the machine is no test."""
+    monkeypatch.setattr(temp_files, "_CHECKED", 1 << 20)
+    with gzip.open(tmp_path / "rows.csv.gz", "wb") as file:
+        file.write(b"x\n" + bytes(8 << 20))
+    free = 1 << 60
+    monkeypatch.setattr(temp_files, "RESERVE", free)
+    monkeypatch.setattr(temp_files.TempFile, "_free", falling([free, free // 4, free // 8]))
+    with pytest.raises(StateError, match="what is unpacked would leave less than"):
+        read(tmp_path / "rows.csv.gz")
+
+
+def falling(sizes: list[int]):
+    """A disk that others fill at the same time."""
+    remaining = list(sizes)
+    return lambda _file: remaining.pop(0) if len(remaining) > 1 else remaining[0]
