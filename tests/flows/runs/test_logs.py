@@ -10,6 +10,7 @@ import pytest
 from tests.flows.runs.records import write_chunk, write_run
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import UsageError
+from tpuctl.flows.runs import logs
 from tpuctl.flows.runs.logs import Line, LogReader
 from tpuctl.flows.runs.startup_lines import hides_startup_lines, is_startup_line
 from tpuctl.flows.runs.stored_run import StoredAttempt
@@ -113,3 +114,37 @@ def test_they_are_left_out_of_tensorflow_runs_whose_user_set_no_level(
 ) -> None:
     record = msgspec.structs.replace(write_run(bucket).record, framework=framework, environment=environment)
     assert hides_startup_lines(record) == hides
+
+
+def test_a_chunk_after_a_gap_hides_none_that_come(attempt: StoredAttempt) -> None:
+    reader = LogReader(attempt, worker=0)
+    for chunk, text in ((1, "a\n"), (999_999, "far\n"), (2, "b\n"), (3, "c\n")):
+        write_chunk(attempt, 0, chunk, text)
+        assert [line.text for line in reader.lines()] == [text.strip()]
+    assert list(reader.lines()) == []
+
+
+def test_a_huge_chunk_is_read_in_blocks_and_a_huge_line_in_pieces(
+    attempt: StoredAttempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "BLOCK", 64)
+    monkeypatch.setattr(logs, "LONGEST_LINE", 256)
+    text = "first\n" + "x" * 2000 + "\nlast\n"
+    write_chunk(attempt, 0, 1, text)
+    pieces = [line.text for line in LogReader(attempt, worker=0).lines()]
+    assert (pieces[0], pieces[-1]) == ("first", "last")
+    assert "".join(pieces[1:-1]) == "x" * 2000
+    assert max(map(len, pieces)) < 256 + 64
+
+
+def test_a_chunk_that_is_written_again_between_listing_and_reading_is_read(attempt: StoredAttempt) -> None:
+    reader = LogReader(attempt, worker=0)
+    write_chunk(attempt, 0, 1, "a\n")
+    bucket, listed = attempt.run.bucket, attempt.log_chunks(0)
+    write_chunk(attempt, 0, 1, "a\n")
+    assert list(reader._blocks(listed[0])) == [b"a\n"]
+    bucket.remove(attempt.log_chunks(0)[0])
+    warnings: list[str] = []
+    attempt.run.warn = warnings.append
+    assert list(reader._blocks(listed[0])) == []
+    assert "000001.log" in warnings[0]

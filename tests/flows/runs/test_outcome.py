@@ -13,7 +13,7 @@ from tpuctl.flows.runs.outcome import RunState, decide, error_of
 from tpuctl.nodes import NodeState
 from tpuctl.runs import Attempt, Tpu, Verdict
 from tpuctl.worker import timing
-from tpuctl.worker.records import WorkerStatus
+from tpuctl.worker.records import UNKNOWN, WorkerStatus
 
 ENDED = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 TPU = Tpu("n1", "7", "p", "europe-west4-a", "v3-8", "base", 1, spot=True)
@@ -43,6 +43,16 @@ def test_the_node_decides_when_a_worker_sends_no_heartbeats(
     for statuses in ([RUNNING], [None]):
         verdict = decide("r", ATTEMPT, statuses, at, lambda: state)
         assert (verdict and verdict.outcome) == outcome
+
+
+def test_a_status_that_cannot_be_read_decides_nothing() -> None:
+    at = ENDED + timedelta(days=1)
+    unknown = WorkerStatus(0, 1, "", UNKNOWN, "")
+    assert decide("r", ATTEMPT, [unknown], at, lambda: NodeState.READY) is None
+    gone = decide("r", ATTEMPT, [unknown], at, lambda: NodeState.GONE)
+    assert gone is not None
+    assert gone.outcome == runs.STOPPED
+    assert RunState(None, [unknown, RUNNING, None]).label == UNKNOWN
 
 
 def test_the_nodes_state_is_not_read_while_heartbeats_come() -> None:

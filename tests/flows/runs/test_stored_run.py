@@ -9,7 +9,7 @@ from tests.flows.runs.records import ATTEMPT, CREATED, write_run, write_status
 from tests.running_simulator import RunningSimulator
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
-from tpuctl.errors import ConflictError, NotFoundError
+from tpuctl.errors import ConflictError, NotFoundError, UsageError
 from tpuctl.flows.runs.lookup import find_run, stored_runs
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Attempt, Verdict
@@ -100,3 +100,24 @@ def test_without_a_name_the_newest_run_is_found(bucket: Bucket) -> None:
         write_run(bucket, name)
     assert [run.name for run in stored_runs(bucket)] == ["b", "a"]
     assert find_run(bucket, None, submitter="ada@laptop").name == "a"
+
+
+def test_without_a_name_the_run_of_another_is_not_taken(bucket: Bucket) -> None:
+    write_run(bucket, "theirs")
+    with pytest.raises(NotFoundError, match=r"None of the last 1 runs is of me@here\.") as missing:
+        find_run(bucket, None, submitter="me@here")
+    assert missing.value.hint == "Name the run: the newest is 'theirs' of ada@laptop."
+
+
+def test_a_record_that_nobody_could_read_is_not_written(bucket: Bucket) -> None:
+    record = write_run(bucket).record
+    long = msgspec.structs.replace(record, run="r2", arguments=("x",) * 10_001)
+    with pytest.raises(UsageError, match="This run cannot be recorded"):
+        StoredRun(bucket, "r2").create(long)
+    assert bucket.find("runs/r2/run.json") is None
+
+
+def test_evidence_that_is_too_long_is_cut(bucket: Bucket) -> None:
+    run = write_run(bucket)
+    run.end(msgspec.structs.replace(verdict(runs.FAILED), evidence="x" * 10_000))
+    assert StoredRun(bucket, "r1").verdict() is not None

@@ -11,12 +11,14 @@ import pytest
 from tests.flows.nodes.memory_provider import MemoryProvider
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, write_chunk, write_run, write_status
 from tpuctl import clock, runs
+from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
-from tpuctl.errors import InterruptedByUser
+from tpuctl.errors import ConfigError, InterruptedByUser
 from tpuctl.flows.runs.logs import Line, LogReader, follow
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import Summary, summaries
+from tpuctl.nodes import Node, NodeId
 from tpuctl.runs import Run
 from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, encode
 
@@ -114,3 +116,25 @@ class TestFollow:
         assert interrupted.value.message == "Interrupted; run 'r1' keeps running."
         assert interrupted.value.hint == "Resume with: tpuctl logs -f r1"
         assert StoredRun(run.bucket, "r1").verdict() is None
+
+
+def test_following_a_run_whose_verdict_cannot_be_read_ends_with_its_name(bucket: Bucket) -> None:
+    run = write_run(bucket)
+    write_chunk(run.last_attempt(), 0, 1, "the last words")
+    bucket.upload(run.paths.verdict, [b"{}"], "application/json")
+    lines: list[Line] = []
+    with pytest.raises(BadObjectError, match=r"runs/r1/verdict\.json is not a Verdict"):
+        follow(run, MemoryProvider(), LogReader(run.last_attempt()), lines.append)
+    assert [line.text for line in lines] == ["the last words"]
+
+
+def test_a_node_that_may_not_be_read_makes_one_run_unknown(bucket: Bucket) -> None:
+    class Refusing(MemoryProvider):
+        def get_node(self, node: NodeId) -> Node:
+            raise ConfigError("You may not read it.")
+
+    write_run(bucket)
+    warnings: list[str] = []
+    later = AT + timedelta(hours=1)
+    assert [summary.state for summary in summaries(bucket, Refusing(), later, warnings.append)] == ["unknown"]
+    assert warnings == ["The state of run 'r1' is unknown: You may not read it."]

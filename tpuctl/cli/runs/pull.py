@@ -13,8 +13,7 @@ from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs import pull as flow
 from tpuctl.flows.runs.lookup import find_run
-from tpuctl.flows.runs.outcome import settle
-from tpuctl.runs import Verdict
+from tpuctl.flows.runs.outcome import RunState, settle
 
 
 @click.command()
@@ -30,12 +29,12 @@ def pull(session: Session, run: str | None, folder: Path | None) -> None:
     """
     stored = find_run(session.cloud.bucket, run, session.warn)
     with show_steps() as report:
-        verdict = settle(stored, session.cloud.provider, session.now).verdict
+        state = settle(stored, session.cloud.provider, session.now)
         result = flow.pull(stored, folder or Path(stored.name), report)
     if session.as_json:
-        _show_json(stored.name, result, ended=verdict is not None)
+        _show_json(stored.name, result, ended=state.verdict is not None)
     else:
-        _show(stored.name, result, verdict)
+        _show(stored.name, result, state)
 
 
 def _show_json(run: str, result: flow.PullResult, *, ended: bool) -> None:
@@ -50,7 +49,7 @@ def _show_json(run: str, result: flow.PullResult, *, ended: bool) -> None:
     })  # fmt: skip
 
 
-def _show(run: str, result: flow.PullResult, verdict: Verdict | None) -> None:
+def _show(run: str, result: flow.PullResult, state: RunState) -> None:
     unchanged = f", {result.unchanged} of them unchanged" if result.unchanged else ""
     content: dict[str, object] = {
         "run": run,
@@ -60,8 +59,11 @@ def _show(run: str, result: flow.PullResult, verdict: Verdict | None) -> None:
     if result.uncommitted:
         content["skipped"] = f"{len(result.uncommitted)} files of unfinished checkpoints"
     output.facts(content)
+    verdict = state.verdict
     error = outcome.error_of(verdict) if verdict else None
-    if verdict is None:
+    if state.error:
+        output.note(f"Warning: {state.error.message} How run '{run}' ended is unknown.")
+    elif verdict is None:
         output.note(f"Run '{run}' is still running: these are its files so far.")
         output.hint(f"tpuctl logs -f {run}")
     elif error:
