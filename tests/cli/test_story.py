@@ -92,9 +92,9 @@ def test_down_leaves_the_nodes_of_others_alone(
     tpuctl: Tpuctl, simulator: RunningSimulator, monkeypatch
 ) -> None:
     assert tpuctl("up", "v3-8", "--name", "mine", "--yes").code == 0
-    monkeypatch.setenv("TPUCTL_SSH_USER", "colleague")
+    monkeypatch.setenv("TPUCTL_OWNER", "colleague@example.com")
     assert tpuctl("up", "v3-8", "--name", "theirs", "--yes").code == 0
-    monkeypatch.delenv("TPUCTL_SSH_USER")
+    monkeypatch.delenv("TPUCTL_OWNER")
     assert tpuctl("down", "--yes").code == 0
     assert [node.name.split("/")[-1] for node in simulator.world.nodes.all()] == ["theirs"]
     assert tpuctl("down", "theirs", "--yes").code == 0

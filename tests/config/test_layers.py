@@ -222,7 +222,8 @@ class TestFormats:
     MALFORMED = (
         ("project", "My Project"), ("zone", "somewhere"), ("bucket", "bucket!"), ("data_bucket", "bucket!"),
         ("network", "my_network"), ("subnetwork", "my_network"), ("external_ips", "true"),
-        ("service_account", "tpu"), ("ssh_user", "ada lovelace"), ("ssh_key", "-oProxyCommand=id"),
+        ("service_account", "tpu"), ("ssh_user", "ada lovelace"), ("owner", "ada lovelace"),
+        ("ssh_key", "-oProxyCommand=id"),
         ("terraform", "-chdir=elsewhere"),
     )  # fmt: skip
 

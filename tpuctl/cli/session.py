@@ -65,9 +65,9 @@ class Session:
             self.cloud.close()
 
     @property
-    def user(self) -> str:
-        """The name under which this user's nodes are labelled."""
-        return self.config.require("ssh_user")
+    def owner(self) -> str:
+        """The account whose TPUs and runs are this user's own."""
+        return self.config.require("owner")
 
 
 def with_session(command: Command) -> Command:

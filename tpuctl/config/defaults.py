@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import getpass
+import platform
 import re
 from collections.abc import Mapping
 
 from tpuctl.config.files import home, state_folder
+from tpuctl.config.gcloud import credentials_account
 from tpuctl.config.settings import Setting, Value
 
 
@@ -14,6 +16,8 @@ def default_value(setting: Setting, *, sim: bool, environ: Mapping[str, str]) ->
     """Return the default of a setting on Google Cloud, or on the simulator with `sim`."""
     if setting.name == "ssh_user":
         return Value(_login_name(), "default: your user name")
+    if setting.name == "owner":
+        return _owner(environ, sim=sim)
     if setting.name == "ssh_key":
         return _ssh_key(environ)
     value = setting.sim_default if sim else setting.gcp_default
@@ -23,11 +27,26 @@ def default_value(setting: Setting, *, sim: bool, environ: Mapping[str, str]) ->
 
 def _login_name() -> str:
     """A user name that Linux accepts: accounts elsewhere may hold dots, blanks and capitals."""
+    return re.sub(r"[^a-z0-9_-]", "_", _user().lower())[:32]
+
+
+def _user() -> str:
     try:
-        name = getpass.getuser()
+        return getpass.getuser()
     except (KeyError, OSError):
-        name = "tpu"
-    return re.sub(r"[^a-z0-9_-]", "_", name.lower())[:32]
+        return "tpu"
+
+
+def _owner(environ: Mapping[str, str], *, sim: bool) -> Value:
+    """The account of the application default credentials, else this user of this machine.
+
+    On the simulator always the latter: its shells have other credentials than the user's own.
+    """
+    account = "" if sim else credentials_account(environ)
+    if account:
+        return Value(account, "default: the account of the credentials")
+    name = re.sub(r"[^A-Za-z0-9._@-]", "_", f"{environ.get('TPUCTL_SSH_USER') or _user()}@{platform.node()}")
+    return Value(name, "default: your user name on this machine")
 
 
 def _ssh_key(environ: Mapping[str, str]) -> Value:

@@ -52,6 +52,10 @@ FORMATS = {
     "external_ips": Format("yes|no", "yes or no"),
     "terraform": LOCAL_PATH,
     "ssh_key": LOCAL_PATH,
+    "owner": Format(
+        r"[A-Za-z0-9_][A-Za-z0-9._%+@-]{0,199}",
+        "an account, such as ada@example.com: letters, digits and . _ % + @ -",
+    ),
     "ssh_user": Format(
         r"[a-z0-9_][-_a-z0-9]{0,31}",
         "a user name on Linux: 1 to 32 lower-case letters, digits, dashes and underscores",

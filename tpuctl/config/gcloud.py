@@ -1,13 +1,15 @@
-"""Reads project and zone from gcloud's own configuration."""
+"""Reads project, zone and account from gcloud's own configuration."""
 
 from __future__ import annotations
 
 import configparser
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 GCLOUD = {
     "project": (("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT"), ("core", "project")),
+    "owner": (("CLOUDSDK_CORE_ACCOUNT",), ("core", "account")),
     "zone": (("CLOUDSDK_COMPUTE_ZONE",), ("compute", "zone")),
 }
 """Setting -> (environment variables, section and key in gcloud's configuration)."""
@@ -31,11 +33,35 @@ def gcloud_settings(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[st
     return values, origins
 
 
-def _gcloud_file(environ: Mapping[str, str]) -> Path:
-    """gcloud's active configuration; layout: `gcloud topic configurations`."""
-    home = Path(
+def credentials_account(environ: Mapping[str, str]) -> str:
+    """Return the account of the application default credentials; empty where their file names none.
+
+    A service account's key has `client_email`, a user's credentials `account` (gcloud 436 and later), an
+    impersonation the URL of the account (google-auth, `load_credentials_from_file`).
+    """
+    named = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    file = Path(named) if named else _gcloud_home(environ) / "application_default_credentials.json"
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return ""
+    if not isinstance(content, dict):
+        return ""
+    url = str(content.get("service_account_impersonation_url", ""))
+    impersonated = url.rpartition("/serviceAccounts/")[2].partition(":")[0]
+    candidates = (impersonated, content.get("client_email"), content.get("account"))
+    return next((text for text in candidates if isinstance(text, str) and "@" in text), "")
+
+
+def _gcloud_home(environ: Mapping[str, str]) -> Path:
+    return Path(
         environ.get("CLOUDSDK_CONFIG") or Path(environ.get("HOME", "~")).expanduser() / ".config/gcloud"
     )
+
+
+def _gcloud_file(environ: Mapping[str, str]) -> Path:
+    """gcloud's active configuration; layout: `gcloud topic configurations`."""
+    home = _gcloud_home(environ)
     try:
         active = (home / "active_config").read_text().strip()
     except (OSError, UnicodeDecodeError):

@@ -73,6 +73,7 @@ SETTINGS = {
             "folder or file that 'tpuctl init --from-terraform' read, to compare with",
             real_only=True,
         ),
+        Setting("owner", "account whose TPUs and runs are one's own", real_only=True),
         Setting("ssh_user", "user on the TPU VMs"),
         Setting("ssh_key", "private key for SSH"),
     )

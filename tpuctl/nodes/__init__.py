@@ -12,9 +12,6 @@ from tpuctl.nodes.changes import (
 )
 from tpuctl.nodes.node import (
     CLOUD_TPU,
-    LABEL,
-    LABEL_VALUE,
-    OWNER_LABEL,
     DataDisk,
     HttpRequest,
     Node,
@@ -24,6 +21,7 @@ from tpuctl.nodes.node import (
     NodeState,
     SshKey,
 )
+from tpuctl.nodes.owner import LABEL, LABEL_VALUE, OWNER_LABEL, OWNER_METADATA, owner_label
 from tpuctl.nodes.queued_resources import (
     QueuedResource,
     QueuedResourceId,
@@ -33,8 +31,9 @@ from tpuctl.nodes.queued_resources import (
 )
 
 __all__ = [
-    "CLOUD_TPU", "LABEL", "LABEL_VALUE", "OWNER_LABEL", "Change", "CreateNode", "CreateQueuedResource",
-    "DataDisk", "DeleteNode", "DeleteQueuedResource", "HttpRequest", "Node", "NodeId", "NodeList",
-    "NodeRequest", "NodeState", "QueueState", "QueuedResource", "QueuedResourceId", "QueuedResourceList",
-    "QueuedResourceRequest", "SshKey", "StartNode", "StopNode", "UpdateNode",
+    "CLOUD_TPU", "LABEL", "LABEL_VALUE", "OWNER_LABEL", "OWNER_METADATA", "Change", "CreateNode",
+    "CreateQueuedResource", "DataDisk", "DeleteNode", "DeleteQueuedResource", "HttpRequest", "Node", "NodeId",
+    "NodeList", "NodeRequest", "NodeState", "QueueState", "QueuedResource", "QueuedResourceId",
+    "QueuedResourceList", "QueuedResourceRequest", "SshKey", "StartNode", "StopNode", "UpdateNode",
+    "owner_label",
 ]  # fmt: skip

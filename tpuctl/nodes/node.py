@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tpuctl.nodes.owner import is_managed, is_owned_by, owner_of
+
 CLOUD_TPU = "cloud-tpu"
 """The provider of nodes made through the Cloud TPU API; records in the bucket name it."""
-
-LABEL = "managed-by"
-LABEL_VALUE = "tpuctl"
-OWNER_LABEL = "tpuctl-user"
 
 
 class NodeState(StrEnum):
@@ -67,6 +65,8 @@ class Node:
     """Where SSH reaches each worker, in worker order."""
     labels: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    queued_resource: str = ""
+    """The name of the queued resource that made it; empty for a node that was created directly."""
 
     @property
     def name(self) -> str:
@@ -79,12 +79,16 @@ class Node:
     @property
     def managed(self) -> bool:
         """Created by tpuctl, so `tpuctl down` may delete it."""
-        return self.labels.get(LABEL) == LABEL_VALUE
+        return is_managed(self.labels)
 
     @property
     def owner(self) -> str:
-        """The SSH user of the person who created the node."""
-        return self.labels.get(OWNER_LABEL, "")
+        """Whose node it is, for people to read; empty if nobody knows."""
+        return owner_of(self.labels, self.metadata)
+
+    def is_owned_by(self, identity: str) -> bool:
+        """Whether tpuctl created the node for an identity."""
+        return is_owned_by(self.labels, identity)
 
 
 @dataclass(frozen=True)

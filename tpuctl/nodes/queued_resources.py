@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tpuctl.nodes.node import LABEL, LABEL_VALUE, OWNER_LABEL, NodeId, NodeRequest
+from tpuctl.nodes.node import NodeId, NodeRequest
+from tpuctl.nodes.owner import is_managed, is_owned_by, owner_of
 
 
 class QueueState(StrEnum):
@@ -79,12 +80,16 @@ class QueuedResource:
     @property
     def managed(self) -> bool:
         """Created by tpuctl, so `tpuctl down` may delete it."""
-        return self.labels.get(LABEL) == LABEL_VALUE
+        return is_managed(self.labels)
 
     @property
     def owner(self) -> str:
-        """Whoever created it, as the label says."""
-        return self.labels.get(OWNER_LABEL, "")
+        """Whose it is, for people to read; empty if nobody knows."""
+        return owner_of(self.labels, self.metadata)
+
+    def is_owned_by(self, identity: str) -> bool:
+        """Whether tpuctl created it for an identity."""
+        return is_owned_by(self.labels, identity)
 
 
 @dataclass(frozen=True)

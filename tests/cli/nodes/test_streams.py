@@ -10,7 +10,7 @@ import pytest
 from tests.running_simulator import CommandResult, RunningSimulator
 
 Tpuctl = Callable[..., CommandResult]
-COLUMNS = ["NAME", "ZONE", "TYPE", "HOSTS", "STATE", "SPOT", "RUNTIME", "AGE"]
+COLUMNS = ["NAME", "ZONE", "TYPE", "HOSTS", "STATE", "SPOT", "RUNTIME", "AGE", "OWNER"]
 
 
 def lines(text: str) -> list[list[str]]:
@@ -39,7 +39,10 @@ def test_ls_names_a_zone_that_did_not_answer_on_stderr(
 ) -> None:
     monkeypatch.setattr(simulator.world, "unreachable_zones", lambda parent: ["us-east1-d"])
     result = tpuctl("ls")
-    assert "Warning: no answer from us-east1-d: its nodes are not listed." in result.err.splitlines()
+    assert (
+        "Warning: no answer from us-east1-d: what is there is not listed, and may bill."
+        in result.err.splitlines()
+    )
     assert "There are no TPUs" not in result.err, "they may be in that zone"
     assert lines(result.out) == [COLUMNS]
     assert tpuctl("ls", "--json").json["unreachable"] == ["us-east1-d"]

@@ -17,7 +17,17 @@ from tpuctl.errors import (
     StockoutError,
     UsageError,
 )
-from tpuctl.nodes import CreateNode, DeleteNode, Node, NodeId, NodeRequest, NodeState, SshKey, UpdateNode
+from tpuctl.nodes import (
+    CreateNode,
+    DeleteNode,
+    Node,
+    NodeId,
+    NodeRequest,
+    NodeState,
+    SshKey,
+    UpdateNode,
+    owner_label,
+)
 from tpuctl.polling import Backoff
 from tpuctl.sim.faults import grpc_fault
 
@@ -31,7 +41,7 @@ REQUEST = NodeRequest(
     spot=False,
     network="default",
     service_account=None,
-    labels={"managed-by": "tpuctl", "tpuctl-user": "ada"},
+    labels={"managed-by": "tpuctl", "tpuctl-owner": owner_label("ada")},
     ssh_key=ADA,
 )
 
@@ -68,7 +78,7 @@ def test_a_node_has_what_was_requested(provider: CloudTpu) -> None:
     assert (node.accelerator, node.runtime, node.spot) == ("v3-8", "tpu-ubuntu2204-base", True)
     assert node.labels == REQUEST.labels
     assert node.metadata == {"ssh-keys": "ada:ssh-ed25519 AAAA ada"}
-    assert (node.managed, node.owner) == (True, "ada")
+    assert (node.managed, node.owner, node.is_owned_by("ada")) == (True, owner_label("ada"), True)
     assert len(node.addresses) == 1
     assert node.id.uid
     assert node.created.endswith("Z")

@@ -48,7 +48,7 @@ def test_it_has_what_was_requested(provider: CloudTpu) -> None:
     assert queued.id == QUEUED == provider.queued_resource_id(ZONE, "q1")
     assert (queued.name, queued.zone, queued.provider_state) == ("q1", ZONE, "ACTIVE")
     assert (queued.accelerator, queued.runtime, queued.spot) == ("v3-8", "tpu-ubuntu2204-base", True)
-    assert (queued.managed, queued.owner) == (True, "ada")
+    assert (queued.managed, queued.is_owned_by("ada")) == (True, True)
     assert queued.metadata == {"ssh-keys": "ada:ssh-ed25519 AAAA ada"}
     assert (queued.valid_until, queued.error, queued.reservation) == ("2126-01-31T12:00:00Z", "", "")
     assert queued.created.endswith("Z")

@@ -25,10 +25,12 @@ from tpuctl.nodes import (
     QueuedResource,
     QueuedResourceId,
     QueuedResourceList,
+    QueueState,
     SshKey,
     StartNode,
     StopNode,
     UpdateNode,
+    owner_label,
 )
 
 ZONE = "us-central1-b"
@@ -97,6 +99,7 @@ class MemoryProvider:
                 self.nodes[existing.name] = replace(existing, **fields)  # type: ignore[arg-type]
                 return Operation(f"Node '{existing.name}'", lambda: True)
             case DeleteQueuedResource(queued_resource):
+                self.get_queued_resource(queued_resource)
                 for made in self.queue.pop(queued_resource.name).nodes:
                     self.nodes.pop(made.name, None)
                 return Operation(queued_resource.name, lambda: True)
@@ -165,6 +168,21 @@ def node(name: str = "n1", state: NodeState = NodeState.READY, **fields: object)
         runtime="image-2",
         created="2026-01-01T00:00:00Z",
         addresses=("10.0.0.1",),
-        labels={"managed-by": "tpuctl", "tpuctl-user": "ada"},
+        labels={"managed-by": "tpuctl", "tpuctl-owner": owner_label("ada")},
     )
     return replace(ready, **fields)  # type: ignore[arg-type]
+
+
+def queued_resource(state: QueueState = QueueState.WAITING, **fields: object) -> QueuedResource:
+    """Return Ada's queued resource, which makes a v3-8 called n1."""
+    waiting = QueuedResource(
+        id=QueuedResourceId("memory", "p", ZONE, "q1"),
+        state=state,
+        provider_state=f"its {state}",
+        nodes=(NodeId("memory", "p", ZONE, "n1"),),
+        accelerator="v3-8",
+        runtime="image-2",
+        created="2026-01-01T00:00:00Z",
+        labels={"managed-by": "tpuctl", "tpuctl-owner": owner_label("ada")},
+    )
+    return replace(waiting, **fields)  # type: ignore[arg-type]

@@ -1,57 +1,162 @@
-"""Deleting nodes of any provider."""
+"""Tests deleting nodes and queued resources of any provider."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.flows.nodes.memory_provider import MemoryProvider, node
+from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, node, queued_resource
 from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
 from tpuctl.errors import DeadlineError, NotFoundError, StateError
-from tpuctl.flows.nodes.down import down, plan_down, requests
-from tpuctl.nodes import Change, HttpRequest
+from tpuctl.flows.nodes.down import DownPlan, down, plan_down, requests
+from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.nodes import Change, DeleteNode, DeleteQueuedResource, HttpRequest, Node, NodeId
 
 
-def test_without_names_the_users_own_nodes_are_meant() -> None:
-    provider = MemoryProvider(node("n1"), node("n2", labels={}), node("n3"))
-    assert [planned.name for planned in plan_down(provider, (), "ada")] == ["n1", "n3"]
-    assert plan_down(provider, (), "bob") == []
+def names_of(plan: DownPlan) -> list[str]:
+    return [allocation.name for allocation in plan.allocations]
 
 
-def test_a_named_node_is_meant_whoever_created_it() -> None:
-    provider = MemoryProvider(node("n1"), node("n2", labels={}))
-    assert [planned.name for planned in plan_down(provider, ("n2",), "ada")] == ["n2"]
+def of(*nodes: Node) -> DownPlan:
+    """Return the plan to delete these nodes."""
+    return DownPlan(tuple(Allocation((planned,)) for planned in nodes))
 
 
-def test_a_missing_name_is_an_error_of_every_name_that_is_missing() -> None:
-    with pytest.raises(NotFoundError, match="There is no node 'n2'") as missing:
-        plan_down(MemoryProvider(node("n1")), ("n1", "n2", "n3"), "ada")
-    assert missing.value.facts["nodes"] == ["n2", "n3"]
+class TestPlan:
+    def test_without_names_the_users_own_are_meant(self) -> None:
+        provider = MemoryProvider(node("n1"), node("n2", labels={}), node("n3"))
+        assert names_of(plan_down(provider, (), "ada")) == ["n1", "n3"]
+        assert names_of(plan_down(provider, (), "bob")) == []
+
+    def test_a_named_one_is_meant_whoever_created_it(self) -> None:
+        provider = MemoryProvider(node("n1"), node("n2", labels={}))
+        assert names_of(plan_down(provider, ("n2",), "ada")) == ["n2"]
+
+    def test_a_missing_name_is_an_error_of_every_name_that_is_missing(self) -> None:
+        with pytest.raises(NotFoundError, match="There is no node 'n2'") as missing:
+            plan_down(MemoryProvider(node("n1")), ("n1", "n2", "n3"), "ada")
+        assert missing.value.facts["nodes"] == ["n2", "n3"]
+
+    def test_a_name_in_two_zones_has_to_be_chosen_by_zone(self) -> None:
+        first, second = node("dup"), node("dup", id=NodeId("memory", "p", "us-east1-d", "dup", "uid-2"))
+        provider = MemoryProvider(first)
+        provider.nodes["second"] = second
+        with pytest.raises(StateError, match="There are 2 TPUs called 'dup': in us-central1-b and") as both:
+            plan_down(provider, ("dup",), "ada")
+        assert both.value.hint == "Choose one with --zone ZONE."
+        assert plan_down(provider, ("dup",), "ada", "us-east1-d") == of(second)
+        assert plan_down(provider, ("dup",), "ada", ZONE) == of(first)
+
+    def test_a_queued_resource_is_meant_by_its_name_and_by_those_of_its_nodes(self) -> None:
+        provider = with_queue(node("n1", queued_resource="q1"))
+        for name in ("q1", "n1"):
+            (allocation,) = plan_down(provider, (name,), "ada").allocations
+            assert (allocation.name, allocation.nodes) == ("q1", (provider.nodes["n1"],))
+        assert len(plan_down(provider, ("q1", "n1"), "ada").allocations) == 1
+
+    def test_one_that_waits_is_meant_before_it_has_a_node(self) -> None:
+        provider = with_queue()
+        assert names_of(plan_down(provider, (), "ada")) == ["q1"]
+        assert names_of(plan_down(provider, ("n1",), "ada")) == ["q1"], "the node that it will make"
 
 
-def test_a_zone_that_does_not_answer_may_have_the_missing_node() -> None:
-    provider = MemoryProvider(node("n1"))
-    provider.unreachable = ("us-east1-d",)
-    assert [planned.name for planned in plan_down(provider, ("n1",), "ada")] == ["n1"]
-    for names in ((), ("n2",)):
-        with pytest.raises(DeadlineError, match="No answer from us-east1-d"):
-            plan_down(provider, names, "ada")
+class TestSilentZones:
+    @pytest.fixture
+    def provider(self) -> MemoryProvider:
+        provider = MemoryProvider(node("n1"))
+        provider.unreachable = ("us-east1-d",)
+        return provider
+
+    def test_what_is_found_is_deleted_although_a_zone_is_silent(self, provider: MemoryProvider) -> None:
+        plan = plan_down(provider, ("n1",), "ada")
+        assert plan == of(node("n1"))
+        down(provider, plan, [].append)
+        assert provider.nodes == {}
+
+    @pytest.mark.parametrize("names", [(), ("n1", "n2")])
+    def test_what_may_be_in_it_is_an_error_after_the_rest_is_deleted(
+        self, provider: MemoryProvider, names: tuple[str, ...]
+    ) -> None:
+        plan = plan_down(provider, names, "ada")
+        assert plan.unreachable == ("us-east1-d",)
+        with pytest.raises(DeadlineError, match="No answer from us-east1-d: TPUs there may continue to bill"):
+            down(provider, plan, [].append)
+        assert provider.nodes == {}, "the rest is deleted all the same"
+
+
+def with_queue(*nodes: Node) -> MemoryProvider:
+    """Return a provider with Ada's queued resource q1, which makes n1."""
+    provider = MemoryProvider(*nodes)
+    provider.queue["q1"] = queued_resource()
+    return provider
 
 
 def test_a_dry_run_shows_the_providers_requests() -> None:
-    nodes = [node("n1"), node("n2")]
-    assert requests(MemoryProvider(*nodes), nodes) == [
-        HttpRequest("DeleteNode", "n1"),
+    plan = plan_down(with_queue(node("n2")), (), "ada")
+    assert requests(MemoryProvider(), plan) == [
         HttpRequest("DeleteNode", "n2"),
+        HttpRequest("DeleteQueuedResource", "q1"),
     ]
 
 
-def test_every_node_is_deleted_and_reported() -> None:
-    nodes = [node("n1"), node("n2")]
-    provider, reports = MemoryProvider(*nodes), list[str]()
-    down(provider, nodes, reports.append)
+def test_everything_is_deleted_and_reported() -> None:
+    provider, reports = with_queue(node("n1", queued_resource="q1"), node("n2")), list[str]()
+    down(provider, plan_down(provider, (), "ada"), reports.append)
+    assert (provider.nodes, provider.queue) == ({}, {})
+    assert sorted(reports) == ["deleted n2", "deleted q1"]
+
+
+def test_a_node_that_its_queued_resource_left_is_deleted_after_it() -> None:
+    class Forgetful(MemoryProvider):
+        def begin(self, change: Change) -> Operation:
+            if isinstance(change, DeleteQueuedResource):
+                del self.queue[change.queued_resource.name]
+                return Operation(change.queued_resource.name, lambda: True)
+            return super().begin(change)
+
+    provider = Forgetful(node("n1", queued_resource="q1"))
+    provider.queue["q1"] = queued_resource()
+    down(provider, plan_down(provider, ("q1",), "ada"), [].append)
     assert provider.nodes == {}
-    assert sorted(reports) == ["deleted n1", "deleted n2"]
+
+
+def test_a_node_of_another_origin_that_has_the_name_by_then_stays() -> None:
+    provider = with_queue()
+    plan = plan_down(provider, ("q1",), "ada")
+    provider.nodes["n1"] = node("n1")
+    provider.queue.clear()
+    down(provider, plan, [].append)
+    assert list(provider.nodes) == ["n1"]
+
+
+def test_a_queued_resource_in_a_state_that_forbids_it_is_asked_again(passing_time: PassingTime) -> None:
+    class Busy(MemoryProvider):
+        refusals = 3
+
+        def begin(self, change: Change) -> Operation:
+            self.refusals -= 1
+            if self.refusals >= 0:
+                raise StateError("q1 is CREATING.")
+            return super().begin(change)
+
+    provider = Busy()
+    provider.queue["q1"] = queued_resource()
+    down(provider, plan_down(provider, (), "ada"), [].append)
+    assert provider.queue == {}
+
+
+def test_what_fails_is_named_as_billing_and_the_rest_is_deleted() -> None:
+    class Failing(MemoryProvider):
+        def begin(self, change: Change) -> Operation:
+            if isinstance(change, DeleteNode) and change.node.name == "n1":
+                raise DeadlineError("No answer.", hint="Later.")
+            return super().begin(change)
+
+    provider = Failing(node("n1"), node("n2"))
+    with pytest.raises(DeadlineError, match=r"^n1 in us-central1-b may still bill\. No answer\.$") as error:
+        down(provider, plan_down(provider, (), "ada"), [].append)
+    assert error.value.facts["may_bill"] == ["n1 in us-central1-b"]
+    assert list(provider.nodes) == ["n1"]
 
 
 @pytest.mark.parametrize("error", [NotFoundError("n1 does not exist."), StateError("n1 is being deleted.")])
@@ -62,7 +167,7 @@ def test_a_node_that_somebody_else_deletes_is_waited_for(error: StateError) -> N
             raise error
 
     reports = list[str]()
-    down(Overtaken(node()), [node()], reports.append)
+    down(Overtaken(node()), of(node()), reports.append)
     assert reports == ["deleted n1"]
 
 
@@ -83,8 +188,10 @@ def test_a_delete_is_given_fifteen_minutes(
 ) -> None:
     reports = list[str]()
     with pytest.raises(DeadlineError) as timeout:
-        down(Unfinished(operation_done=operation_done), [node()], reports.append)
-    assert timeout.value.message == f"Waited 900 s for {subject} 'n1' to be deleted."
+        down(Unfinished(operation_done=operation_done), of(node()), reports.append)
+    assert timeout.value.message == (
+        f"n1 in us-central1-b may still bill. Waited 900 s for {subject} 'n1' to be deleted."
+    )
     assert timeout.value.hint == "Run 'tpuctl down' again."
     assert passing_time.now == pytest.approx(15 * 60)
     assert reports == []

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node
-from tpuctl.errors import NotFoundError, PreemptedError, StateError
+from tpuctl.errors import DeadlineError, NotFoundError, PreemptedError, StateError
 from tpuctl.flows.nodes.lookup import find_node, find_ready, node_state, require_ready
-from tpuctl.nodes import NodeState
+from tpuctl.nodes import NodeId, NodeState
 
 
 def test_a_node_is_found_by_its_identity() -> None:
@@ -73,3 +73,27 @@ def test_without_any_node_the_hint_creates_one() -> None:
     with pytest.raises(StateError, match="There is no v2-8 to run on") as missing:
         find_ready(MemoryProvider(), None, "v2-8", "ada")
     assert missing.value.hint == "Create one: tpuctl up v2-8"
+
+
+def test_a_name_in_two_zones_has_to_be_chosen_by_zone() -> None:
+    provider = MemoryProvider(node("dup"))
+    provider.nodes["second"] = node("dup", id=NodeId("memory", "p", "us-east1-d", "dup", "uid-2"))
+    with pytest.raises(StateError, match="There are 2 TPUs called 'dup': in us-central1-b and in us-east1-d"):
+        find_ready(provider, "dup", None, "ada")
+    assert find_ready(provider, "dup", None, "ada", "us-east1-d").zone == "us-east1-d"
+
+
+@pytest.mark.parametrize(("name", "subject"), [(None, "your TPU"), ("n9", "node 'n9'")])
+def test_a_zone_that_does_not_answer_may_hold_what_is_missing(name: str | None, subject: str) -> None:
+    provider = MemoryProvider(node("n1", labels={}))
+    provider.unreachable = ("us-east1-d",)
+    with pytest.raises(DeadlineError, match=f"No answer from us-east1-d: {subject} may be there") as silent:
+        find_ready(provider, name, None, "ada")
+    assert "A second TPU would bill besides" in silent.value.hint
+
+
+def test_a_silent_zone_does_not_hide_a_node_elsewhere() -> None:
+    provider = MemoryProvider(node("n1"))
+    provider.unreachable = ("us-east1-d",)
+    assert find_ready(provider, None, None, "ada").name == "n1"
+    assert find_ready(provider, "n1", None, "ada").name == "n1"

@@ -23,12 +23,12 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.nodes.plan import UpOptions, UpPlan, default_name, plan_up
 from tpuctl.flows.nodes.up import requests, up
-from tpuctl.nodes import Change, HttpRequest, Node, NodeId, NodeRequest, NodeState, SshKey
+from tpuctl.nodes import Change, HttpRequest, Node, NodeId, NodeRequest, NodeState, SshKey, owner_label
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
 OPTIONS = UpOptions(
     accelerator="v3-8", name="n1", zone=ZONE, runtime=None, framework="jax", spot=False, network="default",
-    service_account=None,
+    service_account=None, owner="ada@x.org",
 )  # fmt: skip
 
 
@@ -43,7 +43,8 @@ class TestPlan:
         assert (plan.hosts, plan.chips) == (1, 4)
         assert plan.request.id == NodeId("memory", "p", ZONE, "n1")
         assert plan.request.runtime == "image-2", "the provider's default"
-        assert plan.request.labels == {"managed-by": "tpuctl", "tpuctl-user": "ada"}
+        assert plan.request.labels == {"managed-by": "tpuctl", "tpuctl-owner": owner_label("ada@x.org")}
+        assert plan.request.metadata == {"tpuctl-owner": "ada@x.org"}
         assert plan.request.ssh_key == KEY
 
     def test_an_existing_node_is_used(self) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.nodes.table import node_table
+from tpuctl.cli.nodes.table import allocation_table
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.flows.nodes import down as flow
-from tpuctl.nodes import Node
+from tpuctl.flows.nodes.inventory import Allocation
 
 
 @click.command()
@@ -20,29 +20,31 @@ from tpuctl.nodes import Node
 @dry_run_option
 @with_session
 def down(session: Session, names: tuple[str, ...], yes: bool, dry_run: bool) -> None:
-    """Delete TPUs, so that they stop billing: those named, or all that tpuctl created for you, in every zone.
+    """Delete TPUs, so that they stop billing: those named, or all that tpuctl created for you.
+
+    In every zone, or in that of --zone. A queued resource is deleted with its nodes.
 
     \b
     Example:
       tpuctl down
     """
     provider = session.cloud.provider
-    nodes = flow.plan_down(provider, names, session.user)
+    plan = flow.plan_down(provider, names, session.owner, session.from_flag("zone"))
     if dry_run:
-        output.requests(flow.requests(provider, nodes), as_json=session.as_json)
+        output.requests(flow.requests(provider, plan), as_json=session.as_json)
         return
-    if nodes:
-        node_table(nodes, session.now, err=True)
-        confirm(f"Delete {len(nodes)} node{'s' if len(nodes) > 1 else ''}?", yes=yes)
-        with show_steps() as report:
-            flow.down(provider, nodes, report)
-    _show_deleted(session, nodes)
+    count = len(plan.allocations)
+    if count:
+        allocation_table(plan.allocations, session.now, err=True)
+        confirm(f"Delete {count} TPU{'s' if count > 1 else ''}?", yes=yes)
+    with show_steps() as report:
+        flow.down(provider, plan, report)
+    _show_deleted(session, plan.allocations)
 
 
-def _show_deleted(session: Session, nodes: Sequence[Node]) -> None:
+def _show_deleted(session: Session, allocations: Sequence[Allocation]) -> None:
+    names = [allocation.name for allocation in allocations]
     if session.as_json:
-        output.json({"deleted": [node.name for node in nodes]})
-    elif not nodes:
-        output.note("You have no TPUs to delete.")
+        output.json({"deleted": names})
     else:
-        output.note(f"Deleted {', '.join(node.name for node in nodes)}.")
+        output.note(f"Deleted {', '.join(names)}." if names else "You have no TPUs to delete.")

@@ -5,14 +5,18 @@ from __future__ import annotations
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.nodes.table import show_nodes
+from tpuctl.cli.nodes.table import show_inventory
 from tpuctl.cli.session import Session, with_session
+from tpuctl.flows.nodes.inventory import Inventory, take_inventory
 
 
 @click.command()
+@click.option("--all-users", is_flag=True, help="List the TPUs of other users, too.")
 @with_session
-def ls(session: Session) -> None:
-    """List TPUs, in every zone or the one of --zone.
+def ls(session: Session, all_users: bool) -> None:
+    """List TPUs and queued requests for TPUs, in every zone or the one of --zone.
+
+    Those that tpuctl created for other users are counted only, without --all-users.
 
     \b
     Example:
@@ -20,11 +24,23 @@ def ls(session: Session) -> None:
     """
     session.config.get("zone")  # a malformed one is an error, also where every zone is listed
     zone = session.from_flag("zone")
-    listing = session.cloud.provider.list_nodes(zone)
-    show_nodes(session, listing.nodes, listing.unreachable)
-    if listing.nodes:
-        return
-    if not listing.unreachable:
+    inventory = take_inventory(session.cloud.provider, zone)
+    listed = inventory if all_users else inventory.without_others(session.owner)
+    show_inventory(session, listed)
+    _show_hidden(inventory, listed)
+    if not inventory.allocations:
+        _show_nothing(session, inventory, zone)
+
+
+def _show_hidden(inventory: Inventory, listed: Inventory) -> None:
+    hidden = [item for item in inventory.allocations if item not in listed.allocations]
+    if hidden:
+        owners = ", ".join(sorted({item.owner for item in hidden}))
+        output.note(f"Not listed: {len(hidden)} of {owners}. 'tpuctl ls --all-users' lists them.")
+
+
+def _show_nothing(session: Session, inventory: Inventory, zone: str | None) -> None:
+    if not inventory.unreachable:
         project = session.config.require("project")
         output.note(f"There are no TPUs in {zone or 'any zone'} of project {project}.")
     output.hint("tpuctl up v3-8")

@@ -68,13 +68,14 @@ def _options(
         )
     return UpOptions(
         accelerator=accelerator.type,
-        name=name or default_name(session.user, accelerator.type),
+        name=name or default_name(session.config.require("ssh_user"), accelerator.type),
         zone=zone,
         runtime=runtime,
         framework=framework,
         spot=spot,
         network=session.config.require("network"),
         service_account=session.config.get("service_account"),
+        owner=session.owner,
         subnetwork=session.config.get("subnetwork"),
         external_ips=session.config.require_bool("external_ips"),
     )

@@ -51,7 +51,7 @@ def submit(
     variables = parse_environment(environment)
     request = SubmitRequest(script, arguments, include, name, tpu, accelerator, dataset, variables)
     cloud = session.cloud
-    plan = plan_submit(cloud.data_bucket, cloud.provider, cloud.ssh.user, request, session.now)
+    plan = plan_submit(cloud.data_bucket, cloud.provider, session.owner, request, session.now)
     for text in plan.notes:
         output.note(text)
     if dry_run:

@@ -31,6 +31,7 @@ def read_node(message: tpu_v2.Node) -> Node:
         addresses=tuple(_address(endpoint) for endpoint in message.network_endpoints),
         labels=dict(message.labels),
         metadata=dict(message.metadata),
+        queued_resource=message.queued_resource.rpartition("/")[2],
     )
 
 

@@ -1,71 +1,150 @@
-"""Deletes nodes."""
+"""Deletes TPUs: nodes, and queued resources with the nodes they make."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, NotFoundError, StateError
-from tpuctl.flows.nodes.lookup import find_node, no_such_node, owned_by
+from tpuctl.flows.nodes.inventory import Allocation, take_inventory
+from tpuctl.flows.nodes.lookup import choose, find_node, find_queued_resource, no_such_node
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import DeleteNode, HttpRequest, Node, NodeList
-from tpuctl.parallel import fanout, values
+from tpuctl.nodes import (
+    Change,
+    DeleteNode,
+    DeleteQueuedResource,
+    HttpRequest,
+    Node,
+    NodeState,
+    QueuedResource,
+    QueueState,
+)
+from tpuctl.parallel import Result, fanout
 from tpuctl.polling import poll
 
 TIMEOUT = 900.0
 HINT = "Run 'tpuctl down' again."
 
 
-def plan_down(provider: Provider, names: Sequence[str], owner: str) -> list[Node]:
-    """Return the nodes to delete: those named, or all that tpuctl created for `owner`, in every zone.
+@dataclass(frozen=True)
+class DownPlan:
+    """What `down` deletes."""
 
-    Raises NotFoundError for a name that no node has, DeadlineError when a zone did not answer.
+    allocations: tuple[Allocation, ...]
+    unreachable: tuple[str, ...] = ()
+    """Zones that did not answer and may hold more of what is to be deleted."""
+
+
+def plan_down(provider: Provider, names: Sequence[str], owner: str, zone: str | None = None) -> DownPlan:
+    """Return what to delete: what is named, or all that tpuctl created for `owner`; in a zone, or in all.
+
+    Raises NotFoundError for a name that nothing has, StateError for one that several have, and DeadlineError
+    when a zone that may hold it did not answer and nothing else is to be deleted.
     """
-    listing = provider.list_nodes()
-    if names:
-        return _named(listing, names)
-    _require_every_zone(listing)
-    return owned_by(listing.nodes, owner)
+    inventory = take_inventory(provider, zone)
+    if not names:
+        own = tuple(item for item in inventory.allocations if item.is_owned_by(owner))
+        return DownPlan(own, inventory.unreachable)
+    chosen = [choose(inventory.allocations, name) for name in names]
+    missing = [name for name, allocation in zip(names, chosen, strict=True) if allocation is None]
+    if missing and not inventory.unreachable:
+        raise no_such_node(missing, inventory)
+    named = tuple(item for item in inventory.allocations if item in chosen)
+    return DownPlan(named, inventory.unreachable if missing else ())
 
 
-def requests(provider: Provider, nodes: Sequence[Node]) -> list[HttpRequest]:
+def changes(plan: DownPlan) -> list[Change]:
+    """Return the changes by which `down` deletes what is planned."""
+    return [_change(allocation) for allocation in plan.allocations]
+
+
+def requests(provider: Provider, plan: DownPlan) -> list[HttpRequest]:
     """Return the requests that `down` sends, for --dry-run."""
-    return [provider.http_request(DeleteNode(node.id)) for node in nodes]
+    return [provider.http_request(change) for change in changes(plan)]
 
 
-def down(provider: Provider, nodes: Sequence[Node], report: Report) -> None:
-    """Delete nodes, all at once, and return when the provider says that each one is gone."""
-    values(fanout(lambda node: _delete(provider, node, report), nodes))
+def down(provider: Provider, plan: DownPlan, report: Report) -> None:
+    """Delete everything that is planned, all at once, and return when the provider says that it is gone.
 
-
-def _named(listing: NodeList, names: Sequence[str]) -> list[Node]:
-    by_name = {node.name: node for node in listing.nodes}
-    missing = [name for name in names if name not in by_name]
-    if missing:
-        _require_every_zone(listing)
-        raise no_such_node(missing, listing.nodes)
-    return [by_name[name] for name in names]
-
-
-def _require_every_zone(listing: NodeList) -> None:
-    if listing.unreachable:
+    What can be deleted is deleted, whatever fails beside it. Raises the first error, which names what may
+    still bill, and DeadlineError for zones that did not answer.
+    """
+    results = fanout(lambda allocation: _delete(provider, allocation, report), plan.allocations)
+    _raise_what_is_left(results)
+    if plan.unreachable:
+        zones = ", ".join(plan.unreachable)
         raise DeadlineError(
-            f"No answer from {', '.join(listing.unreachable)}: nodes there may continue to bill.",
-            hint="Try again in a minute.",
+            f"No answer from {zones}: TPUs there may continue to bill.",
+            hint="Run 'tpuctl down' again in a minute.",
+            unreachable=list(plan.unreachable),
         )
 
 
-def _delete(provider: Provider, node: Node, report: Report) -> None:
-    try:
-        operation = provider.begin(DeleteNode(node.id))
-    except (NotFoundError, StateError):
-        pass  # another client deletes it already
-    else:
-        operation.wait("to be deleted", TIMEOUT, hint=HINT)
+def _raise_what_is_left(results: Sequence[Result[Allocation, None]]) -> None:
+    failed = [(result.item, result.error) for result in results if result.error]
+    if not failed:
+        return
+    error = failed[0][1]
+    left = [f"{item.name} in {item.zone}" for item, _ in failed]
+    message = f"{' and '.join(left)} may still bill. {error.message}"
+    raise type(error)(message, hint=error.hint, **error.facts, may_bill=left) from error
+
+
+def _change(allocation: Allocation) -> Change:
+    if allocation.queued_resource:
+        return DeleteQueuedResource(allocation.queued_resource.id)
+    return DeleteNode(allocation.nodes[0].id)
+
+
+def _delete(provider: Provider, allocation: Allocation, report: Report) -> None:
+    if allocation.queued_resource:
+        _delete_queued_resource(provider, allocation.queued_resource)
+    for node in _nodes_left(provider, allocation):
+        _delete_node(provider, node)
+    report(f"deleted {allocation.name}")
+
+
+def _delete_queued_resource(provider: Provider, queued: QueuedResource) -> None:
+    """Delete a queued resource with its nodes; in a state that forbids it, ask again until it does not."""
+    _start(provider, DeleteQueuedResource(queued.id))
+
+    def is_gone() -> bool | None:
+        current = find_queued_resource(provider, queued.id)
+        if current is None:
+            return True
+        if current.state is not QueueState.DELETING:
+            _start(provider, DeleteQueuedResource(queued.id))
+        return None
+
+    poll(is_gone, awaiting=f"queued resource '{queued.name}' to be deleted", timeout=TIMEOUT, hint=HINT)
+
+
+def _nodes_left(provider: Provider, allocation: Allocation) -> Iterator[Node]:
+    """Yield the nodes that still exist; of a name that was used again, none."""
+    known = {node.name: node.id for node in allocation.nodes}
+    queued = allocation.queued_resource
+    planned = [known.get(node.name, node) for node in queued.nodes] if queued else list(known.values())
+    for node_id in planned:
+        node = find_node(provider, node_id)
+        if node and (node_id.uid or (queued and node.queued_resource == queued.name)):
+            yield node
+
+
+def _delete_node(provider: Provider, node: Node) -> None:
+    if node.state is not NodeState.DELETING:
+        _start(provider, DeleteNode(node.id))
     poll(
         lambda: True if find_node(provider, node.id) is None else None,
         awaiting=f"node '{node.name}' to be deleted",
         timeout=TIMEOUT,
         hint=HINT,
     )
-    report(f"deleted {node.name}")
+
+
+def _start(provider: Provider, change: Change) -> None:
+    """Start to delete something, and wait for the operation; another client may have done so already."""
+    try:
+        provider.begin(change).wait("to be deleted", TIMEOUT, hint=HINT)
+    except (NotFoundError, StateError):
+        return

@@ -1,18 +1,27 @@
-"""Finds the node that a command means."""
+"""Finds the node that a command means. A zone that did not answer is never taken for an empty one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import NotFoundError, PreemptedError, StateError, nearest
-from tpuctl.nodes import Node, NodeId, NodeState
+from tpuctl.errors import DeadlineError, NotFoundError, PreemptedError, StateError, nearest
+from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.nodes import Node, NodeId, NodeList, NodeState, QueuedResource, QueuedResourceId
 
 
 def find_node(provider: Provider, node: NodeId) -> Node | None:
     """Return a node, or None when the provider says that it does not exist."""
     try:
         return provider.get_node(node)
+    except NotFoundError:
+        return None
+
+
+def find_queued_resource(provider: Provider, queued_resource: QueuedResourceId) -> QueuedResource | None:
+    """Return a queued resource, or None when the provider says that it does not exist."""
+    try:
+        return provider.get_queued_resource(queued_resource)
     except NotFoundError:
         return None
 
@@ -37,18 +46,26 @@ def require_ready(node: Node) -> Node:
     return node
 
 
-def find_ready(provider: Provider, name: str | None, accelerator: str | None, owner: str) -> Node:
-    """Return the node to use: the one named, else the user's only READY one of the type."""
-    nodes = provider.list_nodes().nodes
+def find_ready(
+    provider: Provider, name: str | None, accelerator: str | None, owner: str, zone: str | None = None
+) -> Node:
+    """Return the node to use: the one named, else the owner's only READY one of the type.
+
+    Raises NotFoundError or StateError, and DeadlineError where a zone that did not answer may hold it.
+    """
+    listing = provider.list_nodes(zone)
     if name:
-        return require_ready(_named(nodes, name))
-    candidates = [node for node in owned_by(nodes, owner) if accelerator in (None, node.accelerator)]
+        return require_ready(_named(listing, name))
+    own = (node for node in listing.nodes if node.is_owned_by(owner))
+    candidates = [node for node in own if accelerator in (None, node.accelerator)]
     ready = [node for node in candidates if node.state is NodeState.READY]
     if len(ready) > 1:
         names = ", ".join(node.name for node in ready)
         raise StateError(f"Several nodes fit: {names}.", hint="Choose one with --tpu NAME.")
     if ready:
         return ready[0]
+    if listing.unreachable:
+        raise no_answer(listing.unreachable, "your TPU")
     if candidates:
         return require_ready(candidates[0])
     raise StateError(
@@ -57,24 +74,51 @@ def find_ready(provider: Provider, name: str | None, accelerator: str | None, ow
     )
 
 
-def owned_by(nodes: Sequence[Node], owner: str) -> list[Node]:
-    """Return the nodes that tpuctl created for a user."""
-    return [node for node in nodes if node.managed and node.owner == owner]
+def choose(allocations: Iterable[Allocation], name: str) -> Allocation | None:
+    """Return the allocation that a name means, None without one; raises StateError for several."""
+    matches = [allocation for allocation in allocations if name in allocation.names]
+    _require_single(name, [match.zone for match in matches])
+    return matches[0] if matches else None
 
 
-def no_such_node(names: Sequence[str], nodes: Sequence[Node]) -> NotFoundError:
-    """Return the error for names that no node has; suggests the nearest name."""
-    existing = [node.name for node in nodes]
-    close = nearest(names[0], existing)
+def no_answer(zones: Sequence[str], subject: str) -> DeadlineError:
+    """Return the error for zones that did not answer and may hold `subject`."""
+    return DeadlineError(
+        f"No answer from {', '.join(zones)}: {subject} may be there.",
+        hint="Try again in a minute, or name another zone with --zone. A second TPU would bill besides.",
+        unreachable=list(zones),
+    )
+
+
+def no_such_node(names: Sequence[str], inventory: Inventory) -> NotFoundError:
+    """Return the error for names that nothing has; suggests the nearest name."""
+    existing = {name for allocation in inventory.allocations for name in allocation.names}
+    return _not_found(names, existing)
+
+
+def _named(listing: NodeList, name: str) -> Node:
+    matches = [node for node in listing.nodes if node.name == name]
+    _require_single(name, [match.zone for match in matches])
+    if matches:
+        return matches[0]
+    if listing.unreachable:
+        raise no_answer(listing.unreachable, f"node '{name}'")
+    raise _not_found([name], {node.name for node in listing.nodes})
+
+
+def _require_single(name: str, zones: Sequence[str]) -> None:
+    if len(zones) > 1:
+        raise StateError(
+            f"There are {len(zones)} TPUs called '{name}': in {' and in '.join(sorted(zones))}.",
+            hint="Choose one with --zone ZONE.",
+            zones=sorted(zones),
+        )
+
+
+def _not_found(names: Sequence[str], existing: Collection[str]) -> NotFoundError:
+    close = nearest(names[0], sorted(existing))
     if close:
         hint = f"Did you mean {close[0]}?"
     else:
-        hint = f"Existing nodes: {', '.join(existing)}." if existing else "There are no nodes."
+        hint = f"Existing nodes: {', '.join(sorted(existing))}." if existing else "There are no nodes."
     return NotFoundError(f"There is no node '{names[0]}'.", hint=hint, nodes=list(names))
-
-
-def _named(nodes: Sequence[Node], name: str) -> Node:
-    for node in nodes:
-        if node.name == name:
-            return node
-    raise no_such_node([name], nodes)

@@ -10,7 +10,17 @@ from tpuctl.accelerators import Accelerator
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import StateError, UsageError, nearest
 from tpuctl.flows.nodes.lookup import find_node, require_ready
-from tpuctl.nodes import LABEL, LABEL_VALUE, OWNER_LABEL, Node, NodeId, NodeRequest, SshKey
+from tpuctl.nodes import (
+    LABEL,
+    LABEL_VALUE,
+    OWNER_LABEL,
+    OWNER_METADATA,
+    Node,
+    NodeId,
+    NodeRequest,
+    SshKey,
+    owner_label,
+)
 
 NODE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -28,6 +38,8 @@ class UpOptions:
     spot: bool
     network: str
     service_account: str | None
+    owner: str
+    """The account whose node it will be."""
     subnetwork: str | None = None
     external_ips: bool = True
 
@@ -135,6 +147,7 @@ def _request(
         subnetwork=options.subnetwork,
         external_ips=options.external_ips,
         service_account=options.service_account,
-        labels={LABEL: LABEL_VALUE, OWNER_LABEL: ssh_key.user},
+        labels={LABEL: LABEL_VALUE, OWNER_LABEL: owner_label(options.owner)},
+        metadata={OWNER_METADATA: options.owner},
         ssh_key=ssh_key,
     )

@@ -1,0 +1,103 @@
+"""Lists what bills or may come to bill: nodes, and queued resources with the nodes they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tpuctl.cloud.provider import Provider
+from tpuctl.nodes import Node, NodeId, NodeList, QueuedResource, QueuedResourceList
+from tpuctl.parallel import fanout, values
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What people call a TPU: a queued resource with its nodes, or a node that was created directly."""
+
+    nodes: tuple[Node, ...]
+    """Those that exist; a queued resource that waits has none."""
+    queued_resource: QueuedResource | None = None
+
+    @property
+    def name(self) -> str:
+        return self._first.name
+
+    @property
+    def zone(self) -> str:
+        return self._first.zone
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name by which it can be meant: of the queued resource and of its nodes."""
+        node_ids = [*(node.id for node in self.nodes), *self._planned_nodes()]
+        return frozenset({self.name, *(node.name for node in node_ids)})
+
+    @property
+    def owner(self) -> str:
+        """Whose it is, for people to read; empty if nobody knows."""
+        return self._first.owner
+
+    @property
+    def managed(self) -> bool:
+        """Created by tpuctl."""
+        return self._first.managed
+
+    def is_owned_by(self, identity: str) -> bool:
+        """Whether tpuctl created it for an identity."""
+        return self._first.is_owned_by(identity)
+
+    @property
+    def _first(self) -> QueuedResource | Node:
+        return self.queued_resource or self.nodes[0]
+
+    def _planned_nodes(self) -> Sequence[NodeId]:
+        return self.queued_resource.nodes if self.queued_resource else ()
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Every allocation of one zone or of all zones."""
+
+    allocations: tuple[Allocation, ...]
+    unreachable: tuple[str, ...] = ()
+    """Zones that did not answer: what is there is missing from the list, and may bill."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node."""
+        return tuple(node for allocation in self.allocations for node in allocation.nodes)
+
+    def without_others(self, identity: str) -> Inventory:
+        """Return it without what tpuctl created for other people."""
+        kept = (item for item in self.allocations if not item.managed or item.is_owned_by(identity))
+        return replace(self, allocations=tuple(kept))
+
+
+def take_inventory(provider: Provider, zone: str | None = None) -> Inventory:
+    """Return what there is in a zone, or in every zone; both lists are requested at once."""
+
+    listings: list[Callable[[], NodeList | QueuedResourceList]] = [
+        lambda: provider.list_nodes(zone),
+        lambda: provider.list_queued_resources(zone),
+    ]
+    nodes, queue = values(fanout(lambda listing: listing(), listings))
+    assert isinstance(nodes, NodeList)
+    assert isinstance(queue, QueuedResourceList)
+    return grouped(nodes, queue)
+
+
+def grouped(nodes: NodeList, queue: QueuedResourceList) -> Inventory:
+    """Return the allocations that these nodes and queued resources are."""
+    allocations = [Allocation(_made_by(queued, nodes.nodes), queued) for queued in queue.queued_resources]
+    grouped_ids = {node.id for allocation in allocations for node in allocation.nodes}
+    allocations += [Allocation((node,)) for node in nodes.nodes if node.id not in grouped_ids]
+    unreachable = sorted({*nodes.unreachable, *queue.unreachable})
+    return Inventory(tuple(sorted(allocations, key=_order)), tuple(unreachable))
+
+
+def _made_by(queued: QueuedResource, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    return tuple(node for node in nodes if node.zone == queued.zone and node.queued_resource == queued.name)
+
+
+def _order(allocation: Allocation) -> tuple[str, str]:
+    return allocation.name, allocation.zone

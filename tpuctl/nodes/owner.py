@@ -1,0 +1,41 @@
+"""Turns the identity of a person or an account into the label by which its nodes are found again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+LABEL = "managed-by"
+LABEL_VALUE = "tpuctl"
+OWNER_LABEL = "tpuctl-owner"
+OWNER_METADATA = "tpuctl-owner"
+"""The identity in full, which a label cannot hold."""
+FORMER_OWNER_LABEL = "tpuctl-user"
+"""Of earlier versions: the name of a local user, which many people share."""
+READABLE = 48
+"""Characters of a label's readable part; a label has 63 at most."""
+
+
+def owner_label(identity: str) -> str:
+    """Return the label's value for an identity such as `ada@example.com`: readable, and another one for each.
+
+    Lower-case letters, digits, `-` and `_`, 63 at most (Google Cloud's rule for labels).
+    """
+    readable = re.sub(r"[^a-z0-9_-]+", "-", identity.lower()).strip("-")[:READABLE]
+    return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}".lstrip("-")
+
+
+def is_managed(labels: Mapping[str, str]) -> bool:
+    """Whether tpuctl created what has these labels."""
+    return labels.get(LABEL) == LABEL_VALUE
+
+
+def owner_of(labels: Mapping[str, str], metadata: Mapping[str, str]) -> str:
+    """Return who owns what has these labels and this metadata, for people to read; empty if nobody knows."""
+    return metadata.get(OWNER_METADATA) or labels.get(OWNER_LABEL) or labels.get(FORMER_OWNER_LABEL, "")
+
+
+def is_owned_by(labels: Mapping[str, str], identity: str) -> bool:
+    """Whether tpuctl created what has these labels for an identity."""
+    return is_managed(labels) and labels.get(OWNER_LABEL) == owner_label(identity)
