@@ -119,13 +119,20 @@ class Host:
         """Start the detached part alone, as a child, after the statements `constants`."""
         self.prepare(source, **changes)
         code = (
-            "from tpuctl.worker import main, supervisor, timing\n"
-            f"{constants}\nmain.main(['supervise', 'spec.json'])"
+            f"from tpuctl.worker import main, supervisor, timing\n{constants}\nmain.main(['supervise', '.'])"
         )
         environment = {**self.environment, "PYTHONPATH": str(ROOT)}
-        with (self.folder / "supervisor.log").open("wb") as log:
+        with (
+            (self.folder / "supervisor.log").open("wb") as log,
+            (self.folder / "spec.json").open("rb") as spec,
+        ):
             return subprocess.Popen(
-                [self.python, "-c", code], cwd=self.folder, env=environment, stdout=log, stderr=log
+                [self.python, "-c", code],
+                cwd=self.folder,
+                env=environment,
+                stdin=spec,
+                stdout=log,
+                stderr=log,
             )
 
     def status(self) -> WorkerStatus:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import logging
 import os
 import shlex
@@ -86,9 +85,11 @@ class SshSession:
         return not self._connection.is_connected
 
     def put(self, data: bytes, path: str) -> None:
-        """Write a file on the host; `path` is relative to the home folder."""
-        with _translated(self._worker):
-            self._connection.put(io.BytesIO(data), path)
+        """Write a file on the host that only its user can read; `path` is relative to the home folder."""
+        with _translated(self._worker), self._connection.sftp().open(path, "wb") as stream:
+            stream.chmod(PRIVATE)  # before the first byte, and also for a file that exists
+            stream.set_pipelined(True)
+            stream.write(data)
 
 
 class Ssh:

@@ -6,34 +6,57 @@ import json
 import os
 import subprocess
 import sys
-from typing import List, Mapping
+from typing import BinaryIO, List, Mapping
 
 from tpuctl.worker import timing
-from tpuctl.worker.records import load_spec
+from tpuctl.worker.records import read_spec
 from tpuctl.worker.supervisor import STARTED, Supervisor
+
+STARTED_BEFORE = "this attempt was started on this host before"
 
 
 def main(arguments: List[str]) -> int:
-    """Run `launch SPEC` or `supervise SPEC`; the folder of SPEC is the attempt's folder on this host."""
+    """Run `launch SPEC` or `supervise FOLDER`: the attempt's folder on this host, which SPEC is in."""
     command, path = arguments
     if command == "launch":
         return launch(path)
-    Supervisor(load_spec(path), os.path.dirname(os.path.abspath(path))).run()
+    spec = read_spec(sys.stdin)
+    with open(os.devnull, "rb") as empty:
+        os.dup2(empty.fileno(), sys.stdin.fileno())  # frees the deleted file
+    Supervisor(spec, os.path.abspath(path)).run()
     return 0
 
 
 def launch(path: str) -> int:
-    """Start the supervisor detached and print one line of JSON: its pid, or why it did not start."""
+    """Start the supervisor detached and print one line of JSON: its pid, or why it did not start.
+
+    The spec's file is deleted at once, however this ends: it may hold secrets.
+    """
     folder = os.path.dirname(os.path.abspath(path))
+    try:
+        spec = open(path, "rb")  # noqa: SIM115  the block below closes it
+        os.unlink(path)
+    except OSError as error:
+        return _answer({"error": str(error) if _lock(folder) else STARTED_BEFORE}, 1)
+    with spec:
+        return _start(spec, folder) if _lock(folder) else _answer({"error": STARTED_BEFORE}, 1)
+
+
+def _lock(folder: str) -> bool:
+    """Return whether this is the first launch in the folder."""
     try:
         os.close(os.open(os.path.join(folder, "lock"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        return _answer({"error": "this attempt was started on this host before"}, 1)
+        return False
+    return True
+
+
+def _start(spec: BinaryIO, folder: str) -> int:
     log = os.path.join(folder, "supervisor.log")
     with open(log, "ab") as stream:
         process = subprocess.Popen(
-            [sys.executable, sys.argv[0], "supervise", path],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, sys.argv[0], "supervise", folder],
+            stdin=spec,
             stdout=stream,
             stderr=stream,
             start_new_session=True,

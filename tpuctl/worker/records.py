@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Mapping, Optional, Sequence, Union
+from typing import Mapping, Optional, Sequence, TextIO, Union
 
 SCHEMA = 1
 
@@ -28,7 +28,10 @@ def log_file(chunk: int) -> str:
 
 @dataclass(frozen=True)
 class Spec:
-    """spec.json, on the host only: one worker's part of one attempt of a run; may hold secrets."""
+    """spec.json, on the host only: one worker's part of one attempt of a run; may hold secrets.
+
+    The file is deleted before the script starts.
+    """
 
     bucket: str
     run: str
@@ -101,17 +104,16 @@ def encode(record: Union[Spec, WorkerStatus]) -> bytes:
     return json.dumps(asdict(record), indent=2).encode() + b"\n"
 
 
-def load_spec(path: str) -> Spec:
-    """Return the spec in a file; raises ValueError for another schema or a missing field.
+def read_spec(stream: TextIO) -> Spec:
+    """Return the spec in a stream; raises ValueError for another schema or a missing field.
 
     Fields that this version does not know are skipped.
     """
-    with open(path, encoding="utf-8") as stream:
-        content = json.load(stream)
+    content = json.load(stream)
     if content.get("schema") != SCHEMA:
-        raise ValueError("%s is not of schema %d" % (path, SCHEMA))
+        raise ValueError("spec.json is not of schema %d" % SCHEMA)
     values = {field.name: content[field.name] for field in fields(Spec) if field.name in content}
     try:
         return Spec(**values)
     except TypeError as error:
-        raise ValueError("%s is not complete: %s" % (path, error)) from None
+        raise ValueError("spec.json is not complete: %s" % error) from None

@@ -76,7 +76,7 @@ def test_program_and_spec_are_copied_into_the_attempts_folder_first() -> None:
     folder = ".tpuctl/runs/r1/1"
     assert ssh.files == [f"{folder}/worker.zip", f"{folder}/spec.json"]
     assert ssh.commands == [
-        (0, ("mkdir", "-p", "-m", "700", folder)),
+        (0, ("install", "-d", "-m", "700", ".tpuctl", folder)),
         (0, ("python3", f"{folder}/worker.zip", "launch", f"{folder}/spec.json")),
     ]
 

@@ -49,10 +49,11 @@ def launch(ssh: Ssh, node: Node, host_key: str, program: bytes, spec: Spec) -> i
     """
     folder = f".tpuctl/runs/{spec.run}/{spec.attempt}"
     with ssh.connect(node, spec.worker, host_key) as session:
-        mkdir = session.run(["mkdir", "-p", "-m", "700", folder])
-        if mkdir.exit_code:
+        # Also a folder of an earlier version becomes private; `mkdir -m` leaves those above it readable.
+        private = session.run(["install", "-d", "-m", "700", ".tpuctl", folder])
+        if private.exit_code:
             raise HostError(
-                f"Worker {spec.worker} cannot make {folder}: {mkdir.stderr.strip()}.",
+                f"Worker {spec.worker} cannot make {folder}: {private.stderr.strip()}.",
                 hint="Is its disk full?",
             )
         session.put(program, f"{folder}/worker.zip")
