@@ -110,8 +110,8 @@ MODULES = {
         "session", "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
-        "checkpoints", "launch", "logs", "lookup", "outcome", "plan", "pull", "startup_lines", "stored_run",
-        "submit", "summaries",
+        "checkpoints", "environment", "launch", "logs", "lookup", "outcome", "plan", "pull", "startup_lines",
+        "stored_run", "submit", "summaries",
     },
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",

@@ -89,14 +89,3 @@ def test_valid_names_of_runs(name: str) -> None:
 def test_invalid_names_of_runs_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="cannot name a run"):
         runs.check_name(name)
-
-
-@pytest.mark.parametrize(
-    ("key", "secret"),
-    [("API_KEY", True), ("WANDB_TOKEN", True), ("password", True), ("MySecret", True),
-     ("GOOGLE_CREDENTIALS", True), ("RATE", False), ("EPOCHS", False)],
-)  # fmt: skip
-def test_names_of_secrets_are_recognised(key: str, secret: bool) -> None:
-    from tpuctl.flows.runs.plan import SECRET
-
-    assert bool(SECRET.search(key)) is secret

@@ -40,6 +40,9 @@ SCHEMA = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 RunName = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME.pattern}\Z")]
 
+NOT_STORED = "(not stored)"
+"""Stands in run.json for the value of a variable."""
+
 SUCCEEDED, FAILED, PREEMPTED, LOST, STOPPED = "succeeded", "failed", "preempted", "lost", "stopped"
 
 
@@ -60,12 +63,13 @@ class Run(msgspec.Struct, frozen=True):
     script: Line
     """Path of the script inside the bundle."""
     arguments: Annotated[tuple[Text, ...], msgspec.Meta(max_length=10_000)]
+    """Arguments of the script; `***` for what looks like a secret."""
     bundle_sha256: Sha256
     framework: Label
     accelerator: Label
     dependencies: Annotated[tuple[Line, ...], msgspec.Meta(max_length=1000)]
     environment: Annotated[dict[Line, Text], msgspec.Meta(max_length=1000)]
-    """Variables of --env, the values of secrets replaced."""
+    """Variables of --env and of the header: NOT_STORED, or the value if the user asked for that."""
     dataset: PinnedDataset | None = None
     git: Git | None = None
     schema: int = SCHEMA

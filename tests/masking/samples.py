@@ -7,7 +7,7 @@ from __future__ import annotations
 
 LETTERS = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA"
 HEX = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
-KEY_LINE = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW"
+KEY_LINE = HEX + LETTERS
 
 
 def private_key(kind: str = "OPENSSH ") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -10,7 +11,8 @@ from tpuctl.cli import output
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.cli.value_types import ACCELERATOR, LOCAL_PATH
 from tpuctl.flows.runs import submit as flow
-from tpuctl.flows.runs.plan import SubmitPlan, SubmitRequest, parse_environment, plan_submit
+from tpuctl.flows.runs.environment import parse_environment
+from tpuctl.flows.runs.plan import SubmitPlan, SubmitRequest, plan_submit
 
 
 @click.command()
@@ -30,15 +32,23 @@ from tpuctl.flows.runs.plan import SubmitPlan, SubmitRequest, parse_environment,
     "--env",
     "environment",
     multiple=True,
-    metavar="KEY=VALUE",
-    help="Environment variable of the script; repeat it for more.",
+    metavar="KEY[=VALUE]",
+    help="Environment variable of the script, KEY alone with its value in this shell; repeat it for more."
+    " Its value is not stored in the bucket.",
+)
+@click.option(
+    "--store-env",
+    "stored",
+    multiple=True,
+    metavar="KEY",
+    help="Store the value of this variable in the run's record; repeat it for more.",
 )
 @dry_run_option
 @with_session
 def submit(
     session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
     accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
-    dry_run: bool,
+    stored: tuple[str, ...], dry_run: bool,
 ) -> None:  # fmt: skip
     """Copy a training script to a TPU and start it there, detached.
 
@@ -48,8 +58,8 @@ def submit(
     Example:
       tpuctl submit jobs/digits.py -- --epochs 30
     """
-    variables = parse_environment(environment)
-    request = SubmitRequest(script, arguments, include, name, tpu, accelerator, dataset, variables)
+    variables = parse_environment(environment, os.environ)
+    request = SubmitRequest(script, arguments, include, name, tpu, accelerator, dataset, variables, stored)
     cloud = session.cloud
     plan = plan_submit(cloud.data_bucket, cloud.provider, session.owner, request, session.now)
     for text in plan.notes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,18 +15,20 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.lookup import pin
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.runs.code import bundles, imports
+from tpuctl.flows.runs.code.secrets import check_bundle
 from tpuctl.flows.runs.code.syntax import check_syntax
 from tpuctl.flows.runs.code.work_tree import git_state
+from tpuctl.flows.runs.environment import check_values, stored_environment
 from tpuctl.job_header import Header, ToolTable
+from tpuctl.masking.arguments import MaskedArguments, masked_arguments
+from tpuctl.masking.diffs import masked_diff
+from tpuctl.masking.text import masked
 from tpuctl.nodes import Node
 from tpuctl.runs import Attempt, Git, Run, Tpu, check_name, submitter
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
-
-SECRET = re.compile(r"(?i)(key|token|secret|password|credential)")
-"""Names of variables whose values are kept out of the bucket."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class SubmitRequest:
     accelerator: str | None = None
     dataset: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    stored: tuple[str, ...] = ()
+    """Variables whose values the run's record gets, too."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,14 @@ class SubmitPlan:
     attempt: Attempt
     node: Node
     code: bundles.Bundle
+    arguments: tuple[str, ...]
+    """Arguments of the script; may hold secrets, so never in the bucket."""
+    dependencies: tuple[str, ...]
+    """Requirements of the script; their URLs may hold passwords, so never in the bucket."""
     environment: Mapping[str, str]
     """Variables that the script gets on top of the host's own; holds secrets, so never in the bucket."""
+    secrets: tuple[str, ...] = ()
+    """Values that no record gets, wherever a message quotes them."""
     notes: tuple[str, ...] = ()
     """Sentences for the user."""
 
@@ -70,6 +80,7 @@ def plan_submit(
     modules = imports.imported_files(request.script)
     notes = check_syntax([request.script, *modules], header)
     request = _with_header(request, header.tpuctl)
+    check_values(request.environment)
 
     def warn(line: str) -> None:
         notes.append(f"Warning: {line}")
@@ -80,23 +91,25 @@ def plan_submit(
     name = check_name(request.name) if request.name else _default_name(request.script, at)
     dataset = pin(data_bucket, DatasetRef.parse(request.dataset), warn) if request.dataset else None
     node = find_ready(provider, request.tpu, accelerator, owner)
-    state = git_state(request.script.parent, code)
-    notes += [state.note] if state.note else []
-    record = _run(name, request, code, header, node, dataset, state.git, at)
-    variables = _environment(data_bucket.name, header.tpuctl.framework, node, dataset)
-    attempt = _first_attempt(node, header.tpuctl.framework, at)
-    return SubmitPlan(record, attempt, node, code, {**variables, **request.environment}, tuple(notes))
-
-
-def parse_environment(pairs: Sequence[str]) -> dict[str, str]:
-    """Return `KEY=VALUE` pairs as a mapping; raises UsageError for anything else."""
-    variables = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise UsageError(f"'{pair}' is not KEY=VALUE.", hint="Write --env LEARNING_RATE=0.1")
-        variables[key] = value
-    return variables
+    git, git_notes = _git(request.script.parent, code)
+    arguments = masked_arguments(request.arguments)
+    record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
+    notes += [*check_bundle(code, request.include, request.script.parent), *git_notes]
+    notes += _arguments_note(arguments)
+    return SubmitPlan(
+        run=record,
+        attempt=_first_attempt(node, header.tpuctl.framework, at),
+        node=node,
+        code=code,
+        arguments=request.arguments,
+        dependencies=header.dependencies,
+        environment={
+            **_environment(data_bucket.name, header.tpuctl.framework, node, dataset),
+            **request.environment,
+        },
+        secrets=(*arguments.values, *_unstored_values(request)),
+        notes=tuple(notes),
+    )
 
 
 def _with_header(request: SubmitRequest, table: ToolTable) -> SubmitRequest:
@@ -122,25 +135,52 @@ def _default_name(script: Path, at: datetime) -> str:
 
 
 def _run(
-    name: str, request: SubmitRequest, code: bundles.Bundle, header: Header, node: Node,
-    dataset: PinnedDataset | None, git: Git | None, at: datetime,
+    name: str, request: SubmitRequest, arguments: tuple[str, ...], code: bundles.Bundle, header: Header,
+    node: Node, dataset: PinnedDataset | None, git: Git | None, at: datetime,
 ) -> Run:  # fmt: skip
     return Run(
         run=name,
         created=clock.iso(at),
         submitter=submitter(),
         script=code.script,
-        arguments=request.arguments,
+        arguments=arguments,
         bundle_sha256=code.sha256,
         framework=header.tpuctl.framework,
         accelerator=node.accelerator,
-        dependencies=header.dependencies,
-        environment={
-            key: "***" if SECRET.search(key) else value for key, value in request.environment.items()
-        },
+        dependencies=tuple(masked(dependency) for dependency in header.dependencies),
+        environment=stored_environment(request.environment, request.stored),
         dataset=dataset,
         git=git,
     )
+
+
+def _git(root: Path, code: bundles.Bundle) -> tuple[Git | None, list[str]]:
+    """Return commit and diff of the script's folder `root` without secrets, and sentences for the user."""
+    state = git_state(root, code)
+    notes = [state.note] if state.note else []
+    if not state.git:
+        return None, notes
+    diff, places = masked_diff(state.git.diff)
+    if places:
+        first, more = places[0], f" and {len(places) - 1} more lines" if places[1:] else ""
+        notes.append(
+            f"Warning: the recorded diff leaves out {first.file}, line {first.line}{more}:"
+            f" it looks like {first.kind}."
+        )
+    return Git(state.git.commit, diff), notes
+
+
+def _arguments_note(arguments: MaskedArguments) -> list[str]:
+    if not arguments.labels:
+        return []
+    return [
+        f"Warning: {', '.join(arguments.labels)} looks like a secret. The run's record has *** instead, but"
+        " every user of the hosts sees it. Pass it in a variable: --env NAME."
+    ]
+
+
+def _unstored_values(request: SubmitRequest) -> list[str]:
+    return [value for name, value in request.environment.items() if name not in request.stored]
 
 
 def _first_attempt(node: Node, framework: str, at: datetime) -> Attempt:

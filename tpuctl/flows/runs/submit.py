@@ -13,6 +13,7 @@ from tpuctl.flows.runs import launch
 from tpuctl.flows.runs.code.bundles import Bundle
 from tpuctl.flows.runs.plan import SubmitPlan
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.masking.text import masked
 from tpuctl.nodes import HttpRequest
 from tpuctl.object_content import Content
 from tpuctl.runs import Verdict
@@ -103,8 +104,8 @@ def _spec(bucket: str, plan: SubmitPlan, worker: int) -> Spec:
         tpu_uid=attempt.tpu.uid,
         framework=run.framework,
         script=run.script,
-        arguments=run.arguments,
-        dependencies=run.dependencies,
+        arguments=plan.arguments,
+        dependencies=plan.dependencies,
         bundle=bundle(run.bundle_sha256),
         bundle_sha256=run.bundle_sha256,
         bundle_size=len(plan.code.data),
@@ -116,7 +117,7 @@ def _spec(bucket: str, plan: SubmitPlan, worker: int) -> Spec:
 
 
 def _fail(run: StoredRun, plan: SubmitPlan, error: TpuctlError) -> None:
-    evidence = f"it could not be started: {error.message}"
+    evidence = masked(f"it could not be started: {error.message}", plan.secrets)
     at = clock.iso(clock.now())
     try:
         run.end(Verdict(run.name, runs.FAILED, plan.attempt.attempt, at, evidence))
