@@ -18,9 +18,33 @@ locals {
     var.self_delete ? ["tpu.nodes.delete", "tpu.operations.get"] : [],
   )
 
+  protection = coalesce(var.protection, "records")
+
   tpu_bucket_roles = {
     data = ["roles/storage.objectViewer", "roles/storage.legacyBucketReader"]
-    runs = ["roles/storage.objectUser", "roles/storage.legacyBucketReader"]
+    runs = concat(
+      local.protection == "nothing" ? ["roles/storage.objectUser"] : ["roles/storage.objectViewer", "roles/storage.objectCreator"],
+      ["roles/storage.legacyBucketReader"],
+    )
+  }
+
+  # Names of tpuctl's objects: runs/RUN/checkpoints/ and so on; the status is a worker's heartbeat. TensorFlow
+  # writes a checkpoint and its list of checkpoints ("checkpoint") by way of temporary files that it deletes.
+  tpu_overwrites = {
+    nothing     = []
+    records     = ["status", "tensorboard", "outputs", "checkpoints"]
+    checkpoints = ["status", "tensorboard", "outputs", "checkpoint_list", "checkpoint_list_drafts", "checkpoint_drafts"]
+  }
+
+  in_checkpoints = "resource.name.extract(\"/objects/runs/{run}/checkpoints/\") != \"\""
+  overwrite_conditions = {
+    status                 = "resource.name.extract(\"/objects/runs/{run}/attempts/\") != \"\" && resource.name.endsWith(\"/status.json\")"
+    tensorboard            = "resource.name.extract(\"/objects/runs/{run}/tensorboard/\") != \"\""
+    outputs                = "resource.name.extract(\"/objects/runs/{run}/outputs/\") != \"\""
+    checkpoints            = local.in_checkpoints
+    checkpoint_list        = "${local.in_checkpoints} && resource.name.endsWith(\"/checkpoint\")"
+    checkpoint_list_drafts = "${local.in_checkpoints} && resource.name.extract(\"/checkpoint.tmp{draft}\") != \"\""
+    checkpoint_drafts      = "${local.in_checkpoints} && resource.name.extract(\"{checkpoint}_temp/\") != \"\""
   }
 
   member_bucket_roles = {
@@ -63,6 +87,39 @@ resource "google_storage_bucket_iam_member" "tpu" {
   bucket = google_storage_bucket.this[each.value.bucket].name
   role   = each.value.role
   member = google_service_account.tpu.member
+}
+
+# Overwriting an object needs the right to delete it.
+resource "google_project_iam_custom_role" "tpu_overwrite" {
+  count = local.protection == "nothing" ? 0 : 1
+
+  project     = var.project_id
+  role_id     = "${replace(var.name, "-", "_")}_tpu_overwrite"
+  title       = "TPU VM of ${var.name}: overwrite"
+  description = "Lets a TPU VM overwrite and delete the objects that a condition names"
+  permissions = ["storage.objects.delete"]
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_storage_bucket_iam_member" "tpu_overwrite" {
+  for_each = toset(local.tpu_overwrites[local.protection])
+
+  bucket = google_storage_bucket.this["runs"].name
+  role   = google_project_iam_custom_role.tpu_overwrite[0].id
+  member = google_service_account.tpu.member
+
+  condition {
+    title      = "runs: ${replace(each.key, "_", " ")}"
+    expression = "resource.name.startsWith(\"projects/_/buckets/${google_storage_bucket.this["runs"].name}/objects/runs/\") && ${local.overwrite_conditions[each.key]}"
+  }
+}
+
+check "protection_is_chosen" {
+  assert {
+    condition     = var.protection != null
+    error_message = "protection is not set: TPU VMs may overwrite and delete checkpoints, TensorBoard events and outputs of runs, and no longer run records, logs, bundles or objects outside of runs/. Set protection to \"records\" to accept this, to \"checkpoints\" to protect complete checkpoints too, or to \"nothing\" for the rights of earlier versions of this module."
+  }
 }
 
 # --- rights of members

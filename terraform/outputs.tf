@@ -25,5 +25,6 @@ output "tpuctl" {
     google_service_account_iam_member.member,
     google_storage_bucket_iam_member.member,
     google_storage_bucket_iam_member.tpu,
+    google_storage_bucket_iam_member.tpu_overwrite,
   ]
 }

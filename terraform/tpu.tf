@@ -36,5 +36,5 @@ resource "google_tpu_v2_vm" "this" {
     ignore_changes = [metadata]
   }
 
-  depends_on = [google_compute_router_nat.this, google_project_iam_member.tpu, google_storage_bucket_iam_member.tpu]
+  depends_on = [google_compute_router_nat.this, google_project_iam_member.tpu, google_storage_bucket_iam_member.tpu, google_storage_bucket_iam_member.tpu_overwrite]
 }

@@ -160,6 +160,17 @@ variable "project_id" {
   }
 }
 
+variable "protection" {
+  description = "What TPU VMs may create and never overwrite or delete: records (run records, logs, code bundles), checkpoints (the same, and complete checkpoints: jobs must keep all of theirs), or nothing. Unset: records, with a warning."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = contains(["records", "checkpoints", "nothing"], coalesce(var.protection, "records"))
+    error_message = "protection is records, checkpoints or nothing."
+  }
+}
+
 variable "region" {
   description = "Region of the network, the buckets and the TPUs. Reading from another region is slow and billed."
   type        = string

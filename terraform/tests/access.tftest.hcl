@@ -6,6 +6,7 @@ mock_provider "google" {
 mock_provider "google-beta" {}
 
 variables {
+  protection = "records"
   project_id = "demo-project-1"
   region     = "europe-west4"
   zone       = "europe-west4-a"
@@ -26,9 +27,32 @@ run "tpu_vms" {
   assert {
     condition = toset([for grant in google_storage_bucket_iam_member.tpu : "${grant.role} on ${grant.bucket}"]) == toset([
       "roles/storage.objectViewer on demo-project-1-tpuctl-data", "roles/storage.legacyBucketReader on demo-project-1-tpuctl-data",
-      "roles/storage.objectUser on demo-project-1-tpuctl-runs", "roles/storage.legacyBucketReader on demo-project-1-tpuctl-runs",
+      "roles/storage.objectViewer on demo-project-1-tpuctl-runs", "roles/storage.objectCreator on demo-project-1-tpuctl-runs",
+      "roles/storage.legacyBucketReader on demo-project-1-tpuctl-runs",
     ])
-    error_message = "A TPU VM reads datasets and writes runs."
+    error_message = "A TPU VM reads datasets, and reads and creates objects of runs."
+  }
+  assert {
+    condition     = google_project_iam_custom_role.tpu_overwrite[0].permissions == toset(["storage.objects.delete"])
+    error_message = "The role for overwriting is for overwriting alone."
+  }
+  assert {
+    condition = { for key, grant in google_storage_bucket_iam_member.tpu_overwrite : key => one(grant.condition).expression } == {
+      for key, expression in {
+        checkpoints = "resource.name.extract(\"/objects/runs/{run}/checkpoints/\") != \"\""
+        outputs     = "resource.name.extract(\"/objects/runs/{run}/outputs/\") != \"\""
+        status      = "resource.name.extract(\"/objects/runs/{run}/attempts/\") != \"\" && resource.name.endsWith(\"/status.json\")"
+        tensorboard = "resource.name.extract(\"/objects/runs/{run}/tensorboard/\") != \"\""
+      } : key => "resource.name.startsWith(\"projects/_/buckets/demo-project-1-tpuctl-runs/objects/runs/\") && ${expression}"
+    }
+    error_message = "A TPU VM overwrites its status, and what jobs write: checkpoints, TensorBoard events, outputs."
+  }
+  assert {
+    condition = alltrue([
+      for grant in google_storage_bucket_iam_member.tpu_overwrite : grant.bucket == google_storage_bucket.this["runs"].name &&
+      grant.role == google_project_iam_custom_role.tpu_overwrite[0].id && grant.member == google_service_account.tpu.member
+    ])
+    error_message = "Overwriting is for the TPU account, in the bucket of runs."
   }
   assert {
     condition     = alltrue([for grant in concat(values(google_project_iam_member.tpu), values(google_storage_bucket_iam_member.tpu)) : grant.member == google_service_account.tpu.member])
@@ -99,5 +123,46 @@ run "registry" {
       "group:lab@example.com"                                            = "roles/artifactregistry.writer"
     }
     error_message = "TPU VMs pull images, members push them."
+  }
+}
+
+run "protected_checkpoints" {
+  variables {
+    protection = "checkpoints"
+  }
+
+  assert {
+    condition     = toset(keys(google_storage_bucket_iam_member.tpu_overwrite)) == toset(["status", "tensorboard", "outputs", "checkpoint_list", "checkpoint_list_drafts", "checkpoint_drafts"])
+    error_message = "With protected checkpoints a TPU VM overwrites lists of checkpoints and drafts, and no checkpoint."
+  }
+}
+
+run "no_protection" {
+  variables {
+    protection = "nothing"
+  }
+
+  assert {
+    condition = toset([for grant in google_storage_bucket_iam_member.tpu : grant.role if grant.bucket == "demo-project-1-tpuctl-runs"]) == toset([
+      "roles/storage.objectUser", "roles/storage.legacyBucketReader",
+    ])
+    error_message = "Without protection a TPU VM has the rights of earlier versions."
+  }
+  assert {
+    condition     = length(google_storage_bucket_iam_member.tpu_overwrite) + length(google_project_iam_custom_role.tpu_overwrite) == 0
+    error_message = "Without protection there is no role for overwriting."
+  }
+}
+
+run "unset_protection" {
+  variables {
+    protection = null
+  }
+
+  expect_failures = [check.protection_is_chosen]
+
+  assert {
+    condition     = length(google_storage_bucket_iam_member.tpu_overwrite) == 4
+    error_message = "Unset, records are protected."
   }
 }

@@ -6,6 +6,7 @@ mock_provider "google" {
 mock_provider "google-beta" {}
 
 variables {
+  protection = "records"
   project_id = "demo-project-1"
   region     = "europe-west4"
   zone       = "europe-west4-a"

@@ -79,6 +79,7 @@ CHECKS: dict[str, Callable[[Workbench], str]] = {
     "validate": validate("."),
     "validate minimal": validate("examples/minimal"),
     "validate complete": validate("examples/complete"),
+    "validate teams": validate("examples/teams"),
     "test defaults": test("defaults"),
     "test access": test("access"),
     "test options": test("options"),

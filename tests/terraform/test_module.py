@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.running_simulator import CommandResult
-from tests.terraform import checks, module_names
+from tests.terraform import applied_rights, checks, module_names
 from tests.terraform.provider_schema import VERSIONS
 from tests.terraform.workbench import EXAMPLES, Workbench
 
@@ -74,6 +74,19 @@ def test_a_team_applies_it_runs_tpuctl_init_plans_again_and_destroys_it(
     destroyed = complete("destroy", "-auto-approve", "-no-color")
     assert destroyed.code == 0, destroyed.text
     assert complete("state", "list").out == ""
+
+
+@pytest.mark.parametrize("example", ["minimal", "complete"])
+def test_the_simulator_enforces_what_was_applied(workbench: Workbench, example: str) -> None:
+    """Rehearsals on machines without terraform use these records: tests/sim/iam."""
+    run = partial(workbench.run, f"examples/{example}")
+    applied = run("apply", "-auto-approve", "-no-color")
+    assert applied.code == 0, applied.text
+    assert "Warning: Check block assertion" not in applied.out
+    state = json.loads(run("show", "-json").out)
+    run("destroy", "-auto-approve", "-no-color")
+    recorded = Path(__file__).parent / "recorded" / f"{example}-rights.json"
+    assert applied_rights.of_state(state) == json.loads(recorded.read_text())
 
 
 def test_a_folder_in_which_nothing_was_applied_says_so(

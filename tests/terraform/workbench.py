@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.paths import ROOT
 
 SOURCE = ROOT / "terraform"
-EXAMPLES = ("examples/minimal", "examples/complete")
+EXAMPLES = ("examples/minimal", "examples/complete", "examples/teams")
 VARIABLES = {"TF_VAR_project_id": "demo-project-1", "TF_VAR_billing_account": "012345-6789AB-CDEF01"}
 IGNORED = shutil.ignore_patterns(".terraform", ".terraform.lock.hcl", "*.tfstate*", "*.tfvars")
 

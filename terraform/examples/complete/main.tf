@@ -63,7 +63,8 @@ module "base" {
   }
   bundle_days      = 90
   log_days         = 30
-  soft_delete_days = 0
+  soft_delete_days = 30
+  protection       = "checkpoints"
   kms_key          = "projects/${var.project_id}/locations/us-central2/keyRings/training/cryptoKeys/buckets"
 
   artifact_registry = true

@@ -33,6 +33,7 @@ module "base" {
   region     = "europe-west4"
   zone       = "europe-west4-a"
   members    = ["user:ada@example.com"]
+  protection = "records"
 }
 
 output "tpuctl" {
