@@ -90,7 +90,7 @@ def test_the_words_of_cloud_storage_come_without_method_and_url() -> None:
     assert translation.message == (
         "No permission for Node 'n1': ada does not have storage.objects.list access"
     )
-    assert translation.hint == "Ask an owner of the project for the role roles/storage.objectAdmin."
+    assert translation.hint == "Ask an owner of the project for the role roles/storage.objectUser."
 
 
 def test_a_disabled_api_is_named_when_the_answer_names_no_page() -> None:

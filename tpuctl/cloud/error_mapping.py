@@ -22,6 +22,22 @@ from tpuctl.errors import (
 )
 
 CONSOLE_PAGE = re.compile(r"https://console\.\S+")
+PERMISSION = re.compile(
+    r"[Pp]ermission '([a-zA-Z.]+)'|does not have ([a-zA-Z.]+) access|"
+    r"grant you the (iam\.serviceAccountUser) role"
+)
+ROLES = (
+    # how a permission begins: the least role that has it and what else tpuctl does with the resource
+    ("storage.objects.", "roles/storage.objectUser"),
+    ("storage.multipartUploads.", "roles/storage.objectUser"),
+    ("storage.buckets.getIamPolicy", "roles/storage.admin"),
+    ("storage.buckets.get", "roles/storage.legacyBucketReader"),
+    ("storage.", "roles/storage.admin"),
+    ("iam.serviceAccount", "roles/iam.serviceAccountUser, on the service account of the TPU VMs"),
+    ("serviceusage.", "roles/serviceusage.serviceUsageConsumer"),
+    ("tpu.", "roles/tpu.admin"),
+)
+"""Permissions that Google's errors name; roles: https://cloud.google.com/iam/docs/roles-permissions."""
 LOGIN = "Run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS."
 
 
@@ -58,7 +74,7 @@ Explain = Callable[[Failure], TpuctlError]
 
 GOOGLE_CLOUD = Service(
     "tpu.googleapis.com storage.googleapis.com",
-    "roles/tpu.admin and, for a bucket, roles/storage.objectAdmin",
+    "roles/tpu.admin and, for a bucket, roles/storage.objectUser",
 )
 
 
@@ -97,9 +113,16 @@ def permission_denied(failure: Failure) -> ConfigError:
         )
     return ConfigError(
         f"No permission for {failure.sentence}",
-        hint=f"Ask an owner of the project for the role {failure.service.role}.",
+        hint=f"Ask an owner of the project for the role {_role(failure)}.",
         reason=failure.reason,
     )
+
+
+def _role(failure: Failure) -> str:
+    """The least role with the permission that the service names, else the one for all of tpuctl."""
+    named = PERMISSION.search(failure.message)
+    permission = next((text for text in named.groups() if text), "") if named else ""
+    return next((role for prefix, role in ROLES if permission.startswith(prefix)), failure.service.role)
 
 
 def _how_to_enable(failure: Failure) -> str:

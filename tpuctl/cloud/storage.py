@@ -23,7 +23,7 @@ from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
 from tpuctl.nodes import HttpRequest
 from tpuctl.object_content import Content
 
-SERVICE = Service("storage.googleapis.com", "roles/storage.objectAdmin")
+SERVICE = Service("storage.googleapis.com", "roles/storage.objectUser")
 UPLOAD_PART = 8 * 1024 * 1024
 """Bytes held in memory per object that is being uploaded; a multiple of 256 KiB, as the service asks."""
 
