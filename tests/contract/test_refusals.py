@@ -79,7 +79,7 @@ def test_compute_engine_refuses_all_but_what_slices_need(sim: Simulator) -> None
 @pytest.mark.contract(
     "storage.buckets.setIamPolicy",
     client="REST",
-    differs="Policies are stored and returned, but not enforced.",
+    differs="Policies are stored and returned; `sim start --iam` enforces them.",
 )
 def test_a_policy_is_not_enforced(sim: Simulator) -> None:
     bucket = f"{sim.endpoints.storage}/storage/v1/b/{sim.endpoints.bucket}"

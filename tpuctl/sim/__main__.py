@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tpuctl.errors import TpuctlError
 from tpuctl.faults import load_scenario
+from tpuctl.sim.iam.enforcement import enforcement
 from tpuctl.sim.settings import DELAYS, EGRESS, PASS
 from tpuctl.sim.simulator import Simulator
 
@@ -30,6 +31,14 @@ def main() -> None:
         default=PASS,
         help="pass or refuse traffic from hosts to addresses that are not simulated, such as a package index",
     )
+    parser.add_argument(
+        "--iam",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="enforce roles: Google's default ones, and those in the output of 'terraform show -json'",
+    )
+    parser.add_argument("--iam-user", metavar="MEMBER", help="account of programs that run on no host")
     parser.add_argument("--scenario", type=Path, help="a TOML file with the faults to start with")
     arguments = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -47,15 +56,18 @@ async def serve(
     key_delay: float | None = None,
     scenario: Path | None = None,
     egress: str = PASS,
+    iam: str | None = None,
+    iam_user: str | None = None,
 ) -> None:
     """Run a simulator until SIGTERM or SIGINT, or until it was idle for `idle` seconds (0: for ever)."""
     faults = load_scenario(scenario) if scenario else None
+    enforced = None if iam is None else enforcement(Path(iam) if iam else None, iam_user)
     os.umask(0o077)  # its files are for its user alone
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    simulator = Simulator(folder, speed=speed, key_delay=key_delay, egress=egress)
+    simulator = Simulator(folder, speed=speed, key_delay=key_delay, egress=egress, iam=enforced)
     os.dup(simulator.lock)  # keeps the folder locked until the process has ended
     try:
         if faults:

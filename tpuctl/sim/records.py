@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tpuctl.sim import resource_names
+from tpuctl.sim.accounts import service_account
+
+DEFAULT_ACCOUNT = "default"
+"""The name by which a node can ask for the project's default service account."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,17 @@ class Host:
     preemptible: bool
     slices: tuple[str, ...] = ()
     """Addresses of worker 0 of each slice of a multislice request; empty for a single slice."""
+    named_account: str = ""
+    """The service account that the node names; '' for the project's default one."""
 
     @property
     def project(self) -> str:
         return resource_names.parse(self.node).project
+
+    @property
+    def service_account(self) -> str:
+        """The address of the service account as which its programs call Google's APIs."""
+        return self.named_account or service_account(self.project)
 
     @property
     def zone(self) -> str:

@@ -30,9 +30,15 @@ from tpuctl.sim.events import Events
 from tpuctl.sim.fault_executor import FaultExecutor
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
+from tpuctl.sim.gcs.storage.policies import apply_terraform, project_and_policy
 from tpuctl.sim.host_environment import HostEnvironment
+from tpuctl.sim.hosts.connections import can_tell
 from tpuctl.sim.hosts.isolation import NetworkIsolation
 from tpuctl.sim.hosts.pool import HostPool
+from tpuctl.sim.hosts.programs.processes import node_uid_of
+from tpuctl.sim.iam.access import Access
+from tpuctl.sim.iam.callers import Callers
+from tpuctl.sim.iam.enforcement import Enforcement
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.network.google_routes import TPU_API, google_routes
 from tpuctl.sim.network.ports import LOOPBACK, Ports, bound
@@ -43,6 +49,7 @@ from tpuctl.sim.settings import PASS, profile
 from tpuctl.sim.state.database import Database
 from tpuctl.sim.state.folder_lock import lock_folder
 from tpuctl.sim.state.private_file import write_private
+from tpuctl.sim.tpu.grpc_api import Context
 from tpuctl.sim.tpu_servers import TpuServers
 from tpuctl.sim.world import World
 from tpuctl.simulator_folder import SimulatorFolder
@@ -72,6 +79,7 @@ class Endpoints(TypedDict, total=False):
     hosts_file: str
     ssh_config: str
     egress: str
+    iam: str
     environment: dict[str, str]
     tpu_rest: str
     tpu_grpc: str
@@ -83,7 +91,7 @@ class Simulator:
     A restart, also after a kill -9, resumes every service; programs on hosts keep running. Hosts accept a
     new SSH key after `key_delay` seconds (None: by `speed`). The Cloud TPU API, hosts and faults use
     `clock`; Cloud Storage uses the machine's. `egress` is explained in `settings.Profile`, `aliases` in
-    `hosts.network.Network`.
+    `hosts.network.Network`, `iam` in `iam.enforcement`: without it every caller may do everything.
     """
 
     def __init__(
@@ -95,6 +103,7 @@ class Simulator:
         key_delay: float | None = None,
         clock: Clock | None = None,
         egress: str = PASS,
+        iam: Enforcement | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder = folder
@@ -129,7 +138,9 @@ class Simulator:
         self._control = ControlApi(self.faults, guard.secret)
         self._web = WebServers(self._ports, guard, self._on_request)
         tls = self._authority.server_context([TPU_API])
-        self._tpu = TpuServers(self._ports, self._web, tls, guard, self._note_use)
+        self._tpu = TpuServers(self._ports, self._web, tls, guard, self._note_use, self._enter_call)
+        self._iam = iam
+        self._callers = self._enforce(iam) if iam else None
         self._proxy: ConnectProxy | None = None
 
     async def start(self) -> None:
@@ -193,6 +204,7 @@ class Simulator:
             "hosts_file": str(self.hosts.hosts_file),
             "ssh_config": str(self.hosts.ssh_config),
             "egress": self._profile.egress,
+            "iam": self._iam.user if self._iam else "",
             "environment": self._clients.environment(proxy, storage, ca_file),
         }
 
@@ -206,11 +218,31 @@ class Simulator:
         if server == "compute_rest":
             self.events.note("request", request.method, request.path, service="compute")
         await self._isolation.admit(request.transport)
+        if self._callers:
+            await self._callers.enter_request(request)
 
     async def _cut_isolated(self) -> None:
         """Cut the connections of programs whose host has just lost its network."""
         proxied = self._proxy.connections() if self._proxy else []
         await self._isolation.cut([*self._web.connections(), *proxied])
+
+    def _enforce(self, iam: Enforcement) -> Callers:
+        """Take over what Terraform applied, and tell callers apart from now on."""
+        buckets = self.gcs.store.buckets
+        apply_terraform(buckets, iam.state.buckets, iam.state.bucket_policies)
+        access = Access(iam.policies([PROJECT]), partial(project_and_policy, buckets))
+        host_of = self.hosts.mark_at if can_tell() else None
+        return Callers(access, iam.user, host_of, self._account_of, self.hosts.account_of_token)
+
+    def _account_of(self, mark: str) -> str:
+        """The service account of the host with a mark, also of one that is just ending."""
+        uid = node_uid_of(mark)
+        nodes = (node for node in self.world.nodes.all() if str(node.uid) == uid)
+        return next((node.hosts()[0].service_account for node in nodes), "")
+
+    async def _enter_call(self, context: Context) -> None:
+        if self._callers:
+            await self._callers.enter_call(context)
 
     def _note_use(self) -> None:
         self.last_call = time.monotonic()

@@ -23,7 +23,7 @@ GRACE = 0.5
 
 
 class TpuServers:
-    """gRPC, REST and TLS behind `guard`; `on_call` is called for each gRPC call that it admits."""
+    """gRPC, REST and TLS behind `guard`; each call that it admits is noted by `on_call`, then by `enter`."""
 
     def __init__(
         self,
@@ -32,7 +32,9 @@ class TpuServers:
         tls: ssl.SSLContext,
         guard: Guard,
         on_call: Callable[[], None],
+        enter: grpc_api.Enter,
     ) -> None:
+        self._enter = enter
         self._ports = ports
         self._web_servers = web_servers
         door = GrpcGuard(guard, lambda: (LOOPBACK, ports.port("tpu_grpc")), on_call)
@@ -47,7 +49,7 @@ class TpuServers:
         """Answer for `world`; returns the address of the gRPC server and the URL of the REST server."""
         runner = web.AppRunner(rest_api.application(world), access_log=None)
         rest = await self._web_servers.start("tpu_rest", runner)
-        self._grpc.add_generic_rpc_handlers(tuple(grpc_api.handlers(world)))
+        self._grpc.add_generic_rpc_handlers(tuple(grpc_api.handlers(world, self._enter)))
         port = await self._ports.start("tpu_grpc", self._bind_grpc)
         await self._grpc.start()
         self._mux.forward_to(grpc=port, rest=self._ports.port("tpu_rest"))

@@ -15,7 +15,7 @@ from tpuctl.cli.value_types import LOCAL_PATH
 from tpuctl.cloud import simulator
 from tpuctl.cloud.endpoints import simulator_folder
 from tpuctl.cloud.simulator.control import ControlClient
-from tpuctl.errors import StateError
+from tpuctl.errors import StateError, UsageError
 
 
 @click.command()
@@ -31,18 +31,37 @@ from tpuctl.errors import StateError
     help="Pass traffic from hosts to addresses that are not simulated, such as a package index (default), or "
     "refuse it as a firewall does; until the simulator stops.",
 )
+@click.option(
+    "--iam",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="Enforce roles: Google's default ones, and those in FILE, the output of 'terraform show -json'.",
+)
+@click.option(
+    "--iam-user",
+    metavar="MEMBER",
+    help="With --iam, run programs outside the hosts as this account, such as user:ada@example.com "
+    "(default: an owner of the project).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Show the result as JSON.")
-def start(scenario: Path | None, egress: str | None, as_json: bool) -> None:
+def start(
+    scenario: Path | None, egress: str | None, iam: str | None, iam_user: str | None, as_json: bool
+) -> None:
     """Start the simulator, if it does not run; other commands start it by themselves.
 
     \b
     Example:
       tpuctl sim start --scenario rehearsal.toml
+      tpuctl sim start --iam iam.json --iam-user user:ada@example.com
       tpuctl sim start
     """
     rehearsed = faults.load_scenario(scenario) if scenario else None  # its mistakes, before anything starts
-    endpoints = simulator.ensure(simulator_folder(), *(["--egress", egress] if egress else []))
+    options = {"--egress": egress, "--iam": _absolute(iam), "--iam-user": iam_user}
+    given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    endpoints = simulator.ensure(simulator_folder(), *given)
     _check_egress(egress, endpoints.egress)
+    _check_iam(iam, iam_user, endpoints.iam)
     if rehearsed:
         added = ControlClient(simulator_folder()).add(rehearsed.faults, rehearsed.name)
         show_faults(added, err=True)
@@ -91,5 +110,22 @@ def _check_egress(requested: str | None, actual: str) -> None:
     if requested not in (None, actual):
         raise StateError(
             f"The simulator runs already, with --egress {actual}.",
+            hint="'tpuctl sim stop' ends it, and every program on its hosts.",
+        )
+
+
+def _absolute(file: str | None) -> str | None:
+    """The simulator has another working folder."""
+    return str(Path(file).resolve()) if file else file
+
+
+def _check_iam(file: str | None, user: str | None, enforced_for: str) -> None:
+    """Refuse to pass over --iam when a simulator without it, or for another user, runs already."""
+    if user is not None and file is None:
+        raise UsageError("--iam-user is for roles that are enforced.", hint="Add --iam.")
+    if file is not None and (not enforced_for or user not in (None, enforced_for)):
+        running = f"as {enforced_for}" if enforced_for else "without --iam"
+        raise StateError(
+            f"The simulator runs already, {running}.",
             hint="'tpuctl sim stop' ends it, and every program on its hosts.",
         )

@@ -46,6 +46,7 @@ def show_endpoints(endpoints: simulator.PublishedEndpoints, *, as_json: bool) ->
         "tpu_rest": endpoints.tpu_rest,
         "storage": endpoints.storage,
         "egress": endpoints.egress,
+        "iam": f"enforced, this shell as {endpoints.iam}" if endpoints.iam else "not enforced",
         "folder": str(simulator_folder()),
     }
     if as_json:

@@ -21,6 +21,8 @@ class PublishedEndpoints(msgspec.Struct, frozen=True):
     ca_file: str
     egress: str = "pass"
     """`pass` or `refuse`: the treatment of traffic from hosts to addresses that are not simulated."""
+    iam: str = ""
+    """The member as whom programs outside its hosts call, if roles are enforced; '' if they are not."""
     environment: dict[str, str] = {}
     """Variables that point unmodified clients outside of its hosts to the simulator."""
     schema: int = 1

@@ -11,22 +11,25 @@ from aiohttp import web
 from tpuctl.sim.accounts import project_number, service_account, stable_number
 from tpuctl.sim.compute.operations import Operation, Operations
 from tpuctl.sim.compute.projects import BadMetadata, Project, Projects, StaleFingerprint
+from tpuctl.sim.iam.access import current_caller
+from tpuctl.sim.iam.policies import Resource
 from tpuctl.sim.json_values import JsonObject
 
 VERSIONS = "v1|beta|alpha"
 PROJECT = f"/compute/{{version:{VERSIONS}}}/projects/{{project}}"
 OPERATION = f"{PROJECT}/global/operations/{{operation}}"
 CREATED = "2020-01-01T00:00:00.000-08:00"
-REASONS = {400: "invalid", 404: "notFound", 412: "conditionNotMet"}
+REASONS = {400: "invalid", 401: "required", 403: "forbidden", 404: "notFound", 412: "conditionNotMet"}
 STALE = "Supplied fingerprint does not match current metadata fingerprint."
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
+WebHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(projects: Projects, operations: Operations) -> web.Application:
     """Return the REST server; every path that TPU slices do not use is 404."""
     api = _ComputeApi(projects, operations)
-    app = web.Application()
+    app = web.Application(middlewares=[_answer_denied])
     for verb, path, handler in (
         ("GET", PROJECT, api.get),
         ("POST", f"{PROJECT}/setCommonInstanceMetadata", api.set_metadata),
@@ -46,11 +49,13 @@ class _ComputeApi:
         self._operations = operations
 
     async def get(self, request: web.Request) -> web.Response:
+        _authorize("compute.projects.get", request.match_info["project"])
         project = self._projects.get(request.match_info["project"])
         return web.json_response(_project(project, _base(request)))
 
     async def set_metadata(self, request: web.Request) -> web.Response:
         name = request.match_info["project"]
+        _authorize("compute.projects.setCommonInstanceMetadata", name)
         try:
             fingerprint, metadata = _metadata_of(await request.read())
             self._projects.set_metadata(name, metadata, fingerprint)
@@ -63,6 +68,7 @@ class _ComputeApi:
 
     async def get_operation(self, request: web.Request) -> web.Response:
         parts = request.match_info
+        _authorize("compute.globalOperations.get", parts["project"])
         operation = self._operations.get(parts["project"], parts["operation"])
         if operation is None:
             path = f"projects/{parts['project']}/global/operations/{parts['operation']}"
@@ -71,6 +77,30 @@ class _ComputeApi:
 
     async def unknown(self, request: web.Request) -> web.Response:
         return _error(404, f"The simulator has no {request.method} {request.path} of Compute Engine")
+
+
+def _authorize(permission: str, project: str) -> None:
+    """Answer 403 unless the caller has a permission in a project; 401 to an anonymous caller."""
+    caller = current_caller()
+    if caller is None or caller.may(permission, Resource(project, f"projects/{project}")):
+        return
+    raise _Denied(f"Required '{permission}' permission for 'projects/{project}'", known=bool(caller.member))
+
+
+class _Denied(Exception):
+    """The caller may not call a method."""
+
+    def __init__(self, message: str, *, known: bool) -> None:
+        super().__init__(message)
+        self.status = 403 if known else 401
+
+
+@web.middleware
+async def _answer_denied(request: web.Request, handler: WebHandler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except _Denied as denied:
+        return _error(denied.status, str(denied))
 
 
 def _metadata_of(body: bytes) -> tuple[str, dict[str, str]]:

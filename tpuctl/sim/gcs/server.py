@@ -15,6 +15,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.downloads.routes import Downloads
 from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.http.authorization import require
 from tpuctl.sim.gcs.http.bandwidth import BandwidthLimits
 from tpuctl.sim.gcs.http.base_url import base_url_of
 from tpuctl.sim.gcs.http.body_faults import reset_connection
@@ -24,6 +25,7 @@ from tpuctl.sim.gcs.json_api.batch import Batch
 from tpuctl.sim.gcs.json_api.routes import JsonApi
 from tpuctl.sim.gcs.lifecycle.background_tasks import run_forever
 from tpuctl.sim.gcs.storage.store import Store
+from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
 from tpuctl.sim.gcs.uploads.routes import Uploads
 from tpuctl.sim.gcs.xml_api.routes import XmlApi
@@ -66,6 +68,7 @@ class GcsServer:
 
     def __init__(self, root: Path, faults: FaultRegistry) -> None:
         self.store = Store(root)
+        self.store.objects.before_replacing = _require_delete
         self._faults = faults
         self._bandwidth_limits = BandwidthLimits()
         self._json = JsonApi(self.store, faults)
@@ -142,6 +145,11 @@ async def _json_body(request: web.Request) -> bytes:
     if body and request.content_type == "text/plain":
         raise GcsError(400, "Unsupported content with type: text/plain", reason="badContent")
     return body
+
+
+def _require_delete(old: StoredObject) -> None:
+    """Overwriting an object needs the permission to delete it."""
+    require("storage.objects.delete", old.bucket, old.name)
 
 
 async def _with_faults(

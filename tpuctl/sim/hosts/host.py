@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hmac
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -57,7 +58,7 @@ class RunningHost:
         self._path = ""
         self._instance = instance
         self._keys = keys_from(accepted_keys(instance.metadata, instance.project_metadata))
-        identity = Identity(self.disk.access_token, signer)
+        self._identity = identity = Identity(self.disk.access_token, signer)
         self._metadata = MetadataServer(
             metadata_tree(instance),
             identity,
@@ -105,6 +106,10 @@ class RunningHost:
     def folder(self) -> Path:
         """Its folder on disk."""
         return self.disk.folder
+
+    def has_token(self, token: str) -> bool:
+        """Return whether this is the access token of its service account."""
+        return hmac.compare_digest(self._identity.access_token().encode(), token.encode())
 
     def leaders(self) -> set[int]:
         """Return the process ids of the programs it has started."""

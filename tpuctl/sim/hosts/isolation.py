@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from tpuctl.sim.hosts.connections import TABLES, sockets_of
 from tpuctl.sim.hosts.programs.processes import PROC, belonging, snapshot
 
-TABLES = ("net/tcp", "net/tcp6")
-SOCKET = "socket:["
 POLL_INTERVAL = 0.05
 """Seconds between looks at whether the host has its network again."""
 
@@ -50,23 +48,8 @@ def _ports_of(marks: set[str]) -> set[int]:
     """The ports of all TCP sockets that the marked processes have open."""
     if not (PROC / TABLES[0]).exists():  # macOS
         return set()
-    inodes = {inode for pid in belonging(snapshot(), marks.__contains__, set()) for inode in _inodes(pid)}
+    inodes = {inode for pid in belonging(snapshot(), marks.__contains__, set()) for inode in sockets_of(pid)}
     return {port for inode, port in _sockets() if inode in inodes}
-
-
-def _inodes(pid: int) -> Iterator[str]:
-    folder = PROC / str(pid) / "fd"
-    try:
-        names = os.listdir(folder)
-    except OSError:  # it has ended
-        return
-    for name in names:
-        try:
-            target = os.readlink(folder / name)
-        except OSError:
-            continue
-        if target.startswith(SOCKET):
-            yield target[len(SOCKET) : -1]
 
 
 def _sockets() -> Iterator[tuple[str, int]]:

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.events import Events
+from tpuctl.sim.hosts.connections import host_mark_of
 from tpuctl.sim.hosts.disk import HostDisk
 from tpuctl.sim.hosts.host import RunningHost
 from tpuctl.sim.hosts.metadata.identity import Signer
@@ -140,6 +141,15 @@ class HostPool:
     def offline(self) -> set[str]:
         """Return the marks of the hosts that have lost their network."""
         return {running.mark for running in self._running.values() if running.faults.offline}
+
+    def account_of_token(self, token: str) -> str:
+        """Return the service account whose access token this is; '' for no host's token."""
+        hosts = [running for running in self._running.values() if running.has_token(token)]
+        return hosts[0].host.service_account if token and hosts else ""
+
+    async def mark_at(self, address: tuple[str, int]) -> str | None:
+        """Return the mark of the host whose program is at an address: `connections.host_mark_of`."""
+        return await asyncio.to_thread(host_mark_of, address, world_mark(self._folder))
 
     def guest_attributes(self, host: Host) -> list[GuestAttribute]:
         """Return what the host has written, up or not; nothing for a host that never started."""

@@ -11,6 +11,17 @@ from tpuctl.sim.access.guard import Guard
 CONNECT_TIMEOUT = 20.0
 """Seconds to reach the server at the other end of a tunnel."""
 
+Address = tuple[str, int]
+_clients: dict[Address, Address] = {}
+"""Own end of the connection that a tunnel of this process makes -> the address of the tunnel's client."""
+
+
+def client_of(address: Address) -> Address:
+    """Return who is behind an address that connects to a server of this process, through any tunnels."""
+    while address in _clients:
+        address = _clients[address]
+    return address
+
 
 class Connections:
     """The open connections of one server, and the tasks that decide about new ones; `cut` ends them all."""
@@ -102,6 +113,7 @@ async def open_tunnel(
         server.abort()
         return
     guard.add_hop(server)
+    _clients[server.get_extra_info("sockname")[:2]] = client.get_extra_info("peername")[:2]
     server.write(to_server)
     client.set_protocol(_Pump(server, connections, client))
     client.resume_reading()
@@ -143,6 +155,7 @@ class _Pump(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._peer.close()
         if self._transport is not None:
+            _clients.pop(self._transport.get_extra_info("sockname")[:2], None)
             self._connections.discard(self._transport)
 
     def pause_writing(self) -> None:

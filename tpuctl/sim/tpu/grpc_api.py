@@ -17,12 +17,26 @@ from tpuctl.sim.world import ApiError, World
 
 
 class Context(Protocol):
-    """The method of grpc.aio.ServicerContext that is called here."""
+    """The methods of grpc.aio.ServicerContext that are called here."""
+
+    def peer(self) -> str: ...
+
+    def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]] | None: ...
 
     async def abort_with_status(self, status: grpc.Status) -> NoReturn: ...
 
 
-def handlers(world: World) -> Sequence[grpc.GenericRpcHandler[Message, Message]]:
+Behaviour = Callable[[Message, Context], Awaitable[Message]]
+"""Answers the calls of a method."""
+Enter = Callable[[Context], Awaitable[None]]
+"""Makes a call's sender the caller of the current task."""
+
+
+async def no_caller(context: Context) -> None:
+    """Leave the caller open: roles are not enforced."""
+
+
+def handlers(world: World, enter: Enter = no_caller) -> Sequence[grpc.GenericRpcHandler[Message, Message]]:
     """Return a handler for each service: google.cloud.tpu.v2 and v2alpha1, Operations and Locations."""
     by_service: dict[str, dict[str, grpc.RpcMethodHandler[Message, Message]]] = defaultdict(dict)
     services = {version: Service(world, version) for version in MODULES}
@@ -30,14 +44,22 @@ def handlers(world: World) -> Sequence[grpc.GenericRpcHandler[Message, Message]]
     for service, table in [*tables, (services["v2"], MIXINS)]:
         for rpc in table:
             by_service[rpc.service][rpc.name] = grpc.unary_unary_rpc_method_handler(
-                _behaviour(service, rpc),
+                _entered(enter, _behaviour(service, rpc)),
                 request_deserializer=rpc.request.FromString,
                 response_serializer=rpc.response.SerializeToString,
             )
     return [grpc.method_handlers_generic_handler(name, methods) for name, methods in by_service.items()]
 
 
-def _behaviour(service: Service, rpc: Rpc) -> Callable[[Message, Context], Awaitable[Message]]:
+def _entered(enter: Enter, behaviour: Behaviour) -> Behaviour:
+    async def respond(request: Message, context: Context) -> Message:
+        await enter(context)
+        return await behaviour(request, context)
+
+    return respond
+
+
+def _behaviour(service: Service, rpc: Rpc) -> Behaviour:
     async def respond(request: Message, context: Context) -> Message:
         try:
             return await service.call(rpc.name, request)

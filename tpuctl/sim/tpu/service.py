@@ -16,6 +16,7 @@ from tpuctl.sim.tpu.methods.locations import LocationMethods
 from tpuctl.sim.tpu.methods.nodes import NodeMethods
 from tpuctl.sim.tpu.methods.operations import OperationMethods
 from tpuctl.sim.tpu.methods.queued_resources import QueuedResourceMethods
+from tpuctl.sim.tpu.permissions import authorize
 from tpuctl.sim.world import ApiError, World, api_error
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Service:
         try:
             resource = _resource(method, request)
             self._world.before_call(method, resource)
+            authorize(method, resource, request)
             response = await self._methods[method](request)
             self._world.after_call(method, resource)
             return response

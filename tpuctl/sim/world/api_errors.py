@@ -190,6 +190,20 @@ ERRORS: dict[str, Template] = {
         "IAM_PERMISSION_DENIED",
         {"permission": "{permission}", "resource": "{resource}"},
     ),
+    "act_as": Template(
+        Code.PERMISSION_DENIED,
+        "The user does not have access to service account '{account}'. User: '{user}'. Ask a project owner "
+        "to grant you the iam.serviceAccountUser role on the service account.",
+        "Google's text, as for instances of Compute Engine",
+        "IAM_PERMISSION_DENIED",
+        {"permission": "{permission}", "resource": "{resource}"},
+    ),
+    "unauthenticated": Template(
+        Code.UNAUTHENTICATED,
+        "Request is missing required authentication credential. Expected OAuth 2 access token, login cookie "
+        "or other valid authentication credential.",
+        "Google's generic text",
+    ),
     "deadline": Template(Code.DEADLINE_EXCEEDED, "Deadline exceeded.", "Google's generic text"),
     "unavailable": Template(
         Code.UNAVAILABLE, "The service is currently unavailable.", "Google's generic text"

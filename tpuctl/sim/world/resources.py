@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tpuctl.sim.records import Host
+from tpuctl.sim.records import DEFAULT_ACCOUNT, Host
 from tpuctl.sim.world import api_json, names
 from tpuctl.sim.world.api_errors import Status
 from tpuctl.sim.world.api_json import NodeFields, QueuedResourceFields, UpcomingMaintenance
@@ -64,6 +64,7 @@ class Node:
     def hosts(self) -> list[Host]:
         """Return its hosts in worker order."""
         prefix = f"t1v-n-{self.uid & 0xFFFFFFFF:08x}-w-"
+        account = self.spec.get("serviceAccount", {}).get("email", "")
         return [
             Host(
                 node=self.name,
@@ -76,6 +77,7 @@ class Node:
                 peers=self.addresses,
                 preemptible=self.preemptible,
                 slices=self.slices,
+                named_account=account if account != DEFAULT_ACCOUNT else "",
             )
             for worker, address in enumerate(self.addresses)
         ]

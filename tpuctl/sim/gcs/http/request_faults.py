@@ -10,6 +10,7 @@ from aiohttp import web
 
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.http.authorization import authorize
 from tpuctl.sim.gcs.http.bandwidth import BandwidthLimits
 from tpuctl.sim.gcs.http.body_faults import BODY_FAULTS, BodyFaults, reset_connection
 from tpuctl.sim.gcs.http.fault_errors import fault_error
@@ -78,12 +79,14 @@ def faults_of(
 
 
 def begin_operation(registry: FaultRegistry, method: str, resource: str) -> None:
-    """Record an operation as an event; raises GcsError if a fault fires in its place.
+    """Record an operation as an event; raises GcsError if the caller may not, or if a fault fires instead.
 
     `method` is a name of the audit log (`storage.objects.get`), `resource` is `BUCKET` or `BUCKET/OBJECT`.
     """
     if registry.events is not None:
         registry.events.note("request", method.removeprefix(_SERVICE), resource, service="storage")
+    bucket, _, name = resource.partition("/")
+    authorize(method, bucket, name)
     faults = _current.get()
     if faults is not None:
         faults.fire(method, resource)

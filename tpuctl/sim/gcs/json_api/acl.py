@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.http.authorization import require
 from tpuctl.sim.gcs.json_api.request import JsonRequest
 from tpuctl.sim.gcs.rules.acl_entries import AclEntry, checked_entry
 from tpuctl.sim.gcs.rules.preconditions import Preconditions
@@ -24,6 +25,7 @@ class Acl:
     def read(self, request: JsonRequest) -> list[AclEntry]:
         """Return the ACL; raises 400 if uniform bucket-level access is on."""
         bucket = request.store.buckets.get(request.bucket)
+        self._require(request, "getIamPolicy")
         check_acls_are_on(bucket)
         if self.on_object:
             stored = request.store.objects.get(request.bucket, request.object, request.generation())
@@ -32,6 +34,7 @@ class Acl:
 
     def write(self, request: JsonRequest, entries: list[AclEntry]) -> None:
         """Store a changed ACL, which is a change of the metadata."""
+        self._require(request, "setIamPolicy")
         if self.on_object:
             stored = request.store.objects.get(request.bucket, request.object, request.generation())
             request.store.objects.patch(stored, {"acl": entries}, Preconditions())
@@ -70,6 +73,12 @@ class Acl:
         """delete"""
         deleted = self._find(request)
         self.write(request, [entry for entry in self.read(request) if entry != deleted])
+
+    def _require(self, request: JsonRequest, verb: str) -> None:
+        if self.on_object:
+            require(f"storage.objects.{verb}", request.bucket, request.object)
+        else:
+            require(f"storage.buckets.{verb}", request.bucket)
 
     def _checked(self, body: Mapping[str, JsonValue]) -> AclEntry:
         return checked_entry(body, "defaultObjectAcl" if self.on_object else self.field)

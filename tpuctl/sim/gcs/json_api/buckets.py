@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-
 from tpuctl.sim.accounts import project_number
 from tpuctl.sim.gcs.errors import invalid_field, required
+from tpuctl.sim.gcs.http.authorization import authorize_in_project, check_bindings, granted
 from tpuctl.sim.gcs.json_api.projection import projected_bucket
 from tpuctl.sim.gcs.json_api.request import JsonRequest
 from tpuctl.sim.gcs.json_api.resources import location_type
@@ -13,16 +12,11 @@ from tpuctl.sim.gcs.rules.list_query import LARGEST_PAGE, Position
 from tpuctl.sim.gcs.rules.parameters import parse_number
 from tpuctl.sim.gcs.storage.acl import predefined_acl
 from tpuctl.sim.gcs.storage.buckets import Bucket
+from tpuctl.sim.gcs.storage.policies import next_etag, policy_of
 from tpuctl.sim.json_values import JsonObject, text_at
 
 PREDEFINED_ACLS = {"predefinedAcl": "acl", "predefinedDefaultObjectAcl": "defaultObjectAcl"}
 """Query parameter -> the field of the ACL that it sets."""
-
-LEGACY_BINDINGS = (
-    ("roles/storage.legacyBucketOwner", ("projectEditor", "projectOwner")),
-    ("roles/storage.legacyBucketReader", ("projectViewer",)),
-)
-"""Role -> the project's groups that hold it on a new bucket."""
 
 
 async def create_bucket(request: JsonRequest) -> JsonObject:
@@ -33,6 +27,7 @@ async def create_bucket(request: JsonRequest) -> JsonObject:
     if not isinstance(name, str):
         raise required("name")
     request.begin("storage.buckets.create", name)
+    authorize_in_project("storage.buckets.create", project)
     return projected_bucket(
         request, request.store.buckets.create(name, project, _with_predefined_acls(request))
     )
@@ -44,6 +39,7 @@ async def list_buckets(request: JsonRequest) -> JsonObject:
     if not project:
         raise required("project")
     request.begin("storage.buckets.list", project)
+    authorize_in_project("storage.buckets.list", project)
     limit = parse_number("maxResults", request.query.get("maxResults") or LARGEST_PAGE) or LARGEST_PAGE
     token = request.query.get("pageToken")
     after = Position.of_token(token).name if token else ""
@@ -89,25 +85,26 @@ async def get_policy(request: JsonRequest) -> JsonObject:
 
 
 async def set_policy(request: JsonRequest) -> JsonObject:
-    """buckets.setIamPolicy: stored, not enforced; raises 412 when the etag is not the current one."""
+    """buckets.setIamPolicy: enforced if `sim start` says so; raises 412 for another etag than the current."""
     request.begin("storage.setIamPermissions", request.bucket)
     if not isinstance(request.body.get("bindings", []), list):
         raise invalid_field("bindings")
+    check_bindings(request.body)
     etag = text_at(_policy(request), "etag")
     policy: JsonObject = {
         "version": request.body.get("version", 1),
         "bindings": request.body.get("bindings", []),
-        "etag": _next_etag(etag),
+        "etag": next_etag(etag),
     }
     request.store.buckets.set_policy(request.bucket, policy, request.body.get("etag"), etag)
     return _policy(request)
 
 
 async def probe_permissions(request: JsonRequest) -> JsonObject:
-    """buckets.testIamPermissions: every caller has all permissions."""
+    """buckets.testIamPermissions: every caller has all permissions, unless roles are enforced."""
     request.begin("storage.buckets.testIamPermissions", request.bucket)
     request.store.buckets.get(request.bucket)
-    permissions = request.query.getall("permissions", [])
+    permissions = granted(request.query.getall("permissions", []), request.bucket)
     return {"kind": "storage#testIamPermissionsResponse", "permissions": permissions}
 
 
@@ -169,19 +166,5 @@ def _with_predefined_acls(request: JsonRequest) -> JsonObject:
 
 
 def _policy(request: JsonRequest) -> JsonObject:
-    policy = request.store.buckets.policy(request.bucket) or _initial_policy(request)
+    policy = policy_of(request.store.buckets, request.bucket)
     return {"kind": "storage#policy", "resourceId": f"projects/_/buckets/{request.bucket}", **policy}
-
-
-def _initial_policy(request: JsonRequest) -> JsonObject:
-    project = request.store.buckets.get(request.bucket).project
-    bindings = [
-        {"role": role, "members": [f"{group}:{project}" for group in groups]}
-        for role, groups in LEGACY_BINDINGS
-    ]
-    return {"version": 1, "bindings": bindings, "etag": "CAE="}
-
-
-def _next_etag(etag: str) -> str:
-    number = int.from_bytes(base64.b64decode(etag)[1:], "big") + 1
-    return base64.b64encode(b"\x08" + number.to_bytes((number.bit_length() + 7) // 8, "big")).decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpuctl.sim.gcs.errors import invalid, required
+from tpuctl.sim.gcs.http.authorization import require
 from tpuctl.sim.gcs.json_api.projection import projected_object
 from tpuctl.sim.gcs.json_api.request import JsonRequest
 from tpuctl.sim.gcs.json_api.resources import etag
@@ -16,7 +17,7 @@ from tpuctl.sim.gcs.storage.composing import compose
 from tpuctl.sim.gcs.storage.listing import list_page
 from tpuctl.sim.gcs.storage.rewrite_tokens import RewriteToken, bytes_per_call
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
-from tpuctl.sim.json_values import JsonObject
+from tpuctl.sim.json_values import JsonObject, objects_at, text_at
 
 
 async def list_objects(request: JsonRequest) -> JsonObject:
@@ -116,6 +117,8 @@ async def restore_object(request: JsonRequest) -> JsonObject:
 async def compose_object(request: JsonRequest) -> JsonObject:
     """objects.compose"""
     request.begin("storage.objects.create", request.bucket, request.object)
+    for source in objects_at(request.body, "sourceObjects"):
+        require("storage.objects.get", request.bucket, text_at(source, "name"))
     stored = await compose(request.store, request.bucket, request.object, request.body, request.conditions())
     return projected_object(request, stored)
 
@@ -129,6 +132,8 @@ def _required_generation(request: JsonRequest) -> int:
 
 def _change(request: JsonRequest, *, replace_all: bool) -> JsonObject:
     request.begin("storage.objects.update", request.bucket, request.object)
+    if "retention" in request.body:
+        require("storage.objects.setRetention", request.bucket, request.object)
     stored = request.store.objects.get(request.bucket, request.object, request.generation())
     changes = request.body
     if "predefinedAcl" in request.query:

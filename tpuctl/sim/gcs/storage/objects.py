@@ -35,6 +35,8 @@ class Objects:
         self.soft_deletes = SoftDeletes(database, blobs)
         self.watchers: list[Callable[[StoredObject], None]] = []
         """Called with each new object after its commit."""
+        self.before_replacing: Callable[[StoredObject], None] = lambda old: None
+        """Called with a live object that is about to be overwritten; raises GcsError to keep it."""
         newest = (
             database.row(int, f"select coalesce(max(generation), 0) from {table}")
             for table in ("objects", "soft_deleted")
@@ -77,6 +79,9 @@ class Objects:
             self.check(bucket, name, conditions)
             if self._buckets.get(bucket).fields.get("defaultEventBasedHold"):
                 settable.setdefault("eventBasedHold", True)
+            old = self.find(bucket, name)
+            if old is not None:
+                self.before_replacing(old)
             self._retire_live(bucket, name)
             stored = StoredObject.new(bucket, name, self._next_generation(), content, settable)
             stored.insert(self._database)

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from tpuctl.sim.accounts import project_number
 from tpuctl.sim.gcs.errors import required
+from tpuctl.sim.gcs.http.authorization import authorize_in_project, require
 from tpuctl.sim.gcs.rules.list_query import LARGEST_PAGE, ListQuery, Position
 from tpuctl.sim.gcs.rules.parameters import parse_number
 from tpuctl.sim.gcs.rules.preconditions import Preconditions
@@ -31,6 +32,7 @@ async def list_buckets(request: XmlRequest) -> web.StreamResponse:
     if not project:
         raise required("x-goog-project-id")
     request.begin("storage.buckets.list", project)
+    authorize_in_project("storage.buckets.list", project)
     buckets: Elements = [
         ("Bucket", [("Name", bucket.name), ("CreationDate", bucket.created)])
         for bucket in request.store.buckets.of_project(project)
@@ -66,12 +68,14 @@ async def list_objects(request: XmlRequest) -> web.StreamResponse:
 
 async def get_location(request: XmlRequest) -> web.StreamResponse:
     """GET Bucket location"""
+    require("storage.buckets.get", request.bucket)
     bucket = request.store.buckets.get(request.bucket)
     return xml_response("LocationConstraint", bucket.location)
 
 
 async def get_versioning(request: XmlRequest) -> web.StreamResponse:
     """GET Bucket versioning"""
+    require("storage.buckets.get", request.bucket)
     versioned = request.store.buckets.get(request.bucket).versioned
     return xml_response("VersioningConfiguration", [("Status", "Enabled")] if versioned else [])
 
@@ -89,6 +93,7 @@ async def create_bucket(request: XmlRequest) -> web.StreamResponse:
     if not project:
         raise required("x-goog-project-id")
     request.begin("storage.buckets.create", request.bucket)
+    authorize_in_project("storage.buckets.create", project)
     fields = {}
     if request.http.body_exists:
         document = await read_xml(request.http, "CreateBucketConfiguration")

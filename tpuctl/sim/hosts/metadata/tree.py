@@ -41,7 +41,7 @@ def metadata_tree(instance: Instance) -> JsonObject:
 def client_machine_tree(project: str) -> JsonObject:
     """Return the tree of a machine outside the slices, where Google's clients find credentials."""
     return {
-        "instance": {"attributes": {}, "service-accounts": _accounts(project), "tags": []},
+        "instance": {"attributes": {}, "service-accounts": _accounts(service_account(project)), "tags": []},
         **_project(project, {}),
     }
 
@@ -66,7 +66,7 @@ def _instance(instance: Instance) -> JsonObject:
             "on-host-maintenance": "TERMINATE",
             "preemptible": _upper(preemptible),
         },
-        "service-accounts": _accounts(host.project),
+        "service-accounts": _accounts(host.service_account),
         "tags": [],
         "zone": f"projects/{number}/zones/{host.zone}",
     }
@@ -138,8 +138,7 @@ def _project(project: str, metadata: Mapping[str, str]) -> JsonObject:
     }
 
 
-def _accounts(project: str) -> JsonObject:
-    email = service_account(project)
+def _accounts(email: str) -> JsonObject:
     account = {"aliases": ["default"], "email": email, "scopes": SCOPES}
     return {"default": account, email: account}
 

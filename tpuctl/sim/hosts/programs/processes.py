@@ -49,6 +49,11 @@ def host_mark(pool: Path, host: Host) -> str:
     return f"{world_mark(pool)}{host.node_uid}-{host.worker}"
 
 
+def node_uid_of(mark: str) -> str:
+    """Return the id of the node whose host has this mark."""
+    return mark.partition("-")[2].rpartition("-")[0]
+
+
 async def end_processes(chosen: Callable[[str], bool], leaders: Callable[[], set[int]], grace: float) -> None:
     """End all processes whose mark is `chosen`, and those of the sessions of `leaders`, with their children.
 

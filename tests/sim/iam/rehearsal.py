@@ -1,0 +1,103 @@
+"""A simulator that enforces the roles of an applied example of terraform/."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.paths import ROOT
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.sim.iam.enforcement import enforcement
+
+Tpuctl = Callable[..., CommandResult]
+RECORDED = ROOT / "tests/terraform/recorded"
+PROJECT = "demo-project-1"
+ADA = "user:ada@example.com"
+HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# accelerator = "v3-8"\n# ///\n'
+
+
+@dataclass(frozen=True)
+class Example:
+    """An applied example of terraform/, and its settings."""
+
+    name: str
+    member: str
+    data: str
+    runs: str
+    account: str
+
+
+MINIMAL = Example(
+    "minimal",
+    ADA,
+    f"{PROJECT}-tpuctl-data",
+    f"{PROJECT}-tpuctl-runs",
+    f"tpuctl-tpu@{PROJECT}.iam.gserviceaccount.com",
+)
+COMPLETE = Example(
+    "complete",
+    "group:vision@example.com",
+    f"{PROJECT}-pictures",
+    f"{PROJECT}-models",
+    f"vision-team-tpu@{PROJECT}.iam.gserviceaccount.com",
+)
+
+
+def state_without(example: Example, dropped: Callable[[dict[str, Any]], bool], path: Path) -> Path:
+    """Write the example's state without some resources, and return the file."""
+    state = json.loads((RECORDED / f"{example.name}-rights.json").read_text())
+    for module in state["values"]["root_module"]["child_modules"]:
+        module["resources"] = [resource for resource in module["resources"] if not dropped(resource)]
+    path.write_text(json.dumps(state))
+    return path
+
+
+def start(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    example: Example = MINIMAL,
+    *,
+    user: str | None = None,
+    dropped: Callable[[dict[str, Any]], bool] = lambda resource: False,
+) -> RunningSimulator:
+    """Start the simulator that commands find, and point them at the example's project.
+
+    `dropped` tells which resources are missing from the state.
+    """
+    settings = {
+        "TARGET": "sim",
+        "PROJECT": PROJECT,
+        "BUCKET": example.runs,
+        "DATA_BUCKET": example.data,
+        "SERVICE_ACCOUNT": example.account,
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(f"TPUCTL_{name}", value)
+    state = state_without(example, dropped, folder / "iam.json")
+    return RunningSimulator(folder / "state" / "sim", iam=enforcement(state, user or example.member))
+
+
+def grant(kind: str, role: str, *, bucket: str = "", member: str = "") -> Callable[[dict[str, Any]], bool]:
+    """Return a test for the resources that grant a role, of a member on a bucket where these are given."""
+
+    def matches(resource: dict[str, Any]) -> bool:
+        values = resource["values"]
+        return (
+            resource["type"] == kind
+            and values["role"].endswith(role)
+            and bucket in values.get("bucket", "")
+            and member in values["member"]
+        )
+
+    return matches
+
+
+def job(body: str, name: str = "job.py") -> str:
+    """Write a job and return its path."""
+    Path(name).write_text(HEADER + body)
+    return name

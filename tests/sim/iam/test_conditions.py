@@ -1,0 +1,73 @@
+"""Conditions, with the examples of Google's documentation."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.errors import UsageError
+from tpuctl.sim.iam.conditions import Condition
+
+NAME = "projects/_/buckets/acme-orders-aaa/objects/data_lake/orders/order_date=2019-11-03/aef87g87ae0876"
+OBJECT = {
+    "resource.name": NAME,
+    "resource.type": "storage.googleapis.com/Object",
+    "resource.service": "storage.googleapis.com",
+}
+
+
+@pytest.mark.parametrize(
+    ("template", "extract"),
+    [
+        ("/order_date={date}/", "2019-11-03"),
+        ("buckets/{name}/", "acme-orders-aaa"),
+        ("/orders/{empty}order_date", ""),
+        ("{start}/objects/data_lake", "projects/_/buckets/acme-orders-aaa"),
+        ("orders/{end}", "order_date=2019-11-03/aef87g87ae0876"),
+        ("{all}", NAME),
+        ("/orders/{none}/order_date=", ""),
+        ("/orders/order_date={missing}/nothing", ""),
+    ],
+)
+def test_extract_is_that_of_the_documentation(template: str, extract: str) -> None:
+    """https://cloud.google.com/iam/docs/conditions-attribute-reference#extract"""
+    assert Condition.parse(f'resource.name.extract("{template}") == "{extract}"').holds(OBJECT)
+
+
+@pytest.mark.parametrize(
+    ("expression", "holds"),
+    [
+        ('resource.type == "storage.googleapis.com/Object"', True),
+        ("resource.type != 'storage.googleapis.com/Object'", False),
+        ('resource.name.startsWith("projects/_/buckets/acme") && resource.name.endsWith("0876")', True),
+        ('resource.name.startsWith("x") || !(resource.name.endsWith("x") || false)', True),
+        ('resource.name.startsWith("x") || resource.name.endsWith("0876") && false', False),
+        ('resource.service == "storage.googleapis.com"', True),
+        ('request.time < timestamp("2000-01-01T00:00:00Z")', False),
+        ('request.time > timestamp("2000-01-01T00:00:00Z")', True),
+        ('resource.name < timestamp("2000-01-01T00:00:00Z")', False),
+        ("resource.name", False),
+        ("true", True),
+        ('resource.name == "a\\"b"', False),
+    ],
+)
+def test_expressions(expression: str, holds: bool) -> None:
+    assert Condition.parse(expression).holds(OBJECT) is holds
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["", "resource.name ==", 'resource.name.matches("x")', "resource.owner == 'x'", "1 == 1", "(true",
+     "true)",
+     'resource.name.startsWith(resource.type)', "true && ", 'timestamp("yesterday") < request.time', "a" * 9],
+)  # fmt: skip
+def test_what_cannot_be_evaluated_is_refused(expression: str) -> None:
+    with pytest.raises(UsageError, match="cannot evaluate"):
+        Condition.parse(expression)
+
+
+def test_an_attribute_that_a_request_lacks_grants_nothing() -> None:
+    lacking = {"resource.name": NAME}
+    assert not Condition.parse('resource.type != "storage.googleapis.com/Bucket"').holds(lacking)
+    assert not Condition.parse('!(resource.type == "storage.googleapis.com/Bucket")').holds(lacking)
+    assert Condition.parse('resource.type == "x" || resource.name.endsWith("0876")').holds(lacking)
+    assert not Condition.parse('resource.type == "x" && resource.name.endsWith("0876")').holds(lacking)

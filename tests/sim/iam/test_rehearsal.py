@@ -1,0 +1,235 @@
+"""A team rehearses with terraform's roles enforced: everything passes, and a missing grant is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.running_simulator import RunningSimulator
+from tests.sim.iam.attacks import GOOGLE_CLIENT, STANDARD_LIBRARY
+from tests.sim.iam.rehearsal import ADA, COMPLETE, MINIMAL, Example, Tpuctl, grant, job, start
+from tpuctl.cloud.endpoints import connect
+from tpuctl.config import load
+
+Start = Callable[..., RunningSimulator]
+
+
+@pytest.fixture
+def rehearse(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """A function that starts a simulator which enforces an example's roles."""
+    running: list[RunningSimulator] = []
+
+    def call(*arguments: object, **options: object) -> RunningSimulator:
+        running.append(start(monkeypatch, tmp_path, *arguments, **options))  # type: ignore[arg-type]
+        return running[0]
+
+    yield call
+    for simulator in running:
+        simulator.close()
+
+
+def pictures() -> str:
+    """Make a small dataset and return its folder."""
+    for name in ("cat", "dog"):
+        Path("pictures", name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("L", (8, 8), number).save(f"pictures/{name}/{number}.png")
+    return "pictures"
+
+
+@pytest.mark.parametrize("example", [MINIMAL, COMPLETE], ids=lambda example: example.name)
+def test_a_member_goes_the_whole_way(rehearse: Start, tpuctl: Tpuctl, example: Example) -> None:
+    simulator = rehearse(example)
+    for command in (
+        ("doctor",),
+        ("data", "upload", "pets", pictures()),
+        ("up", "v3-8", "--yes"),
+        ("submit", job("import os\nprint('data', os.environ['TPUCTL_DATA_DIR'])\n"), "--dataset", "pets"),
+        ("logs", "-f"),
+        ("runs",),
+        ("pull", "--to", "out"),
+        ("down", "--yes"),
+    ):
+        result = tpuctl(*command)
+        assert result.code == 0, (command, result.out, result.err)
+    assert (
+        Path("out/logs/attempt-1-worker-0.log").read_text()
+        == f"data gs://{example.data}/datasets/pets/1.0.0\n"
+    )
+    assert simulator.world.nodes.all() == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "command", "permission", "role"),
+    [
+        (
+            grant("google_project_iam_member", "roles/tpu.admin", member=ADA),
+            ("up", "v3-8", "--yes"),
+            "tpu.acceleratortypes.list",
+            "roles/tpu.admin",
+        ),
+        (
+            grant("google_service_account_iam_member", "roles/iam.serviceAccountUser"),
+            ("up", "v3-8", "--yes"),
+            MINIMAL.account,
+            "roles/iam.serviceAccountUser",
+        ),
+        (
+            grant("google_storage_bucket_iam_member", "objectUser", bucket=MINIMAL.data, member=ADA),
+            ("data", "upload", "pets", "pictures"),
+            "storage.objects.get",
+            "roles/storage.objectUser",
+        ),
+        (
+            grant("google_storage_bucket_iam_member", "legacyBucketReader", bucket=MINIMAL.runs, member=ADA),
+            ("doctor",),
+            "cannot be read",
+            "roles/storage.legacyBucketReader",
+        ),
+    ],
+)
+def test_a_missing_grant_of_a_member_is_named(
+    rehearse: Start, tpuctl: Tpuctl, missing: object, command: tuple[str, ...], permission: str, role: str
+) -> None:
+    rehearse(dropped=missing)
+    pictures()
+    result = tpuctl(*command)
+    text = result.out + result.err
+    assert permission in text
+    assert role in text
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        (
+            grant("google_storage_bucket_iam_member", "objectViewer", bucket=MINIMAL.runs),
+            "storage.objects.get access to the Google Cloud Storage object",
+        ),
+        (
+            grant("google_storage_bucket_iam_member", "objectCreator", bucket=MINIMAL.runs),
+            "storage.objects.create access to the Google Cloud Storage object",
+        ),
+    ],
+    ids=["viewer", "creator"],
+)
+def test_a_missing_grant_of_the_hosts_is_named(
+    rehearse: Start, tpuctl: Tpuctl, missing: object, message: str
+) -> None:
+    rehearse(dropped=missing)
+    assert tpuctl("up", "v3-8", "--yes").code == 0
+    submitted = tpuctl("submit", job("print('hello')\n"))
+    followed = tpuctl("logs", "-f") if submitted.code == 0 else submitted
+    assert f"{MINIMAL.account} does not have {message}" in followed.err
+
+
+def outcomes(tpuctl: Tpuctl, body: str, *arguments: str) -> list[str]:
+    """Run a job on the node and return the lines that it prints."""
+    assert tpuctl("submit", job(body), *arguments).code == 0
+    followed = tpuctl("logs", "-f")
+    assert followed.code == 0, followed.err + followed.out
+    return str(followed.out).splitlines()
+
+
+def victim(tpuctl: Tpuctl, simulator: RunningSimulator, example: Example) -> str:
+    """Leave a run with a checkpoint and a dataset in the example's buckets; returns the run's folder."""
+    assert tpuctl("data", "upload", "pets", pictures()).code == 0
+    assert tpuctl("up", "v3-8", "--yes").code == 0
+    result = tpuctl("submit", job("print('trained')\n", "victim.py"), "--json")
+    folder = f"runs/{result.json['run']}/"
+    assert tpuctl("logs", "-f").code == 0
+    bucket = connect(load({})).bucket
+    for name in ("ckpt-1.index", "ckpt-1.data-00000-of-00001", "checkpoint"):
+        bucket.create(f"{folder}checkpoints/{name}", b"weights")
+    return folder
+
+
+ATTACKS = """
+RUNS, DATA, VICTIM, BUNDLE = (os.environ[name] for name in ("RUNS", "DATA", "VICTIM", "BUNDLE"))
+for name in (VICTIM + "run.json", VICTIM + "verdict.json", BUNDLE, VICTIM + "attempts/1/attempt.json",
+             VICTIM + "attempts/1/workers/0/log/000001.log"):
+    short = name.replace(VICTIM, "").split("/")[-1]
+    send("overwrite " + short, "POST", upload(RUNS, name), b"{}")
+    send("delete " + short, "DELETE", at(RUNS, name))
+    send("hold " + short, "PATCH", at(RUNS, name), b'{"temporaryHold": true}')
+    target = at(RUNS, name).replace("/storage/v1", "/rewriteTo")
+    send("copy over " + short, "POST", at(RUNS, VICTIM + "checkpoints/checkpoint") + target, b"{}")
+    send("compose " + short, "POST", at(RUNS, name) + "/compose",
+         json.dumps({"sourceObjects": [{"name": VICTIM + "checkpoints/checkpoint"}]}).encode())
+    send("XML put " + short, "PUT", "/" + RUNS + "/" + name, b"{}")
+    send("XML delete " + short, "DELETE", "/" + RUNS + "/" + name)
+shard = "datasets/pets/1.0.0/manifest.json"
+send("overwrite shard", "POST", upload(DATA, shard), b"{}")
+send("add shard", "POST", upload(DATA, "datasets/pets/1.0.0/more"), b"{}")
+send("delete shard", "DELETE", at(DATA, shard))
+send("delete bucket", "DELETE", "/storage/v1/b/" + RUNS)
+send("make public", "PUT", "/storage/v1/b/" + RUNS + "/iam",
+     b'{"bindings": [{"role": "roles/storage.admin", "members": ["allUsers"]}]}')
+send("lifecycle", "PATCH", "/storage/v1/b/" + RUNS, b'{"lifecycle": {"rule": []}}')
+"""
+
+
+@pytest.mark.parametrize("example", [MINIMAL, COMPLETE], ids=lambda example: example.name)
+def test_a_hostile_job_changes_no_record_of_another_run_and_no_dataset(
+    rehearse: Start, tpuctl: Tpuctl, example: Example
+) -> None:
+    simulator = rehearse(example)
+    folder = victim(tpuctl, simulator, example)
+    before = contents(simulator, example, but="checkpoints")
+    bundle = next(name for name in before if "bundles/" in name).partition("/")[2]
+    variables = {"RUNS": example.runs, "DATA": example.data, "VICTIM": folder, "BUNDLE": bundle}
+    settings = [text for name, value in variables.items() for text in ("--env", f"{name}={value}")]
+    lines = outcomes(tpuctl, STANDARD_LIBRARY + ATTACKS, *settings)
+    assert len(lines) >= 2 * 41, lines
+    accepted = [line for line in lines if " 403 " not in line]
+    assert accepted == []
+    after = contents(simulator, example, but="checkpoints")
+    assert {name: after.get(name) for name in before} == before
+
+
+CHECKPOINTS = """
+RUNS, VICTIM = os.environ["RUNS"], os.environ["VICTIM"]
+send("delete", "DELETE", at(RUNS, VICTIM + "checkpoints/ckpt-1.index"))
+send("overwrite", "POST", upload(RUNS, VICTIM + "checkpoints/ckpt-1.index"), b"{}")
+send("move", "POST", at(RUNS, VICTIM + "checkpoints/ckpt-1.index") + "/moveTo/o/elsewhere", b"{}")
+"""
+
+
+def test_a_hostile_job_deletes_no_complete_checkpoint_where_checkpoints_are_protected(
+    rehearse: Start, tpuctl: Tpuctl
+) -> None:
+    simulator = rehearse(COMPLETE)
+    folder = victim(tpuctl, simulator, COMPLETE)
+    before = contents(simulator, COMPLETE)
+    settings = ("--env", f"RUNS={COMPLETE.runs}", "--env", f"VICTIM={folder}")
+    lines = outcomes(tpuctl, STANDARD_LIBRARY + CHECKPOINTS, *settings)
+    assert lines == [f"{verb} 403 delete" for verb in ("delete", "overwrite", "move") for _ in range(2)]
+    after = contents(simulator, COMPLETE)
+    assert {name: after.get(name) for name in before} == before
+
+
+def test_googles_client_on_a_host_gets_googles_403(rehearse: Start, tpuctl: Tpuctl) -> None:
+    simulator = rehearse()
+    folder = victim(tpuctl, simulator, MINIMAL)
+    denied = (
+        f"{MINIMAL.account} does not have storage.objects.delete access to the Google Cloud Storage "
+        "object. Permission 'storage.objects.delete' denied on resource (or it may not exist)."
+    )
+    settings = ("--env", f"RUNS={MINIMAL.runs}", "--env", f"VICTIM={folder}")
+    lines = outcomes(tpuctl, GOOGLE_CLIENT, *settings)
+    assert len(lines) == 2
+    assert all(line.startswith("403 ") and denied in line for line in lines)
+
+
+def contents(simulator: RunningSimulator, example: Example, but: str = "//") -> dict[str, str]:
+    """Return checksums of the objects in the example's buckets, by name, but of those with `but` in it."""
+    query = "select bucket, name, crc32c from objects where live = 1"
+    rows = simulator.gcs.store.database.rows(lambda *columns: columns, query)
+    return {
+        f"{bucket}/{name}": checksum
+        for bucket, name, checksum in rows
+        if but not in name and bucket in (example.data, example.runs)
+    }
