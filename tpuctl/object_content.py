@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import BinaryIO
 
 import google_crc32c
 import msgspec
@@ -29,10 +30,15 @@ class Content(msgspec.Struct, frozen=True):
     @classmethod
     def of_file(cls, path: Path) -> Content:
         """Return the content of a file, read in blocks; raises OSError."""
-        digest = ContentDigest()
         with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
+            return cls.of_stream(file)
+
+    @classmethod
+    def of_stream(cls, stream: BinaryIO, *, most: int | None = None) -> Content:
+        """Return the content of a stream, read in blocks, or of its first bytes once they exceed `most`."""
+        digest = ContentDigest()
+        while (most is None or digest.size <= most) and (block := stream.read(_BLOCK)):
+            digest.update(block)
         return digest.content()
 
     def difference(self, expected: Content) -> tuple[str, object, object] | None:
@@ -46,14 +52,15 @@ class ContentDigest:
     """Computes the content of bytes that arrive in pieces, as hashlib's objects do."""
 
     def __init__(self) -> None:
-        self._size = 0
+        self.size = 0
+        """Bytes of all pieces so far."""
         self._crc32c = 0
 
     def update(self, data: bytes) -> None:
         """Add the next piece."""
-        self._size += len(data)
+        self.size += len(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
 
     def content(self) -> Content:
         """Return the content of all pieces so far."""
-        return Content(self._size, base64.b64encode(self._crc32c.to_bytes(4, "big")).decode())
+        return Content(self.size, base64.b64encode(self._crc32c.to_bytes(4, "big")).decode())

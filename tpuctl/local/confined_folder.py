@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -14,14 +15,21 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class NotAFileError(OSError):
-    """A pipe, a device, a socket or a folder is where a file is expected."""
+_IN_THE_WAY = frozenset({errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EISDIR})
+"""A link where none is followed (FreeBSD: EMLINK), a file as folder, a folder as file."""
+
+
+class NotAFileError(Exception):
+    """Something else is where a file is expected, such as a link or a pipe; the text fits after a name."""
+
+    def __init__(self) -> None:
+        super().__init__("has something else in its place: a link, a folder, or no file at all")
 
 
 class ConfinedFolder:
     """A folder that is held open: names are looked up in it one part at a time, and links are refused.
 
-    The folder's own path may hold links; a part below it that is one raises OSError (ELOOP, ENOTDIR).
+    The folder's own path may hold links.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,12 +47,14 @@ class ConfinedFolder:
 
     @contextmanager
     def open(self, parts: Sequence[str]) -> Iterator[BinaryIO]:
-        """Open a file for reading; never waits for a pipe. Raises NotAFileError for one, and OSError."""
-        with self._parent(parts) as parent:
+        """Open a file for reading; never waits for a pipe. Raises NotAFileError and OSError."""
+        with _translated(), self._parent(parts) as parent:
+            if not stat.S_ISREG(os.stat(parts[-1], dir_fd=parent, follow_symlinks=False).st_mode):
+                raise NotAFileError
             descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NONBLOCK | _NO_LINK, dir_fd=parent)
         with open(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise NotAFileError(f"{'/'.join(parts)} is no file")
+                raise NotAFileError
             yield stream
 
     def place(self, file: Path, parts: Sequence[str]) -> None:
@@ -53,10 +63,10 @@ class ConfinedFolder:
         Folders on the way are made. Raises NotAFileError if something else than a file is at the place, a
         link too, and OSError.
         """
-        with self._parent(parts, make=True) as parent:
+        with _translated(), self._parent(parts, make=True) as parent:
             existing = _kind(parts[-1], parent)
             if existing and not stat.S_ISREG(existing):
-                raise NotAFileError(f"{'/'.join(parts)} is no file")
+                raise NotAFileError
             os.rename(file, parts[-1], dst_dir_fd=parent)
 
     @contextmanager
@@ -73,6 +83,16 @@ class ConfinedFolder:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _IN_THE_WAY:
+            raise NotAFileError from error
+        raise
 
 
 def _kind(name: str, parent: int) -> int | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import NotFoundError, StateError, TpuctlError, UsageError
 from tpuctl.flows.runs.pull import PullResult, pull
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.local.staged_folder import STAGING
 from tpuctl.runs import Attempt
 
 
@@ -164,10 +167,10 @@ class TestFolder:
     def test_a_folder_of_a_pull_that_was_killed_at_its_first_file_is_filled(
         self, run: StoredRun, folder: Path
     ) -> None:
-        folder.mkdir()
-        (folder / "run.json.part").write_bytes(b"{")
+        (folder / STAGING).mkdir(parents=True)
+        (folder / STAGING / "0").write_bytes(b"{")
         fetch(run, folder)
-        assert "run.json.part" not in content(folder)
+        assert not (folder / STAGING).exists()
 
     @pytest.mark.parametrize("file", ["photo.jpg", "run.json/photo.jpg", "weights.part"])
     def test_a_folder_with_other_files_is_left_alone(self, run: StoredRun, folder: Path, file: str) -> None:
@@ -193,11 +196,182 @@ class TestFolder:
             fetch(run, folder)
         assert folder.read_bytes() == b"mine"
 
-    def test_an_object_that_would_leave_the_folder_is_refused(
+
+def refused(result: PullResult) -> dict[str, str]:
+    """Return the reasons by the names in the run's folder."""
+    return {refusal.name.removeprefix("runs/r1/"): refusal.reason for refusal in result.refused}
+
+
+REFUSED = {
+    "../outside.txt": "leads out of the folder",
+    "outputs/../../outside.txt": "leads out of the folder",
+    "/etc/passwd": "leads out of the folder",
+    "outputs//x": "leads out of the folder",
+    ".git/config": "is a hidden file or folder",
+    ".bashrc": "is a hidden file or folder",
+    "outputs/.git/config": "is a folder of version control",
+    "outputs/.GIT/config": "is a folder of version control",
+    "outputs/.git": "is a folder of version control",
+    "outputs/git~1/config": "is a folder of version control",
+    "outputs/.g\u200cit/config": "is a folder of version control",
+    "outputs/.hg/hgrc": "is a folder of version control",
+    "HEAD": "would make the folder a git repository",
+    "tpuctl.toml": "is a file of settings for tpuctl",
+    "C:\\x": "is a path of another system",
+    "outputs/a\x1b[2J": "has control characters",
+    "outputs/" + "x" * 300: "is too long for a file",
+}
+
+
+class TestHostileName:
+    @pytest.mark.parametrize("name", REFUSED)
+    def test_is_left_out_and_the_rest_is_fetched(
+        self, bucket: Bucket, run: StoredRun, folder: Path, name: str
+    ) -> None:
+        put(bucket, name, b"x")
+        result = fetch(run, folder)
+        assert refused(result) == {name: REFUSED[name]}
+        assert content(folder)["outputs/model/weights.h5"] == b"weights"
+        assert len(content(folder)) == result.files + 1, "the joined log"
+        assert sorted(path.name for path in folder.parent.iterdir() if path.name == "outside.txt") == []
+
+    @pytest.mark.parametrize(
+        "name", ["outputs/a:b", "outputs/.zattrs", "outputs/größe ☃.txt", "outputs/...", "outputs/x" * 90]
+    )
+    def test_is_none_that_is_merely_unusual(
+        self, bucket: Bucket, run: StoredRun, folder: Path, name: str
+    ) -> None:
+        put(bucket, name, b"x")
+        assert fetch(run, folder).refused == ()
+        assert content(folder)[name] == b"x"
+
+    def test_of_a_file_beside_a_folder_yields_to_the_folder(
         self, bucket: Bucket, run: StoredRun, folder: Path
     ) -> None:
-        put(bucket, "../outside.txt", b"x")
-        with pytest.raises(StateError, match=r"outside\.txt would be written outside") as refused:
-            fetch(run, folder)
-        assert "tpuctl did not write it" in refused.value.hint
-        assert not (folder.parent / "outside.txt").exists()
+        put(bucket, "outputs", b"x")
+        put(bucket, "outputs/model", b"x")
+        put(bucket, "logs", b"x")
+        assert refused(fetch(run, folder)) == dict.fromkeys(
+            ["logs", "outputs", "outputs/model"], "has the name of a folder"
+        )
+        assert content(folder)["outputs/model/weights.h5"] == b"weights"
+
+    def test_takes_no_place_of_the_runs_own_files(self, bucket: Bucket, run: StoredRun, folder: Path) -> None:
+        put(bucket, "run.json/x", b"x")
+        put(bucket, "logs/attempt-1-worker-0.log", b"forged")
+        put(bucket, "logs/other.log", b"of the job")
+        assert set(refused(fetch(run, folder))) == {"run.json/x", "logs/attempt-1-worker-0.log"}
+        assert content(folder)["logs/attempt-1-worker-0.log"] == b"one\ntwo\n"
+        assert content(folder)["logs/other.log"] == b"of the job"
+
+    def test_of_no_attempt_makes_no_log(self, bucket: Bucket, run: StoredRun, folder: Path) -> None:
+        for name in ("²/workers/0/log/000001.log", "1/workers/x/log/000001.log", "1/workers/0/log/z.log"):
+            put(bucket, f"attempts/{name}", b"x")
+        fetch(run, folder)
+        assert [name for name in content(folder) if name.startswith("logs/")] == [
+            "logs/attempt-1-worker-0.log"
+        ]
+
+    def test_has_two_files_on_a_disk_that_tells_case_apart(
+        self, bucket: Bucket, run: StoredRun, folder: Path
+    ) -> None:
+        put(bucket, "outputs/W.npy", b"W")
+        put(bucket, "outputs/w.npy", b"w")
+        result = fetch(run, folder)
+        assert set(refused(result)) <= {"outputs/w.npy"}, "on a disk that does not, the first one stays"
+        assert content(folder)["outputs/W.npy"] == b"W"
+
+
+class TestPlantedFile:
+    """What somebody put into the folder before: an archive that was unpacked, or another user."""
+
+    @pytest.fixture
+    def private(self, tmp_path: Path) -> Path:
+        (tmp_path / "private").mkdir()
+        (tmp_path / "private/weights.h5").write_bytes(b"mine")
+        return tmp_path / "private"
+
+    @pytest.mark.parametrize("place", ["outputs", "outputs/model", "outputs/model/weights.h5"])
+    @pytest.mark.parametrize("dangling", [False, True])
+    def test_a_link_is_not_followed(
+        self, run: StoredRun, folder: Path, private: Path, place: str, dangling: bool
+    ) -> None:
+        (folder / place).parent.mkdir(parents=True)
+        (folder / "run.json").write_bytes(run.bucket.read("runs/r1/run.json"))
+        target = private / "weights.h5" if place.endswith("h5") else private
+        (folder / place).symlink_to(private / "nothing" if dangling else target)
+        assert set(refused(fetch(run, folder))) == {"outputs/model/weights.h5"}
+        assert [path.name for path in private.rglob("*")] == ["weights.h5"]
+        assert (private / "weights.h5").read_bytes() == b"mine"
+        assert (folder / place).is_symlink()
+
+    @pytest.mark.parametrize("place", ["logs", "logs/attempt-1-worker-0.log", STAGING])
+    def test_a_link_in_place_of_what_pull_itself_writes_is_not_followed(
+        self, run: StoredRun, folder: Path, private: Path, place: str
+    ) -> None:
+        fetch(run, folder)
+        shutil.rmtree(folder / "logs")
+        (folder / place).parent.mkdir(exist_ok=True)
+        (folder / place).symlink_to(private / "weights.h5" if place.endswith(".log") else private)
+        result = fetch(run, folder)
+        assert set(refused(result)) == (set() if place == STAGING else {"logs/attempt-1-worker-0.log"})
+        assert [path.name for path in private.rglob("*")] == ["weights.h5"]
+        assert (private / "weights.h5").read_bytes() == b"mine"
+
+    @pytest.mark.parametrize("kind", ["pipe", "folder"])
+    def test_a_pipe_or_a_folder_is_left_alone(self, run: StoredRun, folder: Path, kind: str) -> None:
+        fetch(run, folder)
+        place = folder / "outputs/model/weights.h5"
+        place.unlink()
+        os.mkfifo(place) if kind == "pipe" else place.mkdir()
+        assert refused(fetch(run, folder)) == {
+            "outputs/model/weights.h5": "has something else in its place: a link, a folder, or no file at all"
+        }
+        assert place.is_fifo() or place.is_dir()
+
+    def test_a_file_that_is_linked_elsewhere_keeps_its_content(
+        self, run: StoredRun, folder: Path, private: Path
+    ) -> None:
+        fetch(run, folder)
+        place = folder / "outputs/model/weights.h5"
+        place.unlink()
+        place.hardlink_to(private / "weights.h5")
+        assert fetch(run, folder).refused == ()
+        assert (private / "weights.h5").read_bytes() == b"mine"
+        assert place.read_bytes() == b"weights"
+
+
+def test_no_file_is_executable(bucket: Bucket, run: StoredRun, folder: Path) -> None:
+    put(bucket, "outputs/run.sh", b"#!/bin/sh\n")
+    mask = os.umask(0o022)
+    try:
+        fetch(run, folder)
+    finally:
+        os.umask(mask)
+    modes = {path.stat().st_mode & 0o7777 for path in folder.rglob("*") if path.is_file()}
+    assert modes == {0o644}
+    assert {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_dir()} == {0o755}
+
+
+def test_a_planted_repository_executes_nothing(bucket: Bucket, run: StoredRun, folder: Path) -> None:
+    """The chain of the review: objects become a repository, and git obeys its configuration."""
+    mark = folder.parent / "executed"
+    config = (
+        f"[core]\n\trepositoryformatversion = 0\n\tfsmonitor = touch {mark}; false\n\tworktree = .\n"
+    ).encode()
+    places = [".git/", "outputs/.git/", "", "outputs/", "outputs/model/", ".GIT/", "outputs/.git./"]
+    for place in places:
+        for name, data in {"config": config, "HEAD": b"ref: refs/heads/main\n"}.items():
+            put(bucket, f"{place}{name}", data)
+        for name in ("objects/x", "refs/x"):
+            put(bucket, f"{place}{name}", b"")
+    fetch(run, folder)
+    for place in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        process = subprocess.run(["git", "status"], cwd=place, capture_output=True, timeout=60, check=False)
+        assert process.returncode == 128, "there is no repository"
+    assert not mark.exists()
+    for place in ("outputs/", ""):  # so that this test can fail: with its HEAD git takes it for one
+        (folder / place / "HEAD").write_text("ref: refs/heads/main\n")
+        subprocess.run(["git", "status"], cwd=folder / place, capture_output=True, timeout=60, check=False)
+        assert mark.exists()
+        mark.unlink()

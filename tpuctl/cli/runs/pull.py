@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -10,10 +11,12 @@ from tpuctl.cli import output
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
+from tpuctl.errors import StateError
 from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs import pull as flow
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.stored_run import StoredRun
 
 
 @click.command()
@@ -23,6 +26,9 @@ from tpuctl.flows.runs.outcome import RunState, settle
 def pull(session: Session, run: str | None, folder: Path | None) -> None:
     """Download a run's committed checkpoints, logs and records, and verify checksums.
 
+    Without RUN, your own last one. Objects whose names are not safe on a disk, such as hidden files and git
+    repositories, are left out with a warning; the exit code is then 4.
+
     \b
     Example:
       tpuctl pull --to ./result
@@ -31,22 +37,39 @@ def pull(session: Session, run: str | None, folder: Path | None) -> None:
     with show_steps() as report:
         state = settle(stored, session.cloud.provider, session.now)
         result = flow.pull(stored, folder or Path(stored.name), report)
-    if session.as_json:
-        _show_json(stored.name, result, ended=state.verdict is not None)
-    else:
+    for refusal in result.refused:
+        session.warn(f"{refusal.name} {refusal.reason}: it is left out.")
+    content = _content(stored.name, result, ended=state.verdict is not None)
+    if not session.as_json:
         _show(stored.name, result, state)
+    elif not result.refused:
+        output.json(content)
+    if result.refused:
+        raise _left_out(stored, result.refused, content)
 
 
-def _show_json(run: str, result: flow.PullResult, *, ended: bool) -> None:
-    output.json({
+def _left_out(run: StoredRun, refused: Sequence[flow.Refusal], content: Mapping[str, object]) -> StateError:
+    """Return the error of an incomplete copy, as of other programs that copy many files."""
+    count = "1 object" if len(refused) == 1 else f"{len(refused)} objects"
+    error = StateError(
+        f"{count} of run '{run.name}' cannot be written to this disk; everything else is there.",
+        hint=f"See who wrote them: gcloud storage ls --full --recursive gs://{run.bucket.name}/{run.paths.folder}",
+    )
+    error.result = content
+    return error
+
+
+def _content(run: str, result: flow.PullResult, *, ended: bool) -> dict[str, object]:
+    return {
         "run": run,
         "folder": str(result.folder),
         "files": result.files,
         "bytes": result.size,
         "kept": result.unchanged,
         "uncommitted": list(result.uncommitted),
+        "refused": result.refused,
         "ended": ended,
-    })  # fmt: skip
+    }
 
 
 def _show(run: str, result: flow.PullResult, state: RunState) -> None:

@@ -1,8 +1,14 @@
-"""Copies a run to this machine: committed checkpoints, logs and records, each file verified."""
+"""Copies a run to this machine: committed checkpoints, logs and records, each file verified.
+
+Names and contents are those of whoever can write to the bucket: each name is checked, and no link in the
+folder is followed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +17,10 @@ from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.checkpoints import is_state_file, split_committed
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.local.confined_folder import NotAFileError
+from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.local.places import Fold, Places
+from tpuctl.local.staged_folder import STAGING, StagedFolder
 from tpuctl.object_content import Content
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Run, decode
@@ -21,6 +31,22 @@ if TYPE_CHECKING:
 WIDTH = 8
 """Files fetched at once."""
 RECORD = "run.json"
+CHUNK = re.compile(r"attempts/([1-9][0-9]{0,8})/workers/([0-9]{1,6})/log/([0-9]{6,12})\.log")
+"""A piece of a worker's log: attempt, worker, number."""
+
+NAME_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
+"""With which a file system refuses a name."""
+Parts = tuple[str, ...]
+"""A path below the folder."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An object that was not written to this disk."""
+
+    name: str
+    reason: str
+    """Fits after the name: `leads out of the folder`."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +61,8 @@ class PullResult:
     """Files that an earlier pull had fetched, with the right checksum."""
     uncommitted: tuple[str, ...]
     """Objects of unfinished checkpoints: not fetched."""
+    refused: tuple[Refusal, ...] = ()
+    """Objects with names that must not be written, or with something else in their place."""
 
 
 def pull(run: StoredRun, folder: Path, report: Report) -> PullResult:
@@ -50,15 +78,12 @@ def pull(run: StoredRun, folder: Path, report: Report) -> PullResult:
     files, uncommitted = split_committed(run.bucket, objects)
     report(f"fetching {len(files)} files")
     try:
-        fetched = _fetch_all(run, files, folder)
-        _join_logs(folder)
+        with StagedFolder(folder) as local:
+            return _Copy(run, local).fetch(files, uncommitted)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written: {error.strerror or error}.", hint="Name another folder with --to."
         ) from error
-    return PullResult(
-        folder, len(files), sum(file.size for file in files), fetched.count(False), tuple(uncommitted)
-    )
 
 
 def _check_folder(folder: Path, run: str) -> None:
@@ -75,8 +100,8 @@ def _check_folder(folder: Path, run: str) -> None:
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether a folder has no files, or only the first one of a pull that was killed."""
-    return all(path.name == f"{RECORD}.part" for path in folder.iterdir())
+    """Whether a folder has no files, or only those of a pull that was killed at its first one."""
+    return all(path.name == STAGING for path in folder.iterdir())
 
 
 def _holds(folder: Path, run: str) -> bool:
@@ -84,45 +109,100 @@ def _holds(folder: Path, run: str) -> bool:
     return record.is_file() and decode(record.read_bytes(), Run, str(record)).run == run
 
 
-def _fetch_all(run: StoredRun, files: Sequence[Object], folder: Path) -> list[bool]:
-    """Fetch objects into the folder and return which of them it lacked.
+class _Copy:
+    """One run's files on their way into one folder."""
 
-    First the record, by which the next pull recognizes the folder; last what names checkpoints, once the
-    folder has them.
-    """
+    def __init__(self, run: StoredRun, local: StagedFolder) -> None:
+        self._run = run
+        self._local = local
+        self._refused: list[Refusal] = []
 
-    def stage(file: Object) -> int:
-        return 0 if file.name == run.paths.record else 2 if is_state_file(file) else 1
+    def fetch(self, files: Sequence[Object], uncommitted: Iterable[str]) -> PullResult:
+        """Fetch objects into the folder.
 
-    fetched: list[bool] = []
-    for number in range(3):
-        batch = [file for file in files if stage(file) == number]
-        fetched += values(fanout(lambda file: _fetch(run, file, folder), batch, width=WIDTH))
-    return fetched
+        First the record, by which the next pull recognizes the folder; last what names checkpoints, once the
+        folder has them.
+        """
 
+        def stage(file: Object) -> int:
+            return 0 if file.name == self._run.paths.record else 2 if is_state_file(file) else 1
 
-def _fetch(run: StoredRun, file: Object, folder: Path) -> bool:
-    """Fetch one object into the folder; return False when the folder has it already."""
-    path = folder / file.name.removeprefix(run.paths.folder)
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise StateError(
-            f"{file.name} would be written outside {folder}.",
-            hint="Delete that object: tpuctl did not write it.",
+        places = self._places(files, self._local.fold)
+        fetched: dict[str, bool] = {}
+        for number in range(3):
+            batch = [file for file in places if stage(file) == number]
+            results = values(fanout(lambda file: self._fetch(file, places[file]), batch, width=WIDTH))
+            fetched |= {file.name: new for file, new in zip(batch, results, strict=True) if new is not None}
+        self._join_logs([places[file] for file in places if file.name in fetched])
+        return PullResult(
+            folder=self._local.path,
+            files=len(fetched),
+            size=sum(file.size for file in places if file.name in fetched),
+            unchanged=list(fetched.values()).count(False),
+            uncommitted=tuple(uncommitted),
+            refused=tuple(sorted(self._refused, key=lambda refusal: refusal.name)),
         )
-    if path.is_file() and path.stat().st_size == file.size and Content.of_file(path) == file.content:
-        return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    run.bucket.download(file, path)
-    if Content.of_file(path) != file.content:
-        path.unlink()
-        raise StateError(f"{file.name} arrived damaged.", hint="Run 'tpuctl pull' again.")
-    return True
+
+    def _places(self, files: Iterable[Object], fold: Fold) -> dict[Object, Parts]:
+        """Return the path of each object that gets one: tpuctl's own files first, then the deepest."""
+        parts: dict[Object, Parts] = {}
+        for file in files:
+            try:
+                parts[file] = local_parts(file.name.removeprefix(self._run.paths.folder))
+            except UnsafeNameError as error:
+                self._refuse(file.name, str(error))
+        taken = Places(fold)
+        for log in sorted({_joined_log(*chunk[:2]) for chunk in map(_chunk, parts.values()) if chunk}):
+            taken.take(log)
+        places = {}
+        for file in sorted(parts, key=lambda file: (parts[file] != (RECORD,), -len(parts[file]), file.name)):
+            try:
+                taken.take(parts[file])
+                places[file] = parts[file]
+            except UnsafeNameError as error:
+                self._refuse(file.name, str(error))
+        return places
+
+    def _fetch(self, file: Object, parts: Parts) -> bool | None:
+        """Fetch one object and return True, False if the folder has it already, None if it is refused."""
+        try:
+            if self._local.has(parts, file.content):
+                return False
+            with self._local.staged(parts) as path:
+                self._run.bucket.download(file, path)
+                if Content.of_file(path) != file.content:
+                    raise StateError(f"{file.name} arrived damaged.", hint="Run 'tpuctl pull' again.")
+        except NotAFileError as error:
+            self._refuse(file.name, str(error))
+            return None
+        except OSError as error:
+            if error.errno not in NAME_ERRORS:
+                raise
+            self._refuse(file.name, "cannot be the name of a file on this disk")
+            return None
+        return True
+
+    def _join_logs(self, paths: Iterable[Parts]) -> None:
+        """Join each worker's log chunks into logs/attempt-K-worker-I.log, for people."""
+        logs: dict[Parts, list[tuple[int, Parts]]] = {}
+        for parts in paths:
+            if chunk := _chunk(parts):
+                logs.setdefault(_joined_log(*chunk[:2]), []).append((int(chunk[2]), parts))
+        for log, chunks in logs.items():
+            try:
+                self._local.join([parts for _, parts in sorted(chunks)], log)
+            except NotAFileError as error:
+                self._refuse(self._run.paths.folder + "/".join(log), str(error))
+
+    def _refuse(self, name: str, reason: str) -> None:
+        self._refused.append(Refusal(name, reason))
 
 
-def _join_logs(folder: Path) -> None:
-    """Join each worker's log chunks into logs/attempt-K-worker-I.log, for people."""
-    for chunks in sorted(folder.glob("attempts/*/workers/*/log")):
-        attempt, worker = chunks.parts[-4], chunks.parts[-2]
-        target = folder / "logs" / f"attempt-{attempt}-worker-{worker}.log"
-        target.parent.mkdir(exist_ok=True)
-        target.write_bytes(b"".join(chunk.read_bytes() for chunk in sorted(chunks.glob("*.log"))))
+def _chunk(parts: Parts) -> tuple[str, ...] | None:
+    """Return attempt, worker and number of a log chunk, or None for any other path."""
+    match = CHUNK.fullmatch("/".join(parts))
+    return match.groups() if match else None
+
+
+def _joined_log(attempt: str, worker: str) -> Parts:
+    return "logs", f"attempt-{attempt}-worker-{worker}.log"

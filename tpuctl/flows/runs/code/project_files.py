@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tpuctl.errors import UsageError
-from tpuctl.local.confined_folder import ConfinedFolder
+from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 
 SKIPPED = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
 """Folders that --include leaves out, also where a link leads into one."""
@@ -61,7 +61,7 @@ class ProjectFiles:
                         after = os.fstat(stream.fileno())
                     if (before.st_size, before.st_mtime_ns) == (len(data), after.st_mtime_ns):
                         return data, bool(after.st_mode & stat.S_IXUSR)
-        except OSError as error:
+        except (NotAFileError, OSError) as error:
             _raise_unreadable(file, error)
         raise UsageError(f"{file} changes while it is read.", hint="Wait for the program that writes it.")
 
@@ -109,14 +109,13 @@ def read_source(file: Path) -> bytes:
     try:
         with ConfinedFolder(file.resolve().parent) as folder, folder.open([file.resolve().name]) as stream:
             return stream.read()
-    except OSError as error:
+    except (NotAFileError, OSError) as error:
         _raise_unreadable(file, error)
 
 
-def _raise_unreadable(file: Path, error: OSError) -> NoReturn:
-    raise UsageError(
-        f"{file} cannot be read: {error.strerror or error}.", hint="Nothing was sent.", file=str(file)
-    ) from error
+def _raise_unreadable(file: Path, error: Exception) -> NoReturn:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else f"it {error}"
+    raise UsageError(f"{file} cannot be read: {reason}.", hint="Nothing was sent.", file=str(file)) from error
 
 
 def _too_many(path: Path) -> UsageError:

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpuctl.local.confined_folder import ConfinedFolder
+from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 
 _REFERENCE = re.compile(r"ref: (refs/[^\0-\x20\x7f~^:?*\[\\]+)\s*")
 _HASH = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})")
@@ -171,5 +171,5 @@ def _read(folder: Path, name: str) -> str:
     try:
         with ConfinedFolder(folder) as confined, confined.open(name.split("/")) as stream:
             return os.fsdecode(stream.read(_MOST_BYTES))
-    except OSError as error:
+    except (NotAFileError, OSError) as error:
         raise UnreadError(f"{folder / name} cannot be read safely") from error

@@ -1,0 +1,74 @@
+"""No two files of a folder share a path, on any disk."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from tpuctl.local.object_names import UnsafeNameError
+from tpuctl.local.places import Fold, Places, fold_of
+
+
+def exact(name: str) -> str:
+    return name
+
+
+def as_on_macos(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def refused(fold: Fold, *names: str) -> list[str]:
+    """Take the paths in order and return those that cannot be."""
+    places, wrong = Places(fold), []
+    for name in names:
+        try:
+            places.take(tuple(name.split("/")))
+        except UnsafeNameError:
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("names", "wrong"),
+    [
+        (["a", "b", "c/a", "c/b", "c/d/e"], []),
+        (["a", "a"], ["a"]),
+        (["a", "a/b"], ["a/b"]),
+        (["a/b", "a"], ["a"]),
+        (["a/b/c", "a", "a/b", "a/b/d"], ["a", "a/b"]),
+        (["a", "a/b/c", "a/b"], ["a/b/c", "a/b"]),
+        (["a", "ab", "a b/c"], []),
+    ],
+)
+def test_a_path_is_one_file_or_one_folder(names: list[str], wrong: list[str]) -> None:
+    assert refused(exact, *names) == wrong
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a", "A"),
+        ("x/a", "X/A"),
+        ("\u00e9", "e\u0301"),
+        ("straße", "STRASSE"),
+        ("out/x", "OUT"),
+        ("OUT", "out/x"),
+    ],
+)
+def test_names_that_the_disk_takes_for_one_are_one_path(first: str, second: str) -> None:
+    assert refused(as_on_macos, first, second) == [second]
+    assert refused(exact, first, second) == []
+
+
+def test_folders_that_the_disk_takes_for_one_share_their_files() -> None:
+    assert refused(as_on_macos, "Out/x", "out/y") == []
+
+
+def test_how_a_disk_compares_names_is_tried_on_it(tmp_path: Path) -> None:
+    fold = fold_of(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a").touch()
+    assert (fold("A") == fold("a")) == os.path.lexists(tmp_path / "A")
