@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 from google.cloud import storage
 
+from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import UPLOAD_PART, Bucket, BucketMissingError
 from tpuctl.config import load
@@ -26,6 +29,39 @@ def nowhere(simulator) -> Iterator[Bucket]:
     cloud = connect(load({"bucket": "no-such-bucket"}))
     yield cloud.bucket
     cloud.close()
+
+
+class TestLimits:
+    def test_an_object_that_is_too_large_ends_the_download(self, bucket: Bucket) -> None:
+        bucket.upload("large", (bytes(1 << 20) for _ in range(40)), "text/plain")
+        tracemalloc.start()
+        with pytest.raises(BadObjectError, match=r"^large is larger than 1,000 bytes\.$"):
+            bucket.read("large", 1000)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 5 << 20, "the simulator runs in this process, too"
+        assert len(bucket.read("large", 40 << 20)) == 40 << 20
+
+    @pytest.mark.parametrize("size", [0, 1, 999, 1000])
+    def test_an_object_within_the_limit_comes_whole(self, bucket: Bucket, size: int) -> None:
+        bucket.upload("small", [bytes(size)], "text/plain")
+        assert bucket.read("small", 1000) == bytes(size)
+
+    def test_a_compressed_object_is_not_unpacked(self, bucket: Bucket, simulator) -> None:
+        packed = gzip.compress(bytes(10 << 20))
+        requests.post(
+            f"{simulator.simulator.endpoints['storage']}/upload/storage/v1/b/{bucket.name}/o",
+            params={"uploadType": "media", "name": "bomb", "contentEncoding": "gzip"},
+            data=packed,
+            timeout=10,
+        ).raise_for_status()
+        assert bucket.read("bomb", 1 << 20) == packed
+
+    def test_a_download_that_breaks_off_within_the_limit_is_resumed(self, bucket: Bucket, simulator) -> None:
+        data = bytes(range(256)) * 8192
+        bucket.upload("cut", [data], "text/plain")
+        simulator.faults.add("gcs-cut", method="storage.objects.get", object="cut", bytes="300kB", count=1)
+        assert bucket.read("cut", len(data)) == data
 
 
 class TestMissing:

@@ -128,7 +128,7 @@ class TestHostile:
 
 def forge(bucket: Bucket, record: bytes, *, classes: tuple[str, ...]) -> None:
     """Write a dataset of one record, as a program of another would."""
-    shard = ShardEntry("forged.tfrecord", 1, len(record) + OVERHEAD, "")
+    shard = ShardEntry("forged.tfrecord", 1, len(record) + OVERHEAD, "AAAAAA==")
     manifest = Manifest(
         schema=SCHEMA,
         name="forged",
