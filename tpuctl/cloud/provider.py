@@ -78,6 +78,12 @@ class Provider(Protocol):
         After a lost answer to CreateNode look for the node before another: it is sent once.
         """
 
+    def creations(self, node: NodeId) -> Mapping[str, Operation]:
+        """Return the operations that create or created a node of this name, by the provider's names of them.
+
+        Those of the last days, as far as the provider lists them; for a create whose answer is lost.
+        """
+
     def http_request(self, change: Change) -> HttpRequest:
         """Return the request that `begin` sends; sends nothing."""
 

@@ -228,3 +228,20 @@ def test_the_requests_of_a_dry_run_are_those_that_would_be_sent(provider: CloudT
     node = create(provider)
     changes = (CreateNode(REQUEST), DeleteNode(NODE), key_change(provider, node, BOB))
     assert [provider.http_request(change).method for change in changes] == ["POST", "DELETE", "PATCH"]
+
+
+def test_the_creations_of_a_node_are_listed_those_that_failed_too(
+    provider: CloudTpu, simulator: RunningSimulator
+) -> None:
+    assert provider.creations(NODE) == {}
+    create(provider, named("n2"))
+    simulator.faults.add(
+        grpc_fault("tpu.CreateNode", 8, "There is no more capacity in the zone", late=True, count=1)
+    )
+    with pytest.raises(StockoutError):
+        create(provider)
+    (failed,) = provider.creations(NODE).values()
+    with pytest.raises(StockoutError):
+        wait(failed)
+    create(provider)
+    assert len(provider.creations(NODE)) == 2

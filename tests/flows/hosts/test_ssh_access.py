@@ -11,9 +11,10 @@ from tests.flows.nodes.memory_provider import MemoryProvider, MemorySsh, node
 from tests.flows.passing_time import PassingTime
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.ssh import CommandResult
-from tpuctl.errors import DeadlineError, HostError
+from tpuctl.errors import DeadlineError, HostError, PreemptedError, StateError
+from tpuctl.flows.hosts import ssh_access
 from tpuctl.flows.hosts.ssh_access import await_ssh, install_key
-from tpuctl.nodes import Change, Node, NodeId, SshKey
+from tpuctl.nodes import Change, Node, NodeId, NodeState, SshKey
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
 TWO_HOSTS = node(addresses=("10.0.0.1", "10.0.0.2"))
@@ -55,7 +56,7 @@ def test_a_key_is_given_two_minutes(passing_time: PassingTime) -> None:
 
 def test_every_host_is_reached_by_its_own_host_key() -> None:
     ssh, reports = MemorySsh(), list[str]()
-    await_ssh(MemoryProvider(TWO_HOSTS), ssh, TWO_HOSTS, reports.append)
+    await_ssh(MemoryProvider(TWO_HOSTS), ssh, TWO_HOSTS, KEY, reports.append)
     assert sorted(ssh.reached) == [("n1", 0, "host key 0"), ("n1", 1, "host key 1")]
     assert reports == ["waiting for SSH on 2 hosts"]
 
@@ -66,7 +67,7 @@ def test_host_keys_that_are_never_all_published_are_given_five_minutes(passing_t
             return {1: "host key 1"}
 
     with pytest.raises(DeadlineError, match="Waited 300 s for the host keys of 'n1'") as timeout:
-        await_ssh(HalfPublished(TWO_HOSTS), MemorySsh(), TWO_HOSTS, [].append)
+        await_ssh(HalfPublished(TWO_HOSTS), MemorySsh(), TWO_HOSTS, KEY, [].append)
     assert "check that the project has not disabled them" in timeout.value.hint
     assert passing_time.now == pytest.approx(300)
 
@@ -76,26 +77,72 @@ def test_a_host_that_never_answers_is_given_five_minutes_and_named_with_the_reas
 ) -> None:
     ssh = MemorySsh(HostError("Connection refused.", hint="Is it up?"))
     with pytest.raises(HostError) as unreachable:
-        await_ssh(MemoryProvider(node()), ssh, node(), [].append)
+        await_ssh(MemoryProvider(node()), ssh, node(), KEY, [].append)
     assert unreachable.value.message == "Worker 0 of 'n1' is not reachable: Connection refused. Is it up?"
     assert passing_time.now == pytest.approx(300)
 
 
 def test_a_host_that_starts_is_tried_until_it_runs_a_command(passing_time: PassingTime) -> None:
     ssh = Starting(HostError("Connection refused."), 255, 0)
-    await_ssh(MemoryProvider(node()), ssh, node(), [].append)
+    await_ssh(MemoryProvider(node()), ssh, node(), KEY, [].append)
     assert len(ssh.reached) == 3
     assert len(passing_time.pauses) == 2
 
 
 def test_a_host_that_takes_the_login_and_runs_nothing_is_not_reachable(passing_time: PassingTime) -> None:
     with pytest.raises(HostError) as unreachable:
-        await_ssh(MemoryProvider(node()), Starting(*[1] * 1000), node(), [].append)
+        await_ssh(MemoryProvider(node()), Starting(*[1] * 1000), node(), KEY, [].append)
     assert unreachable.value.message == "Worker 0 of 'n1' is not reachable: 'true' ended with exit code 1."
 
 
 def test_a_wrong_host_key_is_not_tried_again(passing_time: PassingTime) -> None:
     ssh = Starting(HostError("It is another host.", host_key="wrong"), 0)
     with pytest.raises(HostError, match="It is another host"):
-        await_ssh(MemoryProvider(node()), ssh, node(), [].append)
+        await_ssh(MemoryProvider(node()), ssh, node(), KEY, [].append)
     assert (len(ssh.reached), passing_time.pauses) == (1, [])
+
+
+class TestNodeThatChangesMeanwhile:
+    """The node is looked at while its hosts do not answer."""
+
+    @pytest.fixture(autouse=True)
+    def looks_always(self, monkeypatch: pytest.MonkeyPatch, passing_time: PassingTime) -> None:
+        monkeypatch.setattr(ssh_access, "LOOK_INTERVAL", 0)
+
+    @pytest.mark.parametrize(
+        ("state", "error"), [(NodeState.PREEMPTED, PreemptedError), (NodeState.STOPPED, StateError)]
+    )
+    def test_a_node_that_ends_ends_the_wait(self, state: NodeState, error: type[Exception]) -> None:
+        ssh = MemorySsh(HostError("Connection refused."))
+        with pytest.raises(error, match=f"is its {state}"):
+            await_ssh(MemoryProvider(node(state=state)), ssh, node(), KEY, [].append)
+
+    def test_host_keys_of_a_node_that_ends_are_not_waited_for(self) -> None:
+        class Unpublished(MemoryProvider):
+            def host_keys(self, node: NodeId) -> Mapping[int, str]:
+                return {}
+
+        with pytest.raises(PreemptedError):
+            await_ssh(Unpublished(node(state=NodeState.PREEMPTED)), MemorySsh(), node(), KEY, [].append)
+
+    def test_a_key_that_another_client_has_overwritten_is_added_again(self) -> None:
+        provider, reports = MemoryProvider(node()), list[str]()
+        await_ssh(provider, Starting(HostError("Permission denied."), 0), node(), KEY, reports.append)
+        assert provider.ssh_key_change(provider.nodes["n1"], KEY) is None
+        assert reports[-1] == "adding your SSH key to n1"
+
+    def test_a_key_that_is_overwritten_at_once_is_added_until_it_stays(self) -> None:
+        class Contended(MemoryProvider):
+            overwritten = 0
+
+            def begin(self, change: Change) -> Operation:
+                operation = super().begin(change)
+                if self.overwritten < 2:
+                    self.overwritten += 1
+                    self.nodes["n1"] = node(metadata={"another key": ""})
+                return operation
+
+        provider = Contended(node())
+        granted = install_key(provider, node(), KEY, [].append)
+        assert set(granted.metadata) == {KEY.public_key, "another key"}
+        assert provider.overwritten == 2

@@ -105,6 +105,13 @@ class MemoryProvider:
                 return Operation(queued_resource.name, lambda: True)
         raise NotImplementedError(change)
 
+    def creations(self, node: NodeId) -> Mapping[str, Operation]:
+        return {
+            str(number): Operation(f"Node '{request.id.name}'", lambda: True)
+            for number, request in enumerate(self.created)
+            if request.id.name == node.name
+        }
+
     def ssh_key_change(self, node: Node, key: SshKey) -> UpdateNode | None:
         if key.public_key in node.metadata:
             return None

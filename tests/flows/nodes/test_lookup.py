@@ -8,8 +8,9 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider, node
 from tpuctl.errors import DeadlineError, NotFoundError, PreemptedError, StateError
-from tpuctl.flows.nodes.lookup import find_node, find_ready, node_state, require_ready
+from tpuctl.flows.nodes.lookup import find_node, find_ready, node_state
 from tpuctl.nodes import NodeId, NodeState
+from tpuctl.nodes.readiness import require_ready
 
 
 def test_a_node_is_found_by_its_identity() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -181,8 +181,8 @@ class TestUp:
         provider, reports = MemoryProvider(node(state=NodeState.CREATING)), list[str]()
         with pytest.raises(DeadlineError) as timeout:
             run_up(provider, MemorySsh(), reports)
-        assert timeout.value.message == "Waited 1800 s for node 'n1' to be READY."
-        assert timeout.value.hint == "See 'tpuctl ls'."
+        assert timeout.value.message == "Waited 1800 s for node 'n1' to be READY. Node 'n1' bills."
+        assert timeout.value.hint.startswith("See 'tpuctl ls'. 'tpuctl up v3-8 --name n1' resumes")
         assert passing_time.now == pytest.approx(30 * 60)
         assert reports == ["n1 exists", f"n1 is {node(state=NodeState.CREATING).provider_state}"]
 
@@ -202,3 +202,58 @@ def raiser(error: BaseException) -> Callable[[NodeRequest], None]:
         raise error
 
     return fail
+
+
+class TestWhatChangesMeanwhile:
+    """`up` is asked, and another command is faster, or an answer is lost."""
+
+    @pytest.mark.parametrize(
+        ("other", "kind"), [({"accelerator": "v2-8"}, "v2-8, not spot"), ({}, "v3-8, not spot")]
+    )
+    def test_a_node_of_another_kind_under_the_name_is_refused(
+        self, other: dict[str, object], kind: str
+    ) -> None:
+        provider = MemoryProvider()
+
+        def overtaken(request: NodeRequest) -> None:
+            provider.nodes["n1"] = node("n1", **other)
+            raise ConflictError("It exists.")
+
+        provider.on_create = overtaken
+        with pytest.raises(StateError, match=f"Node 'n1' is a {kind}: another command created it"):
+            run_up(provider, MemorySsh(), [], spot=True)
+
+    def test_a_stockout_whose_answer_to_the_create_is_lost_is_a_stockout(self) -> None:
+        def stocked_out() -> bool:
+            raise StockoutError("No more capacity.")
+
+        class Lossy(MemoryProvider):
+            sent = False
+
+            def begin(self, change: Change) -> Operation:
+                self.sent = True
+                raise DeadlineError("No answer.")
+
+            def creations(self, node: NodeId) -> Mapping[str, Operation]:
+                former = {"former": Operation("Node 'n1'", lambda: True)}
+                return {**former, "ours": Operation("Node 'n1'", stocked_out)} if self.sent else former
+
+        with pytest.raises(StockoutError, match="No more capacity"):
+            run_up(Lossy(), MemorySsh(), [])
+
+    def test_an_error_after_the_create_says_that_the_node_bills(self) -> None:
+        provider = MemoryProvider()
+        with pytest.raises(HostError, match=r"another host\. Node 'n1' bills\.$") as error:
+            run_up(provider, MemorySsh(HostError("It is another host.", host_key="wrong")), [])
+        assert "'tpuctl down n1' deletes it" in error.value.hint
+        assert error.value.facts["may_bill"] == [f"n1 in {ZONE}"]
+
+    def test_a_provider_that_does_not_answer_may_bill(self) -> None:
+        class Silent(MemoryProvider):
+            def get_node(self, node: NodeId) -> Node:
+                if self.created:
+                    raise DeadlineError("No answer.")
+                return super().get_node(node)
+
+        with pytest.raises(DeadlineError, match=r"No answer\. Node 'n1' may bill\.$"):
+            run_up(Silent(), MemorySsh(), [])

@@ -45,7 +45,11 @@ Page = TypeVar("Page", covariant=True)
 TIMEOUT = 60.0
 """Of one request: the client has no default timeout, and no default retry."""
 RETRY_TIMEOUT = 20.0
-TRANSIENT = (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded)
+TRANSIENT = (
+    exceptions.ServiceUnavailable,
+    exceptions.DeadlineExceeded,
+    exceptions.InternalServerError,
+)
 
 
 class CloudTpu:
@@ -110,6 +114,16 @@ class CloudTpu:
             future = _send(subject, call, request)
         return self.operation(subject, future.operation.name)
 
+    def creations(self, node: NodeId) -> Mapping[str, Operation]:
+        """Return the operations that create or created a node of this name."""
+        subject, names, request = _subject(node), list[str](), {"name": location(node.project, node.zone)}
+        while True:
+            page = _send(subject, self._client.list_operations, request)
+            names += [operation.name for operation in page.operations if _creates(operation, node)]
+            if not page.next_page_token:
+                return {name: self.operation(subject, name) for name in names}
+            request["page_token"] = page.next_page_token
+
     def http_request(self, change: Change) -> HttpRequest:
         """Return the HTTP form of a change."""
         return api_requests.as_http(api_requests.message(change))
@@ -161,6 +175,12 @@ class CloudTpu:
 
     def _location(self, zone: str) -> str:
         return location(self._project, zone)
+
+
+def _creates(operation: operations_pb2.Operation, node: NodeId) -> bool:
+    metadata = tpu_v2.OperationMetadata.pb(tpu_v2.OperationMetadata())
+    is_of_node = operation.metadata.Unpack(metadata) and metadata.target == node_name(node)
+    return bool(is_of_node and metadata.verb == "create")
 
 
 class Future(Protocol):

@@ -2,47 +2,102 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, HostError
+from tpuctl.errors import ConflictError, DeadlineError, HostError
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Node, SshKey
+from tpuctl.nodes.readiness import require_ready
 from tpuctl.parallel import fanout, values
-from tpuctl.polling import poll
+from tpuctl.polling import NO_PAUSE, poll, retry
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
 
 KEY_TIMEOUT = 120.0
+KEY_ATTEMPTS = 8
+"""Other users may add theirs at the same time: the metadata is replaced as a whole."""
 SSH_TIMEOUT = 300.0
+LOOK_INTERVAL = 2.0
+"""Seconds between looks at the node while its hosts do not answer, whatever their number."""
 
 
-def install_key(provider: Provider, node: Node, key: SshKey, report: Report) -> None:
-    """Let a key log in on every host of a node, unless it may already."""
-    change = provider.ssh_key_change(node, key)
-    if change is None:
-        return
-    report(f"adding your SSH key to {node.name}")
-    provider.begin(change).wait("to accept the SSH key", KEY_TIMEOUT)
+def grant_access(provider: Provider, ssh: Ssh, node: Node, key: SshKey, report: Report) -> Node:
+    """Let a key log in, wait until every host runs a command, and return the node.
+
+    Raises PreemptedError or StateError when the node ends meanwhile, HostError that names the worker,
+    DeadlineError when the host keys are not published.
+    """
+    node = install_key(provider, node, key, report)
+    await_ssh(provider, ssh, node, key, report)
+    return node
 
 
-def await_ssh(provider: Provider, ssh: Ssh, node: Node, report: Report) -> None:
+def install_key(provider: Provider, node: Node, key: SshKey, report: Report) -> Node:
+    """Let a key log in on every host of a node, unless it may already; return the node with it.
+
+    Keys of other users that are added at the same time stay: the metadata is read again until it has ours.
+    """
+
+    def install() -> Node:
+        nonlocal node
+        change = provider.ssh_key_change(node, key)
+        if change is None:
+            return node
+        report(f"adding your SSH key to {node.name}")
+        provider.begin(change).wait("to accept the SSH key", KEY_TIMEOUT)
+        node = require_ready(provider.get_node(node.id))
+        if provider.ssh_key_change(node, key):
+            raise ConflictError(f"The metadata of '{node.name}' is being changed by another client.")
+        return node
+
+    return retry(install, on=ConflictError, attempts=KEY_ATTEMPTS, backoff=NO_PAUSE)
+
+
+def await_ssh(provider: Provider, ssh: Ssh, node: Node, key: SshKey, report: Report) -> None:
     """Return once every host runs a command.
 
-    Keys take seconds to arrive on the hosts, and a first boot takes longer. Raises HostError that names the
-    worker, DeadlineError when the host keys are not published.
+    Keys take seconds to arrive on the hosts, and a first boot takes longer. Raises as `grant_access` does.
     """
     report(f"waiting for SSH on {len(node.addresses)} host{'s' if len(node.addresses) > 1 else ''}")
     keys = _host_keys(provider, node)
-    values(fanout(lambda worker: _await_worker(ssh, node, worker, keys[worker]), range(len(node.addresses))))
+    watch = _NodeWatch(provider, node, key, report)
+    hosts = range(len(node.addresses))
+    values(fanout(lambda worker: _await_worker(ssh, watch, worker, keys[worker]), hosts))
+
+
+class _NodeWatch:
+    """Looks at the node while its hosts do not answer: it may have ended, or have lost our key."""
+
+    def __init__(self, provider: Provider, node: Node, key: SshKey, report: Report) -> None:
+        self.node = node
+        self._provider = provider
+        self._key = key
+        self._report = report
+        self._lock = threading.Lock()
+        self._last = time.monotonic()
+
+    def look(self) -> None:
+        """Raise PreemptedError or StateError if the node has ended; add our key again if it is lost."""
+        with self._lock:
+            if time.monotonic() - self._last < LOOK_INTERVAL:
+                return
+            current = require_ready(self._provider.get_node(self.node.id))
+            install_key(self._provider, current, self._key, self._report)
+            self._last = time.monotonic()
 
 
 def _host_keys(provider: Provider, node: Node) -> Mapping[int, str]:
     def every_key() -> Mapping[int, str] | None:
         keys = provider.host_keys(node.id)
-        return keys if len(keys) == len(node.addresses) else None
+        if len(keys) == len(node.addresses):
+            return keys
+        require_ready(provider.get_node(node.id))
+        return None
 
     return poll(
         every_key,
@@ -52,18 +107,19 @@ def _host_keys(provider: Provider, node: Node) -> Mapping[int, str]:
     )
 
 
-def _await_worker(ssh: Ssh, node: Node, worker: int, host_key: str) -> None:
+def _await_worker(ssh: Ssh, watch: _NodeWatch, worker: int, host_key: str) -> None:
     reason = ""
 
     def runs_a_command() -> bool | None:
         nonlocal reason
         try:
-            with ssh.connect(node, worker, host_key) as session:
+            with ssh.connect(watch.node, worker, host_key) as session:
                 exit_code = session.run(["true"]).exit_code
         except HostError as error:
             if "host_key" in error.facts:
                 raise  # another attempt would only reach the impostor again
             reason = f"{error.message} {error.hint}"
+            watch.look()
             return None
         reason = f"'true' ended with exit code {exit_code}."
         return True if exit_code == 0 else None
@@ -71,4 +127,4 @@ def _await_worker(ssh: Ssh, node: Node, worker: int, host_key: str) -> None:
     try:
         poll(runs_a_command, awaiting=f"SSH on worker {worker}", timeout=SSH_TIMEOUT)
     except DeadlineError as error:
-        raise HostError(f"Worker {worker} of '{node.name}' is not reachable: {reason}") from error
+        raise HostError(f"Worker {worker} of '{watch.node.name}' is not reachable: {reason}") from error

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, NotFoundError, PreemptedError, StateError, nearest
+from tpuctl.errors import DeadlineError, NotFoundError, StateError, nearest
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
 from tpuctl.nodes import Node, NodeId, NodeList, NodeState, QueuedResource, QueuedResourceId
+from tpuctl.nodes.readiness import require_ready
 
 
 def find_node(provider: Provider, node: NodeId) -> Node | None:
@@ -30,20 +31,6 @@ def node_state(provider: Provider, node: NodeId) -> NodeState:
     """Return what a node is doing; GONE when it does not exist, or its name is another node's now."""
     existing = find_node(provider, node)
     return existing.state if existing else NodeState.GONE
-
-
-def require_ready(node: Node) -> Node:
-    """Return a node that is READY; raises PreemptedError or StateError for any other."""
-    if node.state is NodeState.PREEMPTED:
-        raise PreemptedError(
-            f"Node '{node.name}' is {node.provider_state}.",
-            hint=f"Delete it ('tpuctl down {node.name}') and create it again.",
-        )
-    if node.state is not NodeState.READY:
-        raise StateError(
-            f"Node '{node.name}' is {node.provider_state}.", hint="'tpuctl ls' shows when it is READY."
-        )
-    return node
 
 
 def find_ready(

@@ -9,7 +9,7 @@ from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import StateError, UsageError, nearest
-from tpuctl.flows.nodes.lookup import find_node, require_ready
+from tpuctl.flows.nodes.lookup import find_node
 from tpuctl.nodes import (
     LABEL,
     LABEL_VALUE,
@@ -21,6 +21,7 @@ from tpuctl.nodes import (
     SshKey,
     owner_label,
 )
+from tpuctl.nodes.readiness import require_ready
 
 NODE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 

@@ -1,0 +1,20 @@
+"""Decides whether a node can be used."""
+
+from __future__ import annotations
+
+from tpuctl.errors import PreemptedError, StateError
+from tpuctl.nodes.node import Node, NodeState
+
+
+def require_ready(node: Node) -> Node:
+    """Return a node that is READY; raises PreemptedError or StateError for any other."""
+    if node.state is NodeState.PREEMPTED:
+        raise PreemptedError(
+            f"Node '{node.name}' is {node.provider_state}.",
+            hint=f"Delete it ('tpuctl down {node.name}') and create it again.",
+        )
+    if node.state is not NodeState.READY:
+        raise StateError(
+            f"Node '{node.name}' is {node.provider_state}.", hint="'tpuctl ls' shows when it is READY."
+        )
+    return node
