@@ -33,6 +33,8 @@ def measure(environment: dict[str, str], served: simulator_process.PublishedEndp
     commands = {
         'python -c "import click"': [sys.executable, "-c", "import click"],
         "tpuctl --help": [*tpuctl, "--help"],
+        "completion of tpuctl submit --": completion(tpuctl, "submit --"),
+        "completion of tpuctl down": completion(tpuctl, "down "),
         "tpuctl ls": [*tpuctl, "ls"],
     }
     notes = []
@@ -51,11 +53,24 @@ def measure(environment: dict[str, str], served: simulator_process.PublishedEndp
         timings['python -c "import click"'],
         "2 at most",
     )
-    ratios: list[Ratio] = [help_against_click]
+    completion_against_click = ratio(
+        "completion / import click",
+        timings["completion of tpuctl submit --"],
+        timings['python -c "import click"'],
+        "2 at most; 100 ms CPU",
+    )
+    ratios: list[Ratio] = [help_against_click, completion_against_click]
     if gcloud:
         gcloud_list = timings["gcloud compute tpus tpu-vm list"]
         ratios.append(ratio("gcloud list / tpuctl ls", gcloud_list, timings["tpuctl ls"], "2 at least"))
     report("command line", rows(timings), ratios, notes)
+
+
+def completion(tpuctl: list[str], line: str) -> list[str]:
+    """Return the command by which bash asks for the completions of a line."""
+    count = line.count(" ") + 1
+    question = [f"COMP_WORDS=tpuctl {line}", f"COMP_CWORD={count}", "_TPUCTL_COMPLETE=bash_complete"]
+    return ["env", *question, *tpuctl]
 
 
 def gcloud_environment(served: simulator_process.PublishedEndpoints, folder: str) -> dict[str, str]:

@@ -62,7 +62,10 @@ SUBPACKAGES = {
     },
     "flows/datasets": {"beam": set()},
     "flows/runs": {"code": set()},
-    "cli": {"nodes": set(), "datasets": set(), "runs": set(), "project": set(), "simulator": set()},
+    "cli": {
+        "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "project": set(),
+        "simulator": set(),
+    },
     "sim": {
         "guest": set(),
         "state": set(),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+COMPLETION = "_TPUCTL_COMPLETE"
+"""Environment variable that a shell sets when it asks for completions, such as `bash_complete`."""
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 """Settings of a command that has no parent; its subcommands inherit them."""
 

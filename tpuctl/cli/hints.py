@@ -31,6 +31,7 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("simulator", "simulate", "emulator"), ("sim status",)),
         **dict.fromkeys(("fault", "faults", "chaos"), ("sim fault",)),
         "version": ("--version",),
+        **dict.fromkeys(("completions", "autocomplete"), ("completion bash",)),
     },
     "data": {
         **dict.fromkeys(("list", "datasets"), ("data ls",)),

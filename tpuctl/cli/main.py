@@ -12,7 +12,7 @@ import click
 
 from tpuctl import __version__
 from tpuctl.cli import printing
-from tpuctl.cli.groups import CONTEXT, Group
+from tpuctl.cli.groups import COMPLETION, CONTEXT, Group
 from tpuctl.errors import EXIT_CODES, DeclinedError, TpuctlError, UsageError
 
 COMMANDS = {
@@ -31,6 +31,10 @@ COMMANDS = {
     "config": ("tpuctl.cli.project.config", "Show each setting and where it comes from."),
     "doctor": ("tpuctl.cli.project.doctor", "Check credentials, project, API, zone, buckets and SSH key."),
     "sim": ("tpuctl.cli.simulator.commands", "Start, stop and inspect the simulator; inject faults."),
+    "completion": (
+        "tpuctl.cli.completion.command",
+        "Print the script that completes commands, options and values in a shell.",
+    ),
     "help": ("tpuctl.cli.help", "Show the help of a command."),
 }
 """Name -> module and help line, so that `tpuctl --help` imports no command."""
@@ -83,14 +87,24 @@ def main() -> NoReturn:
     Exits without Python's cleanup of imported modules, which is a sixth of the time of `tpuctl ls`: every
     client and file is closed by now.
     """
-    printing.guard()
-    code = run(sys.argv[1:])
+    code = _complete() if COMPLETION in os.environ else _run_guarded()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
             pass
     os._exit(code)
+
+
+def _complete() -> int:
+    from tpuctl.cli.completion.answer import answer  # noqa: PLC0415  a shell asks, and no command runs
+
+    return answer()
+
+
+def _run_guarded() -> int:
+    printing.guard()
+    return run(sys.argv[1:])
 
 
 def run(arguments: list[str]) -> int:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -17,6 +17,9 @@ from tpuctl.cli.warning_lines import WarningLines
 from tpuctl.cloud import endpoints
 from tpuctl.config import Config, load
 from tpuctl.errors import DeclinedError
+
+if TYPE_CHECKING:
+    from tpuctl.cli.completion.names import ListedNames
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -57,6 +60,13 @@ class Session:
     def from_flag(self, name: str) -> str | None:
         """Return a setting's value if it is an option of this command, else None."""
         return self.config.get(name) if self.config.values[name].origin == f"--{name}" else None
+
+    @cached_property
+    def listed(self) -> ListedNames:
+        """The names that the shell's completion offers: commands that list, make or delete keep them."""
+        from tpuctl.cli.completion.names import ListedNames  # noqa: PLC0415  not every command lists
+
+        return ListedNames(self.config)
 
     def close(self) -> None:
         """Close the clients, when any were built, and say how many warnings were not shown."""

@@ -21,6 +21,7 @@ def ls(session: Session) -> None:
     """
     bucket = session.cloud.data_bucket
     manifests = list(list_manifests(bucket, session.warn))
+    session.listed.replace("datasets", (name for item in manifests for name in (item.name, str(item.ref))))
     if session.as_json:
         output.json({"datasets": [rendering.fields(manifest, bucket.name) for manifest in manifests]})
     else:

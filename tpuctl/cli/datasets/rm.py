@@ -38,6 +38,7 @@ def rm(session: Session, ref: DatasetRef, yes: bool, dry_run: bool) -> None:
         return
     _confirm(removal, bucket.name, yes=yes)
     flow.remove(bucket, removal)
+    session.listed.remove("datasets", [str(removal.ref)])
     _show_removed(session, removal)
 
 

@@ -73,6 +73,7 @@ def upload(
         _show_plan(plan)
         with _interruptible():
             uploaded = _upload(session, plan, request, beam_options if runner == "beam" else None, keep)
+    session.listed.add("datasets", request.ref.name)
     _show_uploaded(session, uploaded)
 
 

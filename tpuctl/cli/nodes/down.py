@@ -39,6 +39,7 @@ def down(session: Session, names: tuple[str, ...], yes: bool, dry_run: bool) -> 
         confirm(f"Delete {count} TPU{'s' if count > 1 else ''}?", yes=yes)
     with show_steps() as report:
         flow.down(provider, plan, report)
+    session.listed.remove("nodes", (allocation.name for allocation in plan.allocations))
     _show_deleted(session, plan.allocations)
 
 

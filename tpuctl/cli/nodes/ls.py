@@ -26,6 +26,8 @@ def ls(session: Session, all_users: bool) -> None:
     zone = session.from_flag("zone")
     inventory = take_inventory(session.cloud.provider, zone)
     listed = inventory if all_users else inventory.without_others(session.owner)
+    if zone is None and not inventory.unreachable:
+        session.listed.replace("nodes", (allocation.name for allocation in listed.allocations))
     show_inventory(session, listed)
     _show_hidden(inventory, listed)
     if not inventory.allocations:

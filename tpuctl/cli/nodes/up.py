@@ -51,6 +51,7 @@ def up(
         confirm(f"Create {plan.request.id.name}?", yes=yes)
     with show_steps() as report:
         node = flow.up(provider, ssh, plan, report)
+    session.listed.add("nodes", node.name)
     show_nodes(session, [node])
     output.hint("tpuctl submit SCRIPT, or first: tpuctl data upload NAME FOLDER")
 

@@ -21,6 +21,7 @@ def runs(session: Session) -> None:
       tpuctl runs
     """
     listed = summaries(session.cloud.bucket, session.cloud.provider, session.now, session.warn)
+    session.listed.replace("runs", (run.run for run in listed))
     if session.as_json:
         output.json({"runs": listed})
         return

@@ -69,6 +69,7 @@ def submit(
         return
     for text in flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan):
         output.note(text)
+    session.listed.add("runs", plan.run.run)
     _show(session, plan)
 
 

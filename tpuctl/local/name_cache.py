@@ -1,0 +1,76 @@
+"""Keeps names of nodes, runs and datasets for a few minutes, for the completion in a shell.
+
+Names from a bucket are hostile input, and a shell shows and inserts what it is offered: only names of plain
+letters, digits and `._/-` are kept. The file is in a folder of its user alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from tpuctl.atomic_files import replace_file
+from tpuctl.local.private_folder import FILE_MODE, make_private_folder
+
+FRESH = 300
+"""Seconds for which names are offered."""
+MOST_NAMES = 500
+_LARGEST = 1 << 18
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
+
+Entries = dict[str, tuple[float, list[str]]]
+"""Under each scope, when its names were listed, and the names."""
+
+
+class NameCache:
+    """The names of several scopes in one file; whatever is wrong with the file, it is empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def names(self, scope: str) -> list[str]:
+        """Return the names that were listed in the last minutes; no network, and nothing is written."""
+        listed, names = self._read().get(scope, (0.0, []))
+        return names if 0 <= time.time() - listed < FRESH else []
+
+    def replace(self, scope: str, names: Iterable[str]) -> None:
+        """Take the complete list of a scope; a folder that cannot be written is left as it is."""
+        fresh = {key: entry for key, entry in self._read().items() if time.time() - entry[0] < FRESH}
+        fresh[scope] = (time.time(), list(dict.fromkeys(filter(_is_plain, names)))[-MOST_NAMES:])
+        try:
+            make_private_folder(self._path.parent)
+            replace_file(self._path, [json.dumps(fresh).encode()], mode=FILE_MODE)
+        except OSError:
+            pass  # completion is a convenience: no command fails for it
+
+    def add(self, scope: str, name: str) -> None:
+        """Take a new name of a scope."""
+        self.replace(scope, [*self.names(scope), name])
+
+    def remove(self, scope: str, names: Iterable[str]) -> None:
+        """Drop names of a scope."""
+        dropped = set(names)
+        self.replace(scope, [name for name in self.names(scope) if name not in dropped])
+
+    def _read(self) -> Entries:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(descriptor, "rb") as stream:
+                if os.fstat(descriptor).st_uid != os.geteuid():
+                    return {}
+                content = json.loads(stream.read(_LARGEST))
+            return {scope: _entry(*entry) for scope, entry in content.items()}
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+            return {}
+
+
+def _entry(listed: float, names: list[str]) -> tuple[float, list[str]]:
+    return float(listed), [name for name in names if _is_plain(name)]
+
+
+def _is_plain(name: object) -> bool:
+    return isinstance(name, str) and bool(_NAME.fullmatch(name))
