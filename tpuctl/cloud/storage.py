@@ -47,6 +47,16 @@ class Object:
         return self.content.size
 
 
+@dataclass(frozen=True)
+class Grant:
+    """A member's role on a bucket."""
+
+    role: str
+    member: str
+    """`serviceAccount:E-MAIL`, `allUsers` ..."""
+    is_conditional: bool
+
+
 class BucketMissingError(NotFoundError):
     """The bucket itself does not exist."""
 
@@ -83,6 +93,16 @@ class Bucket:
         with self._translated(""):
             self._bucket.reload()
             return str(self._bucket.location).lower()
+
+    def grants(self) -> list[Grant]:
+        """Return every role on the bucket; raises ConfigError without storage.buckets.getIamPolicy."""
+        with self._translated(""):
+            policy = self._bucket.get_iam_policy(requested_policy_version=3)
+        return [
+            Grant(str(binding["role"]), str(member), bool(binding.get("condition")))
+            for binding in policy.bindings
+            for member in binding["members"]
+        ]
 
     def objects(
         self, prefix: str, *, most: int | None = None, start: str = "", glob: str = ""

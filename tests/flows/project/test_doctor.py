@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import RunningSimulator
+from tpuctl.cloud import google_clients
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.config import load
 from tpuctl.errors import ConfigError
 from tpuctl.flows.project.doctor import CHECKS, FAILED, OK, SKIPPED, WARNING, Finding, examine
 
 ORDER = [
-    "python", "credentials", "project", "api", "zone", "bucket", "region", "network", "terraform", "ssh key",
+    "python", "credentials", "project", "api", "zone", "bucket", "region", "rights", "network",
+    "terraform", "ssh key",
 ]  # fmt: skip
 
 
@@ -55,7 +57,7 @@ def test_clients_are_built_once_and_what_needs_them_is_skipped_if_they_cannot_be
     results = findings(connect)
     assert results["credentials"] == Finding("credentials", FAILED, "There are no credentials.", "Log in.")
     assert {name for name, state in states(results).items() if state == SKIPPED} == {
-        "api", "zone", "bucket", "region",
+        "api", "zone", "bucket", "region", "rights",
     }  # fmt: skip
     assert results["api"].text == "needs credentials"
     assert results["zone"].text == "needs api", "which was skipped itself"
@@ -69,6 +71,7 @@ def test_without_a_project_what_needs_one_is_skipped(cloud: Cloud) -> None:
     skipped = {name: finding.text for name, finding in results.items() if finding.state == SKIPPED}
     assert skipped == {
         "api": "needs project", "bucket": "needs project", "zone": "needs api", "region": "needs bucket",
+        "rights": "needs bucket",
     }  # fmt: skip
 
 
@@ -81,7 +84,7 @@ def test_a_check_needs_only_checks_before_it() -> None:
     ("setting", "value", "check", "skipped"),
     [
         ("zone", "us-central1", "zone", {"region"}),
-        ("bucket", "b!", "bucket", {"region"}),
+        ("bucket", "b!", "bucket", {"region", "rights"}),
     ],
 )
 def test_a_malformed_setting_fails_its_check_before_anything_is_requested(
@@ -125,3 +128,52 @@ def test_a_key_that_exists_is_named(cloud: Cloud) -> None:
     key = cloud.ssh.key
     cloud.ssh.login_key()
     assert findings(lambda: cloud)["ssh key"].text == str(key)
+
+
+ACCOUNT = "tpu@sim-project.iam.gserviceaccount.com"
+
+
+def grant(cloud: Cloud, role: str, member: str) -> None:
+    """Add a role on the bucket."""
+    client = google_clients.storage_client("sim-project", cloud.credentials, cloud.endpoints.storage)
+    bucket = client.bucket(cloud.bucket.name)
+    policy = bucket.get_iam_policy(requested_policy_version=3)
+    policy.bindings.append({"role": role, "members": {member}})
+    bucket.set_iam_policy(policy)
+    client.close()
+
+
+@pytest.mark.parametrize("member", ["allUsers", "allAuthenticatedUsers"])
+@pytest.mark.parametrize(
+    ("role", "verb"), [("roles/storage.objectViewer", "read"), ("roles/storage.objectUser", "use")]
+)
+def test_a_public_bucket_fails(cloud: Cloud, member: str, role: str, verb: str) -> None:
+    grant(cloud, role, member)
+    results = findings(lambda: cloud)
+    assert states(results) == {"rights": FAILED}
+    assert "gs://sim-project-tpuctl/ IS PUBLIC: everyone " in results["rights"].text
+    assert f" may {verb} it ({role})" in results["rights"].text
+    assert "--public-access-prevention" in results["rights"].fix
+
+
+def test_an_account_that_may_delete_every_object_is_a_warning(cloud: Cloud, monkeypatch) -> None:
+    monkeypatch.setenv("TPUCTL_SERVICE_ACCOUNT", ACCOUNT)
+    grant(cloud, "roles/storage.objectViewer", f"serviceAccount:{ACCOUNT}")
+    assert findings(lambda: cloud)["rights"].state == OK
+    grant(cloud, "roles/storage.objectUser", f"serviceAccount:{ACCOUNT}")
+    broad = findings(lambda: cloud)["rights"]
+    assert broad.state == WARNING
+    assert broad.text == (
+        "a job may delete the records and checkpoints of all runs in gs://sim-project-tpuctl/ "
+        "(roles/storage.objectUser of the TPU account)"
+    )
+    assert "protection" in broad.fix
+
+
+def test_who_may_not_read_the_policy_is_told_so(cloud: Cloud, simulator: RunningSimulator) -> None:
+    simulator.faults.add("permission", method="storage.getIamPermissions")
+    assert findings(lambda: cloud)["rights"] == Finding(
+        "rights",
+        OK,
+        "not checked: reading who may use gs://sim-project-tpuctl needs storage.buckets.getIamPolicy",
+    )

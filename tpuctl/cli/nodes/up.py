@@ -13,6 +13,7 @@ from tpuctl.cli.value_types import ACCELERATOR
 from tpuctl.errors import ConfigError
 from tpuctl.flows.nodes import up as flow
 from tpuctl.flows.nodes.plan import UpOptions, UpPlan, default_name, plan_up
+from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
 from tpuctl.job_header import FRAMEWORKS
 
 
@@ -48,6 +49,8 @@ def up(
         return
     if plan.existing is None:
         _show_plan(plan, session.cloud.endpoints.price)
+        if plan.request.service_account is None:
+            output.note(f"{DEFAULT_ACCOUNT}.")
         confirm(f"Create {plan.request.id.name}?", yes=yes)
     with show_steps() as report:
         node = flow.up(provider, ssh, plan, report)

@@ -18,6 +18,7 @@ from tpuctl.config.formats import normalize
 from tpuctl.config.gcloud import gcloud_settings
 from tpuctl.errors import ConfigError, ConflictError, UsageError
 from tpuctl.flows.project import allowed_folders, terraform
+from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
 from tpuctl.text import printable
 
 QUESTIONS = {
@@ -26,6 +27,12 @@ QUESTIONS = {
     "bucket": "Bucket for datasets and runs",
 }
 """The settings without which nothing runs on Google Cloud, and the question for each."""
+
+LESS_RIGHTS = (
+    'terraform/ makes one that reads datasets, and overwrites no run records (protection = "records") or no '
+    'complete checkpoints either ("checkpoints").'
+)
+"""What to choose instead of the default account."""
 
 
 @click.command()
@@ -61,6 +68,8 @@ def init(source: Path | None, force: bool, **options: str | None) -> None:
     output.note(f"Wrote {path.resolve()}; commands below this folder use project {values['project']} now.")
     if values["zone"] not in accelerators.zones():
         output.note(f"No TPUs are known in {values['zone']}: run 'tpuctl doctor' to ask the API.")
+    if "service_account" not in values:
+        output.note(f"{DEFAULT_ACCOUNT}. {LESS_RIGHTS}")
     output.hint("tpuctl doctor")
 
 

@@ -15,7 +15,7 @@ from tpuctl import accelerators
 from tpuctl.bucket_layout import gs
 from tpuctl.config import Config
 from tpuctl.errors import ConfigError, TpuctlError
-from tpuctl.flows.project import allowed_folders, terraform
+from tpuctl.flows.project import allowed_folders, rights, terraform
 
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Cloud
@@ -164,6 +164,28 @@ def _region(config: Config, connected: Connect) -> str:
     return f"{region}, that of the TPUs"
 
 
+def _rights(config: Config, connected: Connect) -> str:
+    """A grant that gives too much works, until somebody uses it."""
+    account = config.get("service_account")
+    runs, data = connected().bucket, connected().data_bucket
+    concerns: list[rights.Concern] = []
+    for bucket in [runs] if runs is data else [runs, data]:
+        try:
+            grants = bucket.grants()
+        except ConfigError:
+            return f"not checked: reading who may use gs://{bucket.name} needs storage.buckets.getIamPolicy"
+        concerns += rights.concerns(bucket.name, grants, account, holds_runs=bucket is runs)
+    if account is None and config.target == "gcp":
+        concerns.append(rights.Concern(rights.DEFAULT_ACCOUNT))
+    text = "; ".join(concern.text for concern in concerns)
+    if any(concern.is_public for concern in concerns):
+        fix = "gcloud storage buckets update gs://BUCKET --public-access-prevention"
+        raise ConfigError(f"{text}.", hint=f"Close it: {fix}")
+    if concerns:
+        raise CheckWarning(text, 'Give the account less: terraform/ does, with protection = "records".')
+    return "no bucket is public" + (", no role of the TPU account may delete everything" if account else "")
+
+
 def _network(config: Config, connected: Connect) -> str:
     network = config.require("network")
     if config.get("subnetwork"):
@@ -216,6 +238,7 @@ CHECKS = (
     Check("zone", ("api",), _zone, ("zone",)),
     Check("bucket", ("credentials", "project"), _bucket, ("bucket", "data_bucket")),
     Check("region", ("bucket", "zone"), _region),
+    Check("rights", ("bucket",), _rights, ("service_account",)),
     Check("network", (), _network, ("network", "subnetwork", "external_ips", "service_account")),
     Check("terraform", (), _terraform),
     Check("ssh key", ("python",), _ssh_key, ("ssh_user",)),

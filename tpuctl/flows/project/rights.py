@@ -1,0 +1,55 @@
+"""Judges who may do what with the buckets: the public, and the service account that every job runs as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpuctl.bucket_layout import gs
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Grant
+
+DEFAULT_ACCOUNT = (
+    "No service account is configured: Google's default Compute Engine service account applies, usually an "
+    "Editor of the project. Name another one: tpuctl init --service-account EMAIL, or "
+    "service_account in tpuctl.toml"
+)
+PUBLIC = ("allUsers", "allAuthenticatedUsers")
+READERS = (
+    "roles/storage.objectViewer",
+    "roles/storage.legacyObjectReader",
+    "roles/storage.legacyBucketReader",
+)
+OVERWRITERS = (
+    "roles/editor", "roles/owner", "roles/storage.admin", "roles/storage.legacyBucketOwner",
+    "roles/storage.legacyBucketWriter", "roles/storage.objectAdmin", "roles/storage.objectUser",
+)  # fmt: skip
+"""Roles that may overwrite and delete objects."""
+
+
+@dataclass(frozen=True)
+class Concern:
+    """A grant that gives more than tpuctl needs."""
+
+    text: str
+    is_public: bool = False
+
+
+def concerns(
+    bucket: str, grants: Sequence[Grant], account: str | None, *, holds_runs: bool
+) -> Iterator[Concern]:
+    """Yield what is wrong with the grants of a bucket, the worst first; `account` is that of TPU VMs."""
+    for grant in grants:
+        if grant.member in PUBLIC:
+            verb = "read" if grant.role in READERS else "use"
+            whom = (
+                "everyone on the internet" if grant.member == PUBLIC[0] else "everyone with a Google account"
+            )
+            yield Concern(f"{gs(bucket, '')} IS PUBLIC: {whom} may {verb} it ({grant.role})", is_public=True)
+    for grant in grants:
+        may_overwrite = grant.role in OVERWRITERS and not grant.is_conditional
+        if account and grant.member == f"serviceAccount:{account}" and may_overwrite:
+            lost = "the records and checkpoints of all runs" if holds_runs else "all datasets"
+            yield Concern(f"a job may delete {lost} in {gs(bucket, '')} ({grant.role} of the TPU account)")
