@@ -67,6 +67,16 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, folder: Path, 
     assert below(folder) == {}
 
 
+@pytest.mark.parametrize("pack", [zipped, tarred])
+@pytest.mark.parametrize(
+    "name", [".git/config", "a/.GIT/config", "a\n.jpg", "tpuctl.toml", "HEAD", "x" * 300]
+)
+def test_a_name_that_is_not_safe_on_a_disk_is_refused(tmp_path: Path, folder: Path, pack, name: str) -> None:
+    with pytest.raises(UsageError, match="nothing was unpacked"):
+        unpacked(WANTED)([pack(tmp_path / "archive", {f"Pets/Cat/{name}": b""})], folder)
+    assert below(folder) == {}
+
+
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
 def test_links_and_devices_are_refused(tmp_path: Path, folder: Path, kind: bytes) -> None:
     file = tarred(tmp_path / "archive", {"Pets/Cat/1.jpg": b""}, kind, link="/etc/passwd")

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from tpuctl.errors import UsageError
+from tpuctl.local.object_names import UnsafeNameError, local_parts
 
 Unpack = Callable[[Sequence[Path], Path], None]
 """Called with the files and an empty folder, which it fills with a source for `tpuctl data upload`."""
@@ -106,7 +107,7 @@ def _unpack(file: Path, folder: Path, places: Mapping[str, str]) -> None:
                 raise _unsafe(file, member.name, "is a link or a device")
             stream = member.open()
             if stream is not None:
-                _write(stream, folder / target, space)
+                _write(stream, folder / _safe(file, member.name, target), space)
                 written += 1
     except DAMAGED as error:
         raise damaged(file, str(error)) from error
@@ -150,6 +151,16 @@ def _target(name: str, places: Mapping[str, str]) -> str | None:
         if name.removeprefix("./").startswith(prefix):
             return place + name.removeprefix("./").removeprefix(prefix)
     return None
+
+
+def _safe(file: Path, name: str, target: str) -> PurePosixPath:
+    """Return the path of a member below the folder; raises UsageError for one that is not safe there."""
+    path = PurePosixPath(target)
+    try:
+        local_parts(path.as_posix())
+    except UnsafeNameError as error:
+        raise _unsafe(file, name, str(error)) from error
+    return path
 
 
 def _write(stream: IO[bytes], path: Path, space: Budget) -> None:
