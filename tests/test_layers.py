@@ -180,7 +180,7 @@ def layer(dotted: str) -> str:
         return "facts"
     if parts[:2] == ["sim", "guest"] and len(parts) > 2:
         return "guest"
-    if parts[:2] == ["worker", "records"]:
+    if parts[:2] in (["worker", "records"], ["worker", "requirements"]):
         return "records"  # read on the laptop and on the host: standard library only
     if parts[0] in LAYERS:
         return parts[0]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 
 import msgspec
 
 from tpuctl.errors import UsageError
+from tpuctl.worker import requirements
 
 FRAMEWORKS = ("tensorflow", "jax", "pytorch")
 
@@ -22,6 +24,8 @@ class ToolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     framework: str = "tensorflow"
     env: dict[str, str] = {}
     """Environment variables of the script."""
+    requirements: str = ""
+    """A lock file in the script's folder, in pip's format with hashes: hosts install it and nothing else."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -62,6 +66,7 @@ def parse(text: str, path: str) -> Header:
             f"The header of {path} is wrong: {error}.", hint="It is TOML behind '# ', as in PEP 723."
         ) from error
     _check_requirements(block, path)
+    _check_lock_path(block.tool.tpuctl.requirements, path)
     if block.tool.tpuctl.framework not in FRAMEWORKS:
         raise UsageError(
             f"The header of {path} asks for the framework '{block.tool.tpuctl.framework}'.",
@@ -101,9 +106,25 @@ def _check_requirements(block: _Block, path: str) -> None:
         ) from error
     for dependency in block.dependencies:
         try:
+            requirements.parse(dependency)
             Requirement(dependency)
+        except requirements.RequirementError as error:
+            raise _wrong_requirement(path, str(error)) from error
         except InvalidRequirement as error:
-            raise UsageError(
-                f"The header of {path} is wrong: '{dependency}' is not a requirement.",
-                hint='Write for instance dependencies = ["numpy>=1.26"]',
-            ) from error
+            raise _wrong_requirement(path, f"'{dependency}' is not a requirement") from error
+
+
+def _wrong_requirement(path: str, reason: str) -> UsageError:
+    return UsageError(
+        f"The header of {path} is wrong: {reason}.",
+        hint='Write for instance dependencies = ["numpy>=1.26"]; or "NAME @ https://..."',
+    )
+
+
+def _check_lock_path(name: str, path: str) -> None:
+    parts = PurePosixPath(name)
+    if name and (parts.is_absolute() or ".." in parts.parts or not name.isprintable() or "\\" in name):
+        raise UsageError(
+            f"The header of {path} is wrong: '{name}' is not a file in the script's folder.",
+            hint='Write for instance requirements = "requirements.lock"',
+        )

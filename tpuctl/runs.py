@@ -72,6 +72,10 @@ class Run(msgspec.Struct, frozen=True):
     """Variables of --env and of the header: NOT_STORED, or the value if the user asked for that."""
     dataset: PinnedDataset | None = None
     git: Git | None = None
+    requires_python: str = ""
+    """Versions of Python that the header asks for, as in PEP 440; empty for any."""
+    requirements: str = ""
+    """Path of the lock file inside the bundle; empty for none."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import os
@@ -48,14 +49,28 @@ def either(request: pytest.FixtureRequest, host: Host) -> Host:
     return host
 
 
-def wheel(folder: Path, name: str) -> None:
-    """Write a wheel with one module that says hello."""
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+def wheel(folder: Path, name: str, version: str = "1.0", requires: str = "") -> Path:
+    """Write a wheel with one module that says hello, and return its path."""
+    info, path = f"{name}-{version}.dist-info", folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{name}.py", "WORD = 'hello from the wheel'\n")
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}"
+        archive.writestr(f"{info}/METADATA", metadata)
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+def hosts_own(host: Host, folder: Path, *wheels: Path) -> None:
+    """Install wheels on a host, as its image brings them."""
+    for path in wheels:
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(folder)
+    host.environment["PYTHONPATH"] = str(folder)
+
+
+def digest(path: Path) -> str:
+    return f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
 class TestScript:
@@ -171,6 +186,116 @@ class TestPreparation:
         )
         assert b"No matching distribution found" in host.log()
         assert b"never" not in host.log()
+
+    @pytest.mark.parametrize(
+        "text",
+        ["--find-links=http://127.0.0.1:1/", "-r/etc/hostname", "numpy --pre", "x @ file:///tmp/x", "."],
+    )
+    def test_what_is_no_requirement_ends_the_run_before_pip(self, host: Host, text: str) -> None:
+        """Though the laptop has refused it before."""
+        host.start("print('never')", dependencies=["json", text])
+        assert host.finished().error.startswith(f"PackageError: '{text}' is not a requirement")
+        assert host.log() == b""
+
+    def test_a_pin_is_not_satisfied_by_another_version(self, either: Host, tmp_path: Path) -> None:
+        hosts_own(either, tmp_path / "image", wheel(tmp_path, "tpuctl_wheel_of_a_test", "2.4.6"))
+        (tmp_path / "index").mkdir()
+        wheel(tmp_path / "index", "tpuctl_wheel_of_a_test", "1.21.0")
+        either.environment.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path / "index"))
+        script = "from importlib.metadata import version\nprint(version('tpuctl_wheel_of_a_test'))"
+        either.start(script, dependencies=["tpuctl-wheel-of-a-test==1.21.0"])
+        assert either.finished().exit_code == 0, either.log().decode()
+        log = either.log().decode().splitlines()
+        assert log[0] == "[tpuctl] installing tpuctl-wheel-of-a-test==1.21.0 (the host has 2.4.6)"
+        assert log[-1] == "1.21.0"
+
+    @pytest.mark.parametrize(
+        "text", ["tpuctl_wheel.of-a_Test>=2,<3", "tpuctl-wheel-of-a-test[words]~=2.4", "other-module>=2"]
+    )
+    def test_a_version_that_the_host_has_is_not_installed_again(
+        self, either: Host, tmp_path: Path, text: str
+    ) -> None:
+        requires = "Provides-Extra: words\nRequires-Dist: word-of-a-test>=1; extra == 'words'\n"
+        first = wheel(tmp_path, "tpuctl_wheel_of_a_test", "2.4.6", requires)
+        hosts_own(either, tmp_path / "image", first, wheel(tmp_path, "word_of_a_test"))
+        names = tmp_path / "image/tpuctl_wheel_of_a_test-2.4.6.dist-info/top_level.txt"
+        names.write_text("tpuctl_wheel_of_a_test\nother_module\n")
+        either.environment.update(PIP_NO_INDEX="1")
+        either.start("print('ran')", dependencies=[text])
+        assert either.finished().exit_code == 0, either.log().decode()
+        assert either.log() == b"ran\n"
+
+    def test_an_extra_whose_packages_are_missing_is_installed(self, host: Host, tmp_path: Path) -> None:
+        requires = "Provides-Extra: words\nRequires-Dist: word-of-a-test>=1; extra == 'words'\n"
+        hosts_own(host, tmp_path / "image", wheel(tmp_path, "tpuctl_wheel_of_a_test", "2.4.6", requires))
+        wheel(tmp_path, "word_of_a_test")
+        host.environment.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
+        host.start("import word_of_a_test", dependencies=["tpuctl-wheel-of-a-test[words]"])
+        assert host.finished().exit_code == 0, host.log().decode()
+
+    def test_a_host_without_an_index_says_what_it_has(self, host: Host, tmp_path: Path) -> None:
+        hosts_own(host, tmp_path / "image", wheel(tmp_path, "tpuctl_wheel_of_a_test", "2.4.6"))
+        host.environment.update(PIP_NO_INDEX="1", PIP_FIND_LINKS="")
+        host.start("print('never')", dependencies=["tpuctl-wheel-of-a-test==1.21.0"])
+        assert host.finished().error == (
+            "PackageError: pip could not install tpuctl-wheel-of-a-test==1.21.0 (the host has 2.4.6) "
+            "(exit code 1, see the log)"
+        )
+
+    def locked(self, host: Host, tmp_path: Path, line: str, **changes: object) -> None:
+        """Start a script that needs the wheel, with a lock file of one line."""
+        host.environment.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
+        script = b"from tpuctl_wheel_of_a_test import WORD\nprint(WORD)"
+        data = tar(("job.py", script), ("deep/requirements.lock", line.encode()))
+        host.start("", data=data, requirements="deep/requirements.lock", **changes)
+
+    def test_a_lock_file_is_installed_with_its_hashes(self, either: Host, tmp_path: Path) -> None:
+        line = f"tpuctl-wheel-of-a-test==1.0 {digest(wheel(tmp_path, 'tpuctl_wheel_of_a_test'))}\n"
+        self.locked(either, tmp_path, line, dependencies=["tpuctl-wheel-of-a-test", "json"])
+        assert either.finished().exit_code == 0, either.log().decode()
+        assert either.log().splitlines()[0] == b"[tpuctl] installing requirements.lock"
+        assert either.log().splitlines()[-1] == b"hello from the wheel"
+
+    def test_a_wrong_hash_ends_the_run_with_the_reason(self, either: Host, tmp_path: Path) -> None:
+        wheel(tmp_path, "tpuctl_wheel_of_a_test")
+        self.locked(either, tmp_path, f"tpuctl-wheel-of-a-test==1.0 --hash=sha256:{'0' * 64}\n")
+        assert either.finished().error == (
+            "PackageError: a file for requirements.lock does not have the hash that it should have "
+            "(see the log)"
+        )
+        assert b"hello" not in either.log()
+
+    def test_a_package_that_the_lock_file_requires_without_a_hash_is_not_installed(
+        self, host: Host, tmp_path: Path
+    ) -> None:
+        wheel(tmp_path, "word_of_a_test")
+        path = wheel(tmp_path, "tpuctl_wheel_of_a_test", "1.0", "Requires-Dist: word-of-a-test\n")
+        self.locked(host, tmp_path, f"tpuctl-wheel-of-a-test==1.0 {digest(path)}\n")
+        assert host.finished().error.startswith("PackageError: pip could not install requirements.lock")
+
+    def test_a_dependency_that_is_neither_locked_nor_on_the_host_ends_the_run(
+        self, host: Host, tmp_path: Path
+    ) -> None:
+        line = f"tpuctl-wheel-of-a-test==1.0 {digest(wheel(tmp_path, 'tpuctl_wheel_of_a_test'))}\n"
+        self.locked(host, tmp_path, line, dependencies=["no-such-package-of-tpuctl"])
+        assert host.finished().error == (
+            "PackageError: no-such-package-of-tpuctl is not on the host and not in requirements.lock"
+        )
+
+    def test_an_option_in_a_lock_file_ends_the_run_before_pip(self, host: Host, tmp_path: Path) -> None:
+        self.locked(host, tmp_path, "--find-links=http://127.0.0.1:1/\n")
+        assert "line 1: '--find-links=http://127.0.0.1:1/' is not a requirement" in host.finished().error
+        assert host.log() == b""
+
+    @pytest.mark.parametrize("specifier", [">=3.99", "<3", "==3.1.*"])
+    def test_another_python_is_refused_before_anything_runs(self, either: Host, specifier: str) -> None:
+        either.prepare("print('never')", requires_python=specifier)
+        process = either.launch()
+        assert process.returncode == 1
+        error = json.loads(process.stdout)["error"]
+        assert error.startswith(f"the script requires Python {specifier}, and the host has 3.")
+        assert not (either.folder / "started").exists()
+        assert not either.bucket.objects(STATUS)
 
     def test_launch_reports_a_missing_bucket(self, host: Host) -> None:
         host.prepare("print('never')", bucket="no-such-bucket")

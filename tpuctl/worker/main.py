@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from typing import BinaryIO, List, Mapping
 
-from tpuctl.worker import timing
+from tpuctl.worker import packages, timing
 from tpuctl.worker.records import read_spec
 from tpuctl.worker.supervisor import STARTED, Supervisor
 
@@ -39,6 +40,9 @@ def launch(path: str) -> int:
     except OSError as error:
         return _answer({"error": str(error) if _lock(folder) else STARTED_BEFORE}, 1)
     with spec:
+        reason = _python_error(spec)
+        if reason:
+            return _answer({"error": reason}, 1)
         return _start(spec, folder) if _lock(folder) else _answer({"error": STARTED_BEFORE}, 1)
 
 
@@ -63,6 +67,15 @@ def _start(spec: BinaryIO, folder: str) -> int:
             close_fds=True,
         )
     return _await_start(process, os.path.join(folder, STARTED), log)
+
+
+def _python_error(spec: BinaryIO) -> str:
+    try:
+        return packages.python_error(read_spec(io.StringIO(spec.read().decode())).requires_python)
+    except (ValueError, AttributeError):
+        return ""  # the supervisor names what is wrong with the spec
+    finally:
+        spec.seek(0)
 
 
 def _await_start(process: "subprocess.Popen[bytes]", started: str, log: str) -> int:

@@ -59,6 +59,10 @@ class Spec:
     """Secret of this attempt, never in the bucket: seals the statuses of its supervisors."""
     environment: Mapping[str, str]
     """Variables that the script gets on top of the host's own."""
+    requires_python: str = ""
+    """Versions of Python as in PEP 440; empty for any."""
+    requirements: str = ""
+    """Path of a lock file inside the bundle, in pip's format with hashes; empty for none."""
     schema: int = SCHEMA
 
 

@@ -71,7 +71,10 @@ class Supervisor:
         if self._stop_signal:
             raise _Stopped
         bundle.fetch(self._bucket, spec, self._code_folder)
-        installed = packages.ensure(spec.dependencies, os.path.join(self._folder, "packages"), self._log)
+        lock = os.path.join(self._code_folder, spec.requirements) if spec.requirements else ""
+        installed = packages.ensure(
+            spec.dependencies, lock, os.path.join(self._folder, "packages"), self._log
+        )
         self._preparing = False
         return installed
 

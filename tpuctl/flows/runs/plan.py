@@ -14,7 +14,7 @@ from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.lookup import pin
 from tpuctl.flows.nodes.lookup import find_ready
-from tpuctl.flows.runs.code import bundles, imports
+from tpuctl.flows.runs.code import bundles, imports, locks
 from tpuctl.flows.runs.code.secrets import check_bundle
 from tpuctl.flows.runs.code.syntax import check_syntax
 from tpuctl.flows.runs.code.work_tree import git_state
@@ -75,10 +75,10 @@ def plan_submit(
     Raises UsageError for a script or name that is not valid, also for a syntax error, NotFoundError for a
     missing dataset or node, StateError when no node of `owner` is READY.
     """
-    code = bundles.pack(request.script, request.include)
     header = job_header.parse(_read(request.script), str(request.script))
+    code = bundles.pack(request.script, (*request.include, *locks.files(request.script, header)))
     modules = imports.imported_files(request.script)
-    notes = check_syntax([request.script, *modules], header)
+    notes = check_syntax([request.script, *modules], header) + locks.direct_references(header)
     request = _with_header(request, header.tpuctl)
     check_values(request.environment)
 
@@ -123,6 +123,8 @@ def _with_header(request: SubmitRequest, table: ToolTable) -> SubmitRequest:
 
 
 def _read(script: Path) -> str:
+    if not script.is_file():
+        return ""  # `bundles.pack` says so
     try:
         return script.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -150,6 +152,8 @@ def _run(
         dependencies=tuple(masked(dependency) for dependency in header.dependencies),
         environment=stored_environment(request.environment, request.stored),
         dataset=dataset,
+        requires_python=header.requires_python,
+        requirements=header.tpuctl.requirements,
         git=git,
     )
 

@@ -113,6 +113,8 @@ def _spec(bucket: str, plan: SubmitPlan, worker: int) -> Spec:
         key=secrets.token_hex(32),
         folder=RunPaths(run.run).worker(attempt.attempt, worker),
         environment=plan.environment,
+        requires_python=run.requires_python,
+        requirements=run.requirements,
     )
 
 

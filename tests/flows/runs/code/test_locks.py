@@ -1,0 +1,81 @@
+"""The lock file of a header, from the laptop to the host: checked, sent with the code, enforced."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tests.worker.test_program import wheel
+from tpuctl.errors import UsageError
+from tpuctl.flows.runs.code import locks
+from tpuctl.job_header import Header, ToolTable
+
+LOCKED = Header(tpuctl=ToolTable(requirements="requirements.lock"))
+SCRIPT = (
+    "# /// script\n# dependencies = []\n# [tool.tpuctl]\n# requirements = \"deep/requirements.lock\"\n# ///\n"
+    "from tpuctl_wheel_of_a_test import WORD\nprint(WORD)\n"
+)  # fmt: skip
+
+
+def test_without_a_lock_file_nothing_is_packed() -> None:
+    assert locks.files(Path("job.py"), Header()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"numpy==1\n", r"is wrong, line 1: 'numpy==1' has no hash"),
+        (b"# x\n-r y\n", r"is wrong, line 2: '-r y' is not a requirement"),
+        (b"\xff", "is not a text file"), (None, "cannot be read: No such file"),
+    ],
+)  # fmt: skip
+def test_a_wrong_lock_file_is_named_with_the_command_that_makes_one(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / "requirements.lock").write_bytes(content)
+    with pytest.raises(UsageError, match=rf"^The lock file {tmp_path}/requirements.lock {words}") as refused:
+        locks.files(tmp_path / "job.py", LOCKED)
+    assert "--generate-hashes" in refused.value.hint
+
+
+def test_packages_from_urls_are_named_without_passwords() -> None:
+    header = Header(dependencies=("numpy", "own @ git+https://me:token@h.org/own.git"))
+    assert locks.direct_references(header) == ["Hosts install own @ git+https://***@h.org/own.git"]
+
+
+def test_an_option_in_a_lock_file_is_refused_before_anything_is_sent(tpuctl, node) -> None:
+    Path("deep").mkdir()
+    Path("job.py").write_text(SCRIPT)
+    Path("deep/requirements.lock").write_text("--find-links /tmp\n")
+    result = tpuctl("submit", "job.py", "--name", "r1")
+    assert result.code == 2
+    assert "deep/requirements.lock is wrong, line 1: '--find-links" in result.err
+    assert tpuctl("runs", "--json").json["runs"] == []
+
+
+def test_the_lock_file_of_a_run_reaches_pip_on_the_host(tpuctl, node, tmp_path) -> None:
+    """The index is the machine's own, which does not have the wheel: pip names the locked version."""
+    path = wheel(tmp_path, "tpuctl_wheel_of_a_test")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    Path("deep").mkdir()
+    Path("job.py").write_text(SCRIPT)
+    Path("deep/requirements.lock").write_text(f"own-wheel-of-tpuctl==9.9 --hash=sha256:{digest}\n")
+    assert tpuctl("submit", "job.py", "--name", "r1").code == 0
+    result = tpuctl("logs", "r1", "-f")
+    assert "[tpuctl] installing requirements.lock" in result.out
+    assert "own-wheel-of-tpuctl==9.9" in result.out
+    assert "pip could not install requirements.lock" in result.err + result.out
+
+
+@pytest.mark.parametrize("specifier", [">=3.99", "<3"])
+def test_a_script_for_another_python_is_refused_by_the_host(tpuctl, node, specifier) -> None:
+    Path("job.py").write_text(f'# /// script\n# requires-python = "{specifier}"\n# ///\nprint("never")\n')
+    result = tpuctl("submit", "job.py", "--name", "r1")
+    assert result.code == 8
+    assert (
+        f"could not start the script: the script requires Python {specifier}, and the host has 3."
+        in result.err
+    )

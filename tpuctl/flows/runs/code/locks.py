@@ -1,0 +1,38 @@
+"""Checks the lock file that a header names, and names packages that come from elsewhere than the index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tpuctl.errors import UsageError
+from tpuctl.job_header import Header
+from tpuctl.worker import requirements
+
+HINT = (
+    "Make it with 'uv pip compile --generate-hashes' or 'pip-compile --generate-hashes --no-emit-index-url'."
+)
+
+
+def files(script: Path, header: Header) -> list[Path]:
+    """Return the lock file of a header, if it names one, to be packed beside the script.
+
+    Raises UsageError for a missing file and for a line that is not a requirement with a version and hashes.
+    """
+    if not header.tpuctl.requirements:
+        return []
+    path = script.resolve().parent / header.tpuctl.requirements
+    try:
+        requirements.parse_lock(path.read_text(encoding="utf-8"))
+    except requirements.RequirementError as error:
+        raise UsageError(f"The lock file {path} is wrong, {error}.", hint=HINT) from error
+    except OSError as error:
+        raise UsageError(f"The lock file {path} cannot be read: {error.strerror}.", hint=HINT) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The lock file {path} is not a text file.", hint=HINT) from error
+    return [path]
+
+
+def direct_references(header: Header) -> list[str]:
+    """Return a sentence for each dependency that hosts install from a URL."""
+    parsed = [requirements.parse(dependency) for dependency in header.dependencies]
+    return [f"Hosts install {dependency.masked}" for dependency in parsed if dependency.url]

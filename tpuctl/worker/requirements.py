@@ -1,0 +1,113 @@
+"""Reads requirements, on laptop and host: PEP 508 and nothing else, so that none is an option of pip."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Sequence, Tuple
+
+_GAP = "[ \t]*"
+_NAME = "[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_CLAUSE = "(?:===|~=|==|!=|<=|>=|<|>)" + _GAP + "[A-Za-z0-9._*+!-]+"
+_CLAUSES = _CLAUSE + "(?:" + _GAP + "," + _GAP + _CLAUSE + ")*"
+_URL = r"(?:git\+)?https://[A-Za-z0-9][A-Za-z0-9.:@_~%+-]*/[A-Za-z0-9._~:/?#&'()*+,;=%!@-]*"
+_MARKER = r"""(?:[ \t()<>=!~a-z_.]|'[^'\\\x00-\x1f\x7f]*'|"[^"\\\x00-\x1f\x7f]*")+"""
+_EXTRAS = "(?P<extras>" + _NAME + "(?:" + _GAP + "," + _GAP + _NAME + ")*)?"
+_REQUIREMENT = re.compile(
+    "(?P<name>" + _NAME + ")" + _GAP
+    + r"(?:\[" + _GAP + _EXTRAS + _GAP + r"\])?" + _GAP
+    + "(?:@" + _GAP + "(?P<url>" + _URL + ")(?=[ \t]|$)|"
+    + r"(?P<open>\()?" + _GAP + "(?P<specifier>" + _CLAUSES + ")?" + _GAP + r"(?(open)\)))"
+    + "(?:" + _GAP + ";(?P<marker>" + _MARKER + "))?" + _GAP
+)  # fmt: skip
+"""https://packaging.python.org/specifications/dependency-specifiers/ in ASCII, a URL by https only."""
+_LONGEST = 2000
+"""Most characters of a requirement."""
+_HASH = re.compile(r"[ \t]--hash=(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})(?=[ \t]|$)")
+_COMMENT = re.compile(r"(^|[ \t])#.*$")
+_PIN = re.compile("===?" + _GAP + "[A-Za-z0-9._+!-]+")
+
+
+class RequirementError(ValueError):
+    """A text is not a requirement."""
+
+
+class Requirement(NamedTuple):
+    """One requirement; `text` is what pip gets."""
+
+    text: str
+    name: str
+    """Normalized as in PEP 503."""
+    extras: Tuple[str, ...] = ()
+    specifier: str = ""
+    url: str = ""
+    marker: str = ""
+    hashes: Tuple[str, ...] = ()
+    """Of a locked requirement: `sha256:...`, one for each file that may be installed."""
+
+    @property
+    def masked(self) -> str:
+        """The text for a message: without user and password of the URL."""
+        return re.sub("//[^/]*@", "//***@", self.text)
+
+
+def normalized(name: str) -> str:
+    """Return the name of a distribution as PEP 503 compares names."""
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+def parse(text: str) -> Requirement:
+    """Return a requirement; raises RequirementError for anything but PEP 508, such as an option or a path."""
+    text = text.strip(" \t")
+    match = _REQUIREMENT.fullmatch(text[: _LONGEST + 1])
+    if not match or len(text) > _LONGEST:
+        raise RequirementError("'%s' is not a requirement" % text[:_LONGEST])
+    url = match["url"] or ""
+    if re.search("@-|/-[^/]*@", url):
+        raise RequirementError("'%s' is not a requirement: its URL holds an option of git" % text)
+    extras = tuple(normalized(extra.strip(" \t")) for extra in (match["extras"] or "").split(",") if extra)
+    marker = (match["marker"] or "").strip(" \t")
+    return Requirement(text, normalized(match["name"]), extras, match["specifier"] or "", url, marker)
+
+
+def parse_lock(text: str) -> Sequence[Requirement]:
+    """Return the requirements of a lock file: pip's format, each one pinned and with hashes.
+
+    It is what `uv pip compile --generate-hashes` and `pip-compile --generate-hashes` write. Raises
+    RequirementError, which names the line, for options and for a requirement without a version or a hash.
+    """
+    return [_locked(number, line) for number, line in _logical_lines(text)]
+
+
+def lock_text(requirements: Sequence[Requirement]) -> str:
+    """Return a lock file of these requirements and nothing else."""
+    return "".join(
+        "%s %s\n" % (requirement.text, " ".join("--hash=" + digest for digest in requirement.hashes))
+        for requirement in requirements
+    )
+
+
+def _locked(number: int, line: str) -> Requirement:
+    hashes = tuple(_HASH.findall(line))
+    try:
+        requirement = parse(_HASH.sub("", line))
+    except RequirementError as error:
+        raise RequirementError("line %d: %s" % (number, error)) from None
+    if not hashes:
+        raise RequirementError("line %d: '%s' has no hash" % (number, requirement.text))
+    if not requirement.url and (not _PIN.fullmatch(requirement.specifier)):
+        raise RequirementError("line %d: '%s' is not pinned by ==" % (number, requirement.text))
+    return requirement._replace(hashes=hashes)
+
+
+def _logical_lines(text: str) -> Sequence[Tuple[int, str]]:
+    """Lines without comments, those that end in a backslash joined; each with the number of its first."""
+    lines, start, pending = [], 0, ""
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+        start = start or number
+        content = _COMMENT.sub("", line).rstrip(" \t")
+        pending += " " + content.rstrip("\\")
+        if not content.endswith("\\"):
+            if pending.strip(" \t"):
+                lines.append((start, pending.strip(" \t")))
+            start, pending = 0, ""
+    return lines + ([(start, pending.strip(" \t"))] if pending.strip(" \t") else [])
