@@ -115,3 +115,42 @@ class Clock:
 
     def monotonic(self) -> float:
         return self._now[0]
+
+
+@pytest.mark.parametrize("answer", [403, "lose"])
+def test_a_chunk_that_has_arrived_is_not_written_again(
+    shipper: LogShipper, log: Path, bucket: Bucket, wire: FaultyWire, answer: int | str
+) -> None:
+    """The service account may create chunks, and overwrite none: terraform/'s roles."""
+    append(log, b"one\n")
+    wire.plan = ["lose", *[503] * (len(timing.REQUEST_PAUSES) - 1), answer]
+    with pytest.raises(gcs.GcsError):
+        shipper.ship()
+    shipper.ship()
+    assert shipper.chunks == 1
+    assert shipped(bucket) == {"log/000001.log": b"one\n"}
+
+
+def test_a_chunk_of_another_program_is_left_to_it(shipper: LogShipper, log: Path, bucket: Bucket) -> None:
+    bucket.create(f"{FOLDER}log/000001.log", b"squatter", "text/plain")
+    bucket.create(f"{FOLDER}log/000002.log", b"one!", "text/plain")
+    append(log, b"one\n")
+    shipper.ship()
+    append(log, b"two\n")
+    shipper.ship()
+    assert shipper.chunks == 4
+    assert shipped(bucket) == {
+        "log/000001.log": b"squatter",
+        "log/000002.log": b"one!",
+        "log/000003.log": b"one\n",
+        "log/000004.log": b"two\n",
+    }
+
+
+def test_an_account_that_may_create_nothing_is_told_so(
+    shipper: LogShipper, log: Path, wire: FaultyWire
+) -> None:
+    append(log, b"one\n")
+    wire.plan = [403]
+    with pytest.raises(gcs.ForbiddenError):
+        shipper.ship()

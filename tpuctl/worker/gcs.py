@@ -28,6 +28,10 @@ class GcsError(Exception):
     """Cloud Storage refused a request, or did not answer in any try."""
 
 
+class ForbiddenError(GcsError):
+    """The VM's service account lacks a permission: to overwrite an object, it needs to delete it."""
+
+
 class Token:
     """The access token of the VM's service account, from the metadata server, renewed before it expires."""
 
@@ -77,6 +81,22 @@ class Bucket:
         written = self._call("POST", url, data, {"Content-Type": content_type})
         return int(json.loads(written)["generation"])
 
+    def create(self, name: str, data: bytes, content_type: str) -> bool:
+        """Create an object once; True if it holds these bytes, also from an earlier try, False if others.
+
+        Needs no right to overwrite. Raises GcsError.
+        """
+        try:
+            self.put(name, data, 0, content_type)
+            return True
+        except PreconditionError:
+            pass
+        except ForbiddenError:
+            if self.stat(name) == (0, 0):
+                raise  # it may not be created either
+        generation, size = self.stat(name)
+        return size == len(data) and generation > 0 and self.get(name, generation) == data
+
     def get(self, name: str, generation: int | None = None) -> bytes:
         """Return an object's bytes, those of one generation if it is given."""
         query = "" if generation is None else "&generation=%d" % generation
@@ -108,6 +128,8 @@ class Bucket:
                 if error.code == 404:
                     raise FileNotFoundError(url) from None
                 reason = "%s %s" % (error.code, text[:300])
+                if error.code == 403:
+                    raise ForbiddenError("%s %s: %s" % (method, url.split("?")[0], reason)) from None
                 if error.code not in TRANSIENT:
                     break
             except (OSError, http.client.HTTPException) as error:  # timeouts, cut connections, cut responses

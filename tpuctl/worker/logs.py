@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 from tpuctl.worker import gcs, timing
@@ -40,9 +41,13 @@ class LogShipper:
         self._next = time.monotonic() + self._pause()
 
     def _put(self) -> None:
+        """Create the next chunk; a name that another program has taken is left to it."""
         name = self._folder + log_file(self.chunks + 1)
-        # No precondition: after a lost response the same bytes are written to the same name again.
-        self._bucket.put(name, self._pending, content_type="text/plain; charset=utf-8")
+        while not self._bucket.create(name, self._pending, "text/plain; charset=utf-8"):
+            text = "another program has written gs://%s/%s: it is skipped"
+            print("[tpuctl] " + text % (self._bucket.name, name), file=sys.stderr, flush=True)
+            self.chunks += 1
+            name = self._folder + log_file(self.chunks + 1)
         self.chunks += 1
         self._offset += len(self._pending)
         self._pending = b""

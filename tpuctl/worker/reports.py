@@ -24,7 +24,8 @@ def ship(bucket: gcs.Bucket, name: str, folder: str) -> None:
         with open(path, "rb") as stream:
             data = stream.read()
         kind = mimetypes.guess_type(file)[0] or "application/octet-stream"
-        bucket.put(name + file, data, content_type=kind)
+        if not bucket.create(name + file, data, kind):
+            print("[tpuctl] another program has written the report %s" % file, file=sys.stderr)
 
 
 def _finished_files(folder: str) -> List[str]:
