@@ -21,7 +21,7 @@ class Script:
     def __init__(self, command: Sequence[str], folder: str, environment: Dict[str, str], log: str) -> None:
         with open(log, "ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-u", *command],
+                [sys.executable, "-u", "--", *command],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,

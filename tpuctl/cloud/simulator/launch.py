@@ -40,7 +40,7 @@ def launch(folder: SimulatorFolder, options: tuple[str, ...]) -> PublishedEndpoi
 
 
 def _spawn(folder: SimulatorFolder, options: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tpuctl.sim", "--folder", str(folder.path), *options]
+    command = [sys.executable, "-m", "tpuctl.sim", f"--folder={folder.path}", *options]
     with open(_open_log(folder), "ab") as stream:
         return subprocess.Popen(
             command,

@@ -1,0 +1,24 @@
+"""The script's process: started as a file, whatever the file is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.names import NAMES
+from tpuctl.polling import Backoff, poll
+from tpuctl.worker.script import Script
+
+FILE_NAMES = [name for name in NAMES.values() if "/" not in name and 0 < len(name) < 250]
+
+
+@pytest.mark.parametrize("name", ["-c", "-cimport os.py", "-m", "--help", *FILE_NAMES])
+def test_a_script_of_any_name_is_run_and_passes_for_no_option(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("import sys\nprint(sys.argv)\n")
+    script = Script([name, "--rate"], str(tmp_path), {}, str(tmp_path / "log.txt"))
+    codes = poll(
+        lambda: None if script.poll() is None else [script.poll()], awaiting="its end", timeout=60,
+        backoff=Backoff(0.02),
+    )  # fmt: skip
+    assert (codes, (tmp_path / "log.txt").read_text()) == ([0], f"{[name, '--rate']}\n")
