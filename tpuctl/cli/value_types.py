@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -44,15 +45,15 @@ class LocalPath(click.Path):
         raise self._refusal(uri, name)
 
     def _refusal(self, uri: str, name: str) -> UsageError:
-        is_object = uri.startswith("gs://")
+        is_object, quoted = uri.startswith("gs://"), shlex.quote(uri)
         place = "in a bucket" if is_object else "a URL"
         if self._is_written:
             return UsageError(
                 f"{uri} is {place}, and {name} is written on this machine.",
-                hint=f"Give a path here, and copy it afterwards: gcloud storage cp -r PATH {uri}",
+                hint=f"Give a path here, and copy it afterwards: gcloud storage cp -r PATH {quoted}",
             )
         reason = ": buckets are not read yet" if is_object else ""
-        copy = f"gcloud storage cp -r {uri} ." if is_object else f"curl -LO {uri}"
+        copy = f"gcloud storage cp -r {quoted} ." if is_object else f"curl -LO {quoted}"
         return UsageError(
             f"{uri} is {place}, and {name} is read from this machine{reason}.",
             hint=f"Copy it first, and give the path of the copy: {copy}",

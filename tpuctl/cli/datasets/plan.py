@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -37,7 +38,8 @@ def plan(session: Session, request: UploadRequest) -> None:
             output.json(_fields(dataset_plan))
         else:
             _show_table(dataset_plan)
-            output.hint(f"tpuctl data upload {request.ref.name} {request.source}, with the same options")
+            words = shlex.join([request.ref.name, request.source])
+            output.hint(f"tpuctl data upload {words}, with the same options")
 
 
 @contextmanager
