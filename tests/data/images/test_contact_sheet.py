@@ -7,7 +7,9 @@ import io
 import pytest
 from PIL import Image, ImageDraw
 
+from tests.hostile.text import ESCAPES, steers
 from tpuctl.data.images.contact_sheet import contact_sheet, undrawable
+from tpuctl.text import printable
 
 
 def encoded(mode: str, size: tuple[int, int], color: object = 0) -> bytes:
@@ -93,3 +95,10 @@ def test_the_font_lacks_what_is_not_ascii() -> None:
 def test_the_characters_that_cannot_be_drawn_are_named_once() -> None:
     assert undrawable(["1 (кот)", "2 (ток)", "plain"]) == "кот"
     assert undrawable(["plain", ""]) == ""
+
+
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
+def test_a_caption_from_elsewhere_is_drawn_as_its_codes(escape: str) -> None:
+    image = encoded("L", (4, 4))
+    assert sheet((image, escape)).tobytes() == sheet((image, printable.line(escape))).tobytes()
+    assert not steers(undrawable([escape]))

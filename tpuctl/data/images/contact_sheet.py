@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 
 from tpuctl.data.images.decoding import decodable, shrunk
 from tpuctl.data.images.header import InvalidImage, inspect_image
+from tpuctl.text import printable
 
 _SIDE = 128
 _CAPTION = 16
@@ -57,7 +58,7 @@ def contact_sheet(images: Sequence[tuple[bytes, str]]) -> ContactSheet:
 def undrawable(captions: Iterable[str]) -> str:
     """Return the characters of some captions that a contact sheet shows as `?`, each once, in order."""
     return "".join(
-        sorted({character for caption in captions for character in caption if not character.isascii()})
+        sorted({letter for caption in captions for letter in printable.line(caption) if not letter.isascii()})
     )
 
 
@@ -91,7 +92,7 @@ def _crossed_box() -> Image.Image:
 
 
 def _shortened(draw: ImageDraw.ImageDraw, caption: str) -> str:
-    text = caption.encode("ascii", "replace").decode()
+    text = printable.line(caption).encode("ascii", "replace").decode()  # Pillow measures no text of two lines
     while draw.textlength(text) > _SIDE:
         text = text.removesuffix("..")[:-1] + ".."
     return text
