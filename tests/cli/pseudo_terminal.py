@@ -12,9 +12,13 @@ import termios
 
 
 def in_terminal(
-    *arguments: str, columns: int, program: tuple[str, ...] = ("-m", "tpuctl"), **variables: str
-) -> str:
-    """Return what a Python program shows on a terminal of so many columns, with line ends as in files."""
+    *arguments: str, columns: int, program: tuple[str, ...] = ("-m", "tpuctl"), typed: str = "",
+    **variables: str,
+) -> str:  # fmt: skip
+    """Return what a Python program shows on a terminal of so many columns, with line ends as in files.
+
+    `typed` is what its user has typed before it asks.
+    """
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
@@ -24,6 +28,7 @@ def in_terminal(
         env={**environment, "TERM": "xterm-256color", **variables}, start_new_session=True,
     )  # fmt: skip
     os.close(follower)
+    os.write(leader, typed.encode())
     shown = _read_all(leader)
     os.close(leader)
     process.wait(60)

@@ -1,0 +1,186 @@
+"""Each command runs where all that it reads is hostile: nothing steers the terminal or leaves the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.cli.hostile_site import VISIBLE, WORD, HostileSite
+from tests.cli.test_help import LEAVES
+from tests.conftest import FOREIGN
+from tests.hostile.text import ESCAPES, steers
+from tests.running_simulator import RunningSimulator
+
+OWN_SEQUENCES = re.compile(r"\x1b\[(\?25[lh]|[0-9;]*m|2K|1A)|\r")
+"""Colours, and those that redraw a progress line."""
+LOGS = ("logs", "sim logs")
+"""They show lines."""
+HIDDEN_PATHS = ("state", "home")
+"""Folders beside the working folder where tpuctl keeps its own files."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a command; `shows` says whether hostile text is shown, in its visible form."""
+
+    command: str
+    arguments: tuple[str, ...] = ()
+    shows: bool = True
+    fault: str = ""
+    """A method whose calls fail with a hostile message."""
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def call(command: str, *arguments: str, shows: bool = True, fault: str = "", **variables: str) -> Call:
+    return Call(command, arguments, shows, fault, variables)
+
+
+CALLS = (
+    call("up", "v3-8", "--name", "n1"),
+    call("up", "v3-8", "--name", WORD, "--yes"),
+    call("up", "v3-8", "--name", "n2", "--yes", fault="CreateNode"),
+    call("up", WORD),
+    call("ls"),
+    call("ls", fault="ListNodes"),
+    call("ls", "--zone", WORD),
+    call("down", "n1", "--dry-run", shows=False),
+    call("down", "n1"),
+    call("down", WORD, "--yes"),
+    call("data describe", "rows"),
+    call("data describe", "bad", shows=False),
+    call("data describe", WORD),
+    call("data fetch", WORD),
+    call("data fetch", "mnist", "--from", WORD),
+    call("data head", "rows"),
+    call("data head", "pictures", "--image", "sheet.png", shows=False),
+    call("data head", "rows", "--split", WORD),
+    call("data ls"),
+    call("data plan", "again", "rows.jsonl", shows=False),
+    call("data plan", "again", "images", "--skip-bad"),
+    call("data plan", WORD, WORD),
+    call("data rm", WORD, "--yes"),
+    call("data rm", "rows/1.0.0", "--dry-run", shows=False),
+    call("data upload", "again", "images", "--skip-bad", "--keep", "out"),
+    call("data upload", WORD, "images"),
+    call("data verify", "rows", "--deep", shows=False),
+    call("data verify", WORD),
+    call("submit", "header.py"),
+    call("submit", f"{WORD}.py", "--dry-run"),
+    call("submit", "job.py", "--name", WORD),
+    call("submit", "job.py", "--env", WORD, shows=False),
+    call("submit", "job.py", "--dataset", WORD),
+    call("submit", "job.py", "--tpu", WORD),
+    call("logs", "r1"),
+    call("logs", "r2", "-f"),
+    call("logs", "r3", "--worker", "0", "--tail", "9", shows=False),
+    call("logs", WORD),
+    call("runs"),
+    call("pull", "r1", "--to", "out"),
+    call("pull", "r3", "--to", "out", shows=False),
+    call("pull", WORD),
+    call("init", "--from-terraform", "outputs.json"),
+    call("init", "--project", WORD),
+    call("init", "--from-terraform", WORD),
+    call("config show", TPUCTL_ZONE=WORD, TPUCTL_BUCKET=WORD),
+    call("config show", TPUCTL_CONFIG="hostile/tpuctl.toml"),
+    call("doctor", fault="ListNodes"),
+    call("doctor", TPUCTL_ZONE=WORD),
+    call("sim env", "--json", shows=False),
+    call("sim env", "--unset", shows=False),
+    call("sim events"),
+    call("sim fault add", "error", "--method", "GetOperation", "--message", WORD, "--count", "1"),
+    call("sim fault add", WORD),
+    call("sim fault ls", fault="ListRuntimeVersions"),
+    call("sim fault rm", WORD),
+    call("sim logs"),
+    call("sim status", shows=False),
+    call("sim status", TPUCTL_STATE=WORD, shows=False),
+    call("sim start", "--scenario", "scenario.toml", TPUCTL_STATE=WORD),
+    call("sim stop", TPUCTL_STATE=WORD, shows=False),
+    call("sim reset", TPUCTL_STATE=WORD),
+    call("help", WORD),
+)  # fmt: skip
+"""Calls that hostile text reaches: from the bucket, the API, files, the environment and arguments."""
+IDS = [f"{number} {call.command}" for number, call in enumerate(CALLS)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileSite]:
+    """One for all calls: none of them removes what another needs."""
+    top = tmp_path_factory.mktemp("hostile")
+    for name in ("home", "work", "state"):
+        (top / name).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+            patch.delenv(name)
+        patch.setenv("HOME", str(top / "home"))
+        patch.setenv("TPUCTL_STATE", str(top / "state"))
+        patch.chdir(top / "work")
+        simulator = RunningSimulator(top / "state" / "sim")
+        try:
+            hostile = HostileSite(simulator, top / "work")
+            hostile.plant_node()
+            assert hostile.call("data", "upload", "rows", "rows.jsonl", "--label", "label")[0] == 0
+            assert hostile.call("data", "upload", "pictures", "images", "--skip-bad")[0] == 0
+            with (top / "state" / "sim" / "simulator.log").open("a") as log:
+                log.write(f"{WORD}\n")
+            yield hostile
+        finally:
+            simulator.close()
+
+
+def files(folder: Path) -> set[str]:
+    """The files beside those that tpuctl keeps for itself."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
+    return {os.fspath(path) for path in paths if path.parts[0] not in HIDDEN_PATHS}
+
+
+def test_every_command_is_called() -> None:
+    assert {call.command for call in CALLS} == {" ".join(path) for path, _ in LEAVES}
+
+
+@pytest.mark.parametrize("hostile", CALLS, ids=IDS)
+def test_nothing_steers_a_pipe_or_a_terminal(site: HostileSite, hostile: Call) -> None:
+    arguments = (*hostile.command.split(), *hostile.arguments)
+    before = files(site.folder.parent)
+    if hostile.fault:
+        site.simulator.faults.add("error", method=hostile.fault, code="INTERNAL", message=WORD)
+    try:
+        code, output = site.call(*arguments, **hostile.variables)
+        shown = site.call_in_terminal(*arguments, **hostile.variables)
+    finally:
+        site.simulator.faults.clear()
+    text = output.decode()
+    assert code not in (-1, 1), text
+    assert "a bug in tpuctl" not in text
+    assert not steers(text.replace("\n", "").replace("\t", ""))
+    assert hostile.command in LOGS or "\nError: forged" not in text + shown
+    assert not steers(OWN_SEQUENCES.sub("", shown).replace("\n", "").replace("\t", ""))
+    assert (VISIBLE in text or json.dumps(ESCAPES["title"])[1:-1] in text) == hostile.shows
+    written = files(site.folder.parent) - before
+    assert {path for path in written if not path.startswith(("work/out/", "work/sheet.png"))} == set()
+
+
+AS_JSON = [
+    (number, call)
+    for number, call in enumerate(CALLS)
+    if any("--json" in option.opts for path, command in LEAVES for option in command.params
+           if " ".join(path) == call.command) and "--json" not in call.arguments
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("hostile", [call for _, call in AS_JSON], ids=[IDS[number] for number, _ in AS_JSON])
+def test_json_holds_the_text_and_no_control_character(site: HostileSite, hostile: Call) -> None:
+    arguments = (*hostile.command.split(), *hostile.arguments, "--json")
+    code, output = site.call(*arguments, **hostile.variables)
+    text = output.decode()
+    assert code not in (-1, 1), text
+    assert not steers(text.replace("\n", "").replace("\t", ""))
+    assert "{" in text
+    assert json.loads(re.search(r"^\{.*?^\}$|^\{.*?\}$", text, re.DOTALL | re.MULTILINE)[0])  # type: ignore[index]
