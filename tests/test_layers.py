@@ -152,6 +152,7 @@ THIRD_PARTY = {
     "asyncssh": {"sim"},
     "aiohttp": {"sim"},
     "trustme": {"sim"},
+    "psutil": {"sim"},
     "pytest": {"testing"},
     "PIL": {"data"},
     "packaging": {"facts"},

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -15,10 +17,10 @@ import paramiko
 import pytest
 
 from tests.running_simulator import RunningSimulator
-from tests.sim.access.other_user import as_root, attack
+from tests.sim.access.other_user import NOBODY, as_root, attack
 from tests.sim.live_host import PARENT, User
 from tpuctl.sim.access.guard import Guard
-from tpuctl.sim.access.peers import Address, SockDiag, Tables, plain, system_owner
+from tpuctl.sim.access.peers import Address, OwnProcesses, SockDiag, Tables, plain, system_owner
 from tpuctl.sim.access.secret import Secret
 
 BUCKET = "sim-project-tpuctl"
@@ -227,9 +229,9 @@ def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
 
 
 @pytest.mark.skipif(system_owner() is None, reason="this system does not tell who is at the other end")
-@pytest.mark.parametrize("lookup", [SockDiag, Tables])
+@pytest.mark.parametrize("lookup", [SockDiag, Tables, OwnProcesses])
 def test_the_owner_of_a_connection_is_looked_up(
-    connection: Connection, lookup: type[SockDiag | Tables]
+    connection: Connection, lookup: type[SockDiag | Tables | OwnProcesses]
 ) -> None:
     owner = lookup()
     assert owner(*connection.ends) == os.geteuid()
@@ -240,7 +242,7 @@ def test_the_owner_of_a_connection_is_looked_up(
     client = connection.ends[0]
     assert owner(connection.ends[1], client) is not None, "the other direction is the server's end"
     connection.server.close()
-    assert owner(*connection.ends) is None
+    assert owner(*connection.ends) is None, "nobody has an end"
     assert owner(("127.0.0.1", connection.ends[1][1]), client) is None, "a listener is no end of a connection"
 
 
@@ -253,3 +255,26 @@ def test_a_guard_trusts_its_own_user_and_root(tmp_path: Path) -> None:
     guard = Guard(Secret(tmp_path / "secret"), owner)
     trusted = [guard.trusts_address(("127.0.0.1", port), ("127.0.0.1", 9)) for port in owners]
     assert trusted == [True, False, False]
+
+
+@as_root
+def test_the_own_processes_are_those_of_the_user(tmp_path: Path) -> None:
+    """macOS shows no others; here root sees all, and still takes its own alone."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+        command = [sys.executable, "-c", HOLD, str(listener.getsockname()[1])]
+        with subprocess.Popen(command, stdin=subprocess.PIPE), closing(listener.accept()[0]) as server:
+            ends = plain(server.getpeername()), plain(server.getsockname())
+            assert server.recv(1) == b"."
+            assert (SockDiag()(*ends), OwnProcesses()(*ends)) == (NOBODY, None)
+
+
+HOLD = """
+import os, socket, sys
+os.setgid(65534)
+os.setuid(65534)
+connection = socket.socket()
+connection.connect(("127.0.0.1", int(sys.argv[1])))
+connection.sendall(b".")
+sys.stdin.read()
+"""
