@@ -151,7 +151,6 @@ THIRD_PARTY = {
     "rich": {"cli"},
     "asyncssh": {"sim"},
     "aiohttp": {"sim"},
-    "trustme": {"sim"},
     "psutil": {"sim"},
     "pytest": {"testing"},
     "PIL": {"data"},

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from tpuctl.errors import ConfigError
 
-PACKAGES = ("asyncssh", "aiohttp", "cryptography", "grpc_status", "psutil")
+PACKAGES = ("asyncssh", "aiohttp", "grpc_status", "psutil")
 
 
 def check_installed() -> None:

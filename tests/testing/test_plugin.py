@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HEAVY = {"aiohttp", "asyncio", "asyncssh", "click", "google", "grpc", "msgspec", "tpuctl.sim", "trustme"}
+HEAVY = {"aiohttp", "asyncio", "asyncssh", "click", "google", "grpc", "msgspec", "tpuctl.sim"}
 
 LOADED = f"""
 import sys
@@ -27,7 +27,7 @@ def test_two(tpu_simulator, shared_tpu_simulator):
 """
 WITHOUT_EXTRA = """
 import sys
-for name in ("aiohttp", "asyncssh", "cryptography", "grpc_status", "psutil"):
+for name in ("aiohttp", "asyncssh", "grpc_status", "psutil"):
     sys.modules[name] = None  # the documented way to make an import fail
 import pytest
 sys.exit(pytest.main(sys.argv[1:]))

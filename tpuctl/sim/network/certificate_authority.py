@@ -8,44 +8,79 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
+from tpuctl.sim.network.certificates import (
+    Key,
+    authority_certificate,
+    is_current,
+    new_key,
+    pem,
+    server_certificate,
+)
 from tpuctl.sim.state.private_file import write_private
 
 KEY_AND_CERTIFICATE = "authority.pem"
 BUNDLE = "ca-bundle.pem"
+SERVER = "server.pem"
 
 BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """Variables in which a user's environment may name its own root certificates."""
 
-_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
-
 
 class CertificateAuthority:
-    """A certificate authority kept in `folder`: the same after a restart, readable by its owner alone."""
+    """A certificate authority kept in `folder`, readable by its owner alone.
+
+    The same after a restart, so that running programs go on trusting it; made anew when it is about to
+    expire, or was made for other names.
+    """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._ca = _load_or_create(folder / KEY_AND_CERTIFICATE)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._key, self._certificate = _load(folder / KEY_AND_CERTIFICATE) or _create(
+            folder / KEY_AND_CERTIFICATE
+        )
         self.ca_file = folder / BUNDLE
         """Our certificate and the system's roots: for programs that use the simulator and real servers."""
-        write_private(self.ca_file, b"\n".join([self._ca.cert_pem.bytes(), *_system_roots(self.ca_file)]))
+        own = self._certificate.public_bytes(Encoding.PEM)
+        write_private(self.ca_file, b"\n".join([own, *_system_roots(self.ca_file)]))
 
     def server_context(self, hostnames: Iterable[str]) -> ssl.SSLContext:
         """Return a server's TLS context with a certificate for the host names, wildcards allowed."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols(["http/1.1"])
-        self._ca.issue_cert(*hostnames).configure_cert(context)
+        key = new_key()
+        certificate = server_certificate(self._certificate, self._key, key, hostnames)
+        file = self._folder / SERVER
+        try:  # OpenSSL reads files alone
+            write_private(file, pem(key) + certificate.public_bytes(Encoding.PEM))
+            context.load_cert_chain(file)
+        finally:
+            file.unlink(missing_ok=True)
         return context
 
 
-def _load_or_create(path: Path) -> trustme.CA:
-    if path.exists():
-        key, _, certificate = path.read_bytes().partition(_CERTIFICATE)
-        return trustme.CA.from_pem(cert_bytes=_CERTIFICATE + certificate, private_key_bytes=key)
-    authority = trustme.CA(organization_name="tpuctl simulator")
-    write_private(path, authority.private_key_pem.bytes() + authority.cert_pem.bytes())
-    return authority
+def _load(path: Path) -> tuple[Key, x509.Certificate] | None:
+    """Read an authority; None for one that is not there or not current."""
+    try:
+        content = path.read_bytes()
+        key = load_pem_private_key(content, password=None)
+        certificate = x509.load_pem_x509_certificate(content)
+    except (FileNotFoundError, ValueError):
+        return None
+    if not isinstance(key, EllipticCurvePrivateKey) or not is_current(certificate):
+        return None
+    return key, certificate
+
+
+def _create(path: Path) -> tuple[Key, x509.Certificate]:
+    key = new_key()
+    certificate = authority_certificate(key)
+    write_private(path, pem(key) + certificate.public_bytes(Encoding.PEM))
+    return key, certificate
 
 
 def _system_roots(own: Path) -> Iterator[bytes]:
