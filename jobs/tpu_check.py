@@ -191,7 +191,7 @@ def find_accelerator_type() -> str:
         headers={"Metadata-Flavor": "Google"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=5) as response:
+        with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310  always http
             return str(response.read().decode().strip())
     except OSError:  # not a TPU VM
         return ""

@@ -30,7 +30,7 @@ DELAYS: dict[str, Mapping[str, float]] = {
     },
 }
 
-PASS = "pass"
+PASS = "pass"  # noqa: S105  a mode of the simulator
 REFUSE = "refuse"
 EGRESS = (PASS, REFUSE)
 """The treatment of traffic from hosts to addresses that are not simulated."""

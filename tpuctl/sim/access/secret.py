@@ -13,7 +13,7 @@ from tpuctl.sim.state.private_file import write_private
 
 USER = "sim"
 """The user name that goes with the secret in URLs."""
-TOKEN_PREFIX = "ya29."
+TOKEN_PREFIX = "ya29."  # noqa: S105  how every token begins
 """How Google's access tokens begin."""
 
 

@@ -98,7 +98,7 @@ class Fault(msgspec.Struct, frozen=True):
         if match <= int(self["skip"]):
             return False
         probability = float(self["probability"])
-        draw = random.Random(f"{self['seed']} {self.kind} {self.place} {match}")
+        draw = random.Random(f"{self['seed']} {self.kind} {self.place} {match}")  # noqa: S311  repeatable by its seed: a rehearsal, no secret
         return probability >= 1 or draw.random() < probability
 
     def as_json(self, now: float) -> dict[str, object]:

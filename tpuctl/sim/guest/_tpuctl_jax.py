@@ -16,7 +16,7 @@ from types import ModuleType
 from _tpuctl_tpu.slices import Slice  # type: ignore[import-not-found]  # its name on a host
 
 TESTED = "0.5 to 0.10"
-HERE = ("[::]", "0.0.0.0", "localhost", "127.0.0.1", "[::1]")
+HERE = ("[::]", "0.0.0.0", "localhost", "127.0.0.1", "[::1]")  # noqa: S104  addresses to recognise
 """Names of every interface, or of loopback, on a real host, which is a machine of its own."""
 OTHER_PORTS = range(20_000, 30_000)
 """Where coordinators listen on a machine that has no address of its own for each host."""

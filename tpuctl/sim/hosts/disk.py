@@ -13,7 +13,7 @@ from tpuctl.sim.state.private_file import write_private
 
 HOST_KEY = "ssh_host_ed25519_key"
 GUEST_ATTRIBUTES = "guest.json"
-ACCESS_TOKEN = "access_token"
+ACCESS_TOKEN = "access_token"  # noqa: S105  the name of a file
 
 
 class HostDisk:

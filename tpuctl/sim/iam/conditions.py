@@ -131,7 +131,7 @@ class _Parser:
             text = re.sub(r"\\(.)", r"\1", token[1:-1])
             return lambda _: text
         if token in ("true", "false"):
-            return lambda _: token == "true"
+            return lambda _: token == "true"  # noqa: S105  a word of an expression
         if token in ("timestamp", "date"):
             return self._timestamp()
         attribute, _, method = token.rpartition(".")

@@ -114,7 +114,7 @@ def _git_config(*arguments: str) -> list[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         process = subprocess.run(
-            ["git", "config", *arguments],
+            ["git", "config", *arguments],  # noqa: S607  the git of the user's PATH
             cwd="/", env=environment, capture_output=True, timeout=10, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):

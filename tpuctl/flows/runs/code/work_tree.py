@@ -107,7 +107,7 @@ class _BorrowingGit:
     def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
         try:
             return subprocess.run(
-                ["git", *arguments],
+                ["git", *arguments],  # noqa: S607  the git of the user's PATH
                 input=stdin,
                 cwd=self._place,
                 env=self._environment(),

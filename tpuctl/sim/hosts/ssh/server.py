@@ -18,7 +18,7 @@ from tpuctl.sim.hosts.ssh.session import Environment, HostSession
 from tpuctl.sim.network.ports import LOOPBACK
 from tpuctl.sim.records import Host
 
-LOCAL_NAMES = ("localhost", LOOPBACK, "::1", "0.0.0.0", "")
+LOCAL_NAMES = ("localhost", LOOPBACK, "::1", "0.0.0.0", "")  # noqa: S104  names to recognise
 KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 """paramiko knows the first only by its second name. The large Diffie-Hellman groups cost it 70 ms each."""
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr")
