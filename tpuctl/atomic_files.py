@@ -12,6 +12,8 @@ from pathlib import Path
 
 PRIVATE = 0o600
 """Mode of a file that only its user can read."""
+READABLE = 0o644
+"""Mode of a file that others may read, and only its user may change."""
 SHARED = 0o666
 """Mode of a file that the umask alone restricts."""
 

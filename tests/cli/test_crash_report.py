@@ -129,6 +129,22 @@ def test_another_user_cannot_read_the_report(bug: Callable[[], int], tmp_path: P
     assert "denied" in reading.stderr
 
 
+def test_a_report_can_be_shown_on_a_terminal(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an error quotes may come from a bucket: here the sequence that writes the clipboard."""
+
+    def raises(*_arguments: object) -> None:
+        raise RuntimeError("\x1b]52;c;ZXZpbA==\x07\x9b31m\u202e")
+
+    monkeypatch.setattr("tpuctl.cli.runs.submit.parse_environment", raises)  # as above
+    Path("job.py").write_text("")
+    assert run(["submit", "job.py"]) == 1
+    (path,) = reports(tmp_path)
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & {*path.read_text()}
+    assert r"\x1b]52;c;ZXZpbA==\x07" in path.read_text()
+
+
 def test_a_long_error_is_cut(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(*_arguments: object) -> None:
         raise RuntimeError("x" * 5_000_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import stat
 import threading
@@ -49,6 +50,16 @@ class TestKey:
         make_key(tmp_path / "key")
         assert read_public_key(tmp_path / "key") == first
         assert (tmp_path / "key.pub").read_text() == f"{first} tpuctl\n"
+
+    def test_key_and_folders_are_private_under_any_umask(self, tmp_path: Path) -> None:
+        earlier = os.umask(0)
+        try:
+            make_key(tmp_path / "state/ssh/key")
+        finally:
+            os.umask(earlier)
+        names = ("state", "state/ssh", "state/ssh/key", "state/ssh/key.pub")
+        modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in names]
+        assert modes == [0o700, 0o700, 0o600, 0o644]
 
     @pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o620])
     def test_a_key_that_other_users_can_read_is_refused_as_by_openssh(
@@ -175,6 +186,13 @@ class TestCommands:
         assert session.run(["wc", "-c", "data.bin"]).stdout.split()[0] == "400000"
         session.put(b"", "data.bin")
         assert session.run(["wc", "-c", "data.bin"]).stdout.split()[0] == "0"
+
+    def test_a_file_is_private_from_its_first_byte_also_one_that_exists(self, session: SshSession) -> None:
+        session.run(["sh", "-c", "umask 0 && touch old && ln old same"])
+        for name in ("old", "new"):
+            session.put(b"secret", name)
+        modes = session.run(["stat", "-c", "%a", "old", "new", "same"]).stdout.split()
+        assert modes == ["600", "600", "600"]
 
     def test_a_missing_folder_is_an_error_of_the_host(self, session: SshSession) -> None:
         with pytest.raises(HostError, match=r"worker 0 of 'n1': .*No such file"):

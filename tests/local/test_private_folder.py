@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.local.private_folder import create_private_file, make_private_folder
+from tpuctl.local.private_folder import create_private_file, make_missing_folders, make_private_folder
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_nothing_that_has_the_name_is_written_to(tmp_path: Path, kind: str) -> N
 
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "crashes").write_bytes(b"")
-    with pytest.raises(NotADirectoryError):
+    with pytest.raises(FileExistsError):
         make_private_folder(tmp_path / "crashes")
 
 
@@ -75,3 +75,21 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PermissionError, match="belongs to another user"):
         create_private_file(tmp_path / "crashes" / "file", b"text")
     assert list((tmp_path / "crashes").iterdir()) == []
+
+
+def test_missing_folders_are_private_and_others_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir(mode=0o755)
+    make_missing_folders(tmp_path / "state/a/b")
+    make_missing_folders(tmp_path / "state")
+    assert [mode(tmp_path / name) for name in ("state", "state/a", "state/a/b")] == [0o755, 0o700, 0o700]
+
+
+def test_a_link_to_a_folder_counts_as_one_and_a_file_does_not(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    make_missing_folders(tmp_path / "link")
+    make_missing_folders(tmp_path / "link/a")
+    assert mode(tmp_path / "elsewhere/a") == 0o700
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(FileExistsError):
+        make_missing_folders(tmp_path / "file")

@@ -30,10 +30,10 @@ class CrashReport:
         command = masked_arguments(shown)
         values += command.values
         summary = f"a bug in tpuctl: {type(error).__name__}: {error}"
-        trace = printable.block("".join(traceback.format_exception(error)))
+        trace = "".join(traceback.format_exception(error))
         self.summary = masked(_cut(summary), values)
         """One sentence for the user."""
-        self.text = (
+        self.text = printable.block(
             f"tpuctl {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
             f"{['tpuctl', *command.arguments]}\n\n{masked(_cut(trace), values)}"
         )

@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from invoke.exceptions import CommandTimedOut
 
-from tpuctl.atomic_files import PRIVATE, create_file
+from tpuctl.atomic_files import PRIVATE, READABLE, create_file, replace_file
 from tpuctl.errors import ConfigError, HostError
+from tpuctl.local.private_folder import make_missing_folders
 from tpuctl.nodes import Node, SshKey
 
 CONNECT_TIMEOUT = 20.0
@@ -169,9 +170,9 @@ def make_key(path: Path) -> None:
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_missing_folders(path.parent)
         if create_file(path, private, mode=PRIVATE):
-            path.with_name(path.name + ".pub").write_bytes(public + b" tpuctl\n")
+            replace_file(path.with_name(path.name + ".pub"), [public + b" tpuctl\n"], mode=READABLE)
     except OSError as error:
         raise ConfigError(
             f"The SSH key {path} cannot be written: {error.strerror}.", hint="Set ssh_key to another path."

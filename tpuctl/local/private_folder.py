@@ -12,6 +12,21 @@ FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 
 
+def make_missing_folders(path: Path) -> None:
+    """Make a folder and its missing parents for this user alone; a folder that exists stays as it is.
+
+    The XDG base directory specification wants the mode. Raises OSError.
+    """
+    try:
+        path.mkdir(FOLDER_MODE)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    except FileNotFoundError:
+        make_missing_folders(path.parent)
+        path.mkdir(FOLDER_MODE, exist_ok=True)
+
+
 def make_private_folder(path: Path) -> None:
     """Make a folder and its missing parents for this user alone, or take an own folder from all others.
 
@@ -32,7 +47,7 @@ def create_private_file(path: Path, content: bytes) -> None:
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """Yield a descriptor of a private folder: what it names cannot be exchanged for another folder."""
-    _make(path)
+    make_missing_folders(path)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         if os.fstat(folder).st_uid != os.geteuid():
@@ -41,14 +56,3 @@ def _opened(path: Path) -> Iterator[int]:
         yield folder
     finally:
         os.close(folder)
-
-
-def _make(path: Path) -> None:
-    """Make a folder; its missing parents are private, too, as the XDG base directory specification wants."""
-    try:
-        path.mkdir(FOLDER_MODE)
-    except FileExistsError:
-        pass
-    except FileNotFoundError:
-        _make(path.parent)
-        path.mkdir(FOLDER_MODE, exist_ok=True)

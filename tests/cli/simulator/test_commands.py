@@ -156,3 +156,16 @@ def test_a_long_log_is_put_aside_by_the_next_start(folder: Path, tpuctl) -> None
     assert tpuctl("sim", "start").code == 0
     assert (folder / "simulator.log").stat().st_size == 0
     assert (folder / "simulator.log.1").stat().st_size == (8 << 20) + 1
+
+
+def test_its_files_are_private_under_any_umask(folder: Path, tpuctl) -> None:
+    """Whoever could write to the state folder could put another simulator in the place of this one."""
+    earlier = os.umask(0)
+    try:
+        assert tpuctl("up", "v3-8", "--yes").code == 0
+    finally:
+        os.umask(earlier)
+    folders = (folder.parent, folder, folder.parent / "ssh")
+    assert [oct(place.stat().st_mode & 0o777) for place in folders] == ["0o700"] * 3
+    readable = [path.name for path in folder.iterdir() if path.is_file() and path.stat().st_mode & 0o077]
+    assert readable == []

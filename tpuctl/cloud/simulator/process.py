@@ -10,6 +10,7 @@ from tpuctl.cloud.simulator.launch import launch
 from tpuctl.cloud.simulator.locks import exclusive, is_locked
 from tpuctl.cloud.simulator.published import PublishedEndpoints, read_endpoints
 from tpuctl.errors import ConfigError
+from tpuctl.local.private_folder import make_missing_folders
 from tpuctl.polling import Backoff, poll
 from tpuctl.simulator_folder import SimulatorFolder
 from tpuctl.simulator_packages import check_installed
@@ -34,7 +35,7 @@ def ensure(folder: Path, *options: str) -> PublishedEndpoints:
         return endpoints
     check_installed()
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_missing_folders(folder)
     except OSError as error:
         raise ConfigError(
             f"The simulator cannot keep its state in {folder}: {error.strerror}.",

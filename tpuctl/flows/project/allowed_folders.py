@@ -14,6 +14,7 @@ from pathlib import Path
 from tpuctl.atomic_files import PRIVATE, replace_file
 from tpuctl.config.files import state_folder
 from tpuctl.errors import ConfigError
+from tpuctl.local.private_folder import make_missing_folders
 
 FILE_NAME = "terraform-folders"
 """File in the state folder: one absolute path a line."""
@@ -25,7 +26,7 @@ def allow(folder: Path, environ: Mapping[str, str] = os.environ) -> None:
     if path in _paths(file):
         return
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_missing_folders(file.parent)
         replace_file(file, [f"{line}\n".encode() for line in (*_paths(file), path)], mode=PRIVATE)
     except OSError as error:
         raise ConfigError(
