@@ -75,6 +75,7 @@ class TestPlan:
             (("--shard-size", "2GiB"), "A shard of 2.15 GB is out of bounds"),
             (("--shard-size", "much"), "Cannot read --shard-size much"),
             (("--resize", "big"), "Cannot read --resize big"),
+            (("--resize", "99999"), "makes images of 10000 megapixels"),
             (("--type", "age"), "Cannot read --type age"),
             (("--for", "v3-33"), "v3-33"),
             (("--for", "v3-8", "--hosts", "2"), "--for and --hosts"),

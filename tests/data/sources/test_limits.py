@@ -8,9 +8,12 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tests.data.source_trees import no_progress, only_bad, opened
+from tests.data.source_trees import no_progress, only_bad, opened, png
+from tests.data.test_memory import peak_of_its_own
 from tests.data.tfrecord.test_limits import head
 from tpuctl.data.files import temp_files
 from tpuctl.data.options import Options
@@ -153,6 +156,28 @@ def test_a_bomb_leaves_space_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(temp_files.TempFile, "_free", falling([free, free // 4, free // 8]))
     with pytest.raises(StateError, match="what is unpacked would leave less than"):
         read(tmp_path / "rows.csv.gz")
+
+
+def test_a_text_for_all_rows_of_a_parquet_file_is_not_held_as_often(tmp_path: Path) -> None:
+    rows, size = 600, 1 << 20
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * size]))
+    pq.write_table(
+        pa.table({"text": texts}), tmp_path / "rows.parquet", store_schema=False, compression="zstd"
+    )
+    assert (tmp_path / "rows.parquet").stat().st_size < 1000
+    assert peak_of_its_own(tmp_path / "rows.parquet") < rows * size
+
+
+@pytest.mark.parametrize("name", ["a/0.png", "a/0.txt"])
+def test_a_file_that_fills_the_memory_is_one_bad_record(tmp_path: Path, name: str) -> None:
+    for path in (tmp_path / name, tmp_path / name.replace("0", "1")):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(png(200) if path.suffix == ".png" else b"text")
+    with (tmp_path / name).open("r+b") as file:
+        file.truncate(1 << 40)
+    assert "cannot be read: it has 1099511627776 bytes, and at most 1073741824 are read" in only_bad(
+        read(tmp_path)
+    )
 
 
 def falling(sizes: list[int]):

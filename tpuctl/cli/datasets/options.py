@@ -21,6 +21,8 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.request import UploadRequest
 
 AT_LEAST_ONE = click.IntRange(min=1)
+_MOST_PIXELS = 1 << 26
+"""Pixels that images are resized to, at most."""
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
@@ -126,7 +128,11 @@ def _resize(text: str | None) -> tuple[int, int] | None:
     match = re.fullmatch(r"([1-9]\d{0,4})(?:[x×]([1-9]\d{0,4}))?", text.strip())
     if not match:
         raise UsageError(f"Cannot read --resize {text}.", hint="Height and width: --resize 224x224")
-    return int(match[1]), int(match[2] or match[1])
+    height, width = int(match[1]), int(match[2] or match[1])
+    if height * width > _MOST_PIXELS:
+        hint = f"At most {_MOST_PIXELS / 1e6:.0f} megapixels; networks take less than one."
+        raise UsageError(f"--resize {text} makes images of {height * width / 1e6:.0f} megapixels.", hint=hint)
+    return height, width
 
 
 def _bytes(text: str) -> int:

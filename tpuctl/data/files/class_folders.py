@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -65,7 +66,8 @@ class ClassFolders:
         name = self.files.key(index)
         if isinstance(error, FileNotFoundError):
             raise unreadable(name, error) from error
-        return BadRecord(name, f"cannot be read: {error.strerror}", hint="Check its permissions.")
+        hint = "" if error.errno == errno.EFBIG else "Check its permissions."
+        return BadRecord(name, f"cannot be read: {error.strerror}", hint=hint)
 
 
 def list_class_folders(root: Path, progress: ScanProgress = lambda listed, total: None) -> ClassFolders:

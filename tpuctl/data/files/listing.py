@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from array import array
@@ -18,6 +19,8 @@ from tpuctl.data.source import Indices, changed
 from tpuctl.errors import UsageError
 from tpuctl.polling import Sleep
 
+LARGEST = 1 << 30
+"""Bytes of the largest file that becomes one record."""
 _TICK = 20_000_000
 """Nanoseconds within which a file system may give two writes the same time (Linux: up to 10 ms)."""
 
@@ -108,6 +111,9 @@ class Listing:
         try:
             status = os.fstat(descriptor)
             listed = (self._sizes[index], self._times[index])
+            if status.st_size > LARGEST:
+                size = f"it has {status.st_size} bytes, and at most {LARGEST} are read"
+                raise OSError(errno.EFBIG, size, path)
             data = os.read(descriptor, status.st_size + 1)
             while 0 < len(data) < status.st_size and (
                 more := os.read(descriptor, status.st_size - len(data))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
 from threading import Lock
 
 import numpy as np
@@ -15,7 +14,7 @@ from tpuctl.data.files.temp_files import RecordOffsets, TempFile
 from tpuctl.data.source import Indices, Observations, Records, Source, changed
 
 _BATCH = 4096
-"""Records written to the file before their offsets are."""
+"""Offsets held before they are stored."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -58,17 +57,18 @@ class CachedSource(Source):
         self._file = file
 
     def _write(self, file: TempFile) -> None:
-        records, begins, count = self.stream(), [0], 0
-        while batch := list(islice(records, _BATCH)):
-            for record in batch:
-                if isinstance(record, BadRecord):
-                    self._bad_records[count] = record
-                else:
-                    file.append(record)
-                begins.append(file.size)
-                count += 1
-            self._offsets.extend(np.array(begins, np.int64))
-            begins = []
+        begins, count = [0], 0
+        for record in self.stream():
+            if isinstance(record, BadRecord):
+                self._bad_records[count] = record
+            else:
+                file.append(record)
+            begins.append(file.size)
+            count += 1
+            if len(begins) >= _BATCH:
+                self._offsets.extend(np.array(begins, np.int64))
+                begins = []
+        self._offsets.extend(np.array(begins, np.int64))
         listed = sum(part.records for part in self.parts)
         if count != listed:
             raise changed(self.kind, f"had {listed} records, and now {count}")

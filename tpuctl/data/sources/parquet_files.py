@@ -36,8 +36,11 @@ if TYPE_CHECKING:
 
 FILES = re.compile(r"\.(parquet|pq)$")
 _BUFFER = 1 << 20
-_BATCH_BYTES, _MOST_ROWS = 2 << 20, 4096
+_BATCH_BYTES, _LEAST_ROWS, _MOST_ROWS = 2 << 20, 16, 4096
 """Size of a batch of rows in memory, about."""
+_DICTIONARY_BYTES, _DICTIONARY_ROWS = 1 << 26, 256
+"""Size of a batch whose texts are in a dictionary, at most; and its rows, by which reading gets no slower."""
+_TEXT = "BYTE_ARRAY"
 _MEASURED_GROUPS, _MEASURED_ROWS = 16, 200
 """Rows that are encoded to estimate the size of all."""
 
@@ -150,7 +153,8 @@ class _Table:
             with self._open(number) as file, self._named(number):
                 groups = evenly_spaced(file.metadata.num_row_groups, max(_MEASURED_GROUPS // len(sample), 1))
                 for group in groups.tolist():
-                    batches = file.iter_batches(_MEASURED_ROWS, row_groups=[group], columns=[*self.names])
+                    rows = min(_MEASURED_ROWS, self._batch_rows(number, file.metadata))
+                    batches = file.iter_batches(rows, row_groups=[group], columns=[*self.names])
                     for batch in islice(batches, 1):
                         records = map(columns.record, _transposed(batch))
                         sizes += [len(record.example) for record in records if not record.why]
@@ -158,11 +162,23 @@ class _Table:
 
     def _batches(self, number: int, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         with self._open(number) as file, self._named(number):
-            groups = range(file.metadata.num_row_groups)
-            size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
-            row_size = max(size // max(self.rows[number], 1), 1)
-            rows = min(max(_BATCH_BYTES // row_size, 16), _MOST_ROWS)
-            yield from file.iter_batches(rows, columns=[*names])
+            yield from file.iter_batches(self._batch_rows(number, file.metadata), columns=[*names])
+
+    def _batch_rows(self, number: int, metadata: pyarrow.parquet.FileMetaData) -> int:
+        """Return how many rows are held in memory at once.
+
+        A dictionary may hold one long text for all rows: what a row takes is then not in the metadata, only
+        that no text is longer than its column's chunk.
+        """
+        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+        row_size: int = max(sum(group.total_byte_size for group in groups) // max(self.rows[number], 1), 1)
+        rows = min(max(_BATCH_BYTES // row_size, _LEAST_ROWS), _MOST_ROWS)
+        chunks = (group.column(place) for group in groups for place in range(metadata.num_columns))
+        texts = [chunk for chunk in chunks if chunk.has_dictionary_page and chunk.physical_type == _TEXT]
+        longest: int = max((chunk.total_uncompressed_size for chunk in texts), default=0)
+        if longest <= 0:
+            return rows
+        return min(rows, _DICTIONARY_ROWS, max(_DICTIONARY_BYTES // longest, _LEAST_ROWS))
 
     def _first(self, name: str) -> object:
         """Return the first value in a column that is not null."""
