@@ -200,7 +200,9 @@ def check_status(status: WorkerStatus, attempt: int, worker: int) -> None:
     for time in (status.heartbeat, status.started or status.heartbeat, status.finished or status.heartbeat):
         clock.parse(time)
     msgspec.convert(status.state, Word)
-    msgspec.convert((status.tpu_uid, status.signal, status.stopped), tuple[Label, ...])
+    msgspec.convert(
+        (status.tpu_uid, status.signal, status.stopped, status.supervisor, status.seal), tuple[Label, ...]
+    )
     msgspec.convert((status.pid, status.log_chunks), tuple[Count, ...])
     msgspec.convert((status.error, status.exit_code), tuple[Line, ExitCode | None])
 

@@ -113,8 +113,11 @@ def read_spec(stream: TextIO) -> Spec:
 
     Fields that this version does not know are skipped.
     """
-    content = json.load(stream)
-    if content.get("schema") != SCHEMA:
+    try:
+        content = json.load(stream)
+    except RecursionError:
+        raise ValueError("spec.json is nested too deep") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ValueError("spec.json is not of schema %d" % SCHEMA)
     values = {field.name: content[field.name] for field in fields(Spec) if field.name in content}
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.checkpoints import split_committed
+from tpuctl.flows.runs.checkpoints import LARGEST, split_committed
 
 RUN = "runs/r1/"
 FOLDER = f"{RUN}checkpoints/"
@@ -28,6 +28,15 @@ def name_checkpoints(bucket: Bucket, *paths: str, folder: str = FOLDER) -> None:
         *(f'all_model_checkpoint_paths: "{path}"' for path in paths),
     ]
     write(bucket, f"{folder}checkpoint", text="\n".join(lines) + "\n")
+
+
+def test_a_state_file_that_is_too_large_commits_nothing_and_is_named(bucket: Bucket) -> None:
+    write(bucket, *files_of("ckpt-1"))
+    write(bucket, f"{FOLDER}checkpoint", text="x" * (LARGEST + 1))
+    warnings: list[str] = []
+    _, uncommitted = split_committed(bucket, bucket.objects(RUN), warnings.append)
+    assert uncommitted == files_of("ckpt-1")
+    assert warnings == [f"{FOLDER}checkpoint is larger than 1,048,576 bytes."]
 
 
 def split(bucket: Bucket) -> tuple[list[str], list[str]]:

@@ -6,21 +6,37 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.errors import NotFoundError
+from tpuctl.flows.progress import Report, silent
+
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
 
 STATE_FILE = "checkpoint"
 """TensorFlow writes it last: a checkpoint that it does not name is unfinished or superseded."""
+LARGEST = 1 << 20
+"""Most bytes of a state file: it lists about five checkpoints, or thousands of short names."""
 SHARD = re.compile(r"(?P<checkpoint>.+)\.(index|data-\d{5}-of-\d{5})")
 PATH = re.compile(r'^(?:all_)?model_checkpoint_paths?: "(?P<path>[^"]+)"', re.MULTILINE)
 """A checkpoint that a state file names."""
 
 
-def split_committed(bucket: Bucket, objects: Iterable[Object]) -> tuple[list[Object], list[str]]:
-    """Return the objects of a run without those of uncommitted checkpoints, and the names of the latter."""
+def split_committed(
+    bucket: Bucket, objects: Iterable[Object], warn: Report = silent
+) -> tuple[list[Object], list[str]]:
+    """Return the objects of a run without those of uncommitted checkpoints, and the names of the latter.
+
+    `warn` gets a line about each state file that is none, or is deleted meanwhile: it commits nothing.
+    """
     files = [listed for listed in objects if not listed.name.endswith("/")]
     state_files = [file for file in files if is_state_file(file)]
-    committed = {None, *(name for state_file in state_files for name in _checkpoints(bucket, state_file))}
+    committed: set[str | None] = {None}
+    for state_file in state_files:
+        try:
+            committed.update(_checkpoints(bucket, state_file))
+        except (BadObjectError, NotFoundError) as error:
+            warn(error.message)
     complete = [file for file in files if _checkpoint_of(file) in committed]
     return complete, [file.name for file in files if _checkpoint_of(file) not in committed]
 
@@ -39,7 +55,7 @@ def _checkpoint_of(file: Object) -> str | None:
 def _checkpoints(bucket: Bucket, state_file: Object) -> Iterator[str]:
     """Yield the checkpoints that a state file names, as names in the bucket; its paths are relative or gs://."""
     folder = state_file.name.rpartition("/")[0]
-    for path in PATH.findall(bucket.read(state_file.name).decode("utf-8", "replace")):
+    for path in PATH.findall(bucket.read(state_file.name, LARGEST).decode("utf-8", "replace")):
         if path.startswith("gs://"):
             yield path.removeprefix(f"gs://{bucket.name}/")
         else:

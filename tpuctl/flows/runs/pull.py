@@ -75,7 +75,7 @@ def pull(run: StoredRun, folder: Path, report: Report) -> PullResult:
     if not objects:
         raise run.not_found()
     _check_folder(folder, run.name)
-    files, uncommitted = split_committed(run.bucket, objects)
+    files, uncommitted = split_committed(run.bucket, objects, run.warn)
     report(f"fetching {len(files)} files")
     try:
         with StagedFolder(folder) as local:

@@ -70,7 +70,7 @@ def _stored_bundle(bucket: Bucket, code: Bundle) -> tuple[Object | None, bool]:
     stored = bucket.stat(name)
     if stored is None or stored.content != Content.of(code.data):
         return stored, False
-    return stored, hashlib.sha256(bucket.read(name)).hexdigest() == code.sha256
+    return stored, hashlib.sha256(bucket.read(name, len(code.data))).hexdigest() == code.sha256
 
 
 def _store(bucket: Bucket, code: Bundle, stored: Object | None) -> list[str]:
