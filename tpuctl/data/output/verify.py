@@ -12,7 +12,7 @@ def verify_shard(stream: Readable, entry: ShardEntry) -> None:
     """Read a shard to its end; raises UsageError at the first damage or difference, with the file's name."""
     tally = _Tally(stream)
     try:
-        records = sum(1 for _record in read_records(tally, entry.bytes))
+        records = sum(1 for _record in read_records(tally))
     except UsageError as error:
         facts = {**error.facts, "file": entry.file}
         raise UsageError(f"{entry.file}: {error.message}", hint=error.hint, **facts) from error
