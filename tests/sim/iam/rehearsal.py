@@ -15,6 +15,7 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.sim.iam.enforcement import enforcement
 
 Tpuctl = Callable[..., CommandResult]
+Start = Callable[..., RunningSimulator]
 RECORDED = ROOT / "tests/terraform/recorded"
 PROJECT = "demo-project-1"
 ADA = "user:ada@example.com"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,25 +9,9 @@ from PIL import Image
 
 from tests.running_simulator import RunningSimulator
 from tests.sim.iam.attacks import GOOGLE_CLIENT, STANDARD_LIBRARY
-from tests.sim.iam.rehearsal import ADA, COMPLETE, MINIMAL, Example, Tpuctl, grant, job, start
+from tests.sim.iam.rehearsal import ADA, COMPLETE, MINIMAL, Example, Start, Tpuctl, grant, job
 from tpuctl.cloud.endpoints import connect
 from tpuctl.config import load
-
-Start = Callable[..., RunningSimulator]
-
-
-@pytest.fixture
-def rehearse(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """A function that starts a simulator which enforces an example's roles."""
-    running: list[RunningSimulator] = []
-
-    def call(*arguments: object, **options: object) -> RunningSimulator:
-        running.append(start(monkeypatch, tmp_path, *arguments, **options))  # type: ignore[arg-type]
-        return running[0]
-
-    yield call
-    for simulator in running:
-        simulator.close()
 
 
 def pictures() -> str:

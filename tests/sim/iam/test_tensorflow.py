@@ -1,0 +1,49 @@
+"""TensorFlow's own checkpoints, TensorBoard events and outputs with terraform's roles enforced."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.iam.rehearsal import COMPLETE, MINIMAL, Example, Start, Tpuctl, job
+
+BODY = """
+import os
+import tensorflow as tf
+
+folder = os.environ["TPUCTL_CHECKPOINT_DIR"]
+step = tf.Variable(0)
+weights = tf.Variable(tf.random.normal([1000, 100]))
+keep = int(os.environ["KEEP"]) or None
+checkpoint = tf.train.Checkpoint(step=step, weights=weights)
+manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=keep)
+writer = tf.summary.create_file_writer(os.environ["TPUCTL_TENSORBOARD_DIR"])
+for number in range(4):
+    step.assign(number)
+    with writer.as_default(step=number):
+        tf.summary.scalar("loss", 1.0)
+    writer.flush()
+    try:
+        print("saved", manager.save(checkpoint_number=number).rpartition("/")[2], flush=True)
+    except tf.errors.PermissionDeniedError as error:
+        print("refused", "storage.objects.delete" in str(error), flush=True)
+    with tf.io.gfile.GFile(os.path.join(os.environ["TPUCTL_MODEL_DIR"], "result.json"), "w") as stream:
+        stream.write(str(number))
+"""
+
+
+@pytest.mark.parametrize(
+    ("example", "keep", "lines"),
+    [
+        (MINIMAL, 2, ["saved ckpt-0", "saved ckpt-1", "saved ckpt-2", "saved ckpt-3"]),
+        (COMPLETE, 0, ["saved ckpt-0", "saved ckpt-1", "saved ckpt-2", "saved ckpt-3"]),
+        (COMPLETE, 2, ["saved ckpt-0", "saved ckpt-1", "refused True", "refused True"]),
+    ],
+    ids=["records", "checkpoints, all kept", "checkpoints, two kept"],
+)
+def test_checkpoints(rehearse: Start, tpuctl: Tpuctl, example: Example, keep: int, lines: list[str]) -> None:
+    rehearse(example)
+    assert tpuctl("up", "v3-8", "--yes").code == 0
+    assert tpuctl("submit", job(BODY), "--env", f"KEEP={keep}").code == 0
+    followed = tpuctl("logs", "-f")
+    assert followed.code == 0, followed.out + followed.err
+    assert [line for line in followed.out.splitlines() if line.startswith(("saved", "refused"))] == lines
