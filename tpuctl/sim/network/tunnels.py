@@ -113,7 +113,6 @@ async def open_tunnel(
         server.abort()
         return
     guard.add_hop(server)
-    _clients[server.get_extra_info("sockname")[:2]] = client.get_extra_info("peername")[:2]
     server.write(to_server)
     client.set_protocol(_Pump(server, connections, client))
     client.resume_reading()
@@ -133,9 +132,14 @@ class _Pump(asyncio.Protocol):
         self._connections = connections
         self._transport = transport
         self._greeting = greeting
+        self._own_end: Address | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        own_end, client = transport.get_extra_info("sockname"), self._peer.get_extra_info("peername")
+        if own_end and client:
+            self._own_end = own_end[:2]
+            _clients[own_end[:2]] = client[:2]
         self._connections.add(self._transport)
         if self._greeting:
             self._peer.write(self._greeting)
@@ -154,8 +158,9 @@ class _Pump(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._peer.close()
+        if self._own_end is not None:
+            _clients.pop(self._own_end, None)
         if self._transport is not None:
-            _clients.pop(self._transport.get_extra_info("sockname")[:2], None)
             self._connections.discard(self._transport)
 
     def pause_writing(self) -> None:

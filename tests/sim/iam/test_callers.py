@@ -1,0 +1,165 @@
+"""Who calls: programs on a host are its service account, also if they hide; others are the user."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.running_simulator import RunningSimulator
+from tests.sim.iam.attacks import STANDARD_LIBRARY
+from tests.sim.iam.rehearsal import MINIMAL, PROJECT, Start, Tpuctl, job
+from tpuctl.sim.hosts import connections
+
+EMPTIED = """
+import subprocess, sys
+code = '''
+import urllib.error, urllib.request
+address = "HOST/upload/storage/v1/b/DATA/o?uploadType=media&name=x"
+request = urllib.request.Request(address, b"{}", method="POST")
+try:
+    print(urllib.request.urlopen(request).status)
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+'''
+code = code.replace("HOST", os.environ["STORAGE_EMULATOR_HOST"]).replace("DATA", os.environ["DATA"])
+subprocess.run([sys.executable, "-c", code], env={}, check=True)
+subprocess.run([sys.executable, "-c", code], env={}, check=True, start_new_session=True)
+"""
+CLOSED = """
+import socket
+host, port = os.environ["STORAGE_EMULATOR_HOST"].removeprefix("http://").split(":")
+head = "POST /upload/storage/v1/b/DATA/o?uploadType=media&name=closed HTTP/1.1\\r\\nHost: localhost\\r\\n"
+head = head.replace("DATA", os.environ["DATA"]) + "Content-Length: 2\\r\\n\\r\\n{}"
+for _ in range(50):
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(head.encode())
+print("sent")
+"""
+APIS = """
+from google.api_core.exceptions import GoogleAPICallError
+from google.cloud import tpu_v2
+node = "projects/%s/locations/europe-west4-a/nodes/" % os.environ["GOOGLE_CLOUD_PROJECT"]
+client = tpu_v2.TpuClient()
+print("get", client.get_node(name=node + os.environ["NODE"]).state.name)
+try:
+    client.stop_node(tpu_v2.StopNodeRequest(name=node + os.environ["NODE"]))
+    print("stopped")
+except GoogleAPICallError as error:
+    print("stop", error.message)
+"""
+
+
+def lines(tpuctl: Tpuctl, body: str, **variables: str) -> list[str]:
+    """Run a job on a new node and return what it prints."""
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    settings = [text for name, value in variables.items() for text in ("--env", f"{name}={value}")]
+    assert tpuctl("submit", job("import os\n" + body), *settings).code == 0
+    followed = tpuctl("logs", "-f")
+    assert followed.code == 0, followed.out + followed.err
+    return str(followed.out).splitlines()
+
+
+def test_a_program_that_empties_its_environment_is_still_the_hosts(rehearse: Start, tpuctl: Tpuctl) -> None:
+    rehearse()
+    shown = lines(tpuctl, EMPTIED, DATA=MINIMAL.data)
+    assert len(shown) == 2
+    for line in shown:
+        assert line.startswith("403 "), line
+        assert f"{MINIMAL.account} does not have storage.objects.create access" in line
+
+
+def test_a_connection_that_is_closed_at_once_is_nobodys(rehearse: Start, tpuctl: Tpuctl) -> None:
+    simulator = rehearse()
+    assert lines(tpuctl, CLOSED, DATA=MINIMAL.data) == ["sent"]
+    assert simulator.gcs.store.objects.find(MINIMAL.data, "closed") is None
+
+
+def test_the_cloud_tpu_api_knows_the_hosts_account(rehearse: Start, tpuctl: Tpuctl) -> None:
+    rehearse()
+    assert lines(tpuctl, APIS, NODE="n1") == [
+        "get READY",
+        f"stop Permission 'tpu.nodes.stop' denied on 'projects/{PROJECT}/locations/europe-west4-a/nodes/n1' "
+        "(or it may not exist).",
+    ]
+
+
+def test_without_proc_the_token_tells(
+    rehearse: Start, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setattr(connections, "TABLES", (str(tmp_path / "none"),))
+    rehearse()
+    tokens = STANDARD_LIBRARY + "send('add', 'POST', upload(os.environ['DATA'], 'x'), b'{}')\n"
+    with_token, without = lines(tpuctl, tokens, DATA=MINIMAL.data)
+    assert with_token.startswith("add 403 ")
+    assert MINIMAL.account in with_token
+    assert without == "add 200", "docs/simulator.md says that only the token tells there"
+
+
+def storage(simulator: RunningSimulator) -> str:
+    return f"{simulator.simulator.endpoints['storage']}/storage/v1/b"
+
+
+def test_permissions_can_be_tested(rehearse: Start) -> None:
+    simulator = rehearse()
+    names = ["storage.objects.create", "storage.objects.setIamPolicy", "storage.buckets.get"]
+    address = f"{storage(simulator)}/{MINIMAL.runs}/iam/testPermissions"
+    tested = requests.get(address, params={"permissions": names}, timeout=10).json()
+    assert tested["permissions"] == ["storage.objects.create", "storage.buckets.get"]
+
+
+def test_a_changed_policy_counts_at_once_and_members_may_not_change_it(rehearse: Start) -> None:
+    simulator = rehearse(user="user:owner@example.com")
+    address = f"{storage(simulator)}/{MINIMAL.runs}/iam"
+    policy = requests.get(address, timeout=10).json()
+    assert any("condition" in binding for binding in policy["bindings"])
+    bad = {**policy, "bindings": [{"role": "roles/storage.wizard", "members": ["user:a@example.com"]}]}
+    assert requests.put(address, json=bad, timeout=10).status_code == 400
+    policy["bindings"] = [
+        binding for binding in policy["bindings"] if "projectOwner" not in json.dumps(binding)
+    ]
+    assert requests.put(address, json=policy, timeout=10).status_code == 200
+    refused = requests.get(address, timeout=10)
+    assert refused.status_code == 403
+    assert refused.json()["error"]["message"] == (
+        "owner@example.com does not have storage.buckets.getIamPolicy access to the Google Cloud Storage "
+        "bucket. Permission 'storage.buckets.getIamPolicy' denied on resource (or it may not exist)."
+    )
+
+
+def test_a_member_may_not_change_policies_and_buckets(rehearse: Start) -> None:
+    simulator = rehearse()
+    bucket, options = f"{storage(simulator)}/{MINIMAL.runs}", {"timeout": 10}
+    public = {"entity": "allUsers", "role": "OWNER"}
+    assert requests.put(f"{bucket}/iam", json={"bindings": []}, **options).status_code == 403
+    assert requests.patch(bucket, json={"versioning": {"enabled": True}}, **options).status_code == 403
+    assert requests.post(f"{bucket}/acl", json=public, **options).status_code == 403
+    assert requests.delete(bucket, **options).status_code == 403
+    created = requests.post(f"{storage(simulator)}?project={PROJECT}", json={"name": "new-one"}, **options)
+    assert created.status_code == 403
+    assert "storage.buckets.create access to the Google Cloud project" in created.json()["error"]["message"]
+    assert requests.get(f"{storage(simulator)}/none/o", **options).status_code == 404
+
+
+@pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not on the PATH")
+def test_gcloud_shows_googles_403(rehearse: Start, tmp_path: Path) -> None:
+    simulator = rehearse(user="user:eve@example.com")
+    environment = {**os.environ, **simulator.simulator.endpoints["environment"]}
+    for command in (("storage", "ls", f"gs://{MINIMAL.runs}"), ("compute", "tpus", "tpu-vm", "list")):
+        process = subprocess.run(
+            ["gcloud", *command, f"--project={PROJECT}"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert process.returncode == 1, process.stdout
+        assert "ermission 'tpu.nodes.list' denied" in process.stderr or (
+            "eve@example.com does not have storage." in process.stderr
+        ), process.stderr
