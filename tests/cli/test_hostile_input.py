@@ -66,7 +66,7 @@ CALLS = (
     call("data plan", WORD, WORD),
     call("data rm", WORD, "--yes"),
     call("data rm", "rows/1.0.0", "--dry-run", shows=False),
-    call("data upload", "again", "images", "--skip-bad", "--keep", "out"),
+    call("data upload", "again", "images", "--skip-bad", "--keep", "out/kept"),
     call("data upload", WORD, "images"),
     call("data verify", "rows", "--deep", shows=False),
     call("data verify", WORD),
@@ -81,8 +81,8 @@ CALLS = (
     call("logs", "r3", "--worker", "0", "--tail", "9", shows=False),
     call("logs", WORD),
     call("runs"),
-    call("pull", "r1", "--to", "out"),
-    call("pull", "r3", "--to", "out", shows=False),
+    call("pull", "r1", "--to", "out/r1"),
+    call("pull", "r3", "--to", "out/r3"),
     call("pull", WORD),
     call("init", "--from-terraform", "outputs.json"),
     call("init", "--project", WORD),
@@ -105,6 +105,7 @@ CALLS = (
     call("sim stop", TPUCTL_STATE=WORD, shows=False),
     call("sim reset", TPUCTL_STATE=WORD),
     call("help", WORD),
+    call("completion", WORD),
 )  # fmt: skip
 """Calls that hostile text reaches: from the bucket, the API, files, the environment and arguments."""
 IDS = [f"{number} {call.command}" for number, call in enumerate(CALLS)]
@@ -165,6 +166,7 @@ def test_nothing_steers_a_pipe_or_a_terminal(site: HostileSite, hostile: Call) -
     assert (VISIBLE in text or json.dumps(ESCAPES["title"])[1:-1] in text) == hostile.shows
     written = files(site.folder.parent) - before
     assert {path for path in written if not path.startswith(("work/out/", "work/sheet.png"))} == set()
+    assert not [path for path in written if "/.git" in path.lower()]
 
 
 AS_JSON = [
