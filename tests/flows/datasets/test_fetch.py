@@ -214,3 +214,26 @@ def test_every_row_of_the_table_is_complete(name: str) -> None:
     assert all(url.endswith(f"/{file.name}") for file in dataset.forms[0].files for url in file.urls)
     assert dataset.licence
     assert dataset.source
+
+
+class TestLimits:
+    def test_what_the_disk_does_not_hold_is_not_requested(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path
+    ) -> None:
+        large = published("a", A, f"{server.url}/a")._replace(size=1 << 60)
+        dataset = PublicDataset("large", [Form([large], copied)], "", "", "")
+        with pytest.raises(StateError, match="MB free in"):
+            flow.fetch("large", dataset, tmp_path / "large", downloads, silent)
+        assert server.requests == []
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("size", [len(A) - 1, 0])
+    def test_a_file_that_is_larger_than_published_is_not_kept(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path, monkeypatch, size: int
+    ) -> None:
+        monkeypatch.setattr(flow, "UNKNOWN", len(A) - 1)  # of a file whose size is not known
+        small = published("a", A, f"{server.url}/a")._replace(size=size)
+        dataset = PublicDataset("small", [Form([small], copied)], "", "", "")
+        with pytest.raises(StateError, match=f"has {len(A)} bytes, and the published one has at most"):
+            flow.fetch("small", dataset, tmp_path / "small", downloads, silent)
+        assert below(tmp_path) == []
