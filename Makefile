@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); echo $$((n < 4 ? n : 4)))
 
-.PHONY: help demo test test-fast test-slow test-terraform test-tensorflow test-beam mutate contract check bench clean
+.PHONY: help demo test test-fast test-slow test-terraform test-tensorflow test-beam mutate contract check audit bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
@@ -35,10 +35,14 @@ mutate: .venv/ready  ## make one-line mistakes in the code that differs from BAS
 contract: .venv/ready  ## run the tests, and write which method works with which client into docs/simulator.md
 	TPUCTL_CONTRACT_WRITE=1 $(BIN)/python -m pytest -m "slow or not slow" --ignore=tests/soak
 
-check: .venv/ready  ## check lint, format and types
+check: .venv/ready  ## check lint, format, types and known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.audit
+
+audit: .venv/ready  ## look up known vulnerabilities of the pinned packages; says so if the database cannot be reached
+	$(BIN)/python -m tests.audit
 
 bench: .venv/ready  ## run all benchmarks; they print JSON and a table
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,1 @@
+"""Looks up known vulnerabilities of the pinned packages."""
