@@ -255,6 +255,14 @@ class TestAttack:
         (project / ".git").write_text("gitdir: tree\n")
         assert_nothing_of_another(project)
 
+    def test_a_git_file_does_not_reveal_another_work_tree(
+        self, project: Path, private: Path, git: Git
+    ) -> None:
+        git(private, "worktree", "add", "-q", str(private.parent / "second"))
+        shutil.rmtree(project / ".git")
+        (project / ".git").write_text(f"gitdir: {private}/.git/worktrees/second\n")
+        assert_nothing_of_another(project)
+
     def test_a_linked_repository_does_not_reveal_another(self, project: Path, private: Path) -> None:
         shutil.rmtree(project / ".git")
         (project / ".git").symlink_to(private / ".git")
