@@ -12,6 +12,7 @@ import pytest
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import clock, runs
 from tpuctl.cloud.endpoints import Cloud
+from tpuctl.config import load
 from tpuctl.errors import ConfigError, HostError, TpuctlError
 from tpuctl.flows.runs.plan import SubmitRequest, plan_submit
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -33,14 +34,19 @@ def request_of_four(tpuctl: Callable[..., CommandResult], simulator: RunningSimu
     return SubmitRequest(script, name="r1")
 
 
+def owner() -> str:
+    """The account whose nodes a command uses."""
+    return load({}).require("owner")
+
+
 def submit_all(cloud: Cloud, request: SubmitRequest) -> None:
-    plan = plan_submit(cloud.data_bucket, cloud.provider, cloud.ssh.user, request, clock.now())
+    plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), request, clock.now())
     submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
 
 
 def written_names(cloud: Cloud, request: SubmitRequest) -> list[str]:
     """The objects that a dry run shows."""
-    plan = plan_submit(cloud.data_bucket, cloud.provider, cloud.ssh.user, request, clock.now())
+    plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), request, clock.now())
     shown = requests(cloud.bucket, plan)
     return [shown_request.body["name"] for shown_request in shown if isinstance(shown_request.body, dict)]
 
@@ -144,7 +150,7 @@ def test_a_bundle_that_was_overwritten_is_written_again(
     cloud.bucket.upload(code, [other_bytes(data)[number]], "application/gzip")
     again = replace(request_of_four, name="r2")
     assert written_names(cloud, again)[0] == code
-    plan = plan_submit(cloud.data_bucket, cloud.provider, cloud.ssh.user, again, clock.now())
+    plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), again, clock.now())
     assert submit(cloud.bucket, cloud.provider, cloud.ssh, plan) == [
         f"Warning: gs://{cloud.bucket.name}/{code} did not hold the code that it is named by. "
         "The code was written again."
