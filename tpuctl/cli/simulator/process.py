@@ -56,6 +56,8 @@ def start(
       tpuctl sim start --iam iam.json --iam-user user:ada@example.com
       tpuctl sim start
     """
+    if iam_user is not None and iam is None:
+        raise UsageError("--iam-user is for roles that are enforced.", hint="Add --iam.")
     rehearsed = faults.load_scenario(scenario) if scenario else None  # its mistakes, before anything starts
     options = {"--egress": egress, "--iam": _absolute(iam), "--iam-user": iam_user}
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
@@ -121,8 +123,6 @@ def _absolute(file: str | None) -> str | None:
 
 def _check_iam(file: str | None, user: str | None, enforced_for: str) -> None:
     """Refuse to pass over --iam when a simulator without it, or for another user, runs already."""
-    if user is not None and file is None:
-        raise UsageError("--iam-user is for roles that are enforced.", hint="Add --iam.")
     if file is not None and (not enforced_for or user not in (None, enforced_for)):
         running = f"as {enforced_for}" if enforced_for else "without --iam"
         raise StateError(

@@ -46,10 +46,11 @@ def show_endpoints(endpoints: simulator.PublishedEndpoints, *, as_json: bool) ->
         "tpu_rest": endpoints.tpu_rest,
         "storage": endpoints.storage,
         "egress": endpoints.egress,
-        "iam": f"enforced, this shell as {endpoints.iam}" if endpoints.iam else "not enforced",
+        "iam": endpoints.iam or None,
         "folder": str(simulator_folder()),
     }
     if as_json:
         output.json(fields)
     else:
+        fields["iam"] = f"enforced, this shell as {endpoints.iam}" if endpoints.iam else "not enforced"
         output.facts({LABELS.get(name, name): value for name, value in fields.items()})

@@ -1,0 +1,79 @@
+"""`sim start --iam`: what it enforces, for whom, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+from tests.running_simulator import CommandResult
+
+STATE = ROOT / "tests/terraform/recorded/minimal-rights.json"
+Tpuctl = Callable[..., CommandResult]
+
+
+@pytest.fixture
+def stopped(home: Path, tpuctl: Tpuctl) -> Iterator[None]:
+    """No simulator runs, before the test and after it."""
+    yield
+    assert tpuctl("sim", "stop").code == 0
+
+
+@pytest.mark.usefixtures("stopped")
+def test_roles_of_a_state_are_enforced_for_the_user_until_it_stops(
+    tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_TARGET", "sim")
+    monkeypatch.setenv("TPUCTL_PROJECT", "demo-project-1")
+    monkeypatch.setenv("TPUCTL_BUCKET", "demo-project-1-tpuctl-runs")
+    Path("iam.json").write_bytes(STATE.read_bytes())
+    started = tpuctl("sim", "start", "--iam", "iam.json", "--iam-user", "user:eve@example.com")
+    assert started.code == 0, started.err
+    assert "enforced, this shell as user:eve@example.com" in started.out
+    denied = tpuctl("ls", "--zone", "europe-west4-a")
+    assert denied.code == 3, denied.out
+    assert "Permission 'tpu.nodes.list' denied" in denied.err
+    assert "Ask an owner of the project for the role roles/tpu.admin." in denied.err
+
+    other = tpuctl("sim", "start", "--iam", "iam.json", "--iam-user", "user:ada@example.com")
+    assert other.code == 4
+    assert "The simulator runs already, as user:eve@example.com." in other.err
+
+    assert tpuctl("sim", "stop").code == 0
+    free = tpuctl("sim", "start", "--json")
+    assert free.json["iam"] is None
+    assert tpuctl("ls", "--zone", "europe-west4-a").code == 0
+    unenforced = tpuctl("sim", "start", "--iam")
+    assert unenforced.code == 4
+    assert "The simulator runs already, without --iam." in unenforced.err
+
+
+@pytest.mark.usefixtures("stopped")
+def test_without_a_file_the_user_owns_the_project_and_hosts_are_editors(tpuctl: Tpuctl) -> None:
+    assert tpuctl("sim", "start", "--iam").code == 0
+    assert tpuctl("up", "v3-8", "--yes").code == 0
+    Path("job.py").write_text("print('done')\n")
+    assert tpuctl("submit", "job.py").code == 0
+    assert tpuctl("logs", "-f").out == "done\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--iam", "gone.json"), "gone.json cannot be read: No such file or directory"),
+        (("--iam", "job.json"), "job.json holds no resources that terraform has applied"),
+        (("--iam", "--iam-user", "ada"), "'ada' names no account"),
+        (("--iam-user", "user:ada@example.com"), "--iam-user is for roles that are enforced"),
+    ],
+)
+@pytest.mark.usefixtures("stopped")
+def test_a_mistake_is_named_before_anything_starts(
+    tpuctl: Tpuctl, options: tuple[str, ...], message: str
+) -> None:
+    Path("job.json").write_text("{}")
+    result = tpuctl("sim", "start", *options)
+    assert result.code != 0
+    assert message in result.err
+    assert tpuctl("sim", "status", "--json").json == {"schema": 1, "running": False}
