@@ -25,3 +25,7 @@ Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Crc32c = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9+/]{6}==\Z")]
 FileName = Annotated[str, Meta(pattern=r"\A(?!\.)[^/\\\x00-\x1f\x7f]{1,300}\Z")]
 """The name of an object directly below a folder."""
+ObjectName = Annotated[
+    str, Meta(pattern=r"\A(?!/)(?!(?:.*/)?\.\.(?:/|\Z))[^\x00-\x08\x0a-\x1f\x7f]{1,1000}\Z")
+]
+"""The name of an object somewhere below a folder: that of a class list has the name of a column in it."""

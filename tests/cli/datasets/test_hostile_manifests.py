@@ -95,6 +95,16 @@ def test_a_bad_manifest_is_one_warning(
         assert result.err.replace("\n", "").isprintable()
 
 
+def test_names_of_columns_and_classes_may_be_odd(tpuctl: Command, bucket: Bucket) -> None:
+    name = "a/b.. c\t(é)"
+    rows = [{name: label, "text": "x"} for label in ("x" * 5000, "../y", "é/z")] * 2
+    Path("odd.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    uploaded = tpuctl("data", "upload", "odd", "odd.jsonl", "--label", name)
+    assert uploaded.code == 0, uploaded.err
+    for command in ("describe", "head", "verify"):
+        assert tpuctl("data", command, "odd").code == 0
+
+
 def test_a_version_that_is_named_is_refused_and_can_be_removed(
     tpuctl: Command, bucket: Bucket, manifest: dict[str, object]
 ) -> None:

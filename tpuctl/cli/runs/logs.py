@@ -33,7 +33,7 @@ def logs(
     session: Session, run: str | None, follow: bool, worker: int | None, tail: int | None, everything: bool,
     raw: bool,
 ) -> None:  # fmt: skip
-    """Show the logs of a run (default: the last run), also after its TPU was deleted.
+    """Show the logs of a run (default: your last run), also after its TPU was deleted.
 
     Colours are shown on a terminal. Of a progress bar only the last state is shown. Other control characters
     are shown as \\x1b.

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from tpuctl.bucket_objects import decoding
-from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.bucket_objects.fields import Count, Crc32c, FileName, Label, Line
+from tpuctl.bucket_objects.bad_object import BadObjectError, too_large
+from tpuctl.bucket_objects.fields import Count, Crc32c, FileName, Label, ObjectName, Text
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature
@@ -87,11 +87,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     schema: int
     name: Label
     version: Label
-    features: Annotated[dict[Line, Feature], Meta(max_length=100_000)]
-    classes: Annotated[tuple[Line, ...], Meta(max_length=1_000_000)]
+    features: Annotated[dict[Text, Feature], Meta(max_length=100_000)]
+    classes: Annotated[tuple[Text, ...], Meta(max_length=1_000_000)]
     splits: Annotated[dict[FileName, SplitEntry], Meta(min_length=1, max_length=1000)]
     source: SourceEntry
-    files: Annotated[dict[FileName, FileEntry], Meta(max_length=100_000)]
+    files: Annotated[dict[ObjectName, FileEntry], Meta(max_length=100_000)]
     tpuctl: Label
     """Version of the program that wrote it."""
 
@@ -139,6 +139,8 @@ def decode_manifest(data: bytes, ref: DatasetRef | None = None, file: str = FILE
             raise ValueError(f"it is of {str(manifest.ref)!r}")
 
     name = f"{ref.folder}{file}" if ref else file
+    if len(data) > LARGEST:
+        raise too_large(name, LARGEST)
     try:
         schema = decoding.decode(data, _Schema).schema
         if schema > SCHEMA:

@@ -80,8 +80,9 @@ def upload(
         for file, data in (*small_files, (FILE, manifest)):
             local.write(file, data)
     names = {shard.file: staging.shard_name(shard.identity) for shard in shards}
-    published = decode_manifest(commit.decide(manifest, dict(small_files), names))
-    result = require_same(published, decode_manifest(manifest))
+    converted = decode_manifest(manifest, plan.ref)  # before it is published: all readers will take it
+    published = decode_manifest(commit.decide(manifest, dict(small_files), names), plan.ref)
+    result = require_same(published, converted)
     return Uploaded(plan.ref.uri(bucket.name), result, already_there=False, kept=len(staged_before))
 
 
