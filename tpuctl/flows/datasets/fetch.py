@@ -67,8 +67,8 @@ def fetch(name: str, dataset: PublicDataset, folder: Path, downloads: Downloads,
     form, work = dataset.forms[0], _work(folder)
     with _writing(work):
         work.mkdir(parents=True, exist_ok=True)
-        _check_space(form, work)
         try:
+            _check_space(form, work)
             paths = [_fetched(file, work, downloads, phase) for file in form.files]
         finally:
             if not any(work.iterdir()):
