@@ -4,6 +4,7 @@ from tpuctl.nodes.changes import (
     Change,
     CreateNode,
     CreateQueuedResource,
+    Creation,
     DeleteNode,
     DeleteQueuedResource,
     StartNode,
@@ -32,8 +33,8 @@ from tpuctl.nodes.queued_resources import (
 
 __all__ = [
     "CLOUD_TPU", "LABEL", "LABEL_VALUE", "OWNER_LABEL", "OWNER_METADATA", "Change", "CreateNode",
-    "CreateQueuedResource", "DataDisk", "DeleteNode", "DeleteQueuedResource", "HttpRequest", "Node", "NodeId",
-    "NodeList", "NodeRequest", "NodeState", "QueueState", "QueuedResource", "QueuedResourceId",
-    "QueuedResourceList", "QueuedResourceRequest", "SshKey", "StartNode", "StopNode", "UpdateNode",
-    "owner_label",
+    "CreateQueuedResource", "Creation", "DataDisk", "DeleteNode", "DeleteQueuedResource", "HttpRequest",
+    "Node", "NodeId", "NodeList", "NodeRequest", "NodeState", "QueueState", "QueuedResource",
+    "QueuedResourceId", "QueuedResourceList", "QueuedResourceRequest", "SshKey", "StartNode", "StopNode",
+    "UpdateNode", "owner_label",
 ]  # fmt: skip

@@ -64,3 +64,6 @@ class DeleteQueuedResource:
 Change = (
     CreateNode | DeleteNode | StopNode | StartNode | UpdateNode | CreateQueuedResource | DeleteQueuedResource
 )
+
+Creation = CreateNode | CreateQueuedResource
+"""What `up` begins with: nodes at once or an error, or a place in the queue."""

@@ -21,19 +21,20 @@ from tpuctl.errors import (
     TpuctlError,
     UsageError,
 )
-from tpuctl.flows.nodes.plan import UpOptions, UpPlan, default_name, plan_up
+from tpuctl.flows.nodes.options import UpOptions
+from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
 from tpuctl.flows.nodes.up import requests, up
 from tpuctl.nodes import Change, HttpRequest, Node, NodeId, NodeRequest, NodeState, SshKey, owner_label
 
 KEY = SshKey("ada", "ssh-ed25519 AAAA")
 OPTIONS = UpOptions(
-    accelerator="v3-8", name="n1", zone=ZONE, runtime=None, framework="jax", spot=False, network="default",
+    accelerator="v3-8", name="n1", runtime=None, framework="jax", spot=False, network="default",
     service_account=None, owner="ada@x.org",
 )  # fmt: skip
 
 
-def planned(provider: MemoryProvider, **options: object) -> UpPlan:
-    return plan_up(provider, KEY, replace(OPTIONS, **options))  # type: ignore[arg-type]
+def planned(provider: MemoryProvider, *, zone: str = ZONE, **options: object) -> UpPlan:
+    return plan_up(provider, KEY, replace(OPTIONS, **options), zone)  # type: ignore[arg-type]
 
 
 class TestPlan:

@@ -12,7 +12,8 @@ from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, y
 from tpuctl.cli.value_types import ACCELERATOR
 from tpuctl.errors import ConfigError
 from tpuctl.flows.nodes import up as flow
-from tpuctl.flows.nodes.plan import UpOptions, UpPlan, default_name, plan_up
+from tpuctl.flows.nodes.options import UpOptions
+from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
 from tpuctl.job_header import FRAMEWORKS
 
@@ -43,7 +44,7 @@ def up(
     """
     options = _options(session, accelerator, name, runtime, framework, spot)
     provider, ssh = session.cloud.provider, session.cloud.ssh
-    plan = plan_up(provider, ssh.login_key(), options)
+    plan = plan_up(provider, ssh.login_key(), options, _zone(session, accelerator))
     if dry_run:
         output.requests(flow.requests(provider, plan), as_json=session.as_json)
         return
@@ -63,17 +64,9 @@ def _options(
     session: Session, type_name: str, name: str | None, runtime: str | None, framework: str, spot: bool
 ) -> UpOptions:
     accelerator = accelerators.accelerator(type_name)
-    zone = session.config.get("zone")
-    if zone is None:
-        zones = ", ".join(accelerator.zones)
-        raise ConfigError(
-            "No zone is configured.",
-            hint=f"{accelerator.type} has been seen in {zones}: pass --zone, or run 'tpuctl init'.",
-        )
     return UpOptions(
         accelerator=accelerator.type,
         name=name or default_name(session.config.require("ssh_user"), accelerator.type),
-        zone=zone,
         runtime=runtime,
         framework=framework,
         spot=spot,
@@ -83,6 +76,18 @@ def _options(
         subnetwork=session.config.get("subnetwork"),
         external_ips=session.config.require_bool("external_ips"),
     )
+
+
+def _zone(session: Session, type_name: str) -> str:
+    zone = session.config.get("zone")
+    if zone is None:
+        accelerator = accelerators.accelerator(type_name)
+        raise ConfigError(
+            "No zone is configured.",
+            hint=f"{accelerator.type} has been seen in {', '.join(accelerator.zones)}: "
+            "pass --zone, or run 'tpuctl init'.",
+        )
+    return zone
 
 
 def _show_plan(plan: UpPlan, price: str) -> None:

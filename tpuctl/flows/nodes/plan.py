@@ -10,49 +10,28 @@ from tpuctl.accelerators import Accelerator
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import StateError, UsageError, nearest
 from tpuctl.flows.nodes.lookup import find_node
-from tpuctl.nodes import (
-    LABEL,
-    LABEL_VALUE,
-    OWNER_LABEL,
-    OWNER_METADATA,
-    Node,
-    NodeId,
-    NodeRequest,
-    SshKey,
-    owner_label,
-)
+from tpuctl.flows.nodes.options import UpOptions, creation
+from tpuctl.nodes import CreateNode, Creation, Node, NodeId, NodeRequest, SshKey
 from tpuctl.nodes.readiness import require_ready
 
 NODE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
-class UpOptions:
-    """The options of `up`, configuration included."""
-
-    accelerator: str
-    name: str
-    zone: str
-    runtime: str | None
-    """None for the newest one of the framework."""
-    framework: str
-    spot: bool
-    network: str
-    service_account: str | None
-    owner: str
-    """The account whose node it will be."""
-    subnetwork: str | None = None
-    external_ips: bool = True
-
-
-@dataclass(frozen=True)
 class UpPlan:
-    """What `up` will do: create a node by `request`, or use the existing one."""
+    """What `up` will do: carry out `creation`, or use the existing node."""
 
-    request: NodeRequest
+    creation: Creation
     existing: Node | None
     hosts: int
+    """Of one slice."""
     chips: int
+    """Of one slice."""
+
+    @property
+    def request(self) -> NodeRequest:
+        """The node to create, or the pattern of several."""
+        return self.creation.request if isinstance(self.creation, CreateNode) else self.creation.request.node
 
 
 def default_name(user: str, accelerator: str) -> str:
@@ -60,24 +39,29 @@ def default_name(user: str, accelerator: str) -> str:
     return re.sub(r"[^-a-z0-9]", "-", f"{user}-{accelerator}".lower()).lstrip("-0123456789") or "tpu"
 
 
-def plan_up(provider: Provider, ssh_key: SshKey, options: UpOptions) -> UpPlan:
-    """Check the options and return what is to be done; sends reads only.
+def plan_up(provider: Provider, ssh_key: SshKey, options: UpOptions, zone: str) -> UpPlan:
+    """Check the options and return what is to be done in a zone; sends reads only.
 
     Raises UsageError for a type or runtime that the zone does not offer, StateError when the name belongs
     to a node of another type or one that is about to end.
     """
-    accelerator = accelerators.accelerator(options.accelerator)
     if not NODE_NAME.fullmatch(options.name):
         raise UsageError(
             f"'{options.name}' cannot name a node.",
             hint="Use lower-case letters, digits and dashes, a letter first, 63 at most.",
         )
-    _check_zone(provider, accelerator, options.zone)
-    runtime = _runtime(provider, accelerator, options)
-    node = provider.node_id(options.zone, options.name)
-    existing = _existing(provider, node, options)
-    request = _request(node, accelerator, runtime, ssh_key, options)
-    return UpPlan(request, existing, accelerator.hosts, accelerator.chips)
+    planned = planned_creation(provider, ssh_key, options, zone)
+    existing = _existing(provider, provider.node_id(zone, options.name), options)
+    return UpPlan(planned, existing, options.type.hosts, options.type.chips)
+
+
+def planned_creation(provider: Provider, ssh_key: SshKey, options: UpOptions, zone: str) -> Creation:
+    """Return the change that creates what the options request in a zone; sends reads only.
+
+    Raises UsageError for a type or runtime that the zone does not offer.
+    """
+    _check_zone(provider, options.type, zone)
+    return creation(provider, options, zone, _runtime(provider, options, zone), ssh_key)
 
 
 def _check_zone(provider: Provider, accelerator: Accelerator, zone: str) -> None:
@@ -97,14 +81,14 @@ def _check_zone(provider: Provider, accelerator: Accelerator, zone: str) -> None
         )
 
 
-def _runtime(provider: Provider, accelerator: Accelerator, options: UpOptions) -> str:
-    offered = provider.list_runtimes(options.zone)
+def _runtime(provider: Provider, options: UpOptions, zone: str) -> str:
+    offered = provider.list_runtimes(zone)
     if not options.runtime:
-        return provider.default_runtime(accelerator, options.framework, offered)
+        return provider.default_runtime(options.type, options.framework, offered)
     if options.runtime not in offered:
         close = nearest(options.runtime, offered)
         raise UsageError(
-            f"{options.zone} has no runtime version '{options.runtime}'.",
+            f"{zone} has no runtime version '{options.runtime}'.",
             hint=f"The nearest are {', '.join(close or offered[:3])}.",
             runtime=options.runtime,
         )
@@ -134,21 +118,3 @@ def _differences(node: Node, options: UpOptions) -> list[str]:
     if options.runtime and options.runtime != node.runtime:
         differences.append(f"has the runtime {node.runtime}")
     return differences
-
-
-def _request(
-    node: NodeId, accelerator: Accelerator, runtime: str, ssh_key: SshKey, options: UpOptions
-) -> NodeRequest:
-    return NodeRequest(
-        id=node,
-        accelerator=accelerator.type,
-        runtime=runtime,
-        spot=options.spot,
-        network=options.network,
-        subnetwork=options.subnetwork,
-        external_ips=options.external_ips,
-        service_account=options.service_account,
-        labels={LABEL: LABEL_VALUE, OWNER_LABEL: owner_label(options.owner)},
-        metadata={OWNER_METADATA: options.owner},
-        ssh_key=ssh_key,
-    )

@@ -32,7 +32,7 @@ CREATE_TIMEOUT = 1800.0
 def requests(provider: Provider, plan: UpPlan) -> list[HttpRequest]:
     """Return the requests by which `up` changes something, for --dry-run."""
     if plan.existing is None:
-        return [provider.http_request(CreateNode(plan.request))]
+        return [provider.http_request(plan.creation)]
     change = provider.ssh_key_change(plan.existing, plan.request.ssh_key)
     return [provider.http_request(change)] if change else []
 

@@ -1,0 +1,121 @@
+"""Defines the options of `up`, and turns them into the request for one zone."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tpuctl.accelerators import Accelerator, accelerator
+from tpuctl.cloud.provider import Provider
+from tpuctl.nodes import (
+    LABEL,
+    LABEL_VALUE,
+    OWNER_LABEL,
+    OWNER_METADATA,
+    CreateNode,
+    CreateQueuedResource,
+    Creation,
+    DataDisk,
+    NodeRequest,
+    QueuedResourceRequest,
+    SshKey,
+    owner_label,
+)
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """The options of `up`, configuration included: the same for every zone."""
+
+    accelerator: str
+    name: str
+    runtime: str | None
+    """None for the newest one of the framework."""
+    framework: str
+    spot: bool
+    network: str
+    service_account: str | None
+    owner: str
+    """The account whose node it will be."""
+    subnetwork: str | None = None
+    external_ips: bool = True
+    queued: bool | None = None
+    """Whether to wait in the queue; None for where a node cannot be created directly."""
+    reserved: bool = False
+    reservation: str = ""
+    slices: int = 1
+    valid_until: str = ""
+    """ISO-8601, UTC; empty for no limit."""
+    topology: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Besides tpuctl's own."""
+    tags: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    data_disks: tuple[DataDisk, ...] = ()
+    startup_script: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Besides tpuctl's own."""
+    secure_boot: bool = False
+
+    @property
+    def type(self) -> Accelerator:
+        """The accelerator type in the catalogue."""
+        return accelerator(self.accelerator)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether a queued resource is created, not a node.
+
+        A plain create answers at once: the node, or a stockout, and nothing is left that may bill days
+        later. Only a queued resource has several slices, a named reservation, and an end of its waiting.
+        """
+        needed = self.slices > 1 or bool(self.reservation) or bool(self.valid_until)
+        return needed if self.queued is None else self.queued
+
+
+def creation(
+    provider: Provider, options: UpOptions, zone: str, runtime: str, ssh_key: SshKey, request_id: str = ""
+) -> Creation:
+    """Return the change that creates what the options request in a zone; sends nothing.
+
+    `request_id` is a UUID by which the provider knows a repeated request; empty for a new one.
+    """
+    node = _node_request(provider, options, zone, runtime, ssh_key)
+    if not options.is_queued:
+        return CreateNode(node)
+    return CreateQueuedResource(
+        QueuedResourceRequest(
+            id=provider.queued_resource_id(zone, options.name),
+            node=node,
+            slices=options.slices,
+            reservation=options.reservation,
+            valid_until=options.valid_until,
+            request_id=request_id or str(uuid.uuid4()),
+        )
+    )
+
+
+def _node_request(
+    provider: Provider, options: UpOptions, zone: str, runtime: str, ssh_key: SshKey
+) -> NodeRequest:
+    return NodeRequest(
+        id=provider.node_id(zone, options.name),
+        accelerator=options.type.type,
+        runtime=runtime,
+        spot=options.spot,
+        network=options.network,
+        subnetwork=options.subnetwork,
+        external_ips=options.external_ips,
+        service_account=options.service_account,
+        labels={**options.labels, LABEL: LABEL_VALUE, OWNER_LABEL: owner_label(options.owner)},
+        metadata={**options.metadata, OWNER_METADATA: options.owner},
+        ssh_key=ssh_key,
+        reserved=options.reserved,
+        topology=options.topology,
+        scopes=options.scopes,
+        tags=options.tags,
+        data_disks=options.data_disks,
+        startup_script=options.startup_script,
+        secure_boot=options.secure_boot,
+    )
