@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from tpuctl.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -11,6 +14,14 @@ class SimulatorFolder:
     """Where a simulator keeps its state, and how its clients find it."""
 
     path: Path
+
+    def check_owner(self) -> None:
+        """Raise ConfigError if the folder is another user's, who could put other addresses there."""
+        if self.path.exists() and self.path.stat().st_uid != os.geteuid():
+            raise ConfigError(
+                f"The simulator's folder {self.path} belongs to another user.",
+                hint="Name another folder with TPUCTL_STATE.",
+            )
 
     @property
     def lock(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import re
 import shutil
@@ -15,9 +16,12 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import RunningSimulator
+from tests.sim.access.other_user import NOBODY, as_root, attack
 from tests.sim.live_host import User
 from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator import PublishedEndpoints
+from tpuctl.errors import ConfigError
+from tpuctl.sim.access.guard import FOREIGN
 
 WRITTEN_BY_OTHERS = ("home", "tmp", "simulator.log")
 """What programs on hosts write, and the log, which is the caller's."""
@@ -64,6 +68,74 @@ def test_what_it_keeps_only_its_user_can_read(
     assert {"access_token", "hosts-identity.pem", "authority.pem"} <= {p.name for p in folder.rglob("*")}
 
 
+def test_a_folder_that_was_open_to_others_is_closed(folder: Path, tmp_path: Path, home: Path) -> None:
+    """As a user's `mkdir` makes it, for a simulator in the process of a test."""
+    umask = os.umask(0)
+    try:
+        folder.mkdir()
+        running = RunningSimulator(folder)
+        running.close()
+    finally:
+        os.umask(umask)
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "gcs")} == {
+        "sim": 0o700,
+        "gcs": 0o700,
+    }
+
+
+@as_root
+def test_the_folder_of_another_user_is_refused(folder: Path) -> None:
+    """In /tmp anybody could make it first, with addresses of a server of theirs."""
+    folder.mkdir(mode=0o755)
+    os.chown(folder, NOBODY, NOBODY)
+    for use in (simulator_process.running, simulator_process.ensure, RunningSimulator):
+        with pytest.raises(ConfigError, match="belongs to another user"):
+            use(folder)
+
+
+def test_every_door_is_in_the_table_and_guarded(
+    served: PublishedEndpoints, folder: Path, tmp_path: Path
+) -> None:
+    """A new listener fails here until it is behind the guard, and in `DOORS`."""
+    User(tmp_path).create(served.tpu_grpc)
+    doors = {door(folder, address): address for address in sockets(served.pid)}
+    assert set(doors) == set(DOORS), "each listening socket has its row"
+    if os.geteuid() == 0:
+        steps = [(DOORS[name][0], f"{host}:{port}", *DOORS[name][1]) for name, (host, port) in doors.items()]
+        refused = dict(zip(doors, attack(*steps), strict=True))
+        assert refused == {name: DOORS[name][2] for name in doors}
+
+
+GET = ("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",)
+FORBIDDEN = "HTTP/1.1 403 Forbidden"
+NO_TUNNEL = f"HTTP/1.1 407 {FOREIGN}"
+NODE_NAME = ("projects/sim-project/locations/europe-west4-a/nodes/evil",)
+DOORS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    # listener: how another user knocks, and the answer
+    "storage": ("http", GET, FORBIDDEN),
+    "compute_rest": ("http", GET, FORBIDDEN),
+    "tpu_rest": ("http", GET, FORBIDDEN),
+    "tpu_grpc": ("create_node", NODE_NAME, "PermissionDenied"),
+    "TLS": ("tls", GET, ""),
+    "proxy": ("http", GET, NO_TUNNEL),
+    "metadata": ("http", GET, FORBIDDEN),
+    "tokens": ("http", GET, FORBIDDEN),
+    "control": ("http", GET, FORBIDDEN),
+    "ssh of a host": ("banner", (), ""),
+    "metadata of a host": ("http", GET, ""),
+}
+
+
+def door(folder: Path, address: tuple[str, int]) -> str:
+    """Return the name of a listener, by the files of ports; the TLS port alone is in none."""
+    services = {port: name for name, port in json.loads((folder / "ports.json").read_text()).items()}
+    hosts = {
+        port: f"{name.split()[0]} of a host"
+        for name, port in json.loads((folder / "hosts-ports.json").read_text()).items()
+    }
+    return str({**services, **hosts}.get(address[1], "TLS"))
+
+
 def test_a_hosts_environment_names_no_other_hosts_files(simulator: RunningSimulator, tmp_path: Path) -> None:
     user, endpoints = User(tmp_path), simulator.simulator.endpoints
     node = user.create(endpoints["tpu_grpc"], accelerator="v3-32")
@@ -107,27 +179,34 @@ asyncio.run(main(pathlib.Path(sys.argv[1])))
 
 def listening(pid: int) -> list[str]:
     """Return the addresses on which a process listens for TCP."""
+    return [address for address, _ in sockets(pid)]
+
+
+def sockets(pid: int) -> list[tuple[str, int]]:
+    """Return address and port of each socket on which a process listens for TCP."""
     if Path("/proc/net/tcp").exists():
         return _from_proc(pid)
     if not shutil.which("lsof"):
         pytest.skip("neither /proc nor lsof is here")
     command = ["lsof", "-nP", "-a", "-iTCP", "-sTCP:LISTEN", f"-p{pid}", "-Fn"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line[1:].rpartition(":")[0].strip("[]") for line in lines if line.startswith("n")]
+    names = [line[1:].rpartition(":") for line in lines if line.startswith("n")]
+    return [(host.strip("[]"), int(port)) for host, _, port in names]
 
 
-def _from_proc(pid: int) -> list[str]:
-    sockets, addresses = set(), []
+def _from_proc(pid: int) -> list[tuple[str, int]]:
+    descriptors, addresses = set(), []
     for path in Path(f"/proc/{pid}/fd").iterdir():
         try:
-            sockets.add(os.readlink(path))
+            descriptors.add(os.readlink(path))
         except FileNotFoundError:  # closed meanwhile
             pass
     for table in ("tcp", "tcp6"):
         rows = [line.split() for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
         for row in rows:
-            if row[3] == "0A" and f"socket:[{row[9]}]" in sockets:
-                addresses.append(_address(row[1].partition(":")[0]))
+            if row[3] == "0A" and f"socket:[{row[9]}]" in descriptors:
+                host, _, port = row[1].partition(":")
+                addresses.append((_address(host), int(port, 16)))
     return addresses
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -108,6 +109,9 @@ class Simulator:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder = folder
         self._files = files = SimulatorFolder(folder)
+        files.check_owner()
+        if not folder.stat().st_mode & stat.S_ISVTX:  # /tmp itself is everybody's
+            folder.chmod(0o700)
         self.lock = lock_folder(files.lock)
         self.clock = clock = clock or Clock()
         self._profile = settings = replace(profile(speed, egress=egress), clock=clock.now, sleep=clock.sleep)

@@ -19,8 +19,12 @@ STOP_TIMEOUT = 30.0
 
 
 def running(folder: Path) -> PublishedEndpoints | None:
-    """Return the endpoints of the simulator that serves `folder`; None when none runs."""
+    """Return the endpoints of the simulator that serves `folder`; None when none runs.
+
+    Raises ConfigError when the folder is another user's.
+    """
     files = SimulatorFolder(folder)
+    files.check_owner()
     return read_endpoints(files) if is_locked(files.lock) else None
 
 

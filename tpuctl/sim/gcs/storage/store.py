@@ -26,6 +26,7 @@ class Store:
 
     def __init__(self, root: Path, *, fsync: bool = False) -> None:
         root.mkdir(parents=True, exist_ok=True)
+        root.chmod(0o700)
         self._lock = (root / "lock").open("w")
         self._lock_folder(root)
         self.database = Database(root / "metadata.db", fsync=fsync)
