@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import secrets
 from pathlib import Path
@@ -13,8 +12,6 @@ from tpuctl.sim.state.private_file import write_private
 
 USER = "sim"
 """The user name that goes with the secret in URLs."""
-TOKEN_PREFIX = "ya29."  # noqa: S105  how every token begins
-"""How Google's access tokens begin."""
 
 
 class Secret:
@@ -25,32 +22,18 @@ class Secret:
             write_private(path, secrets.token_urlsafe(32).encode())
         self.text = path.read_text()
 
-    def new_token(self) -> str:
-        """Return an access token that this secret signs, and that no other simulator accepts."""
-        nonce = secrets.token_urlsafe(24)
-        return f"{TOKEN_PREFIX}{nonce}.{self._signature(nonce)}"
-
     def allows(self, authorization: str) -> bool:
         """Return whether an Authorization header has the secret, as Bearer or as the password of Basic."""
         scheme, _, value = authorization.strip().partition(" ")
         value = value.strip()
         if scheme.lower() == "bearer":
-            return self._is(value) or self._has_signed(value)
+            return self._is(value)
         if scheme.lower() == "basic":
             return self._is(_password(value))
         return False
 
     def _is(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), self.text.encode())
-
-    def _has_signed(self, token: str) -> bool:
-        nonce, _, signature = token.removeprefix(TOKEN_PREFIX).partition(".")
-        signed = hmac.compare_digest(signature.encode(), self._signature(nonce).encode())
-        return token.startswith(TOKEN_PREFIX) and signed
-
-    def _signature(self, nonce: str) -> str:
-        digest = hmac.digest(self.text.encode(), nonce.encode(), hashlib.sha256)
-        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def _password(value: str) -> str:
