@@ -42,7 +42,8 @@ def test_requests_to_the_simulator_and_of_a_dry_run_are_right(home) -> None:
         post = (
             "import sys, urllib.request as http\n"
             f'body = b\'{{"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}}\'\n'
-            f"http.urlopen(f'{{sys.argv[1]}}/v2/{zone}/nodes?nodeId=n2', body)"
+            f"address = f'{{sys.argv[1]}}/v2/{zone}/nodes?nodeId=n2'\n"
+            "http.urlopen(http.Request(address, body, {'Content-Type': 'application/json'}))"
         )
         run("-c", post, address)
         assert "n2" in run("-m", "tpuctl", "ls")
