@@ -21,6 +21,7 @@ from tpuctl.nodes.node import (
     NodeRequest,
     NodeState,
     SshKey,
+    Symptom,
 )
 from tpuctl.nodes.owner import LABEL, LABEL_VALUE, OWNER_LABEL, OWNER_METADATA, owner_label
 from tpuctl.nodes.queued_resources import (
@@ -36,5 +37,5 @@ __all__ = [
     "CreateQueuedResource", "Creation", "DataDisk", "DeleteNode", "DeleteQueuedResource", "HttpRequest",
     "Node", "NodeId", "NodeList", "NodeRequest", "NodeState", "QueueState", "QueuedResource",
     "QueuedResourceId", "QueuedResourceList", "QueuedResourceRequest", "SshKey", "StartNode", "StopNode",
-    "UpdateNode", "owner_label",
+    "Symptom", "UpdateNode", "owner_label",
 ]  # fmt: skip

@@ -48,6 +48,19 @@ class NodeId:
 
 
 @dataclass(frozen=True)
+class Symptom:
+    """Ill health that the provider has noticed on one worker."""
+
+    worker: str
+    """Its number, as the provider writes it."""
+    kind: str
+    """The provider's word: `OUT_OF_MEMORY`."""
+    details: str
+    noticed: str
+    """ISO-8601, UTC; empty where the provider does not say."""
+
+
+@dataclass(frozen=True)
 class Node:
     """One TPU slice: one or more hosts with chips."""
 
@@ -61,6 +74,10 @@ class Node:
     """ISO-8601, UTC."""
     spot: bool = False
     health: str = ""
+    """The provider's word; empty where it says nothing."""
+    health_description: str = ""
+    """Why it is ill, in the provider's words."""
+    symptoms: tuple[Symptom, ...] = ()
     addresses: tuple[str, ...] = ()
     """Where SSH reaches each worker, in worker order."""
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -9,8 +9,17 @@ from google.cloud import tpu_v2
 
 from tpuctl import clock
 from tpuctl.cloud.tpu.names import parse_node_name, parse_queued_resource_name
-from tpuctl.cloud.tpu.states import QUEUE_STATES, STATES, queue_state_name, state_name
-from tpuctl.nodes import CLOUD_TPU, Node, NodeId, NodeState, QueuedResource, QueuedResourceId, QueueState
+from tpuctl.cloud.tpu.states import QUEUE_STATES, STATES, enum_name
+from tpuctl.nodes import (
+    CLOUD_TPU,
+    Node,
+    NodeId,
+    NodeState,
+    QueuedResource,
+    QueuedResourceId,
+    QueueState,
+    Symptom,
+)
 
 INITIATORS = {1: "USER", 2: "SERVICE"}
 """QueuedResourceState.StateInitiator of google/cloud/tpu/v2/cloud_tpu.proto."""
@@ -18,7 +27,8 @@ INITIATORS = {1: "USER", 2: "SERVICE"}
 
 def read_node(message: tpu_v2.Node) -> Node:
     """Return a node of the API as tpuctl's record."""
-    state = state_name(tpu_v2.Node.pb(message).state)  # the message itself warns of new states
+    plain = tpu_v2.Node.pb(message)  # the message itself warns of values that this client does not know
+    state, health = enum_name(tpu_v2.Node.State, plain.state), plain.health
     return Node(
         id=parse_node_name(message.name, str(message.id)),
         state=STATES.get(state, NodeState.UNKNOWN),
@@ -27,7 +37,9 @@ def read_node(message: tpu_v2.Node) -> Node:
         runtime=message.runtime_version,
         created=_time(message.create_time),
         spot=message.scheduling_config.spot or message.scheduling_config.preemptible,
-        health=tpu_v2.Node.Health(message.health).name if message.health else "",
+        health=enum_name(tpu_v2.Node.Health, health) if health else "",
+        health_description=message.health_description,
+        symptoms=tuple(_symptom(symptom) for symptom in message.symptoms),
         addresses=tuple(_address(endpoint) for endpoint in message.network_endpoints),
         labels=dict(message.labels),
         metadata=dict(message.metadata),
@@ -48,7 +60,7 @@ def read_host_keys(message: tpu_v2.GetGuestAttributesResponse) -> Mapping[int, s
 def read_queued_resource(message: tpu_v2.QueuedResource) -> QueuedResource:
     """Return a queued resource of the API as tpuctl's record."""
     identity = parse_queued_resource_name(message.name)
-    state = queue_state_name(tpu_v2.QueuedResource.pb(message).state.state)
+    state = enum_name(tpu_v2.QueuedResourceState.State, tpu_v2.QueuedResource.pb(message).state.state)
     initiator = tpu_v2.QueuedResource.pb(message).state.state_initiator
     specs = list(message.tpu.node_spec)
     pattern = specs[0].node if specs else tpu_v2.Node()
@@ -67,6 +79,16 @@ def read_queued_resource(message: tpu_v2.QueuedResource) -> QueuedResource:
         error=message.state.failed_data.error.message,
         labels=dict(pattern.labels),
         metadata=dict(pattern.metadata),
+    )
+
+
+def _symptom(message: tpu_v2.Symptom) -> Symptom:
+    kind = tpu_v2.Symptom.pb(message).symptom_type
+    return Symptom(
+        worker=message.worker_id,
+        kind=enum_name(tpu_v2.Symptom.SymptomType, kind),
+        details=message.details,
+        noticed=_time(message.create_time),
     )
 
 

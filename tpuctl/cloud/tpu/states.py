@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from google.cloud import tpu_v2
+from enum import IntEnum
 
 from tpuctl.nodes import NodeState, QueueState
 
@@ -40,17 +39,9 @@ QUEUE_STATES: Mapping[str, QueueState] = {
 """Any other state is UNKNOWN."""
 
 
-def state_name(state: int) -> str:
-    """Return the API's name of a state, and its number when this client does not know it."""
+def enum_name(enum: type[IntEnum], value: int) -> str:
+    """Return the API's name of a value, and its number when this client does not know it."""
     try:
-        return str(tpu_v2.Node.State(state).name)
+        return enum(value).name
     except ValueError:
-        return str(state)
-
-
-def queue_state_name(state: int) -> str:
-    """Return the API's name of a queued resource's state, and its number when it is a new one."""
-    try:
-        return str(tpu_v2.QueuedResourceState.State(state).name)
-    except ValueError:
-        return str(state)
+        return str(value)
