@@ -10,9 +10,6 @@ from pathlib import Path
 
 from tpuctl.sim.state.private_file import write_private
 
-USER = "sim"
-"""The user name that goes with the secret in URLs."""
-
 
 class Secret:
     """Kept in a file (0600) and the same after a restart: programs on hosts and shells outlive one."""
