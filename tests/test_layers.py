@@ -122,7 +122,9 @@ MODULES = {
         "host_environment", "json_values", "orphan_cleanup", "records", "resource_names", "run_progress",
         "settings", "simulator", "token_server", "tpu_servers",
     },
-    "sim/hosts": {"connections", "disk", "host", "faults", "isolation", "network", "os_inventory", "pool"},
+    "sim/hosts": {
+        "connections", "disk", "host", "faults", "isolation", "network", "os_inventory", "pool", "startup",
+    },
     "sim/tpu": {
         "api_v1", "api_versions", "grpc_api", "http_rules", "messages", "permissions", "rest_api", "rpcs",
         "service",

@@ -23,6 +23,7 @@ class HostDisk:
         self.folder = pool / host.node_uid / f"w{host.worker}"
         self.home = self.folder / "home"
         self.tmp = self.folder / "tmp"
+        self.view = self.folder / "root"
         self.access_token = self.folder / ACCESS_TOKEN
         self.guest = GuestAttributes(self.folder / GUEST_ATTRIBUTES)
 
@@ -32,7 +33,7 @@ class HostDisk:
 
     def prepare(self) -> None:
         """Create what is missing, readable by this user alone."""
-        for folder in (self.folder.parent, self.folder, self.home, self.tmp):
+        for folder in (self.folder.parent, self.folder, self.home, self.tmp, self.view):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def host_key(self) -> asyncssh.SSHKey:

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,10 +26,11 @@ from tpuctl.sim.hosts.metadata.tree import Instance, metadata_tree
 from tpuctl.sim.hosts.network import HostListener, Network
 from tpuctl.sim.hosts.os_inventory import inventory
 from tpuctl.sim.hosts.programs.login import search_path, write_profile
-from tpuctl.sim.hosts.programs.processes import MARK, host_mark
+from tpuctl.sim.hosts.programs.processes import MARK, host_mark, of_host
 from tpuctl.sim.hosts.programs.programs import Programs
 from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys, accepted_keys
 from tpuctl.sim.hosts.ssh.server import SshHost, SshServer
+from tpuctl.sim.hosts.startup import run_startup_script, script_of
 from tpuctl.sim.records import Host, Notices
 
 Endpoint = tuple[str, int]
@@ -47,6 +50,7 @@ class RunningHost:
         signer: Signer,
         guard: Guard,
         events: Events,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.host = host = instance.host
         self.mark = host_mark(pool, host)
@@ -65,10 +69,20 @@ class RunningHost:
             self.disk.guest,
             guard,
             partial(_note, events, host, "metadata"),
+            clock,
         )
         note = partial(_note, events, host, "ssh")
         self._ssh = SshServer(
-            SshHost(host, self.disk.home, self._keys, self.programs, self._environment, guard, note)
+            SshHost(
+                host,
+                self.disk.home,
+                self._keys,
+                self.programs,
+                self._environment,
+                guard,
+                note,
+                self.disk.view,
+            )
         )
         self._network: Network | None = None
         self._listeners: dict[str, HostListener] = {}
@@ -86,6 +100,7 @@ class RunningHost:
         try:
             self._metadata_endpoint = await self._serve(network, "metadata", self._metadata.open)
             self.ssh_endpoint = await self._serve(network, "ssh", partial(self._ssh.open, host_key=key))
+            await self._boot()
         except BaseException:
             await self.close()
             raise
@@ -158,6 +173,13 @@ class RunningHost:
         self._instance = instance
         self._metadata.show(metadata_tree(instance))
         self._keys.change(accepted_keys(instance.metadata, instance.project_metadata))
+
+    async def _boot(self) -> None:
+        """Run the startup script, unless programs outlived a killed simulator: it is then no boot."""
+        instance = self._instance
+        script = script_of(instance.metadata, instance.project_metadata)
+        if script and not await asyncio.to_thread(of_host, self.mark, set[int]()):
+            run_startup_script(script, self.disk, self.programs, self._environment())
 
     async def _serve(self, network: Network, service: str, serve: Serve) -> Endpoint:
         listener = self._listeners[service] = network.listen(self.host.address, service)

@@ -197,6 +197,7 @@ class HostPool:
             self._signer,
             self._guard,
             self._events,
+            self._clock,
         )
 
     async def _end(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 
 from aiohttp import web
 from google.protobuf.json_format import MessageToDict
@@ -40,6 +41,11 @@ def application(world: World) -> web.Application:
     app = web.Application()
     services = {version: Service(world, version) for version in MODULES}
     app.router.add_route("*", "/{path:.*}", _handler(services, routes()))
+
+    async def date(_: web.Request, response: web.StreamResponse) -> None:
+        response.headers["Date"] = formatdate(world.now(), usegmt=True)
+
+    app.on_response_prepare.append(date)
     return app
 
 

@@ -42,6 +42,7 @@ class World:
         self.events = Events(profile.clock) if events is None else events
         if faults.events is None:
             faults.events = self.events
+        self.now = profile.clock
         self.disabled_projects: set[str] = set()
         """Projects in which the API is off; in memory only, as faults are."""
         state = State.load(database, profile, hosts, faults, self.events)

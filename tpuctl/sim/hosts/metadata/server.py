@@ -6,7 +6,9 @@ import asyncio
 import json
 import math
 import socket
+import time
 from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 
 from aiohttp import web
 
@@ -43,12 +45,14 @@ class MetadataServer:
         guest: GuestAttributes | None,
         guard: Guard,
         note: Callable[[str, str], None] = lambda method, path: None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._tree = tree
         self._identity = identity
         self._guest = guest
         self._guard = guard
         self._note = note
+        self._clock = clock
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._web: web.Server | None = None
@@ -78,6 +82,12 @@ class MetadataServer:
             await self._web.shutdown(0)
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
+        """Answer with the time of the simulator's clock, by which programs on a host correct their own."""
+        response = await self._content(request)
+        response.headers["Date"] = formatdate(self._clock(), usegmt=True)
+        return response
+
+    async def _content(self, request: web.BaseRequest) -> web.Response:
         reason = self._guard.refusal(request)
         if reason:
             return refused(reason)

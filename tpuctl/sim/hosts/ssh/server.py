@@ -14,6 +14,7 @@ import asyncssh
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.hosts.programs.programs import Programs
 from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys
+from tpuctl.sim.hosts.ssh.logins import Logins
 from tpuctl.sim.hosts.ssh.session import Environment, HostSession
 from tpuctl.sim.network.ports import LOOPBACK
 from tpuctl.sim.records import Host
@@ -38,6 +39,8 @@ class SshHost:
     guard: Guard
     note: Callable[[str, str], None]
     """Notes an event: the kind of request (login, exec, shell, sftp) and its detail."""
+    view: Path
+    """The folder that stands for the root of its file system."""
 
 
 class SshServer:
@@ -49,10 +52,12 @@ class SshServer:
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._key: asyncssh.SSHKey | None = None
         self._closed = False
+        self.logins: Logins | None = None
 
     async def open(self, listener: socket.socket, host_key: asyncssh.SSHKey | None = None) -> None:
         """Serve on `listener`; without `host_key`, with the key of the last call."""
         host_key = self._key = host_key or self._key
+        self.logins = self.logins or Logins(self._host.view)
         self._acceptor = await asyncssh.listen(
             sock=listener,
             server_factory=lambda: _Connection(self._host, self),
@@ -123,6 +128,7 @@ class _Connection(asyncssh.SSHServer):
         self._host = host
         self._server = server
         self._connection: asyncssh.SSHServerConnection | None = None
+        self._login: Path | None = None
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
@@ -131,6 +137,12 @@ class _Connection(asyncssh.SSHServer):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._connection is not None:
             self._server.forget(self._connection)
+        if self._login is not None and self._server.logins:
+            self._server.logins.remove(self._login)
+
+    def auth_completed(self) -> None:
+        if self._connection is not None and self._server.logins:
+            self._login = self._server.logins.add(str(self._connection.get_extra_info("username")))
 
     def begin_auth(self, username: str) -> bool:
         self._host.note("login", username)

@@ -1,0 +1,108 @@
+"""A host runs the startup script of its metadata at each boot."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+from tests.sim.hosts.site import Site, hosts_of
+from tpuctl.polling import Backoff, poll
+from tpuctl.sim.hosts.disk import HostDisk
+from tpuctl.sim.records import Host
+
+FAST = Backoff(0.02, 0.1)
+COUNTS = "#!/bin/sh\necho $HOSTNAME >>$HOME/boots\n"
+
+
+def lines(site: Site, host: Host, count: int) -> list[str]:
+    """Return the lines that the script has written, once there are so many."""
+    file = HostDisk(site.folder, host).home / "boots"
+
+    def written() -> list[str] | None:
+        text = file.read_text().splitlines() if file.exists() else []
+        return text if len(text) >= count else None
+
+    return poll(written, awaiting=f"{count} boots", timeout=30, backoff=FAST)
+
+
+def test_each_host_runs_it_at_each_boot(site: Site) -> None:
+    hosts = site.up(hosts_of(4, "v3-32"), {"startup-script": COUNTS})
+    assert [lines(site, host, 1) for host in hosts] == [[host.hostname] for host in hosts]
+    site.stop(hosts, keep_disk=True)
+    site.up(hosts, {"startup-script": COUNTS})
+    assert all(len(lines(site, host, 2)) == 2 for host in hosts)
+    site.stop(hosts)
+
+
+def test_a_changed_script_runs_at_the_next_boot_only(site: Site) -> None:
+    hosts = site.up(hosts_of(), {"startup-script": COUNTS})
+    lines(site, hosts[0], 1)
+    changed = "#!/bin/sh\necho changed >>$HOME/boots\n"
+    site.up(hosts, {"startup-script": changed})
+    site.stop(hosts, keep_disk=True)
+    site.up(hosts, {"startup-script": changed})
+    assert lines(site, hosts[0], 2) == [hosts[0].hostname, "changed"]
+    site.stop(hosts)
+
+
+def test_the_script_of_the_project_runs_where_the_node_has_none(site: Site) -> None:
+    site.projects["demo"] = {"startup-script": "#!/bin/sh\necho of the project >>$HOME/boots\n"}
+    bare, own = site.up(hosts_of()), site.up(hosts_of(), {"startup-script": COUNTS})
+    assert lines(site, bare[0], 1) == ["of the project"]
+    assert lines(site, own[0], 1) == [own[0].hostname]
+    site.stop(bare)
+    site.stop(own)
+
+
+def test_a_script_that_cannot_run_stops_nothing_and_leaves_its_reason(site: Site) -> None:
+    hosts = site.up(hosts_of(), {"startup-script": "#!/no/such/shell\n"})
+    log = HostDisk(site.folder, hosts[0]).folder / "startup-script.log"
+    poll(lambda: (log.exists() and log.read_text()) or None, awaiting="its log", timeout=30, backoff=FAST)
+    with site.fabric(hosts[0]) as connection:
+        assert connection.run("true").ok
+    site.stop(hosts)
+
+
+def test_what_the_script_left_running_ends_with_the_host(site: Site) -> None:
+    script = "#!/bin/sh\nsetsid sleep 600 &\necho $! >>$HOME/boots\n"
+    hosts = site.up(hosts_of(), {"startup-script": script})
+    process = Path("/proc") / lines(site, hosts[0], 1)[0]
+    assert process.exists()
+    site.stop(hosts)
+    assert not process.exists() or "Z" in (process / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_simulator_that_was_killed_does_not_run_it_again(site: Site) -> None:
+    script = f"{COUNTS}setsid sleep 600 &\n"
+    hosts = site.up(hosts_of(), {"startup-script": script})
+    lines(site, hosts[0], 1)
+    successor = site.another()
+    successor.up(hosts, {"startup-script": script})
+    assert len(lines(site, hosts[0], 1)) == 1
+    successor.stop(hosts, keep_disk=True)
+    successor.up(hosts, {"startup-script": script})
+    assert len(lines(site, hosts[0], 2)) == 2
+    successor.stop(hosts)
+    site.stop(hosts)
+
+
+def test_the_metadata_server_tells_the_time_of_the_simulator(site: Site) -> None:
+    site.clock.now = 1_800_000_000.0
+    hosts = site.up(hosts_of())
+    with site.fabric(hosts[0]) as connection:
+        address = connection.run("echo $GCE_METADATA_HOST").stdout.strip()
+    url = f"http://{address}/computeMetadata/v1/instance/name"
+    with urlopen(Request(url, headers={"Metadata-Flavor": "Google"})) as response:
+        assert parsedate_to_datetime(response.headers["Date"]).timestamp() == 1_800_000_000
+    site.stop(hosts)
+
+
+def test_who_is_logged_in_can_be_seen_on_the_host(site: Site) -> None:
+    hosts = site.up(hosts_of())
+    with site.fabric(hosts[0]) as connection:
+        titles = connection.run("cd $TPUCTL_SIM_DISK/root && cat proc/*/cmdline").stdout
+        assert titles == "sshd: ada@notty"
+    view = HostDisk(site.folder, hosts[0]).view
+    poll(lambda: not list((view / "proc").iterdir()) or None, awaiting="the logout", timeout=30, backoff=FAST)
+    site.stop(hosts)
