@@ -35,8 +35,9 @@ FACTS = {
 SUBPACKAGES = {
     # package: its subpackages, each with the sibling subpackages that it may import
     "": {
-        "bucket_objects": set(), "config": set(), "data": set(), "worker": set(), "cloud": set(),
-        "flows": set(), "cli": set(), "faults": set(), "local": set(), "masking": set(), "nodes": set(),
+        "bucket_objects": set(), "catalogue": set(), "config": set(), "data": set(), "worker": set(),
+        "cloud": set(), "flows": set(), "cli": set(), "faults": set(), "local": set(), "masking": set(),
+        "nodes": set(),
         "sim": set(), "testing": set(), "text": set(),
     },
     "data": {

@@ -85,7 +85,6 @@ def test_the_simulator_that_runs_is_the_one_that_is_used(simulator) -> None:
         published["storage"],
         published["hosts_file"],
         shell_setup='eval "$(tpuctl sim env)"',
-        price="nothing: this is the simulator",
     )
 
 

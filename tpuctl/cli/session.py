@@ -20,6 +20,7 @@ from tpuctl.errors import DeclinedError
 
 if TYPE_CHECKING:
     from tpuctl.cli.completion.names import ListedNames
+    from tpuctl.flows.nodes.prices import Prices
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -67,6 +68,13 @@ class Session:
         from tpuctl.cli.completion.names import ListedNames  # noqa: PLC0415  not every command lists
 
         return ListedNames(self.config)
+
+    @cached_property
+    def prices(self) -> Prices:
+        """What TPUs cost: by the configuration, else by the provider's list, read when it is needed."""
+        from tpuctl.flows.nodes.prices import Prices  # noqa: PLC0415  not every command shows a price
+
+        return Prices(self.config.prices, lambda generation: self.cloud.read_rates(generation))
 
     def close(self) -> None:
         """Close the clients, when any were built, and say how many warnings were not shown."""

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 from tpuctl.cloud import google_clients
 from tpuctl.config import Config
 from tpuctl.config.files import state_folder
-from tpuctl.errors import HostError
+from tpuctl.errors import ConfigError, HostError
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
+    from tpuctl.catalogue.prices import RateList
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket
 
 SSH_PORT = 22
 SIM_SETUP = 'eval "$(tpuctl sim env)"'
-SIM_PRICE = "nothing: this is the simulator"
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,6 @@ class Endpoints:
     """JSON file: address of a host -> host and port to connect to."""
     shell_setup: str = ""
     """What points gcloud in a shell at these services."""
-    price: str = "unknown: no price list is read yet"
-    """The price of a node per hour, and its source."""
 
 
 class Cloud:
@@ -98,6 +96,10 @@ class Cloud:
             return google_clients.anonymous_credentials()
         return google_clients.default_credentials()
 
+    def read_rates(self, generation: str) -> RateList:
+        """Return the price list that has the rates of a generation; raises tpuctl's errors."""
+        raise ConfigError("no price list is read yet")
+
     def _bucket(self, name: str) -> Bucket:
         from tpuctl.cloud.storage import Bucket  # noqa: PLC0415
 
@@ -124,9 +126,7 @@ def connect(config: Config) -> Cloud:
     from tpuctl.cloud import simulator  # noqa: PLC0415
 
     served = simulator.ensure(simulator_folder())
-    return Cloud(
-        config, Endpoints("sim", served.tpu_grpc, served.storage, served.hosts_file, SIM_SETUP, SIM_PRICE)
-    )
+    return Cloud(config, Endpoints("sim", served.tpu_grpc, served.storage, served.hosts_file, SIM_SETUP))
 
 
 def simulator_folder() -> Path:

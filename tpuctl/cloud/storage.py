@@ -16,6 +16,7 @@ from google.cloud.storage.exceptions import DataCorruption
 from tpuctl.atomic_files import part_file
 from tpuctl.bucket_layout import gs
 from tpuctl.bucket_objects.bad_object import too_large
+from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cloud.error_mapping import Service, translated
 from tpuctl.cloud.recording import Recorder
 from tpuctl.cloud.streams import BoundedBuffer, BufferFullError, ChunkStream, ObjectStream
@@ -88,11 +89,12 @@ class Bucket:
         """Raise unless the bucket exists and its objects can be listed."""
         self.objects("datasets/", most=1)
 
-    def location(self) -> str:
-        """Return the region or multi-region that the bucket is in, in lower case."""
+    def location(self) -> BucketLocation:
+        """Return where the bucket is; raises ConfigError without storage.buckets.get."""
         with self._translated(""):
             self._bucket.reload()
-            return str(self._bucket.location).lower()
+        regions = tuple(str(region).lower() for region in self._bucket.data_locations or ())
+        return BucketLocation(self.name, str(self._bucket.location).lower(), regions)
 
     def grants(self) -> list[Grant]:
         """Return every role on the bucket; raises ConfigError without storage.buckets.getIamPolicy."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tpuctl.catalogue.prices import OwnPrice
 from tpuctl.config.defaults import default_value
 from tpuctl.config.files import SettingsFile, read_files
 from tpuctl.config.formats import FORMATS, normalize
@@ -25,6 +26,8 @@ class Config:
     """Values of files and of gcloud that the simulator does not use, by setting."""
     files: tuple[str, ...] = ()
     """The files of tpuctl that were read, the strongest first."""
+    prices: tuple[OwnPrice, ...] = ()
+    """The rows of the tables `[prices]`, those of the strongest file first."""
 
     def get(self, name: str) -> str | None:
         """Return the value of a setting, or None when nothing sets it.

@@ -49,7 +49,7 @@ def up(
         output.requests(flow.requests(provider, plan), as_json=session.as_json)
         return
     if plan.existing is None:
-        _show_plan(plan, session.cloud.endpoints.price)
+        _show_plan(plan, str(session.prices.of_creation(plan.creation)))
         if plan.request.service_account is None:
             output.note(f"{DEFAULT_ACCOUNT}.")
         confirm(f"Create {plan.request.id.name}?", yes=yes)

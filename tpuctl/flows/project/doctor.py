@@ -150,16 +150,18 @@ def _bucket(config: Config, connected: Connect) -> str:
 
 def _region(config: Config, connected: Connect) -> str:
     """A bucket of another region works, slowly, and each byte read is billed."""
-    region = accelerators.region(config.require("zone"))
+    zone = config.require("zone")
+    region = accelerators.region(zone)
     for bucket in (connected().bucket, connected().data_bucket):
         try:
             location = bucket.location()
         except ConfigError as error:
             raise CheckWarning(f"the location of gs://{bucket.name} cannot be read", error.hint) from error
-        if location != region:
+        if not location.is_near(zone):
+            place = location.name
             raise CheckWarning(
-                f"gs://{bucket.name} is in {location}, the TPUs are in {region}: slow, billed by the byte",
-                f"Use a bucket in {region}, or a zone of {location}.",
+                f"gs://{bucket.name} is in {place}, the TPUs are in {region}: slow, billed by the byte",
+                f"Use a bucket in {region}, or a zone of {place}.",
             )
     return f"{region}, that of the TPUs"
 

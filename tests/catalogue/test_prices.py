@@ -1,0 +1,104 @@
+"""Prices: which rate and which row of the configuration applies, and what is unknown."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from tpuctl.accelerators import accelerator
+from tpuctl.catalogue.prices import OwnPrice, Price, Rate, RateList, own_price, unknown
+
+READ = "2026-11-22T12:00:00Z"
+
+
+def rate(generation: str, amount: str, *regions: str, spot: bool = False, slices: bool | None = None) -> Rate:
+    return Rate(generation, spot, slices, regions, Decimal(amount), "USD", "a rate")
+
+
+def rates(*rows: Rate) -> RateList:
+    return RateList(rows, "the list", READ)
+
+
+def row(name: str, on_demand: str | None, place: str = "", spot: str | None = None) -> OwnPrice:
+    return OwnPrice(
+        name,
+        place,
+        Decimal(on_demand) if on_demand else None,
+        Decimal(spot) if spot else None,
+        "EUR",
+        "tpuctl.toml, line 3",
+    )
+
+
+def test_a_slice_costs_its_chips() -> None:
+    price = rates(rate("v5e", "1.20", "us-west4")).price(accelerator("v5e-16"), "us-west4-a", spot=False)
+    assert price == Price(Decimal("19.20"), "USD", "the list", READ)
+    assert str(price) == "19.20 USD (the list, 2026-11-22)"
+    assert price.times(3).short == "57.60 USD"
+
+
+def test_one_host_and_several_have_rates_of_their_own() -> None:
+    listed = rates(rate("v3", "2", "us-east1", slices=False), rate("v3", "1.5", "us-east1", slices=True))
+    assert listed.price(accelerator("v3-8"), "us-east1-d", spot=False).amount == 8
+    assert listed.price(accelerator("v3-32"), "us-east1-d", spot=False).amount == 24
+
+
+def test_spot_and_on_demand_are_never_mistaken_for_each_other() -> None:
+    listed = rates(rate("v6e", "1", "us-east5", spot=True))
+    assert listed.price(accelerator("v6e-8"), "us-east5-b", spot=True).amount == 8
+    assert listed.price(accelerator("v6e-8"), "us-east5-b", spot=False).amount is None
+
+
+def test_a_region_whose_name_only_begins_the_same_is_another_one() -> None:
+    listed = rates(rate("v6e", "1", "us-east1"))
+    assert not listed.price(accelerator("v6e-8"), "us-east15-b", spot=False).is_known
+    assert str(listed.price(accelerator("v6e-8"), "us-east5-b", spot=False)) == (
+        "unknown: the list has no price of v6e-8 in us-east5"
+    )
+
+
+def test_a_rate_of_a_continent_holds_in_its_regions() -> None:
+    assert rates(rate("v2", "1", "us")).price(accelerator("v2-8"), "us-central1-b", spot=False).amount == 4
+
+
+def test_of_several_rates_the_highest_counts() -> None:
+    listed = rates(rate("v6e", "1", "us-east5"), rate("v6e", "3", "us-east5"), rate("v6e", "2", "us-east5"))
+    assert listed.price(accelerator("v6e-1"), "us-east5-b", spot=False).amount == 3
+
+
+def test_a_row_for_a_type_is_the_price_of_its_slice_and_one_for_a_generation_that_of_a_chip() -> None:
+    v3_32 = accelerator("v3-32")
+    assert own_price([row("v3-32", "7")], v3_32, "us-east1-d", spot=False) == Price(
+        Decimal(7), "EUR", "tpuctl.toml, line 3"
+    )
+    assert own_price([row("v3", "2")], v3_32, "us-east1-d", spot=False).amount == 32  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("rows", "amount"),
+    [
+        ([row("v3", "1"), row("v3-8", "9")], 9),
+        ([row("v3-8", "9"), row("v3-8", "5", "us-east1")], 5),
+        ([row("v3-8", "5", "us-east1"), row("v3-8", "6", "us-east1-d")], 6),
+        ([row("v3-8", "9"), row("v3", "1", "us-east1-d")], 9),
+        ([row("v3-8", "9", "europe-west4"), row("v3", "1")], 4),
+        ([row("v3-8", None, spot="2"), row("v3", "1")], 4),
+    ],
+)
+def test_the_most_exact_row_counts(rows: list[OwnPrice], amount: int) -> None:
+    price = own_price(rows, accelerator("v3-8"), "us-east1-d", spot=False)
+    assert price is not None
+    assert price.amount == amount
+
+
+def test_the_configuration_may_say_nothing() -> None:
+    assert own_price([row("v3", "1")], accelerator("v2-8"), "us-east1-d", spot=False) is None
+    assert own_price([row("v3", "1")], accelerator("v3-8"), "us-east1-d", spot=True) is None
+
+
+def test_small_amounts_keep_their_digits_and_unknown_stays_unknown() -> None:
+    assert Price(Decimal("0.0012"), "USD").short == "0.0012 USD"
+    assert Price(Decimal(0), "USD").short == "0.00 USD"
+    assert unknown("nobody says.").times(8) == unknown("nobody says")
+    assert unknown("nobody says").short == "unknown"

@@ -1,0 +1,1 @@
+"""Records of what is offered where: prices, quotas, and where a bucket is."""
