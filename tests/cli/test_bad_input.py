@@ -256,11 +256,12 @@ class TestSubmit:
         Path("model/__init__.py").write_text("def forward(:\n")
         refused(tpuctl("submit", "job.py"), 2, "model/__init__.py has a syntax error")
 
-    def test_a_script_for_a_newer_python_is_sent_and_it_is_said(self, tpuctl, node) -> None:
+    def test_a_script_for_a_newer_python_is_refused_with_both_versions(self, tpuctl, node) -> None:
         requires = '# /// script\n# requires-python = ">=3.99"\n# ///\n'
         Path("job.py").write_text(f"{requires}for step in range(3)\n    pass\n")
         result = tpuctl("submit", "job.py")
-        assert result.code == 0
+        assert result.code == 8
+        assert "the script requires Python >=3.99, and the host has 3." in result.err
         assert "job.py has a syntax error, line 4" in result.err
         assert "its header asks for Python >=3.99, and this is 3." in result.err
 
@@ -270,7 +271,8 @@ class TestSubmit:
 
     @pytest.mark.usefixtures("nothing_created")
     def test_an_environment_that_is_no_pair(self, tpuctl, job) -> None:
-        refused(tpuctl("submit", "job.py", "--env", "RATE"), 2, "'RATE' is not KEY=VALUE")
+        refused(tpuctl("submit", "job.py", "--env", "=1"), 2, "does not begin with the name of a variable")
+        refused(tpuctl("submit", "job.py", "--env", "RATE"), 2, "This shell has no variable RATE")
 
     def test_no_tpu_to_run_on(self, tpuctl, simulator, job, pictures) -> None:
         assert tpuctl("data", "upload", "digits", str(pictures)).code == 0

@@ -79,6 +79,7 @@ class TestCommands:
         add(tpuctl, "unavailable", "--method", "ListNodes", "--count", "1")
         assert tpuctl("ls").code == 0
         words = [line.split()[1:4] for line in tpuctl("sim", "events").out.splitlines()]
+        words.remove(["tpu", "request", "ListQueuedResources"])  # at the same time as the others
         assert words == [
             ["tpu", "request", "ListNodes"],
             ["tpu", "fault", "unavailable"],
@@ -88,7 +89,7 @@ class TestCommands:
         assert tpuctl("sim", "events", "--last", "0").out == ""
         (line,) = tpuctl("sim", "events", "--kind", "fault", "--json").out.splitlines()
         event = json.loads(line)
-        assert (event["schema"], event["number"], event["detail"]) == (1, 2, "f1 tpu.ListNodes")
+        assert (event["schema"], event["detail"]) == (1, "f1 tpu.ListNodes")
 
     def test_events_are_followed_until_the_simulator_stops(self, tpuctl: Tpuctl, tmp_path: Path) -> None:
         state = tmp_path / "other"
@@ -103,7 +104,8 @@ class TestCommands:
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as following:
             assert following.stdout
             call("ls")
-            assert json.loads(following.stdout.readline())["what"] == "ListNodes"
+            listed = {json.loads(following.stdout.readline())["what"] for _ in range(2)}
+            assert listed == {"ListNodes", "ListQueuedResources"}
             call("sim", "stop")
             assert following.stdout.read() == ""
             assert following.wait(20) == 0
@@ -209,8 +211,7 @@ class TestVerbs:
         add(tpuctl, "unreachable", "--zone", "us-central1-b")
         assert "no answer from" in tpuctl("ls").err
         assert tpuctl("down", "another", "--yes").code == 9
-        assert tpuctl("down", "--yes").code == 9
-        assert tpuctl("down", node, "--yes").code == 0
+        assert tpuctl("down", "--yes").code == 9, "there may be more in that zone"
         assert nodes(simulator) == []
 
     def test_hosts_that_refuse_ssh_for_a_while_are_waited_for(
@@ -242,9 +243,8 @@ class TestVerbs:
         add(tpuctl, "wrong-host-key")
         result = tpuctl("up", "v3-8", "--name", "n1", "--yes")
         assert result.code == 8
-        assert result.err.endswith(
-            "its host key is not the one it published.\nHint: Do not trust this address.\n"
-        )
+        assert "its host key is not the one it published. Node 'n1' bills." in result.err
+        assert "Hint: Do not trust this address." in result.err
 
     def test_a_bucket_that_fails_is_asked_again_by_submit_and_by_the_worker(
         self, tpuctl: Tpuctl, simulator: RunningSimulator, node: str

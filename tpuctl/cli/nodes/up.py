@@ -43,8 +43,9 @@ def up(
       tpuctl up v3-8 --spot
     """
     options = _options(session, accelerator, name, runtime, framework, spot)
+    zone = _zone(session, accelerator)
     provider, ssh = session.cloud.provider, session.cloud.ssh
-    plan = plan_up(provider, ssh.login_key(), options, _zone(session, accelerator))
+    plan = plan_up(provider, ssh.login_key(), options, zone)
     if dry_run:
         output.requests(flow.requests(provider, plan), as_json=session.as_json)
         return
