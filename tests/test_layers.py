@@ -102,7 +102,7 @@ MODULES = {
     # package with subpackages: its own modules
     "data": {"plan", "source", "options", "bad_records"},
     "cloud": {
-        "downloads", "endpoints", "error_mapping", "google_clients", "provider", "recording",
+        "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "provider", "recording",
         "ssh", "storage", "streams",
     },
     "flows": {"progress"},

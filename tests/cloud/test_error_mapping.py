@@ -10,7 +10,8 @@ from google.api_core import exceptions as google
 from google.auth import exceptions as auth
 
 from tpuctl import errors
-from tpuctl.cloud.error_mapping import BY_CODE, GOOGLE_CLOUD, HTTP_CODES, Service, translated
+from tpuctl.cloud.error_mapping import GOOGLE_CLOUD, HTTP_CODES, translated
+from tpuctl.cloud.error_table import EVERY_SERVICE, Service
 from tpuctl.cloud.storage import SERVICE, Bucket
 from tpuctl.sim.faults import grpc_fault
 
@@ -57,7 +58,8 @@ def test_an_http_status_becomes_ours(status: int, ours: type) -> None:
 def test_no_row_is_without_a_test() -> None:
     tested = {status for status, _ in HTTP}
     assert set(HTTP_CODES) <= tested
-    assert set(BY_CODE) <= {HTTP_CODES[status] for status in tested & set(HTTP_CODES)}
+    codes = {code for row in EVERY_SERVICE for code in row.codes}
+    assert codes <= {HTTP_CODES[status] for status in tested & set(HTTP_CODES)}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,9 @@ def test_the_words_of_cloud_storage_come_without_method_and_url() -> None:
     assert translation.message == (
         "No permission for Node 'n1': ada does not have storage.objects.list access"
     )
-    assert translation.hint == "Ask an owner of the project for the role roles/storage.objectUser."
+    assert translation.hint == (
+        "Ask an owner of the project for the role roles/storage.objectUser. Then check: tpuctl doctor"
+    )
 
 
 def test_a_disabled_api_is_named_when_the_answer_names_no_page() -> None:

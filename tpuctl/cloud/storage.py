@@ -17,7 +17,8 @@ from tpuctl.atomic_files import part_file
 from tpuctl.bucket_layout import gs
 from tpuctl.bucket_objects.bad_object import too_large
 from tpuctl.catalogue.regions import BucketLocation
-from tpuctl.cloud.error_mapping import Service, translated
+from tpuctl.cloud.error_mapping import translated
+from tpuctl.cloud.error_table import Service
 from tpuctl.cloud.recording import Recorder
 from tpuctl.cloud.streams import BoundedBuffer, BufferFullError, ChunkStream, ObjectStream
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError

@@ -127,7 +127,10 @@ class TestDoctor:
         simulator.world.disabled_projects.add("sim-project")
         out = tpuctl("doctor").out
         assert "FAILED   api" in out
-        assert "Enable it at https://" in out
+        assert (
+            "Enable it: gcloud services enable tpu.googleapis.com --project sim-project, or at https://"
+            in out
+        )
 
     def test_no_project_is_found(self, tpuctl, monkeypatch) -> None:
         monkeypatch.setenv("NO_GCE_CHECK", "true")

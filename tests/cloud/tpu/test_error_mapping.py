@@ -10,7 +10,7 @@ from tests.cloud.test_error_mapping import raised
 from tests.cloud.tpu.test_client import NODE, REQUEST, ZONE, wait
 from tests.running_simulator import RunningSimulator
 from tpuctl import errors
-from tpuctl.cloud.error_mapping import BY_CODE, Failure, explain
+from tpuctl.cloud.error_table import EVERY_SERVICE, Failure, explain
 from tpuctl.cloud.tpu.client import CloudTpu
 from tpuctl.cloud.tpu.error_mapping import SERVICE
 from tpuctl.nodes import CreateNode
@@ -51,7 +51,8 @@ def test_a_grpc_status_becomes_ours(status: grpc.StatusCode, message: str, ours:
 
 
 def test_no_row_is_without_a_test() -> None:
-    assert set(BY_CODE) | set(SERVICE.by_code) <= {int(status.value[0]) for status, *_ in GRPC}
+    codes = {code for row in (*EVERY_SERVICE, *SERVICE.rows) for code in row.codes}
+    assert codes <= {int(status.value[0]) for status, *_ in GRPC}
 
 
 def test_a_reason_decides_before_the_text() -> None:
@@ -127,7 +128,10 @@ class TestThroughTheApi:
         simulator.world.disabled_projects.add("sim-project")
         with pytest.raises(errors.ConfigError) as failed:
             provider.list_nodes()
-        assert failed.value.hint.startswith("Enable it at https://console.developers.google.com/")
+        assert failed.value.hint.startswith(
+            "Enable it: gcloud services enable tpu.googleapis.com --project sim-project, "
+            "or at https://console.developers.google.com/"
+        )
         assert failed.value.facts["reason"] == "SERVICE_DISABLED"
 
     def test_a_zone_that_does_not_exist_is_not_a_missing_permission(self, provider: CloudTpu) -> None:

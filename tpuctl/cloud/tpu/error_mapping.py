@@ -1,10 +1,17 @@
-"""Maps errors that only the Cloud TPU API has, such as a stockout."""
+"""Maps errors that only the Cloud TPU API has, such as a stockout, by rows of a table.
+
+Texts and codes: logs of the real API in public issues, gathered in the simulator's table
+(`tpuctl/sim/world/api_errors.py`), whose source each of its rows names.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from google.rpc import error_details_pb2, status_pb2
 
-from tpuctl.cloud.error_mapping import Failure, Service, explain, permission_denied
+from tpuctl import accelerators
+from tpuctl.cloud.error_table import Failure, Row, Service, explain
 from tpuctl.errors import (
     ConfigError,
     NotFoundError,
@@ -16,7 +23,7 @@ from tpuctl.errors import (
     UsageError,
 )
 
-SEE_STATE = "'tpuctl ls' shows its state."
+QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
 
 
 def operation_error(subject: str, status: status_pb2.Status) -> TpuctlError:
@@ -28,60 +35,120 @@ def operation_error(subject: str, status: status_pb2.Status) -> TpuctlError:
     )
 
 
-def _invalid(failure: Failure) -> TpuctlError:
-    if "PREEMPTED" in failure.message:
-        return _precondition(failure)
-    if "not supported while in state" in failure.message:
-        return StateError(failure.sentence, hint=SEE_STATE)
-    return UsageError(failure.sentence, hint="The service refused the request as it was typed.")
+def _other_zones(fields: Mapping[str, str]) -> dict[str, str]:
+    """Where a type that a zone lacks has been seen."""
+    known = accelerators.catalogue().get(fields["type"])
+    others = [zone for zone in known.zones if zone != fields["zone"]] if known else []
+    if not known or not others:
+        return {"where": "Check the type: gcloud compute tpus accelerator-types list --zone ZONE"}
+    return {"where": f"It has been seen in {', '.join(others)}: tpuctl up {known.type} --zone {others[0]}"}
 
 
-def _not_found(failure: Failure) -> TpuctlError:
-    return NotFoundError(f"{failure.subject} does not exist.", hint="'tpuctl ls' lists the nodes that do.")
-
-
-def _denied(failure: Failure) -> TpuctlError:
-    if failure.reason == "LOCATION_POLICY_VIOLATED" or "denied on 'locations/" in failure.message:
-        return ConfigError(
-            failure.sentence,
-            hint="The zone does not exist, or this project may not use it; list the zones that it may use: "
-            "gcloud compute tpus locations list",
-            reason=failure.reason,
-        )
-    return permission_denied(failure)
-
-
-def _exhausted(failure: Failure) -> TpuctlError:
-    """Quota before stockout: both are RESOURCE_EXHAUSTED."""
-    if not _is_quota(failure):
-        return StockoutError(failure.sentence, hint="Try another zone, or --spot, or later.")
-    granted = "Limit: 0" not in failure.message
-    hint = (
-        "Delete what you do not need ('tpuctl ls'), or request more quota."
-        if granted
-        else "This quota was never granted: request it at https://console.cloud.google.com/iam-admin/quotas."
-    )
-    return QuotaError(failure.sentence, hint=hint, granted=granted)
-
-
-def _is_quota(failure: Failure) -> bool:
-    """Details come as messages from a refused call, packed from a failed operation."""
-    names = (type(detail).__name__ + getattr(detail, "type_url", "") for detail in failure.details)
-    return any("QuotaFailure" in name for name in names) or "quota" in failure.message.lower()
-
-
-def _precondition(failure: Failure) -> TpuctlError:
-    if "PREEMPTED" in failure.message:
-        return PreemptedError(
-            f"{failure.subject} was preempted: {failure.message}", hint="Delete it and create it again."
-        )
-    if "reserved capacity" in failure.message:
-        return StockoutError(failure.sentence, hint="Try without the reservation, or later.")
-    return StateError(failure.sentence, hint=SEE_STATE)
-
-
-SERVICE = Service(
-    api="tpu.googleapis.com",
-    role="roles/tpu.admin",
-    by_code={3: _invalid, 5: _not_found, 7: _denied, 8: _exhausted, 9: _precondition},
-)
+ROWS = (
+    Row(
+        "quota-zero", (8,),
+        "Quota limit 'TPUV3sPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0 in zone Z.",
+        QuotaError,
+        "{subject}: {words}",
+        f"This quota was never granted: request it at {QUOTA_PAGE}. Spot TPUs have one of their own: --spot.",
+        detail="QuotaFailure", text="(?i)quota", text_too=r"Limit: (\d+,)*0(?!\d|\.\d)",
+        facts={"granted": False},
+    ),
+    Row(
+        "quota", (8,),
+        "Quota limit 'TPUV3sPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 8 in zone Z.",
+        QuotaError,
+        "{subject}: {words}",
+        f"Delete what you do not need ('tpuctl ls --all-users', 'tpuctl down NAME'), or request more at "
+        f"{QUOTA_PAGE}.",
+        detail="QuotaFailure", text="(?i)quota", facts={"granted": True},
+    ),
+    Row(
+        "reserved-capacity", (8, 9),
+        "Insufficient reserved capacity. Contact customer support to increase your reservation.",
+        StockoutError,
+        "{subject}: {words}",
+        "Run the same command without the reservation, or later.",
+        text="reserved capacity",
+    ),
+    Row(
+        "stockout", (8,),
+        'There is no more capacity in the zone "Z"; you can try in another zone ...',
+        StockoutError,
+        "{subject}: {words}",
+        "Run the same command with another --zone, with --spot, or later.",
+    ),
+    Row(
+        "zone-denied", (7,),
+        "Permission denied on 'locations/Z' (or it may not exist).",
+        ConfigError,
+        "{subject}: {words}",
+        "The zone does not exist, or this project may not use it; list the zones that it may use: "
+        "gcloud compute tpus locations list",
+        reason="LOCATION_POLICY_VIOLATED", text="denied on 'locations/[^/']+'",
+    ),
+    Row(
+        "preempted", (3, 9),
+        "Cloud TPU received a bad request. update is not supported while in state PREEMPTED",
+        PreemptedError,
+        "{subject} was preempted: {words}",
+        "Delete it with 'tpuctl down {name}', then create it again with the same 'tpuctl up'.",
+        text="PREEMPTED",
+    ),
+    Row(
+        "wrong-state", (3, 9),
+        "Cloud TPU received a bad request. stop is not supported while in state CREATING",
+        StateError,
+        "{subject}: {words}",
+        "'tpuctl ls' shows its state.",
+        text="while in state",
+    ),
+    Row(
+        "several-hosts", (3,),
+        "Cloud TPU received a bad request. stop is only available with single TPU nodes",
+        StateError,
+        "{subject}: {words}",
+        "A slice of several hosts can be deleted only: tpuctl down {name}",
+        text="only available with single TPU nodes",
+    ),
+    Row(
+        "type-not-in-zone", (3,),
+        "Cloud TPU received a bad request. the accelerator v3-9 was not found in zone Z",
+        UsageError,
+        "{subject}: {words}",
+        "{where}",
+        text=r"the accelerator (?P<type>\S+) was not found in zone (?P<zone>[a-z0-9-]+)", derive=_other_zones,
+    ),
+    Row(
+        "runtime", (3,),
+        'Cloud TPU received an invalid argument. The field "RuntimeVersion" cannot be "R".',
+        UsageError,
+        "{subject}: {words}",
+        "Choose another --runtime, or leave it out for the newest one.",
+        text='"RuntimeVersion" cannot be',
+    ),
+    Row(
+        "no-reservation", (5,),
+        "Reservation not found",
+        StateError,
+        "{subject}: {words}",
+        "List the reservations: gcloud alpha compute tpus reservations list --zone ZONE",
+        text="(?i)reservation not found",
+    ),
+    Row(
+        "missing", (5,),
+        "Resource '...' was not found",
+        NotFoundError,
+        "{subject} does not exist.",
+        "'tpuctl ls' lists the nodes that do.",
+    ),
+    Row(
+        "precondition", (9,),
+        "The state of the resource does not allow the call.",
+        StateError,
+        "{subject}: {words}",
+        "'tpuctl ls' shows its state.",
+    ),
+)  # fmt: skip
+"""Answers of the Cloud TPU API; quota comes before stockout: both are RESOURCE_EXHAUSTED."""
+SERVICE = Service(api="tpu.googleapis.com", role="roles/tpu.admin", rows=ROWS)
