@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 import urllib.request
@@ -9,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
-from google.cloud import storage
+from google.cloud import storage, tpu_v2
 
 from tests.running_simulator import RunningSimulator
-from tests.sim.live_host import PARENT, User
+from tests.sim.live_host import PARENT, User, tpu_client
 from tpuctl.cloud.simulator.event_log import EventLog
 from tpuctl.sim.events import Events, log, store
 
@@ -72,6 +73,52 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         events.note("request", str(number), "")
     assert len(events) == log.MOST
     assert events[0].number == 16
+
+
+def test_the_bodies_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "MOST_BYTES", 500)
+    events = Events()
+    for number in range(25):
+        events.note("request", str(number), "", body={"text": "x" * 89})
+    assert [event.number for event in events] == [21, 22, 23, 24, 25], "100 bytes each"
+    events.note("request", "26", "")
+    assert len(events) == 6, "an event without a body takes none of them"
+
+
+def test_a_body_too_large_is_a_size_and_a_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "LARGEST_BODY", 50)
+    events = Events()
+    for text in ("x", "x" * 100, "y" * 100):
+        events.note("request", "CreateNode", "", body={"text": text})
+    small, large, other = (event.body for event in events)
+    assert small == {"text": "x"}
+    assert large == {"bytes": 111, "sha256": hashlib.sha256(b'{"text":"' + b"x" * 100 + b'"}').hexdigest()}
+    assert large != other
+
+
+def test_requests_that_change_something_have_bodies_by_grpc_as_by_rest(simulator: RunningSimulator) -> None:
+    endpoints, sent = (
+        simulator.simulator.endpoints,
+        {"acceleratorType": "v2-8", "runtimeVersion": "tpu-ubuntu2204-base"},
+    )
+    snake_case = {"accelerator_type": "v2-8", "runtime_version": "tpu-ubuntu2204-base"}
+    node = tpu_v2.Node(**snake_case, labels={"team": "vision"})
+    with tpu_client(endpoints["tpu_grpc"]) as client:
+        client.create_node(parent=PARENT, node_id="one", node=node)
+    request = urllib.request.Request(
+        f"{endpoints['tpu_rest']}/v2/{PARENT}/nodes?nodeId=two",
+        json.dumps({**sent, "labels": {"team": "vision"}}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    urllib.request.urlopen(request).close()
+    urllib.request.urlopen(f"{endpoints['tpu_rest']}/v2/{PARENT}/nodes").close()
+    bodies = [event.body for event in simulator.events.find(kind="request")]
+    assert bodies == [
+        {"parent": PARENT, "nodeId": "one", "node": {**sent, "labels": {"team": "vision"}}},
+        {"parent": PARENT, "nodeId": "two", "node": {**sent, "labels": {"team": "vision"}}},
+        None,
+    ]
+    assert [event.body for event in EventLog(simulator.folder).new() if event.kind == "request"] == bodies
 
 
 def test_the_disk_is_bounded_and_a_reader_misses_nothing(

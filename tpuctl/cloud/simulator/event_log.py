@@ -21,6 +21,7 @@ class Event(msgspec.Struct, frozen=True):
     time: float
     service: str
     number: int
+    body: dict[str, object] | None = None
 
 
 class EventLog:

@@ -23,3 +23,6 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """`tpu`, `storage`, `compute`, `metadata`, `ssh` or `hosts`"""
     number: int = 0
     """1, 2, 3 ..., also over restarts."""
+    body: dict[str, object] | None = None
+    """Of a request to the Cloud TPU API that changes something: the request message in its JSON form, the
+    same for gRPC and REST. Of one that is too large, its size and hash."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import deque
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import msgspec
+
 from tpuctl.sim.events.event import Event
 from tpuctl.sim.events.store import EventStore
 
 MOST = 10_000
 """Events kept in memory; the oldest go first."""
+MOST_BYTES = 16 << 20
+"""Bytes of the bodies kept in memory, as JSON."""
+LARGEST_BODY = 256 << 10
+"""Bytes of one body: metadata of a node may have 512 KiB."""
 
 
 class Events(deque[Event]):
@@ -22,16 +29,29 @@ class Events(deque[Event]):
     """
 
     def __init__(self, clock: Callable[[], float] = time.time, path: Path | None = None) -> None:
-        super().__init__(maxlen=MOST)
+        super().__init__()
+        self._bytes = 0
         self._clock = clock
         self._store = EventStore(path) if path else None
         self._number = self._store.last_number() if self._store else 0
 
-    def note(self, kind: str, what: str, resource: str, detail: str = "", service: str = "tpu") -> None:
+    def note(
+        self,
+        kind: str,
+        what: str,
+        resource: str,
+        detail: str = "",
+        service: str = "tpu",
+        body: dict[str, object] | None = None,
+    ) -> None:
         """Add an event."""
         self._number += 1
-        event = Event(kind, what, resource, detail, self._clock(), service, self._number)
+        body = _bounded(body)
+        event = Event(kind, what, resource, detail, self._clock(), service, self._number, body)
         self.append(event)
+        self._bytes += _size(event)
+        while len(self) > MOST or self._bytes > MOST_BYTES:
+            self._bytes -= _size(self.popleft())
         if self._store:
             self._store.write(event)
 
@@ -48,3 +68,14 @@ class Events(deque[Event]):
         if self._store:
             self._store.close()
             self._store = None
+
+
+def _size(event: Event) -> int:
+    return len(msgspec.json.encode(event.body)) if event.body else 0
+
+
+def _bounded(body: dict[str, object] | None) -> dict[str, object] | None:
+    encoded = msgspec.json.encode(body)
+    if len(encoded) <= LARGEST_BODY:
+        return body
+    return {"bytes": len(encoded), "sha256": hashlib.sha256(encoded).hexdigest()}

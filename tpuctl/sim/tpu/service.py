@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from google.cloud import tpu_v2, tpu_v2alpha1
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from tpuctl.sim.tpu.messages import Messages
@@ -31,6 +33,9 @@ RESOURCES: dict[str, Callable[[Any], str]] = {
 }
 """Methods whose resource is not simply the request's `name` or `parent`."""
 
+READS = re.compile("(Get|List|Wait)[A-Z]")
+"""Methods that change nothing: the event log has no room for their requests."""
+
 GROUPS = (NodeMethods, QueuedResourceMethods, LocationMethods, OperationMethods)
 
 
@@ -49,7 +54,7 @@ class Service:
         """Return the response to a request, both plain protobuf messages; raises `ApiError` alone."""
         try:
             resource = _resource(method, request)
-            self._world.before_call(method, resource)
+            self._world.before_call(method, resource, _body(method, request))
             authorize(method, resource, request)
             response = await self._methods[method](request)
             self._world.after_call(method, resource)
@@ -66,3 +71,8 @@ def _resource(method: str, request: Message) -> str:
     if method in RESOURCES:
         return RESOURCES[method](request)
     return str(getattr(request, "name", "") or getattr(request, "parent", ""))
+
+
+def _body(method: str, request: Message) -> dict[str, object] | None:
+    """Return a request in its JSON form, for the event log; None for one that only reads."""
+    return None if READS.match(method) else MessageToDict(request)

@@ -65,12 +65,13 @@ class World:
         await self._provisioning.close()
         await self._lifecycle.close()
 
-    def before_call(self, method: str, resource: str) -> None:
+    def before_call(self, method: str, resource: str, body: dict[str, object] | None = None) -> None:
         """Note a call in the event log; raises the error by which it is rejected.
 
-        A call is rejected by a fault, when the API is off in its project, or for its zone.
+        `body` is the request in its JSON form. A call is rejected by a fault, when the API is off in its
+        project, or for its zone.
         """
-        self.events.note("request", method, resource)
+        self.events.note("request", method, resource, body=body)
         raise_before_call(self.faults, method, resource)
         name = names.parse(resource)
         if name.project in self.disabled_projects:
