@@ -28,8 +28,8 @@ LAYERS = {
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "atomic_files", "bucket_layout", "clock", "datasets", "job_header",
-    "object_content", "parallel", "polling", "runs", "shells", "simulator_folder",
+    "accelerators", "atomic_files", "bucket_layout", "clock", "datasets", "durations",
+    "job_header", "object_content", "parallel", "polling", "runs", "shells", "simulator_folder",
     "simulator_packages", "__init__",
 }  # fmt: skip
 SUBPACKAGES = {
@@ -62,6 +62,7 @@ SUBPACKAGES = {
         "project": set(),
     },
     "flows/datasets": {"beam": set()},
+    "flows/nodes": {"placement": set()},
     "flows/runs": {"code": set()},
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "project": set(),
@@ -106,6 +107,7 @@ MODULES = {
         "ssh", "storage", "streams",
     },
     "flows": {"progress"},
+    "flows/nodes": {"down", "inventory", "lookup", "options", "plan", "up"},
     "flows/datasets": {
         "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "request", "rm", "staging",
         "upload", "verify",

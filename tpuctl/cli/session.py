@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -90,14 +90,22 @@ class Session:
 
 def with_session(command: Command) -> Command:
     """Give a command the options of its target and --json, and pass it a Session as first argument."""
+    return _with_options(command, OPTIONS)
 
+
+def with_zones(command: Command) -> Command:
+    """Do the same with a --zone that may be repeated, which the command gets as `zones`, as they are typed."""
+    return _with_options(command, [ZONES if option is ZONE else option for option in OPTIONS])
+
+
+def _with_options(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
     @functools.wraps(command)
     def wrapper(
         target: str | None,
         project: str | None,
-        zone: str | None,
         bucket: str | None,
         as_json: bool,
+        zone: str | None = None,
         **parameters: object,
     ) -> object:
         flags = {"target": target, "project": project, "zone": zone, "bucket": bucket}
@@ -107,11 +115,17 @@ def with_session(command: Command) -> Command:
         finally:
             session.close()
 
-    for option in reversed(OPTIONS):
-        wrapper = option(wrapper)
-    return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
+    decorated: Command = wrapper  # type: ignore[assignment]  # the wrapper stands for the command
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
 
 
+ZONE = click.option("--zone", help="Zone of the TPUs.")
+ZONES = click.option(
+    "--zone", "zones", multiple=True,
+    help="Zone or region of the TPU, or 'any'; several are tried in this order.",
+)  # fmt: skip
 OPTIONS = (
     click.option(
         "--target",
@@ -119,7 +133,7 @@ OPTIONS = (
         help="Google Cloud (gcp) or the simulator (sim); default: gcp if a project is configured.",
     ),
     click.option("--project", help="Google Cloud project."),
-    click.option("--zone", help="Zone of the TPUs."),
+    ZONE,
     click.option("--bucket", help="Bucket of datasets and runs."),
     click.option("--json", "as_json", is_flag=True, help="Show the result as JSON."),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tpuctl import accelerators
+from tpuctl import accelerators, durations
 from tpuctl.cli import output
 from tpuctl.errors import UsageError
 
@@ -60,7 +60,23 @@ class LocalPath(click.Path):
         )
 
 
+class Duration(click.ParamType[int]):
+    """A duration such as `30m`, `6h` or `1h30m`, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the seconds; fails for any other text."""
+        if isinstance(value, int):
+            return value
+        try:
+            return durations.parse(value)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
 ACCELERATOR = AcceleratorType()
+DURATION = Duration()
 LOCAL_PATH = LocalPath()
 """A file or folder that the command reads."""
 OUTPUT_PATH = LocalPath(is_written=True)

@@ -84,6 +84,8 @@ class Node:
     metadata: Mapping[str, str] = field(default_factory=dict)
     queued_resource: str = ""
     """The name of the queued resource that made it; empty for a node that was created directly."""
+    created_at: float = 0.0
+    """`created` in seconds since 1970, with their fractions: says which of two was first."""
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tpuctl.errors import TpuctlError
 from tpuctl.nodes.node import NodeId, NodeRequest
 from tpuctl.nodes.owner import is_managed, is_owned_by, owner_of
 
@@ -68,6 +69,10 @@ class QueuedResource:
     """Those of its nodes."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """That of its nodes."""
+    created_at: float = 0.0
+    """`created` in seconds since 1970, with their fractions: says which of two was first."""
+    failure: TpuctlError | None = field(default=None, compare=False)
+    """Why it failed, as an error to raise."""
 
     @property
     def name(self) -> str:

@@ -6,12 +6,13 @@ import click
 
 from tpuctl import accelerators
 from tpuctl.cli import output
-from tpuctl.cli.nodes.table import show_nodes
+from tpuctl.cli.nodes.table import allocation_table, show_inventory
+from tpuctl.cli.nodes.zone_options import note_order, search_of, zone_facts
 from tpuctl.cli.progress import show_steps
-from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
-from tpuctl.cli.value_types import ACCELERATOR
-from tpuctl.errors import ConfigError
+from tpuctl.cli.session import Session, confirm, dry_run_option, with_zones, yes_option
+from tpuctl.cli.value_types import ACCELERATOR, DURATION
 from tpuctl.flows.nodes import up as flow
+from tpuctl.flows.nodes.inventory import Inventory
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
@@ -29,12 +30,19 @@ from tpuctl.job_header import FRAMEWORKS
 @click.option(
     "--spot", is_flag=True, help="Create a spot TPU: cheaper, but Google may preempt it at any time."
 )
+@click.option("--race", is_flag=True, help="Wait in the queues of all zones, and keep the first TPU.")
+@click.option(
+    "--wait-capacity", type=DURATION, default=0, metavar="DURATION",
+    help="Keep trying for so long while there is no capacity, such as 6h.",
+)
+@click.option("--detach", is_flag=True, help="Do not wait: 'tpuctl wait' does so later.")
 @yes_option
 @dry_run_option
-@with_session
+@with_zones
 def up(
     session: Session, accelerator: str, name: str | None, runtime: str | None, framework: str,
-    spot: bool, yes: bool, dry_run: bool,
+    spot: bool, zones: tuple[str, ...], race: bool, wait_capacity: int, detach: bool, yes: bool,
+    dry_run: bool,
 ) -> None:  # fmt: skip
     """Create a TPU, or use the existing one of that name, and wait for SSH on every host.
 
@@ -43,22 +51,37 @@ def up(
       tpuctl up v3-8 --spot
     """
     options = _options(session, accelerator, name, runtime, framework, spot)
-    zone = _zone(session, accelerator)
+    search = search_of(session, options.type, zones, race=race, wait=wait_capacity, detach=detach)
     provider, ssh = session.cloud.provider, session.cloud.ssh
-    plan = plan_up(provider, ssh.login_key(), options, zone)
+    plan = plan_up(provider, ssh.login_key(), options, search)
     if dry_run:
         output.requests(flow.requests(provider, plan), as_json=session.as_json)
+        note_order(plan)
         return
+    _ask(session, plan, yes=yes)
+    with show_steps() as report:
+        allocation = flow.up(provider, ssh, plan, report)
+    session.listed.add("nodes", allocation.name)
+    show_inventory(session, Inventory((allocation,)))
+    if detach:
+        output.hint(f"tpuctl wait {allocation.name}")
+    else:
+        output.hint("tpuctl submit SCRIPT, or first: tpuctl data upload NAME FOLDER")
+
+
+def _ask(session: Session, plan: UpPlan, *, yes: bool) -> None:
+    """Show what will bill and what is deleted, and ask; of a TPU that exists and runs, nothing."""
+    name = plan.options.name
+    if plan.ended:
+        allocation_table(plan.ended, session.now, err=True)
+        output.note(f"'{name}' has ended: it is deleted first.")
     if plan.existing is None:
-        _show_plan(plan, str(session.prices.of_creation(plan.creation)))
+        _show_plan(session, plan)
         if plan.request.service_account is None:
             output.note(f"{DEFAULT_ACCOUNT}.")
-        confirm(f"Create {plan.request.id.name}?", yes=yes)
-    with show_steps() as report:
-        node = flow.up(provider, ssh, plan, report)
-    session.listed.add("nodes", node.name)
-    show_nodes(session, [node])
-    output.hint("tpuctl submit SCRIPT, or first: tpuctl data upload NAME FOLDER")
+        confirm(f"Create {name}?", yes=yes)
+    elif plan.stopped:
+        confirm(f"Start {name}? It bills again.", yes=yes)
 
 
 def _options(
@@ -79,28 +102,16 @@ def _options(
     )
 
 
-def _zone(session: Session, type_name: str) -> str:
-    zone = session.config.get("zone")
-    if zone is None:
-        accelerator = accelerators.accelerator(type_name)
-        raise ConfigError(
-            "No zone is configured.",
-            hint=f"{accelerator.type} has been seen in {', '.join(accelerator.zones)}: "
-            "pass --zone, or run 'tpuctl init'.",
-        )
-    return zone
-
-
-def _show_plan(plan: UpPlan, price: str) -> None:
+def _show_plan(session: Session, plan: UpPlan) -> None:
     request = plan.request
     size = f"{plan.hosts} host{'s' if plan.hosts > 1 else ''}, {plan.chips} chips"
     content = {
-        "create": request.id.name,
+        "create": plan.options.name,
         "type": f"{request.accelerator} ({size})",
-        "zone": request.id.zone,
+        **zone_facts(session, plan),
         "runtime": request.runtime,
         "spot": "yes" if request.spot else "no",
-        "price per hour": price,
+        "price per hour": str(session.prices.of_creation(plan.creation)),
         "time to live": "until 'tpuctl down'",
     }
     output.facts(content, err=True)

@@ -8,8 +8,10 @@ from datetime import datetime
 from google.cloud import tpu_v2
 
 from tpuctl import clock
+from tpuctl.cloud.tpu.error_mapping import operation_error
 from tpuctl.cloud.tpu.names import parse_node_name, parse_queued_resource_name
 from tpuctl.cloud.tpu.states import QUEUE_STATES, STATES, enum_name
+from tpuctl.errors import TpuctlError
 from tpuctl.nodes import (
     CLOUD_TPU,
     Node,
@@ -36,6 +38,7 @@ def read_node(message: tpu_v2.Node) -> Node:
         accelerator=message.accelerator_type,
         runtime=message.runtime_version,
         created=_time(message.create_time),
+        created_at=_seconds(message.create_time),
         spot=message.scheduling_config.spot or message.scheduling_config.preemptible,
         health=enum_name(tpu_v2.Node.Health, health) if health else "",
         health_description=message.health_description,
@@ -72,11 +75,13 @@ def read_queued_resource(message: tpu_v2.QueuedResource) -> QueuedResource:
         accelerator=pattern.accelerator_type,
         runtime=pattern.runtime_version,
         created=_time(message.create_time),
+        created_at=_seconds(message.create_time),
         spot="spot" in message,
         reservation=message.reservation_name,
         valid_until=_time(message.queueing_policy.valid_until_time),
         initiator=INITIATORS.get(initiator, ""),
         error=message.state.failed_data.error.message,
+        failure=_failure(identity, tpu_v2.QueuedResource.pb(message).state),
         labels=dict(pattern.labels),
         metadata=dict(pattern.metadata),
     )
@@ -103,6 +108,18 @@ def _nodes_of(
 
 def _time(moment: object) -> str:
     return clock.iso(moment) if isinstance(moment, datetime) else ""
+
+
+def _seconds(moment: object) -> float:
+    return moment.timestamp() if isinstance(moment, datetime) else 0.0
+
+
+def _failure(identity: QueuedResourceId, state: tpu_v2.QueuedResourceState) -> TpuctlError | None:
+    """Return the error of a queued resource that has failed."""
+    if QUEUE_STATES.get(enum_name(tpu_v2.QueuedResourceState.State, state.state)) is not QueueState.FAILED:
+        return None
+    subject = f"Queued resource '{identity.name}' in {identity.zone}"
+    return operation_error(subject, state.failed_data.error)
 
 
 def _address(endpoint: tpu_v2.NetworkEndpoint) -> str:

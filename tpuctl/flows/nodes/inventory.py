@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.nodes import Node, NodeId, NodeList, QueuedResource, QueuedResourceList
+from tpuctl.nodes import (
+    Node,
+    NodeId,
+    NodeList,
+    NodeState,
+    QueuedResource,
+    QueuedResourceList,
+    QueueState,
+)
+from tpuctl.nodes.candidates import race_of
 from tpuctl.parallel import fanout, values
 
 
@@ -45,6 +54,32 @@ class Allocation:
     def is_owned_by(self, identity: str) -> bool:
         """Whether tpuctl created it for an identity."""
         return self._first.is_owned_by(identity)
+
+    @property
+    def race(self) -> str:
+        """Which search in several zones created it; empty for one that was created in a single zone."""
+        return race_of(self._first.labels)
+
+    @property
+    def age_order(self) -> tuple[float, str]:
+        """Sorts the oldest first, the same for everybody who looks."""
+        return self._first.created_at, self.zone
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it gives nobody a TPU any more, and is left to be deleted or is being deleted."""
+        lost = any(node.state in (NodeState.PREEMPTED, NodeState.DELETING) for node in self.nodes)
+        queued = self.queued_resource
+        return lost or bool(queued and (queued.state.is_over or queued.state is QueueState.DELETING))
+
+    @property
+    def has_capacity(self) -> bool:
+        """Whether it has its nodes: those that were created directly, or all of an active queued resource."""
+        queued = self.queued_resource
+        if self.is_over or not self.nodes:
+            return False
+        is_complete = queued is None or len(self.nodes) == len(queued.nodes)
+        return is_complete and (queued is None or queued.state is QueueState.ACTIVE)
 
     @property
     def _first(self) -> QueuedResource | Node:

@@ -1,37 +1,70 @@
-"""Plans `up`: checks the options against the catalogue, the zone and the existing node."""
+"""Plans `up`: checks the options against the catalogue, the zones and what exists of the name."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import StateError, UsageError, nearest
-from tpuctl.flows.nodes.lookup import find_node
+from tpuctl.errors import ConfigError, StateError, UsageError, nearest
+from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.lookup import no_answer
 from tpuctl.flows.nodes.options import UpOptions, creation
-from tpuctl.nodes import CreateNode, Creation, Node, NodeId, NodeRequest, SshKey
+from tpuctl.flows.nodes.placement.search import Search, check_search
+from tpuctl.flows.nodes.placement.siblings import require_candidates, siblings
+from tpuctl.nodes import CreateNode, Creation, Node, NodeRequest, NodeState, QueuedResource, SshKey
+from tpuctl.nodes.candidates import as_candidate, race_id
 from tpuctl.nodes.readiness import require_ready
+from tpuctl.parallel import fanout
 
 NODE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class UpPlan:
-    """What `up` will do: carry out `creation`, or use the existing node."""
+    """What `up` will do: create one of `creations`, or use what exists."""
 
-    creation: Creation
-    existing: Node | None
-    hosts: int
-    """Of one slice."""
-    chips: int
-    """Of one slice."""
+    options: UpOptions
+    search: Search
+    creations: tuple[Creation, ...]
+    """One for each zone, in the order in which they are tried."""
+    candidates: tuple[Allocation, ...]
+    """What exists of this name, the oldest first: several are candidates of an earlier command."""
+    ended: tuple[Allocation, ...]
+    """What is deleted first, since it gives nobody a TPU any more: preempted, suspended or failed."""
+
+    @property
+    def existing(self) -> Allocation | None:
+        """What is used, or None where one is created."""
+        return self.candidates[0] if self.candidates else None
+
+    @property
+    def stopped(self) -> Node | None:
+        """The node to be started, if that is what exists."""
+        nodes = self.existing.nodes if self.existing else ()
+        return next((node for node in nodes if node.state is NodeState.STOPPED), None)
+
+    @property
+    def creation(self) -> Creation:
+        """The first that is tried."""
+        return self.creations[0]
 
     @property
     def request(self) -> NodeRequest:
-        """The node to create, or the pattern of several."""
+        """The node to create first, or the pattern of several."""
         return self.creation.request if isinstance(self.creation, CreateNode) else self.creation.request.node
+
+    @property
+    def hosts(self) -> int:
+        """Of one slice."""
+        return self.options.type.hosts
+
+    @property
+    def chips(self) -> int:
+        """Of one slice."""
+        return self.options.type.chips
 
 
 def default_name(user: str, accelerator: str) -> str:
@@ -39,20 +72,78 @@ def default_name(user: str, accelerator: str) -> str:
     return re.sub(r"[^-a-z0-9]", "-", f"{user}-{accelerator}".lower()).lstrip("-0123456789") or "tpu"
 
 
-def plan_up(provider: Provider, ssh_key: SshKey, options: UpOptions, zone: str) -> UpPlan:
-    """Check the options and return what is to be done in a zone; sends reads only.
+def plan_up(provider: Provider, ssh_key: SshKey, options: UpOptions, search: Search) -> UpPlan:
+    """Check the options and return what is to be done; sends reads only.
 
-    Raises UsageError for a type or runtime that the zone does not offer, StateError when the name belongs
-    to a node of another type or one that is about to end.
+    Raises UsageError for a type or runtime that no zone offers, StateError when the name belongs to a node of
+    another type or to several, and DeadlineError where a zone that did not answer may hold one.
     """
     if not NODE_NAME.fullmatch(options.name):
         raise UsageError(
             f"'{options.name}' cannot name a node.",
             hint="Use lower-case letters, digits and dashes, a letter first, 63 at most.",
         )
-    planned = planned_creation(provider, ssh_key, options, zone)
-    existing = _existing(provider, provider.node_id(zone, options.name), options)
-    return UpPlan(planned, existing, options.type.hosts, options.type.chips)
+    options = replace(options, queued=True) if search.race else options
+    check_search(search, is_queued=options.is_queued)
+    creations = _creations(provider, ssh_key, options, search)
+    near = siblings(provider, options.name, search.zones)
+    require_candidates(options.name, near.live)
+    if near.unreachable and not near.live:
+        raise no_answer(near.unreachable, f"'{options.name}'")
+    for item in near.live:
+        _require_same(item, options)
+    for item in near.ended:
+        _require_own(item, options)
+    return UpPlan(options, search, tuple(creations), near.live, () if near.live else near.ended)
+
+
+def _creations(
+    provider: Provider, ssh_key: SshKey, options: UpOptions, search: Search
+) -> list[Creation]:
+    """Return the creation for each zone, without zones of a region or of `any` that do not offer the type."""
+    results = fanout(lambda zone: planned_creation(provider, ssh_key, options, zone), search.zones)
+    named = {*search.named, *(search.zones if not search.named else ())}
+    refused = [result for result in results if result.error]
+    for result in refused:
+        is_other = not isinstance(result.error, (UsageError, ConfigError))
+        if result.error and (result.item in named or is_other or len(refused) == len(results)):
+            raise result.error
+    creations = [result.value for result in results if result.value]
+    if len(search.zones) == 1:
+        return creations
+    race = race_id(options.owner, search.zones)
+    return [as_candidate(item, race) for item in creations]
+
+
+def _require_same(item: Allocation, options: UpOptions) -> None:
+    """Raise StateError for a TPU that is not what the options name explicitly."""
+    differences = [difference for node in item.nodes[:1] for difference in _differences(node, options)]
+    queued = item.queued_resource
+    if queued and not item.nodes:
+        differences = _differences(queued, options)
+    slices = len(queued.nodes) if queued else 1
+    if options.slices != slices:
+        differences.append(f"has {slices} slice{'s' if slices > 1 else ''}")
+    if differences:
+        raise StateError(
+            f"{'Node' if item.nodes else 'Queued resource'} '{item.name}' exists and {' and '.join(differences)}.",
+            hint="Give the new one another name with --name, or delete the old one with 'tpuctl down'.",
+        )
+    for node in item.nodes:
+        if not (node.state.becomes_ready or node.state is NodeState.STOPPED):
+            require_ready(node)
+
+
+def _require_own(item: Allocation, options: UpOptions) -> None:
+    """Raise PreemptedError or StateError for what has ended and belongs to somebody else: it stays."""
+    if item.is_owned_by(options.owner):
+        return
+    for node in item.nodes:
+        require_ready(node)
+    raise StateError(
+        f"'{item.name}' in {item.zone} has ended, and belongs to {item.owner or 'somebody else'}.",
+        hint="Give yours another name with --name, or ask its owner to delete it.",
+    )
 
 
 def planned_creation(provider: Provider, ssh_key: SshKey, options: UpOptions, zone: str) -> Creation:
@@ -95,21 +186,8 @@ def _runtime(provider: Provider, options: UpOptions, zone: str) -> str:
     return options.runtime
 
 
-def _existing(provider: Provider, node: NodeId, options: UpOptions) -> Node | None:
-    existing = find_node(provider, node)
-    if existing is None:
-        return None
-    differences = _differences(existing, options)
-    if differences:
-        raise StateError(
-            f"Node '{existing.name}' exists and {' and '.join(differences)}.",
-            hint="Give the new one another name with --name, or delete the old one with 'tpuctl down'.",
-        )
-    return existing if existing.state.becomes_ready else require_ready(existing)
-
-
-def _differences(node: Node, options: UpOptions) -> list[str]:
-    """How a node differs from what the options name explicitly."""
+def _differences(node: Node | QueuedResource, options: UpOptions) -> list[str]:
+    """Return how a node differs from what the options name explicitly."""
     differences = []
     if node.accelerator != options.accelerator:
         differences.append(f"is a {node.accelerator}")

@@ -1,125 +1,142 @@
-"""Creates a node, and waits until every host answers over SSH."""
+"""Finds or creates a TPU, in any of several zones, and waits until every host answers over SSH."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpuctl import accelerators
-from tpuctl.cloud.provider import Operation, Provider
+from tpuctl.cloud.provider import Provider
 from tpuctl.errors import (
-    ConflictError,
     DeadlineError,
     HostError,
     InterruptedByUser,
+    PreemptedError,
     StateError,
     StockoutError,
     TpuctlError,
 )
 from tpuctl.flows.hosts.ssh_access import grant_access
-from tpuctl.flows.nodes.lookup import find_node
+from tpuctl.flows.nodes.down import DownPlan, changes, down
+from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.placement.race import Race
+from tpuctl.flows.nodes.placement.rounds import Rounds
+from tpuctl.flows.nodes.placement.siblings import siblings
 from tpuctl.flows.nodes.plan import UpPlan
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import CreateNode, HttpRequest, Node, NodeId, NodeRequest, NodeState
-from tpuctl.nodes.readiness import require_ready
-from tpuctl.polling import poll
+from tpuctl.nodes import Change, HttpRequest, Node, NodeState, StartNode
+from tpuctl.parallel import fanout, values
+from tpuctl.polling import Backoff, retry
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
 
-CREATE_TIMEOUT = 1800.0
+START_TIMEOUT = 900.0
+START_PAUSES = Backoff(first=30.0, longest=300.0)
 
 
 def requests(provider: Provider, plan: UpPlan) -> list[HttpRequest]:
-    """Return the requests by which `up` changes something, for --dry-run."""
+    """Return the requests by which `up` changes something, for --dry-run.
+
+    Those of creates in several zones, one after the other, are sent until a zone has capacity.
+    """
+    return [provider.http_request(change) for change in _changes(provider, plan)]
+
+
+def _changes(provider: Provider, plan: UpPlan) -> Iterator[Change]:
+    deletable = (item for item in plan.ended if not _is_leaving(item))
+    yield from changes(DownPlan(tuple(deletable)))
     if plan.existing is None:
-        return [provider.http_request(plan.creation)]
-    change = provider.ssh_key_change(plan.existing, plan.request.ssh_key)
-    return [provider.http_request(change)] if change else []
+        yield from plan.creations
+        return
+    if plan.stopped:
+        yield StartNode(plan.stopped.id)
+    for node in plan.existing.nodes:
+        change = provider.ssh_key_change(node, plan.request.ssh_key)
+        if change:
+            yield change
 
 
-def up(provider: Provider, ssh: Ssh, plan: UpPlan, report: Report) -> Node:
-    """Do what the plan says and return the node once every host answers over SSH.
+def _is_leaving(item: Allocation) -> bool:
+    return item.queued_resource is None and item.nodes[0].state is NodeState.DELETING
+
+
+def up(provider: Provider, ssh: Ssh, plan: UpPlan, report: Report) -> Allocation:
+    """Do what the plan says and return the TPU once every host answers over SSH, or at once with `detach`.
 
     Raises StockoutError, QuotaError, PreemptedError, HostError or DeadlineError; on Ctrl-C an
     InterruptedByUser that says how to continue, since the provider completes a create by itself.
     """
-    request = plan.request
     try:
-        if plan.existing is None:
-            _create(provider, request, report)
-        else:
-            report(f"{request.id.name} exists")
-        node = _require_as_requested(_await_ready(provider, request.id, report), request)
-        return grant_access(provider, ssh, node, request.ssh_key, report)
-    except StockoutError as error:
-        raise _with_other_zones(error, request) from error
-    except KeyboardInterrupt as error:
-        raise _interrupted(request) from error
-    except (DeadlineError, HostError) as error:
-        raise _with_what_bills(provider, request, error) from error
-
-
-def _create(provider: Provider, request: NodeRequest, report: Report) -> None:
-    name = request.id.name
-    report(f"creating {name} ({request.accelerator}) in {request.id.zone}")
-    _begin(provider, request).wait(
-        "to be created",
-        CREATE_TIMEOUT,
-        hint=f"It may still be created: 'tpuctl up' again keeps waiting, 'tpuctl down {name}' gives up.",
-    )
-
-
-def _begin(provider: Provider, request: NodeRequest) -> Operation:
-    """Start the create; after a lost answer return the operation that it began, and never send a second."""
-    earlier = provider.creations(request.id)
-    try:
-        return provider.begin(CreateNode(request))
-    except (DeadlineError, ConflictError):
-        begun = [
-            operation for name, operation in provider.creations(request.id).items() if name not in earlier
-        ]
-        if begun:
-            return begun[0]
-        if find_node(provider, request.id) is None:
-            raise
-        return Operation(f"Node '{request.id.name}'", lambda: True)
-
-
-def _require_as_requested(node: Node, request: NodeRequest) -> Node:
-    """Raise StateError for a node that another command has created meanwhile, and that is another one."""
-    if node.accelerator != request.accelerator or (request.spot and not node.spot):
-        kind = f"{node.accelerator}{', spot' if node.spot else ', not spot'}"
-        raise StateError(
-            f"Node '{node.name}' is a {kind}: another command created it meanwhile.",
-            hint="Give yours another name with --name.",
-            accelerator=node.accelerator,
+        if plan.ended:
+            down(provider, DownPlan(plan.ended), report)
+        allocation = _acquire(provider, plan, report)
+        if plan.search.detach:
+            return allocation
+        allocation = _require_as_requested(allocation, plan)
+        key = plan.request.ssh_key
+        nodes = values(
+            fanout(lambda node: grant_access(provider, ssh, node, key, report), allocation.nodes)
         )
-    return node
+        return replace(allocation, nodes=tuple(nodes))
+    except StockoutError as error:
+        raise _with_other_zones(error, plan) from error
+    except PreemptedError as error:
+        raise _with_replacement(error, plan) from error
+    except KeyboardInterrupt as error:
+        raise _interrupted(plan) from error
+    except (DeadlineError, HostError) as error:
+        raise _with_what_bills(provider, plan, error) from error
 
 
-def _await_ready(provider: Provider, node_id: NodeId, report: Report) -> Node:
-    reported = set[str]()
+def _acquire(provider: Provider, plan: UpPlan, report: Report) -> Allocation:
+    """Return the TPU with READY nodes: what exists, else what is created first."""
+    race = Race(provider, plan.options.name, plan.search.zones, report)
+    if plan.existing:
+        where = f" in {plan.existing.zone}" if len(plan.search.zones) > 1 else ""
+        report(f"{plan.options.name} exists{where}")
+    if plan.stopped:
+        _start(provider, plan.stopped, plan.search.wait, report)
+    if plan.search.race and not (plan.existing and plan.existing.has_capacity and len(plan.candidates) == 1):
+        return race.run(plan.creations, plan.search.wait)
+    if len(plan.candidates) > 1:
+        return race.settle()
+    if plan.existing and plan.search.detach:
+        return plan.existing
+    return Rounds(provider, plan.creations, plan.search, report).run(plan.existing)
 
-    def ready() -> Node | None:
-        node = provider.get_node(node_id)
-        if not node.state.becomes_ready:
-            return require_ready(node)
-        if node.provider_state not in reported:
-            reported.add(node.provider_state)
-            report(f"{node.name} is {node.provider_state}")
-        return None
 
-    return poll(
-        ready,
-        awaiting=f"node '{node_id.name}' to be {NodeState.READY}",
-        timeout=CREATE_TIMEOUT,
-        hint="See 'tpuctl ls'.",
+def _start(provider: Provider, node: Node, wait: float, report: Report) -> None:
+    """Start a stopped node, which may take some rounds where its zone has no capacity."""
+    report(f"starting {node.name}")
+    retry(
+        lambda: provider.begin(StartNode(node.id)).wait("to be started", START_TIMEOUT),
+        on=StockoutError,
+        timeout=wait,
+        backoff=START_PAUSES,
     )
 
 
-def _with_other_zones(error: StockoutError, request: NodeRequest) -> StockoutError:
-    """Return a stockout whose hint names the next zones to try, those of the same continent first."""
-    zone, accelerator = request.id.zone, accelerators.accelerator(request.accelerator)
+def _require_as_requested(allocation: Allocation, plan: UpPlan) -> Allocation:
+    """Raise StateError for a node that another command has created meanwhile, and that is another one."""
+    request = plan.request
+    for node in allocation.nodes:
+        if node.accelerator != request.accelerator or (request.spot and not node.spot):
+            kind = f"{node.accelerator}{', spot' if node.spot else ', not spot'}"
+            raise StateError(
+                f"Node '{node.name}' is a {kind}: another command created it meanwhile.",
+                hint="Give yours another name with --name.",
+                accelerator=node.accelerator,
+            )
+    return allocation
+
+
+def _with_other_zones(error: StockoutError, plan: UpPlan) -> StockoutError:
+    """Return the stockout of a single zone with a hint that names the next zones, the same continent first."""
+    if len(plan.search.zones) > 1:
+        return error
+    zone, accelerator = plan.search.zones[0], accelerators.accelerator(plan.options.accelerator)
     continent = zone.split("-")[0]
     others = sorted(
         (other for other in accelerator.zones if other != zone),
@@ -128,31 +145,60 @@ def _with_other_zones(error: StockoutError, request: NodeRequest) -> StockoutErr
     hint = error.hint
     if others:
         more = f" (it is also offered in {', '.join(others[1:4])})" if others[1:] else ""
-        hint = f"Try the next zone: tpuctl up {accelerator.type} --zone {others[0]}{more}, --spot, or later."
-    return StockoutError(error.message, hint=hint, zone=zone, **error.facts)
+        hint = (
+            f"Try the next zone: tpuctl up {accelerator.type} --zone {others[0]}{more}, or every zone: "
+            "--zone any. '--wait-capacity 6h' keeps trying."
+        )
+    return StockoutError(error.message, hint=hint, **{"zone": zone, **error.facts})
 
 
-def _with_what_bills(provider: Provider, request: NodeRequest, error: TpuctlError) -> TpuctlError:
+def _with_replacement(error: PreemptedError, plan: UpPlan) -> PreemptedError:
+    hint = f"'{_resume(plan)}' deletes it and creates it anew."
+    return PreemptedError(error.message, hint=hint, **error.facts)
+
+
+def _with_what_bills(provider: Provider, plan: UpPlan, error: TpuctlError) -> TpuctlError:
     """Return the error with the sentence that the node bills, or may bill if the provider does not answer."""
+    name = plan.options.name
     try:
-        bills = "bills" if find_node(provider, request.id) else ""
+        near = siblings(provider, name, plan.search.zones)
+        zones = [item.zone for item in (*near.live, *near.ended)]
+        verb = "bills" if zones else "may bill" if near.unreachable else ""
+        zones = zones or list(near.unreachable)
     except TpuctlError:
-        bills = "may bill"
-    if not bills:
+        verb, zones = "may bill", list(plan.search.zones)
+    if not verb or "may_bill" in error.facts:
         return error
-    name = request.id.name
+    where = f" in {' and in '.join(zones)}" if len(plan.search.zones) > 1 else ""
     return type(error)(
-        f"{error.message} Node '{name}' {bills}.",
-        hint=f"{error.hint} 'tpuctl up {request.accelerator} --name {name}' resumes, "
-        f"'tpuctl down {name}' deletes it.".strip(),
+        f"{error.message} Node '{name}' {verb}{where}.",
+        hint=f"{error.hint} {_two_commands(plan)}".strip(),
         **error.facts,
-        may_bill=[f"{name} in {request.id.zone}"],
+        may_bill=[f"{name} in {zone}" for zone in zones],
     )
 
 
-def _interrupted(request: NodeRequest) -> InterruptedByUser:
-    name = request.id.name
+def _interrupted(plan: UpPlan) -> InterruptedByUser:
+    zones = plan.search.zones
+    where = f" in {' or '.join(zones)}" if len(zones) > 1 else ""
     return InterruptedByUser(
-        f"Interrupted while '{name}' was being created; it may bill already.",
-        hint=f"'tpuctl up {request.accelerator} --name {name}' resumes, 'tpuctl down {name}' deletes it.",
+        f"Interrupted while '{plan.options.name}' was being created; it may bill already{where}.",
+        hint=_two_commands(plan),
+        may_bill=[f"{plan.options.name} in {zone}" for zone in zones],
     )
+
+
+def _two_commands(plan: UpPlan) -> str:
+    return f"'{_resume(plan)}' resumes, 'tpuctl down {plan.options.name}' deletes it."
+
+
+def _resume(plan: UpPlan) -> str:
+    """Return the command that goes on with what this one began."""
+    options = plan.options
+    words = [
+        f"tpuctl up {options.accelerator} --name {options.name}{plan.search.options}",
+        "--spot" if options.spot else "",
+        f"--slices {options.slices}" if options.slices > 1 else "",
+        "--queued" if options.queued and not plan.search.race else "",
+    ]
+    return " ".join(word for word in words if word)

@@ -1,0 +1,73 @@
+"""Turns the zones that `up` is given into a search for capacity, and shows its order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tpuctl import durations
+from tpuctl.accelerators import Accelerator
+from tpuctl.cli import output
+from tpuctl.cli.session import Session
+from tpuctl.config.formats import normalize
+from tpuctl.errors import ConfigError, TpuctlError
+from tpuctl.flows.nodes.placement.search import Search, distance, expand, is_zone
+from tpuctl.flows.nodes.plan import UpPlan
+
+
+def search_of(
+    session: Session, accelerator: Accelerator, named: tuple[str, ...], *, race: bool, wait: int, detach: bool
+) -> Search:
+    """Return the search in the zones that were named, else in the configured one; raises ConfigError."""
+    names = tuple(normalize("zone", name, "--zone") if is_zone(name) else name for name in named)
+    zones = expand(names, accelerator, _bucket_location(session)) if names else (_configured(session, accelerator),)
+    return Search(zones, names, race=race, wait=wait, detach=detach)
+
+
+def zone_facts(session: Session, plan: UpPlan) -> Mapping[str, str]:
+    """Return the zones of a plan in their order, and how long they are tried, for people to read."""
+    zones = [creation.request.id.zone for creation in plan.creations]
+    if len(zones) == 1:
+        facts = {"zone": zones[0]}
+    elif plan.search.race:
+        facts = {"zone": f"the first with capacity of {', '.join(zones)}: all queues at once"}
+    else:
+        facts = {"zone": f"{zones[0]}, without capacity {', then '.join(zones[1:])}"}
+    if plan.search.wait:
+        facts["wait"] = f"up to {durations.text(plan.search.wait)} for capacity"
+    far = _far_zones(session, zones)
+    if far:
+        facts["far from bucket"] = f"{', '.join(far)}: reads are slow and billed by the byte"
+    return facts
+
+
+def note_order(plan: UpPlan) -> None:
+    """Say of a dry run which of several creates are sent."""
+    if plan.existing is None and len(plan.creations) > 1 and not plan.search.race:
+        output.note("Each create is sent only if there is no capacity in the zones before it.")
+
+
+def _configured(session: Session, accelerator: Accelerator) -> str:
+    zone = session.config.get("zone")
+    if zone is None:
+        raise ConfigError(
+            "No zone is configured.",
+            hint=f"{accelerator.type} has been seen in {', '.join(accelerator.zones)}: pass --zone, "
+            "or --zone any, or run 'tpuctl init'.",
+        )
+    return zone
+
+
+def _far_zones(session: Session, zones: list[str]) -> list[str]:
+    """Return the zones outside the bucket's region."""
+    location = _bucket_location(session)
+    return [zone for zone in zones if distance(zone, location)]
+
+
+def _bucket_location(session: Session) -> str:
+    """Return where the bucket is; empty without one, or if it does not say."""
+    if session.config.get("bucket") is None:
+        return ""
+    try:
+        return session.cloud.bucket.location()
+    except TpuctlError:
+        return ""

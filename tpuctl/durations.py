@@ -1,0 +1,25 @@
+"""Reads durations as people type them: `90s`, `30m`, `6h`, `1d`, `1h30m`."""
+
+from __future__ import annotations
+
+import re
+
+UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_FORM = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
+
+
+def parse(text: str) -> int:
+    """Return a duration in seconds; raises ValueError for any text that is none."""
+    match = _FORM.fullmatch(text.strip().lower())
+    if match is None or not any(match.groups()):
+        raise ValueError(f"'{text}' is no duration such as 30m, 6h or 1h30m")
+    return sum(int(count or 0) * size for count, size in zip(match.groups(), UNITS.values(), strict=True))
+
+
+def text(seconds: float) -> str:
+    """Return seconds as `parse` reads them: 5400 is `1h30m`; 0 is `0s`."""
+    rest, parts = round(seconds), ""
+    for unit, size in UNITS.items():
+        count, rest = divmod(rest, size)
+        parts += f"{count}{unit}" if count else ""
+    return parts or "0s"

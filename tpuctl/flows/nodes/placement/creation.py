@@ -1,0 +1,267 @@
+"""Begins a creation, once, and waits until its nodes are READY."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import TypeVar
+
+from tpuctl.cloud.provider import Operation, Provider
+from tpuctl.errors import (
+    ConflictError,
+    DeadlineError,
+    NotFoundError,
+    PreemptedError,
+    StateError,
+    StockoutError,
+    TpuctlError,
+)
+from tpuctl.flows.nodes.inventory import Allocation, take_inventory
+from tpuctl.flows.nodes.lookup import find_node, find_queued_resource
+from tpuctl.flows.progress import Report
+from tpuctl.nodes import (
+    CreateNode,
+    CreateQueuedResource,
+    Creation,
+    DeleteQueuedResource,
+    Node,
+    NodeId,
+    NodeState,
+    QueuedResource,
+    QueuedResourceId,
+    QueueState,
+)
+from tpuctl.nodes.readiness import require_ready
+from tpuctl.polling import poll, retry
+
+T = TypeVar("T")
+
+CREATE_TIMEOUT = 1800.0
+ACCEPT_TIMEOUT = 120.0
+"""Seconds in which a queued resource is accepted."""
+
+PROVIDER = "SERVICE"
+"""The initiator of a suspension that nobody asked for: a preemption."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to stay in a queue without capacity, in seconds."""
+
+    seconds: float = inf
+
+
+def begin(provider: Provider, creation: Creation, report: Report) -> Operation:
+    """Start a creation and return its operation; after a lost answer that of the create that was sent.
+
+    A node is requested once, since a second request could not be told from the first; a queued resource has
+    an id by which the provider knows a repeated request. What another command creates meanwhile under the
+    same name is used.
+    """
+    if isinstance(creation, CreateNode):
+        request = creation.request
+        report(f"creating {request.id.name} ({request.accelerator}) in {request.id.zone}")
+        return _begin_node(provider, creation)
+    queued = creation.request
+    size = f"{queued.slices} x {queued.node.accelerator}" if queued.slices > 1 else queued.node.accelerator
+    report(f"queueing {queued.id.name} ({size}) in {queued.id.zone}")
+    try:
+        return provider.begin(creation)
+    except (ConflictError, DeadlineError):
+        if find_queued_resource(provider, queued.id) is None:
+            raise
+        return Operation(f"Queued resource '{queued.id.name}'", lambda: True)
+
+
+def _begin_node(provider: Provider, creation: CreateNode) -> Operation:
+    node = creation.request.id
+    earlier = provider.creations(node)
+    try:
+        return provider.begin(creation)
+    except (DeadlineError, ConflictError):
+        begun = [operation for name, operation in provider.creations(node).items() if name not in earlier]
+        if begun:
+            return begun[0]
+        if find_node(provider, node) is None:
+            raise
+        return Operation(f"Node '{node.name}'", lambda: True)
+
+
+def await_creation(
+    provider: Provider, creation: Creation, operation: Operation, patience: Patience, report: Report
+) -> Allocation:
+    """Return what a creation makes once its nodes are READY.
+
+    Raises StockoutError, also when a queued resource had no capacity for so long: it is deleted then.
+    """
+    if isinstance(creation, CreateQueuedResource):
+        operation.wait("to be accepted", ACCEPT_TIMEOUT, hint="See 'tpuctl ls'.")
+        return await_queued(provider, creation.request.id, patience, report)
+    name = creation.request.id.name
+    operation.wait(
+        "to be created",
+        CREATE_TIMEOUT,
+        hint=f"It may still be created: 'tpuctl up' again keeps waiting, 'tpuctl down {name}' gives up.",
+    )
+    return Allocation((await_node(provider, creation.request.id, report),))
+
+
+def await_existing(
+    provider: Provider, allocation: Allocation, patience: Patience, report: Report
+) -> Allocation:
+    """Return a TPU that this or another command has requested, once its nodes are READY.
+
+    Raises StockoutError as its creator does, and NotFoundError when it is deleted meanwhile.
+    """
+    if allocation.queued_resource:
+        return await_queued(provider, allocation.queued_resource.id, patience, report)
+    node = allocation.nodes[0]
+    if node.state is NodeState.CREATING:
+        _await_running_creations(provider, node.id)
+    return Allocation((await_node(provider, node.id, report),))
+
+
+def await_node(provider: Provider, node_id: NodeId, report: Report) -> Node:
+    """Return a node once it is READY; raises PreemptedError or StateError for one that will not be."""
+    reported = set[str]()
+
+    def ready() -> Node | None:
+        node = provider.get_node(node_id)
+        if not node.state.becomes_ready:
+            return require_ready(node)
+        if node.provider_state not in reported:
+            reported.add(node.provider_state)
+            report(f"{node.name} is {node.provider_state}")
+        return None
+
+    return poll(
+        ready,
+        awaiting=f"node '{node_id.name}' to be {NodeState.READY}",
+        timeout=CREATE_TIMEOUT,
+        hint="See 'tpuctl ls'.",
+    )
+
+
+def await_queued(
+    provider: Provider, queued_id: QueuedResourceId, patience: Patience, report: Report
+) -> Allocation:
+    """Return a queued resource once all its nodes are READY; a provider that is silent is asked again.
+
+    One that has had no capacity for the time of `patience` is taken out of the queue: StockoutError. Raises
+    the error of one that has failed, and StateError or PreemptedError for one that is suspended.
+    """
+    watch = _QueueWatch(provider, queued_id, report)
+    allocation = wait_for(watch.active, patience.seconds)
+    if allocation is None and withdraw(provider, queued_id):
+        raise StockoutError(
+            f"There was no capacity for '{queued_id.name}' in {queued_id.zone} within {patience.seconds:.0f} s; "
+            "its request is out of the queue again.",
+            zone=queued_id.zone,
+        )
+    return allocation or poll(
+        watch.active,
+        awaiting=f"queued resource '{queued_id.name}' in {queued_id.zone}",
+        timeout=CREATE_TIMEOUT,
+        hint="See 'tpuctl ls'.",
+    )
+
+
+class _QueueWatch:
+    """Looks at a queued resource, and reports each of its states once."""
+
+    def __init__(self, provider: Provider, queued_id: QueuedResourceId, report: Report) -> None:
+        self._provider = provider
+        self._id = queued_id
+        self._report = report
+        self._reported = ""
+
+    def active(self) -> Allocation | None:
+        """Return the allocation when all its nodes are READY."""
+        try:
+            queued = self._provider.get_queued_resource(self._id)
+        except DeadlineError:
+            self._say(f"no answer about {self._id.name} from {self._id.zone}; asking again")
+            return None
+        require_hope(queued)
+        self._say(f"{queued.name} is {queued.provider_state} in {queued.zone}")
+        return _with_nodes(self._provider, queued) if queued.state is QueueState.ACTIVE else None
+
+    def _say(self, line: str) -> None:
+        if line != self._reported:
+            self._reported = line
+            self._report(line)
+
+
+class _NotYet(Exception):  # noqa: N818  no error: the next look may find it
+    """What is waited for is not there."""
+
+
+def wait_for(check: Callable[[], T | None], seconds: float) -> T | None:
+    """Return what `check` returns as soon as it is not None, or None after so many seconds."""
+
+    def look() -> T:
+        result = check()
+        if result is None:
+            raise _NotYet
+        return result
+
+    try:
+        return retry(look, on=_NotYet, timeout=seconds)
+    except _NotYet:
+        return None
+
+
+def require_hope(queued: QueuedResource) -> QueuedResource:
+    """Return a queued resource that can still become active; raises the error of any other."""
+    if queued.failure:
+        raise queued.failure
+    if queued.state.is_over or queued.state is QueueState.DELETING:
+        kind = PreemptedError if queued.initiator == PROVIDER else StateError
+        raise kind(
+            f"Queued resource '{queued.name}' in {queued.zone} is {queued.provider_state}.",
+            hint="'tpuctl up' again deletes it and creates it anew.",
+        )
+    return queued
+
+
+def withdraw(provider: Provider, queued_id: QueuedResourceId) -> bool:
+    """Take a queued resource without nodes out of the queue; return False for one that gets its nodes.
+
+    The provider decides: nobody's nodes are deleted, even if they come at this moment.
+    """
+    try:
+        provider.begin(DeleteQueuedResource(queued_id, force=False)).wait("to be deleted", CREATE_TIMEOUT)
+    except NotFoundError:
+        return True
+    except StateError:
+        return find_queued_resource(provider, queued_id) is None
+    return find_queued_resource(provider, queued_id) is None
+
+
+def _with_nodes(provider: Provider, queued: QueuedResource) -> Allocation | None:
+    """Return an active queued resource with its nodes; None while one is missing or not READY."""
+    inventory = take_inventory(provider, queued.zone)
+    current = (item for item in inventory.allocations if item.queued_resource)
+    allocation = next((item for item in current if item.name == queued.name), None)
+    if allocation is None or not allocation.has_capacity:
+        return None
+    if any(node.state.becomes_ready for node in allocation.nodes):
+        return None
+    for node in allocation.nodes:
+        require_ready(node)
+    return allocation
+
+
+def _await_running_creations(provider: Provider, node: NodeId) -> None:
+    """Wait for the operation that creates a node: it says why when there will be none."""
+    for operation in provider.creations(node).values():
+        if _is_running(operation):
+            operation.wait("to be created", CREATE_TIMEOUT, hint="See 'tpuctl ls'.")
+
+
+def _is_running(operation: Operation) -> bool:
+    try:
+        return not operation.is_done()
+    except TpuctlError:
+        return False  # of an earlier node of the same name

@@ -1,0 +1,154 @@
+"""Waits in the queues of several zones at once, keeps the first that gets its nodes, and cancels the rest.
+
+Two commands may run one race, and either may be killed. What keeps them from deleting each other's choice: the
+oldest candidate with nodes stays, older ones are withdrawn only as long as they have no nodes, which the
+provider decides, and younger ones are deleted. A candidate that comes late is younger than all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from tpuctl.cloud.provider import Provider
+from tpuctl.errors import DeadlineError, StateError, StockoutError, TpuctlError
+from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.placement.creation import (
+    CREATE_TIMEOUT,
+    Patience,
+    await_existing,
+    begin,
+    wait_for,
+    withdraw,
+)
+from tpuctl.flows.nodes.placement.rounds import zone_of
+from tpuctl.flows.nodes.placement.siblings import Siblings, siblings
+from tpuctl.flows.progress import Report
+from tpuctl.nodes import Creation, DeleteNode, DeleteQueuedResource, QueueState
+from tpuctl.parallel import fanout
+from tpuctl.polling import poll
+
+SETTLE_TIMEOUT = 2 * CREATE_TIMEOUT
+"""Seconds for the other candidates to be deleted."""
+
+
+class Race:
+    """The candidates of one name, one in each zone."""
+
+    def __init__(self, provider: Provider, name: str, zones: Sequence[str], report: Report) -> None:
+        self._provider = provider
+        self._name = name
+        self._zones = zones
+        self._report = report
+        self._reported = ""
+
+    def run(self, creations: Sequence[Creation], wait: float) -> Allocation:
+        """Create the candidates that are missing, and return the one that stays, with its nodes READY.
+
+        `wait`: seconds without capacity after which all are withdrawn: StockoutError; 0 for no limit.
+        """
+        near = self._look()
+        if near.secured is None:
+            self._create([item for item in creations if zone_of(item) not in _zones_of(near)])
+        if wait_for(self._secured, wait or inf) is None:
+            self._withdraw_all(wait)
+        return self.settle()
+
+    def settle(self) -> Allocation:
+        """Cancel all candidates but the one that stays, and return that, READY."""
+        winner = poll(
+            self._only_winner,
+            awaiting=f"the other candidates of '{self._name}' to be deleted",
+            timeout=SETTLE_TIMEOUT,
+            hint=f"They bill: 'tpuctl ls' shows them. 'tpuctl down {self._name}' deletes all.",
+        )
+        return await_existing(self._provider, winner, Patience(CREATE_TIMEOUT), self._report)
+
+    def _create(self, creations: Sequence[Creation]) -> None:
+        """Create all at once; raises the first error when none could be created and there is none."""
+        results = fanout(lambda creation: begin(self._provider, creation, self._report), creations)
+        errors = [(zone_of(result.item), result.error) for result in results if result.error]
+        for zone, error in errors:
+            self._report(f"not in {zone}: {error.message}")
+        if errors and len(errors) == len(creations) and not self._look().live:
+            raise errors[0][1]
+
+    def _secured(self) -> Allocation | None:
+        """Return the candidate that has its nodes; raises the error of one when all have failed."""
+        near = self._look()
+        if near.secured or near.unreachable:
+            return near.secured
+        if not near.live:
+            raise _failure(near, self._name)
+        states = ", ".join(f"{_state(item)} in {item.zone}" for item in near.live)
+        self._say(f"{self._name} is {states}")
+        return None
+
+    def _only_winner(self) -> Allocation | None:
+        """Return the candidate that stays, once it is the only one; cancel the others."""
+        near = self._look()
+        winner = near.secured
+        if near.unreachable or winner is None:
+            return None
+        others = [item for item in (*near.live, *near.ended) if item is not winner]
+        for result in fanout(lambda item: self._cancel(item, winner), others):
+            if result.error:
+                self._say(f"{result.item.zone}: {result.error.message}")
+        if not others:
+            return winner
+        self._say(f"{winner.name} is in {winner.zone}; cancelling {', '.join(item.zone for item in others)}")
+        return None
+
+    def _cancel(self, item: Allocation, winner: Allocation) -> None:
+        """Delete a younger candidate or one that has ended; withdraw an older one that has no nodes."""
+        queued = item.queued_resource
+        if queued is None:
+            self._provider.begin(DeleteNode(item.nodes[0].id))
+        elif queued.state is not QueueState.DELETING:
+            is_younger = item.is_over or item.age_order > winner.age_order
+            self._provider.begin(DeleteQueuedResource(queued.id, force=is_younger))
+
+    def _withdraw_all(self, wait: float) -> None:
+        """Take every candidate out of its queue; raises StockoutError unless one gets its nodes just now."""
+        queued = [item.queued_resource for item in self._look().live if item.queued_resource]
+        results = fanout(lambda item: withdraw(self._provider, item.id), queued)
+        errors = [result.error for result in results if result.error]
+        if errors:
+            raise errors[0]
+        if all(result.value for result in results):
+            raise StockoutError(
+                f"There was no capacity for '{self._name}' in any of {', '.join(self._zones)} within "
+                f"{wait:.0f} s; its requests are out of the queues again.",
+                hint="Repeat the command to queue again.",
+                zones=list(self._zones),
+            )
+
+    def _look(self) -> Siblings:
+        try:
+            near = siblings(self._provider, self._name, self._zones)
+        except DeadlineError:
+            near = Siblings((), (), tuple(self._zones))
+        if near.unreachable:
+            self._say(f"no answer from {', '.join(near.unreachable)}; asking again")
+        return near
+
+    def _say(self, line: str) -> None:
+        if line != self._reported:
+            self._reported = line
+            self._report(line)
+
+
+def _zones_of(near: Siblings) -> set[str]:
+    return {item.zone for item in (*near.live, *near.ended)}
+
+
+def _state(item: Allocation) -> str:
+    return item.queued_resource.provider_state if item.queued_resource else item.nodes[0].provider_state
+
+
+def _failure(near: Siblings, name: str) -> TpuctlError:
+    """Return why there is no candidate any more."""
+    for item in near.ended:
+        if item.queued_resource and item.queued_resource.failure:
+            return item.queued_resource.failure
+    return StateError(f"The candidates of '{name}' were deleted meanwhile.", hint="Repeat the command.")

@@ -1,0 +1,176 @@
+"""Tries one zone after another, and again for as long as the user waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from tpuctl import clock
+from tpuctl.cloud.provider import Provider
+from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, QuotaError, StockoutError, TpuctlError
+from tpuctl.flows.nodes.down import DownPlan, down
+from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.placement.creation import Patience, await_creation, await_existing, begin
+from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.placement.siblings import Siblings, older_rival, siblings
+from tpuctl.flows.progress import Report
+from tpuctl.nodes import Creation
+from tpuctl.polling import Backoff, poll, retry
+
+PAUSES = Backoff(first=30.0, longest=300.0)
+"""Seconds between rounds: capacity comes back in minutes."""
+QUEUE_PATIENCE = 180.0
+"""Seconds in the queue of one zone before the next zone is tried."""
+LOOK_TIMEOUT = 60.0
+"""Seconds for a zone to answer in which another command may have created the same."""
+ZONE_REFUSALS = ("LOCATION_POLICY_VIOLATED",)
+"""Reasons of a refusal that holds for one zone; any other holds for the project."""
+
+
+class NoCapacityError(TpuctlError):
+    """No zone of a round had capacity or quota left; the next round may."""
+
+    kind = "stockout"
+
+    def __init__(self, errors: Sequence[TpuctlError]) -> None:
+        super().__init__("No zone has capacity.")
+        self.errors = tuple(errors)
+
+
+class Rounds:
+    """The zones that are left to try; a zone that refuses for good is not tried again."""
+
+    def __init__(
+        self, provider: Provider, creations: Sequence[Creation], search: Search, report: Report
+    ) -> None:
+        self._provider = provider
+        self._creations = {zone_of(creation): creation for creation in creations}
+        self._search = search
+        self._report = report
+        self._refusals: list[TpuctlError] = []
+        self._count = 0
+
+    def run(self, existing: Allocation | None) -> Allocation:
+        """Return the TPU, READY, or as it is with `detach`; `existing` is waited for first.
+
+        Raises StockoutError or QuotaError of the only zone, or one that names all zones.
+        """
+        try:
+            return retry(
+                lambda: self._round(existing if self._count == 0 else None),
+                on=NoCapacityError,
+                timeout=self._search.wait,
+                backoff=PAUSES,
+            )
+        except NoCapacityError as error:
+            raise self._summary(error.errors) from error
+
+    def _round(self, existing: Allocation | None) -> Allocation:
+        errors: list[TpuctlError] = []
+        self._count += 1
+        order = list(self._creations)
+        if existing:
+            order = [existing.zone, *(zone for zone in order if zone != existing.zone)]
+        for zone in order:
+            try:
+                return self._try(zone, existing if existing and existing.zone == zone else None)
+            except StockoutError as error:
+                errors.append(error)
+            except (QuotaError, ConfigError) as error:
+                if not self._refuses_for_good(zone, error):
+                    errors.append(error)
+            if len(order) > 1 and self._count == 1:
+                self._report(f"no capacity in {zone}")
+        if not self._creations:
+            raise self._summary(errors)
+        if self._search.wait:
+            zones = ", ".join(self._creations)
+            self._report(f"{clock.iso(clock.now())} no capacity in {zones} (attempt {self._count})")
+        raise NoCapacityError(errors)
+
+    def _refuses_for_good(self, zone: str, error: TpuctlError) -> bool:
+        """Take a zone without quota, or that the project may not use, out of the rounds; raise other errors."""
+        if isinstance(error, ConfigError) and error.facts.get("reason") not in ZONE_REFUSALS:
+            raise error
+        if isinstance(error, QuotaError) and error.facts.get("granted", True):
+            return False
+        self._refusals.append(error)
+        self._creations.pop(zone, None)
+        return True
+
+    def _try(self, zone: str, existing: Allocation | None) -> Allocation:
+        if existing:
+            try:
+                return await_existing(self._provider, existing, self._patience(existing.zone), self._report)
+            except NotFoundError:
+                self._report(f"{existing.name} was deleted in {zone}")
+        creation = self._creations[zone]
+        operation = begin(self._provider, creation, self._report)
+        if self._search.detach:
+            return self._look(creation)
+        rival = self._rival(creation) if len(self._search.zones) > 1 else None
+        if rival:
+            self._report(f"{rival.name} is in {rival.zone} already: another command was first")
+            try:
+                return await_existing(self._provider, rival, Patience(), self._report)
+            except NotFoundError as error:
+                raise StockoutError(f"{rival.name} is gone from {rival.zone} again.", zone=zone) from error
+        return await_creation(self._provider, creation, operation, self._patience(zone), self._report)
+
+    def _patience(self, zone: str) -> Patience:
+        """In the only zone for as long as the user waits; where there are others, for a while."""
+        if len(self._search.zones) > 1:
+            return Patience(QUEUE_PATIENCE)
+        return Patience(self._search.wait or inf)
+
+    def _rival(self, creation: Creation) -> Allocation | None:
+        """Return the TPU that another command created first, in another zone; one's own is deleted then."""
+        near = poll(
+            lambda: self._answers(creation),
+            awaiting=f"an answer from {', '.join(self._search.zones)}",
+            timeout=LOOK_TIMEOUT,
+            hint="Another TPU of the same name may be there.",
+        )
+        own = next((item for item in near.live if item.zone == zone_of(creation)), None)
+        if own is None:  # it has failed already
+            return near.live[0] if near.live else None
+        rival = older_rival(near, own)
+        if rival:
+            down(self._provider, DownPlan((own,)), self._report)
+        return rival
+
+    def _answers(self, creation: Creation) -> Siblings | None:
+        near = siblings(self._provider, name_of(creation), self._search.zones)
+        return None if near.unreachable else near
+
+    def _look(self, creation: Creation) -> Allocation:
+        """Return what has just been requested, as it is."""
+
+        def exists() -> Allocation | None:
+            near = siblings(self._provider, name_of(creation), (zone_of(creation),))
+            return next(iter((*near.live, *near.ended)), None)
+
+        return poll(exists, awaiting=f"'{name_of(creation)}' to exist", timeout=LOOK_TIMEOUT)
+
+    def _summary(self, errors: Sequence[TpuctlError]) -> TpuctlError:
+        """Return the error of the only zone that was tried, or one that names all."""
+        every = [*errors, *self._refusals]
+        if len(every) == 1:
+            return every[0]
+        is_stockout = any(isinstance(error, StockoutError) for error in every)
+        kind = StockoutError if is_stockout else type(every[0])
+        reasons = " ".join(error.message for error in self._refusals)
+        zones = list(self._search.zones)
+        message = f"There is no capacity in any of {', '.join(zones)}. {reasons}".strip()
+        hint = "'--wait-capacity 6h' keeps trying, '--race' waits in all queues at once; or try --spot."
+        return kind(message, hint=hint if is_stockout else every[0].hint, zones=zones)
+
+
+def zone_of(creation: Creation) -> str:
+    """Return the zone of what is created."""
+    return creation.request.id.zone
+
+
+def name_of(creation: Creation) -> str:
+    """Return the name of what is created: of the node or of the queued resource."""
+    return creation.request.id.name

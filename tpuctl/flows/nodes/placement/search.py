@@ -1,0 +1,92 @@
+"""Defines how `up` looks for capacity: in which zones, in one after the other or in all at once, how long."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpuctl import accelerators, durations
+from tpuctl.accelerators import Accelerator
+from tpuctl.errors import UsageError, nearest
+
+ANY = "any"
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where and how long to look for capacity."""
+
+    zones: tuple[str, ...]
+    """In the order in which they are tried."""
+    named: tuple[str, ...] = ()
+    """What the user named: zones, regions or `any`; nothing where the configuration has the zone."""
+    race: bool = False
+    """Whether to wait in the queues of all zones at once, and to keep the first that gets its nodes."""
+    wait: float = 0.0
+    """Seconds for which to look again while there is no capacity; of a queue, 0 is for no limit."""
+    detach: bool = False
+    """Whether to leave as soon as the request is accepted."""
+
+    @property
+    def options(self) -> str:
+        """The options of `up` that make this search, each with a blank in front."""
+        words = [f"--zone {shlex.quote(name)}" for name in self.named]
+        words += ["--race"] * self.race + [f"--wait-capacity {durations.text(self.wait)}"] * bool(self.wait)
+        return "".join(f" {word}" for word in words)
+
+
+def check_search(search: Search, *, is_queued: bool) -> None:
+    """Raise UsageError for options that contradict each other."""
+    if search.race and len(search.zones) < 2:
+        raise UsageError("--race takes several zones.", hint="Name them with --zone, or pass --zone any.")
+    if search.detach and len(search.zones) > 1:
+        raise UsageError(
+            "--detach leaves at once, and with several zones somebody has to wait, and cancel the rest.",
+            hint="Name one zone, or leave --detach out.",
+        )
+    if search.detach and search.wait and not is_queued:
+        raise UsageError("--detach leaves at once, and --wait-capacity waits.", hint="Pass --queued instead.")
+
+
+def expand(named: Sequence[str], accelerator: Accelerator, near: str = "") -> tuple[str, ...]:
+    """Return the zones that names mean: of zones, of regions, or `any` for all that the catalogue has.
+
+    The names' order is kept. Zones of a region and of `any` are sorted by their distance from `near`, a
+    zone, region or multi-region such as that of a bucket. Raises UsageError for a region without the type.
+    """
+    zones: list[str] = []
+    for name in named:
+        zones += [name] if is_zone(name) else _zones_of(name, accelerator, near)
+    return tuple(dict.fromkeys(zones))
+
+
+def is_zone(name: str) -> bool:
+    """Whether a name is that of a zone, not of a region or `any`."""
+    return name != ANY and "-" in name and not name[-1].isdigit()
+
+
+def _zones_of(name: str, accelerator: Accelerator, near: str) -> list[str]:
+    offered = [zone for zone in accelerator.zones if name in (ANY, accelerators.region(zone))]
+    if not offered:
+        regions = sorted({accelerators.region(zone) for zone in accelerator.zones})
+        close = nearest(name, [*regions, ANY], most=1)
+        hint = f"Did you mean {close[0]}? " if close else ""
+        raise UsageError(
+            f"No zone of '{name}' is known to offer {accelerator.type}.",
+            hint=f"{hint}It has been seen in {', '.join(accelerator.zones)}.",
+            zone=name,
+        )
+    return sorted(offered, key=lambda zone: (distance(zone, near), offered.index(zone)))
+
+
+def distance(zone: str, near: str) -> int:
+    """Return how far a zone is from a place: 0 in its region, 1 on its continent, else 2; 0 without a place.
+
+    A place is a zone, a region, or a multi-region of Cloud Storage (`us`, `eu`, `asia`).
+    """
+    place = {"eu": "europe"}.get(near.lower(), near.lower())
+    region = accelerators.region(zone)
+    if not place or place in (zone, region, region.split("-")[0]) or place.startswith(f"{region}-"):
+        return 0
+    return 1 if place.split("-")[0] == region.split("-")[0] else 2

@@ -1,0 +1,32 @@
+"""Marks the nodes that one search for capacity may create in several zones, so that all but one are ended."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from tpuctl.nodes.changes import CreateNode, Creation
+
+RACE_LABEL = "tpuctl-race"
+"""The same on every candidate of a search in several zones; of one name only the oldest of them stays."""
+
+
+def race_id(owner: str, zones: Iterable[str]) -> str:
+    """Return the label's value for an owner's search in these zones, in whatever order."""
+    text = "\n".join([owner, *sorted(zones)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def race_of(labels: Mapping[str, str]) -> str:
+    """Return which search created what has these labels; empty for one in a single zone."""
+    return labels.get(RACE_LABEL, "")
+
+
+def as_candidate(creation: Creation, race: str) -> Creation:
+    """Return a creation of which the node, or each node of the queued resource, belongs to a search."""
+    if isinstance(creation, CreateNode):
+        return CreateNode(replace(creation.request, labels={**creation.request.labels, RACE_LABEL: race}))
+    node = creation.request.node
+    labelled = replace(node, labels={**node.labels, RACE_LABEL: race})
+    return replace(creation, request=replace(creation.request, node=labelled))
