@@ -146,9 +146,9 @@ class TestNodes:
         result = tpuctl("up", "v3-8", "--name", node, *runtime, "--yes")
         refused(result, 4, "has the runtime tpu-vm-tf-2.18.0")
 
-    def test_up_of_a_preempted_node_says_how_to_go_on(self, tpuctl, node, simulator) -> None:
+    def test_up_of_a_preempted_node_asks_before_it_is_deleted(self, tpuctl, node, simulator) -> None:
         simulator.call(simulator.world.preempt(f"projects/sim-project/locations/europe-west4-a/nodes/{node}"))
-        refused(tpuctl("up", "v3-8", "--name", node, "--yes"), 7, "PREEMPTED", "tpuctl down n1")
+        refused(tpuctl("up", "v3-8", "--name", node), 10, "PREEMPTED", "it is deleted first")
 
     def test_down_asks_first(self, tpuctl, node, simulator) -> None:
         assert tpuctl("down").code == 10

@@ -94,7 +94,7 @@ def with_session(command: Command) -> Command:
 
 
 def with_zones(command: Command) -> Command:
-    """Do the same with a --zone that may be repeated, which the command gets as `zones`, as they are typed."""
+    """Do the same with a --zone that may be repeated; the command gets `zones`, as they are typed."""
     return _with_options(command, [ZONES if option is ZONE else option for option in OPTIONS])
 
 

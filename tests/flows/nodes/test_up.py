@@ -21,7 +21,9 @@ from tpuctl.errors import (
     TpuctlError,
     UsageError,
 )
+from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.options import UpOptions
+from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
 from tpuctl.flows.nodes.up import requests, up
 from tpuctl.nodes import Change, HttpRequest, Node, NodeId, NodeRequest, NodeState, SshKey, owner_label
@@ -34,7 +36,7 @@ OPTIONS = UpOptions(
 
 
 def planned(provider: MemoryProvider, *, zone: str = ZONE, **options: object) -> UpPlan:
-    return plan_up(provider, KEY, replace(OPTIONS, **options), zone)  # type: ignore[arg-type]
+    return plan_up(provider, KEY, replace(OPTIONS, **options), Search((zone,)))  # type: ignore[arg-type]
 
 
 class TestPlan:
@@ -49,23 +51,39 @@ class TestPlan:
         assert plan.request.ssh_key == KEY
 
     def test_an_existing_node_is_used(self) -> None:
-        assert planned(MemoryProvider(node())).existing == node()
+        assert planned(MemoryProvider(node())).existing == Allocation((node(),))
 
     @pytest.mark.parametrize("state", [state for state in NodeState if state.becomes_ready])
     def test_a_node_that_becomes_ready_is_used(self, state: NodeState) -> None:
-        assert planned(MemoryProvider(node(state=state))).existing == node(state=state)
+        assert planned(MemoryProvider(node(state=state))).existing == Allocation((node(state=state),))
 
     @pytest.mark.parametrize(
         ("state", "error"),
         [
             (NodeState.PREEMPTED, PreemptedError),
-            (NodeState.STOPPED, StateError),
+            (NodeState.STOPPING, StateError),
             (NodeState.DELETING, StateError),
         ],
     )
-    def test_a_node_that_does_not_is_refused(self, state: NodeState, error: type[TpuctlError]) -> None:
+    def test_a_node_of_another_owner_that_does_not_is_refused(
+        self, state: NodeState, error: type[TpuctlError]
+    ) -> None:
         with pytest.raises(error, match=f"is its {state}"):
             planned(MemoryProvider(node(state=state)))
+
+    @pytest.mark.parametrize("state", [NodeState.PREEMPTED, NodeState.DELETING])
+    def test_ones_own_node_that_has_ended_is_deleted_and_another_created(self, state: NodeState) -> None:
+        provider = MemoryProvider(node(state=state))
+        plan = planned(provider, owner="ada")
+        assert (plan.existing, [item.name for item in plan.ended]) == (None, ["n1"])
+        sent = [request.method for request in requests(provider, plan)]
+        assert sent == ["DeleteNode", "CreateNode"][state is NodeState.DELETING :]
+
+    def test_a_stopped_node_is_started(self) -> None:
+        provider = MemoryProvider(node(state=NodeState.STOPPED, metadata={KEY.public_key: ""}))
+        plan = planned(provider)
+        assert plan.stopped == node(state=NodeState.STOPPED, metadata={KEY.public_key: ""})
+        assert requests(provider, plan) == [HttpRequest("StartNode", "n1")]
 
     def test_every_difference_of_an_existing_node_is_named(self) -> None:
         with pytest.raises(
@@ -193,7 +211,8 @@ class TestUp:
 
 
 def run_up(provider: MemoryProvider, ssh: MemorySsh, reports: list[str], **options: object) -> Node:
-    return up(provider, ssh, planned(provider, **options), reports.append)  # type: ignore[arg-type]
+    plan = planned(provider, **options)  # type: ignore[arg-type]
+    return up(provider, ssh, plan, reports.append).nodes[0]  # type: ignore[arg-type]
 
 
 def raiser(error: BaseException) -> Callable[[NodeRequest], None]:
@@ -253,6 +272,8 @@ class TestWhatChangesMeanwhile:
         class Silent(MemoryProvider):
             def get_node(self, node: NodeId) -> Node:
                 if self.created:
+                    self.unreachable = (ZONE,)
+                    self.nodes = {}
                     raise DeadlineError("No answer.")
                 return super().get_node(node)
 

@@ -32,7 +32,10 @@ from tpuctl.job_header import FRAMEWORKS
 )
 @click.option("--race", is_flag=True, help="Wait in the queues of all zones, and keep the first TPU.")
 @click.option(
-    "--wait-capacity", type=DURATION, default=0, metavar="DURATION",
+    "--wait-capacity",
+    type=DURATION,
+    default=0,
+    metavar="DURATION",
     help="Keep trying for so long while there is no capacity, such as 6h.",
 )
 @click.option("--detach", is_flag=True, help="Do not wait: 'tpuctl wait' does so later.")

@@ -19,7 +19,11 @@ def search_of(
 ) -> Search:
     """Return the search in the zones that were named, else in the configured one; raises ConfigError."""
     names = tuple(normalize("zone", name, "--zone") if is_zone(name) else name for name in named)
-    zones = expand(names, accelerator, _bucket_location(session)) if names else (_configured(session, accelerator),)
+    zones = (
+        expand(names, accelerator, _bucket_location(session))
+        if names
+        else (_configured(session, accelerator),)
+    )
     return Search(zones, names, race=race, wait=wait, detach=detach)
 
 
@@ -31,7 +35,7 @@ def zone_facts(session: Session, plan: UpPlan) -> Mapping[str, str]:
     elif plan.search.race:
         facts = {"zone": f"the first with capacity of {', '.join(zones)}: all queues at once"}
     else:
-        facts = {"zone": f"{zones[0]}, without capacity {', then '.join(zones[1:])}"}
+        facts = {"zone": f"{', else '.join(zones)}"}
     if plan.search.wait:
         facts["wait"] = f"up to {durations.text(plan.search.wait)} for capacity"
     far = _far_zones(session, zones)

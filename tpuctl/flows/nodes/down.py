@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, NotFoundError, StateError
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
-from tpuctl.flows.nodes.lookup import choose, find_node, find_queued_resource, no_such_node
+from tpuctl.flows.nodes.lookup import choose_candidates, find_node, find_queued_resource, no_such_node
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import (
     Change,
@@ -46,11 +46,12 @@ def plan_down(provider: Provider, names: Sequence[str], owner: str, zone: str | 
     if not names:
         own = tuple(item for item in inventory.allocations if item.is_owned_by(owner))
         return DownPlan(own, inventory.unreachable)
-    chosen = [choose(inventory.allocations, name) for name in names]
-    missing = [name for name, allocation in zip(names, chosen, strict=True) if allocation is None]
+    chosen = [choose_candidates(inventory.allocations, name) for name in names]
+    missing = [name for name, allocations in zip(names, chosen, strict=True) if not allocations]
     if missing and not inventory.unreachable:
         raise no_such_node(missing, inventory)
-    named = tuple(item for item in inventory.allocations if item in chosen)
+    meant = [item for allocations in chosen for item in allocations]
+    named = tuple(item for item in inventory.allocations if item in meant)
     return DownPlan(named, inventory.unreachable if missing else ())
 
 

@@ -68,6 +68,17 @@ def choose(allocations: Iterable[Allocation], name: str) -> Allocation | None:
     return matches[0] if matches else None
 
 
+def choose_candidates(allocations: Iterable[Allocation], name: str) -> tuple[Allocation, ...]:
+    """Return what a name means: one allocation, or all candidates of one search in several zones.
+
+    Raises StateError for several others; returns nothing where nothing has the name.
+    """
+    matches = [allocation for allocation in allocations if name in allocation.names]
+    if len({match.race or match.zone for match in matches}) > 1:
+        _require_single(name, [match.zone for match in matches])
+    return tuple(matches)
+
+
 def no_answer(zones: Sequence[str], subject: str) -> DeadlineError:
     """Return the error for zones that did not answer and may hold `subject`."""
     return DeadlineError(

@@ -97,9 +97,7 @@ def plan_up(provider: Provider, ssh_key: SshKey, options: UpOptions, search: Sea
     return UpPlan(options, search, tuple(creations), near.live, () if near.live else near.ended)
 
 
-def _creations(
-    provider: Provider, ssh_key: SshKey, options: UpOptions, search: Search
-) -> list[Creation]:
+def _creations(provider: Provider, ssh_key: SshKey, options: UpOptions, search: Search) -> list[Creation]:
     """Return the creation for each zone, without zones of a region or of `any` that do not offer the type."""
     results = fanout(lambda zone: planned_creation(provider, ssh_key, options, zone), search.zones)
     named = {*search.named, *(search.zones if not search.named else ())}
@@ -125,8 +123,9 @@ def _require_same(item: Allocation, options: UpOptions) -> None:
     if options.slices != slices:
         differences.append(f"has {slices} slice{'s' if slices > 1 else ''}")
     if differences:
+        kind = "Node" if item.nodes else "Queued resource"
         raise StateError(
-            f"{'Node' if item.nodes else 'Queued resource'} '{item.name}' exists and {' and '.join(differences)}.",
+            f"{kind} '{item.name}' exists and {' and '.join(differences)}.",
             hint="Give the new one another name with --name, or delete the old one with 'tpuctl down'.",
         )
     for node in item.nodes:

@@ -76,9 +76,7 @@ def up(provider: Provider, ssh: Ssh, plan: UpPlan, report: Report) -> Allocation
             return allocation
         allocation = _require_as_requested(allocation, plan)
         key = plan.request.ssh_key
-        nodes = values(
-            fanout(lambda node: grant_access(provider, ssh, node, key, report), allocation.nodes)
-        )
+        nodes = values(fanout(lambda node: grant_access(provider, ssh, node, key, report), allocation.nodes))
         return replace(allocation, nodes=tuple(nodes))
     except StockoutError as error:
         raise _with_other_zones(error, plan) from error
@@ -133,7 +131,7 @@ def _require_as_requested(allocation: Allocation, plan: UpPlan) -> Allocation:
 
 
 def _with_other_zones(error: StockoutError, plan: UpPlan) -> StockoutError:
-    """Return the stockout of a single zone with a hint that names the next zones, the same continent first."""
+    """Return the stockout of a single zone with a hint that names the next, the same continent first."""
     if len(plan.search.zones) > 1:
         return error
     zone, accelerator = plan.search.zones[0], accelerators.accelerator(plan.options.accelerator)

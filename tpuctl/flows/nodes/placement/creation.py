@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
+from tpuctl import durations
 from tpuctl.cloud.provider import Operation, Provider
 from tpuctl.errors import (
     ConflictError,
@@ -155,8 +156,8 @@ def await_queued(
     allocation = wait_for(watch.active, patience.seconds)
     if allocation is None and withdraw(provider, queued_id):
         raise StockoutError(
-            f"There was no capacity for '{queued_id.name}' in {queued_id.zone} within {patience.seconds:.0f} s; "
-            "its request is out of the queue again.",
+            f"There was no capacity for '{queued_id.name}' in {queued_id.zone} within "
+            f"{durations.text(patience.seconds)}; its request is out of the queue again.",
             zone=queued_id.zone,
         )
     return allocation or poll(
@@ -193,7 +194,7 @@ class _QueueWatch:
             self._report(line)
 
 
-class _NotYet(Exception):  # noqa: N818  no error: the next look may find it
+class _NotYet(Exception):
     """What is waited for is not there."""
 
 

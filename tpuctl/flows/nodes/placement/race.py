@@ -1,7 +1,7 @@
 """Waits in the queues of several zones at once, keeps the first that gets its nodes, and cancels the rest.
 
-Two commands may run one race, and either may be killed. What keeps them from deleting each other's choice: the
-oldest candidate with nodes stays, older ones are withdrawn only as long as they have no nodes, which the
+Two commands may run one race, and either may be killed. What keeps them from deleting each other's choice:
+the oldest candidate with nodes stays, older ones are withdrawn only as long as they have no nodes, which the
 provider decides, and younger ones are deleted. A candidate that comes late is younger than all others.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+from tpuctl import durations
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, StateError, StockoutError, TpuctlError
 from tpuctl.flows.nodes.inventory import Allocation
@@ -118,7 +119,7 @@ class Race:
         if all(result.value for result in results):
             raise StockoutError(
                 f"There was no capacity for '{self._name}' in any of {', '.join(self._zones)} within "
-                f"{wait:.0f} s; its requests are out of the queues again.",
+                f"{durations.text(wait)}; its requests are out of the queues again.",
                 hint="Repeat the command to queue again.",
                 zones=list(self._zones),
             )

@@ -7,7 +7,7 @@ from math import inf
 
 from tpuctl import clock
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, QuotaError, StockoutError, TpuctlError
+from tpuctl.errors import ConfigError, NotFoundError, QuotaError, StockoutError, TpuctlError
 from tpuctl.flows.nodes.down import DownPlan, down
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.placement.creation import Patience, await_creation, await_existing, begin
@@ -89,7 +89,7 @@ class Rounds:
         raise NoCapacityError(errors)
 
     def _refuses_for_good(self, zone: str, error: TpuctlError) -> bool:
-        """Take a zone without quota, or that the project may not use, out of the rounds; raise other errors."""
+        """Take a zone without quota or without permission out of the rounds; raise other errors."""
         if isinstance(error, ConfigError) and error.facts.get("reason") not in ZONE_REFUSALS:
             raise error
         if isinstance(error, QuotaError) and error.facts.get("granted", True):

@@ -1,0 +1,159 @@
+"""Tests `up` with several zones against the simulator: their order, stockouts, quotas, and what exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.running_simulator import CommandResult, RunningSimulator
+
+Tpuctl = Callable[..., CommandResult]
+A, B, C = "europe-west4-a", "us-central1-a", "us-east1-d"
+UP = ("up", "v3-8", "--name", "n1", "--zone", A, "--zone", B, "--yes")
+
+
+def zones_with_nodes(simulator: RunningSimulator) -> list[str]:
+    return sorted(node.name.split("/")[3] for node in simulator.world.nodes.all())
+
+
+def creates(simulator: RunningSimulator) -> int:
+    return sum(event.kind == "tpu.CreateNode" for event in simulator.events.all())
+
+
+def test_the_first_zone_is_used_where_it_has_capacity(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    result = tpuctl(*UP)
+    assert result.code == 0, result.err
+    assert zones_with_nodes(simulator) == [A]
+    assert f"{A}, without capacity then {B}" in result.err
+
+
+def test_a_stockout_leads_to_the_next_zone(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    simulator.faults.add("stockout", zone=A)
+    result = tpuctl(*UP, "--json")
+    assert result.code == 0, result.err
+    assert [node["zone"] for node in result.json["nodes"]] == [B]
+    assert zones_with_nodes(simulator) == [B]
+    assert f"no capacity in {A}" in result.err
+
+
+def test_a_stockout_everywhere_names_all_zones(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    simulator.faults.add("stockout")
+    result = tpuctl(*UP)
+    assert result.code == 5
+    assert f"There is no capacity in any of {A}, {B}." in result.err
+    assert "--wait-capacity 6h" in result.err
+    assert zones_with_nodes(simulator) == []
+
+
+def test_a_zone_without_quota_is_passed_over(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    simulator.faults.add("quota", zone=A, limit=0)
+    result = tpuctl(*UP)
+    assert result.code == 0, result.err
+    assert zones_with_nodes(simulator) == [B]
+
+
+def test_quota_0_everywhere_is_not_tried_again(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    simulator.faults.add("quota", limit=0)
+    result = tpuctl(*UP, "--wait-capacity", "6h")
+    assert result.code == 6, result.err
+    assert "quota" in result.err.lower()
+
+
+def test_a_missing_permission_is_not_tried_again(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    simulator.faults.add("permission", method="CreateNode")
+    result = tpuctl(*UP, "--wait-capacity", "6h")
+    assert result.code == 3, result.err
+    assert "tpu.nodes.create" in result.err
+
+
+def test_a_zone_that_the_project_may_not_use_is_passed_over_with_any(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    simulator.faults.add("zone-denied", zone=A)
+    result = tpuctl("up", "v3-8", "--name", "n1", "--zone", "any", "--yes")
+    assert result.code == 0, result.err
+    assert A not in zones_with_nodes(simulator)
+
+
+def test_any_begins_in_the_region_of_the_bucket(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    planned = tpuctl("up", "v3-8", "--name", "n1", "--zone", "any", "--dry-run", "--json")
+    assert planned.code == 0, planned.err
+    zones = [request["url"].split("/")[7] for request in planned.json["requests"]]
+    assert zones[0] == A, "the simulator's bucket is in europe-west4"
+    assert len(zones) > 2
+    assert "Each create is sent only if" in planned.err
+    assert zones_with_nodes(simulator) == []
+
+
+def test_a_region_stands_for_its_zones(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    planned = tpuctl("up", "v2-8", "--name", "n1", "--zone", "us-central1", "--dry-run", "--json")
+    zones = [request["url"].split("/")[7] for request in planned.json["requests"]]
+    assert len(zones) > 1
+    assert all(zone.startswith("us-central1-") for zone in zones)
+
+
+@pytest.mark.parametrize(
+    ("zone", "words"), [("mars1", "No zone of 'mars1'"), ("US-Central1-a", "cannot be the zone")]
+)
+def test_what_is_neither_zone_nor_region_is_refused(tpuctl: Tpuctl, zone: str, words: str) -> None:
+    result = tpuctl("up", "v3-8", "--zone", zone, "--yes")
+    assert result.code == 2
+    assert words in result.err
+
+
+def test_a_node_in_another_zone_of_the_list_is_used(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    assert tpuctl("up", "v3-8", "--name", "n1", "--zone", B, "--yes").code == 0
+    result = tpuctl(*UP)
+    assert result.code == 0, result.err
+    assert f"n1 exists in {B}" in result.err
+    assert zones_with_nodes(simulator) == [B]
+
+
+def test_a_silent_zone_that_may_hold_it_is_an_error(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    simulator.faults.add("unreachable", zone=B)
+    result = tpuctl(*UP)
+    assert result.code == 9
+    assert f"No answer from {B}: 'n1' may be there." in result.err
+    assert zones_with_nodes(simulator) == []
+
+
+def test_a_silent_zone_that_is_not_in_the_list_is_no_error(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    simulator.faults.add("unreachable", zone=C)
+    assert tpuctl(*UP).code == 0
+
+
+def test_a_name_in_two_zones_is_ambiguous(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    for zone in (A, B):
+        assert tpuctl("up", "v3-8", "--name", "n1", "--zone", zone, "--yes").code == 0
+    result = tpuctl(*UP)
+    assert result.code == 4
+    assert "There are 2 TPUs called 'n1'" in result.err
+    assert zones_with_nodes(simulator) == [A, B]
+
+
+def test_what_has_ended_in_one_zone_is_replaced_in_another(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    assert tpuctl(*UP).code == 0
+    simulator.call(simulator.world.preempt(f"projects/sim-project/locations/{A}/nodes/n1"))
+    simulator.faults.add("stockout", zone=A)
+    result = tpuctl(*UP)
+    assert result.code == 0, result.err
+    assert zones_with_nodes(simulator) == [B]
+
+
+def test_a_stopped_node_is_started(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    assert tpuctl(*UP).code == 0
+    simulator.call(stop(simulator, A))
+    assert tpuctl(*UP[:-1]).code == 10, "it asks: the node bills again"
+    result = tpuctl(*UP)
+    assert result.code == 0, result.err
+    assert [node.state for node in simulator.world.nodes.all()] == ["READY"]
+
+
+async def stop(simulator: RunningSimulator, zone: str) -> None:
+    operation = simulator.world.nodes.stop(f"projects/sim-project/locations/{zone}/nodes/n1")
+    await simulator.world.operations.wait(operation.name, 30)
