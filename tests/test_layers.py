@@ -107,7 +107,7 @@ MODULES = {
         "ssh", "storage", "streams",
     },
     "flows": {"progress"},
-    "flows/nodes": {"down", "inventory", "lookup", "options", "plan", "up"},
+    "flows/nodes": {"down", "inventory", "lookup", "options", "plan", "prices", "up"},
     "flows/datasets": {
         "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "request", "rm", "staging",
         "upload", "verify",

@@ -7,7 +7,7 @@ import click
 from tpuctl import accelerators
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import allocation_table, show_inventory
-from tpuctl.cli.nodes.zone_options import note_order, search_of, zone_facts
+from tpuctl.cli.nodes.zone_options import note_far_zones, note_order, search_of, zone_facts
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_zones, yes_option
 from tpuctl.cli.value_types import ACCELERATOR, DURATION
@@ -80,6 +80,7 @@ def _ask(session: Session, plan: UpPlan, *, yes: bool) -> None:
         output.note(f"'{name}' has ended: it is deleted first.")
     if plan.existing is None:
         _show_plan(session, plan)
+        note_far_zones(session, plan)
         if plan.request.service_account is None:
             output.note(f"{DEFAULT_ACCOUNT}.")
         confirm(f"Create {name}?", yes=yes)
@@ -111,7 +112,7 @@ def _show_plan(session: Session, plan: UpPlan) -> None:
     content = {
         "create": plan.options.name,
         "type": f"{request.accelerator} ({size})",
-        **zone_facts(session, plan),
+        **zone_facts(plan),
         "runtime": request.runtime,
         "spot": "yes" if request.spot else "no",
         "price per hour": str(session.prices.of_creation(plan.creation)),

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from tpuctl import durations
 from tpuctl.accelerators import Accelerator
+from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cli import output
 from tpuctl.cli.session import Session
 from tpuctl.config.formats import normalize
 from tpuctl.errors import ConfigError, TpuctlError
-from tpuctl.flows.nodes.placement.search import Search, distance, expand, is_zone
+from tpuctl.flows.nodes.placement.search import Search, expand, is_zone
 from tpuctl.flows.nodes.plan import UpPlan
 
 
@@ -27,7 +28,7 @@ def search_of(
     return Search(zones, names, race=race, wait=wait, detach=detach)
 
 
-def zone_facts(session: Session, plan: UpPlan) -> Mapping[str, str]:
+def zone_facts(plan: UpPlan) -> Mapping[str, str]:
     """Return the zones of a plan in their order, and how long they are tried, for people to read."""
     zones = [creation.request.id.zone for creation in plan.creations]
     if len(zones) == 1:
@@ -38,9 +39,6 @@ def zone_facts(session: Session, plan: UpPlan) -> Mapping[str, str]:
         facts = {"zone": f"{', else '.join(zones)}"}
     if plan.search.wait:
         facts["wait"] = f"up to {durations.text(plan.search.wait)} for capacity"
-    far = _far_zones(session, zones)
-    if far:
-        facts["far from bucket"] = f"{', '.join(far)}: reads are slow and billed by the byte"
     return facts
 
 
@@ -61,17 +59,20 @@ def _configured(session: Session, accelerator: Accelerator) -> str:
     return zone
 
 
-def _far_zones(session: Session, zones: list[str]) -> list[str]:
-    """Return the zones outside the bucket's region."""
+def note_far_zones(session: Session, plan: UpPlan) -> None:
+    """Warn of the bill for traffic between the bucket and each zone that may be used, a sentence a region."""
     location = _bucket_location(session)
-    return [zone for zone in zones if distance(zone, location)]
+    zones = [creation.request.id.zone for creation in plan.creations]
+    for warning in dict.fromkeys(location.warning(zone) for zone in zones) if location else ():
+        if warning:
+            output.note(f"Warning: {warning}")
 
 
-def _bucket_location(session: Session) -> str:
-    """Return where the bucket is; empty without one, or if it does not say."""
+def _bucket_location(session: Session) -> BucketLocation | None:
+    """Return where the bucket is; None without one, or if it does not say."""
     if session.config.get("bucket") is None:
-        return ""
+        return None
     try:
         return session.cloud.bucket.location()
     except TpuctlError:
-        return ""
+        return None

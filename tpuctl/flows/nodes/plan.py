@@ -13,7 +13,7 @@ from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import no_answer
 from tpuctl.flows.nodes.options import UpOptions, creation
 from tpuctl.flows.nodes.placement.search import Search, check_search
-from tpuctl.flows.nodes.placement.siblings import require_candidates, siblings
+from tpuctl.flows.nodes.placement.siblings import Siblings, require_candidates, siblings
 from tpuctl.nodes import CreateNode, Creation, Node, NodeRequest, NodeState, QueuedResource, SshKey
 from tpuctl.nodes.candidates import as_candidate, race_id
 from tpuctl.nodes.readiness import require_ready
@@ -85,7 +85,6 @@ def plan_up(provider: Provider, ssh_key: SshKey, options: UpOptions, search: Sea
         )
     options = replace(options, queued=True) if search.race else options
     check_search(search, is_queued=options.is_queued)
-    creations = _creations(provider, ssh_key, options, search)
     near = siblings(provider, options.name, search.zones)
     require_candidates(options.name, near.live)
     if near.unreachable and not near.live:
@@ -94,17 +93,24 @@ def plan_up(provider: Provider, ssh_key: SshKey, options: UpOptions, search: Sea
         _require_same(item, options)
     for item in near.ended:
         _require_own(item, options)
+    creations = _creations(provider, ssh_key, options, search, near)
     return UpPlan(options, search, tuple(creations), near.live, () if near.live else near.ended)
 
 
-def _creations(provider: Provider, ssh_key: SshKey, options: UpOptions, search: Search) -> list[Creation]:
-    """Return the creation for each zone, without zones of a region or of `any` that do not offer the type."""
-    results = fanout(lambda zone: planned_creation(provider, ssh_key, options, zone), search.zones)
-    named = {*search.named, *(search.zones if not search.named else ())}
-    refused = [result for result in results if result.error]
-    for result in refused:
+def _creations(
+    provider: Provider, ssh_key: SshKey, options: UpOptions, search: Search, near: Siblings
+) -> list[Creation]:
+    """Return the creation for each zone that may be tried: for a TPU that exists, its own zone alone.
+
+    Left out are zones of a region or of `any` that do not offer the type.
+    """
+    zones = [item.zone for item in near.live[:1] if item.has_capacity] or search.zones
+    results = fanout(lambda zone: planned_creation(provider, ssh_key, options, zone), zones)
+    for result in results:
         is_other = not isinstance(result.error, (UsageError, ConfigError))
-        if result.error and (result.item in named or is_other or len(refused) == len(results)):
+        is_named = not search.named or result.item in search.named
+        is_last = not any(other.value for other in results)
+        if result.error and (is_other or is_named or is_last):
             raise result.error
     creations = [result.value for result in results if result.value]
     if len(search.zones) == 1:

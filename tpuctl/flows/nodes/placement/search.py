@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tpuctl import accelerators, durations
 from tpuctl.accelerators import Accelerator
+from tpuctl.catalogue.regions import BucketLocation, nearest_first
 from tpuctl.errors import UsageError, nearest
 
 ANY = "any"
@@ -49,11 +50,13 @@ def check_search(search: Search, *, is_queued: bool) -> None:
         raise UsageError("--detach leaves at once, and --wait-capacity waits.", hint="Pass --queued instead.")
 
 
-def expand(named: Sequence[str], accelerator: Accelerator, near: str = "") -> tuple[str, ...]:
+def expand(
+    named: Sequence[str], accelerator: Accelerator, near: BucketLocation | None = None
+) -> tuple[str, ...]:
     """Return the zones that names mean: of zones, of regions, or `any` for all that the catalogue has.
 
-    The names' order is kept. Zones of a region and of `any` are sorted by their distance from `near`, a
-    zone, region or multi-region such as that of a bucket. Raises UsageError for a region without the type.
+    The names' order is kept; of the zones of `any`, those near the bucket come first. Raises UsageError for a
+    region without the type.
     """
     zones: list[str] = []
     for name in named:
@@ -66,7 +69,7 @@ def is_zone(name: str) -> bool:
     return name != ANY and "-" in name and not name[-1].isdigit()
 
 
-def _zones_of(name: str, accelerator: Accelerator, near: str) -> list[str]:
+def _zones_of(name: str, accelerator: Accelerator, near: BucketLocation | None) -> list[str]:
     offered = [zone for zone in accelerator.zones if name in (ANY, accelerators.region(zone))]
     if not offered:
         regions = sorted({accelerators.region(zone) for zone in accelerator.zones})
@@ -77,16 +80,4 @@ def _zones_of(name: str, accelerator: Accelerator, near: str) -> list[str]:
             hint=f"{hint}It has been seen in {', '.join(accelerator.zones)}.",
             zone=name,
         )
-    return sorted(offered, key=lambda zone: (distance(zone, near), offered.index(zone)))
-
-
-def distance(zone: str, near: str) -> int:
-    """Return how far a zone is from a place: 0 in its region, 1 on its continent, else 2; 0 without a place.
-
-    A place is a zone, a region, or a multi-region of Cloud Storage (`us`, `eu`, `asia`).
-    """
-    place = {"eu": "europe"}.get(near.lower(), near.lower())
-    region = accelerators.region(zone)
-    if not place or place in (zone, region, region.split("-")[0]) or place.startswith(f"{region}-"):
-        return 0
-    return 1 if place.split("-")[0] == region.split("-")[0] else 2
+    return nearest_first(offered, near)
