@@ -9,7 +9,9 @@ from typing import Protocol
 from tpuctl.accelerators import Accelerator
 from tpuctl.nodes import (
     Change,
+    History,
     HttpRequest,
+    Maintenance,
     Node,
     NodeId,
     NodeList,
@@ -83,6 +85,12 @@ class Provider(Protocol):
 
         Those of the last days, as far as the provider lists them; for a create whose answer is lost.
         """
+
+    def history(self, name: str, zone: str | None = None) -> History:
+        """Return what the provider remembers of changes to nodes and queued resources called `name`."""
+
+    def maintenance(self, zone: str | None = None) -> Mapping[str, Maintenance]:
+        """Return the announced maintenance of nodes in a zone, or in every zone, by the nodes' uids."""
 
     def http_request(self, change: Change) -> HttpRequest:
         """Return the request that `begin` sends; sends nothing."""

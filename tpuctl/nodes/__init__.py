@@ -11,6 +11,7 @@ from tpuctl.nodes.changes import (
     StopNode,
     UpdateNode,
 )
+from tpuctl.nodes.history import History, Maintenance, PastChange
 from tpuctl.nodes.node import (
     CLOUD_TPU,
     DataDisk,
@@ -34,8 +35,8 @@ from tpuctl.nodes.queued_resources import (
 
 __all__ = [
     "CLOUD_TPU", "LABEL", "LABEL_VALUE", "OWNER_LABEL", "OWNER_METADATA", "Change", "CreateNode",
-    "CreateQueuedResource", "Creation", "DataDisk", "DeleteNode", "DeleteQueuedResource", "HttpRequest",
-    "Node", "NodeId", "NodeList", "NodeRequest", "NodeState", "QueueState", "QueuedResource",
-    "QueuedResourceId", "QueuedResourceList", "QueuedResourceRequest", "SshKey", "StartNode", "StopNode",
-    "Symptom", "UpdateNode", "owner_label",
+    "CreateQueuedResource", "Creation", "DataDisk", "DeleteNode", "DeleteQueuedResource", "History",
+    "HttpRequest", "Maintenance", "Node", "NodeId", "NodeList", "NodeRequest", "NodeState", "PastChange",
+    "QueueState", "QueuedResource", "QueuedResourceId", "QueuedResourceList", "QueuedResourceRequest",
+    "SshKey", "StartNode", "StopNode", "Symptom", "UpdateNode", "owner_label",
 ]  # fmt: skip

@@ -16,12 +16,15 @@ from tpuctl.nodes import (
     CreateQueuedResource,
     DeleteNode,
     DeleteQueuedResource,
+    History,
     HttpRequest,
+    Maintenance,
     Node,
     NodeId,
     NodeList,
     NodeRequest,
     NodeState,
+    PastChange,
     QueuedResource,
     QueuedResourceId,
     QueuedResourceList,
@@ -44,6 +47,8 @@ class MemoryProvider:
         self.queue: dict[str, QueuedResource] = {}
         self.unreachable: tuple[str, ...] = ()
         self.created: list[NodeRequest] = []
+        self.past_changes: list[PastChange] = []
+        self.announced: dict[str, Maintenance] = {}
         self.on_create: Callable[[NodeRequest], None] = self.add
 
     def add(self, request: NodeRequest) -> None:
@@ -111,6 +116,12 @@ class MemoryProvider:
             for number, request in enumerate(self.created)
             if request.id.name == node.name
         }
+
+    def history(self, name: str, zone: str | None = None) -> History:
+        return History(tuple(change for change in self.past_changes if change.name == name), self.unreachable)
+
+    def maintenance(self, zone: str | None = None) -> Mapping[str, Maintenance]:
+        return self.announced
 
     def ssh_key_change(self, node: Node, key: SshKey) -> UpdateNode | None:
         if key.public_key in node.metadata:

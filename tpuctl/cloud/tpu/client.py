@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
-from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
@@ -15,8 +14,11 @@ from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.tpu import api_requests, runtimes
 from tpuctl.cloud.tpu.error_mapping import SERVICE, operation_error
+from tpuctl.cloud.tpu.maintenance import read_maintenance
 from tpuctl.cloud.tpu.messages import read_host_keys, read_node, read_queued_resource
 from tpuctl.cloud.tpu.names import EVERY_ZONE, location, node_name, queued_resource_name, zone_of
+from tpuctl.cloud.tpu.past_changes import list_operations, read_history
+from tpuctl.cloud.tpu.sending import TIMEOUT, all_pages, send
 from tpuctl.errors import NotFoundError
 from tpuctl.nodes import (
     CLOUD_TPU,
@@ -25,7 +27,9 @@ from tpuctl.nodes import (
     CreateQueuedResource,
     DeleteNode,
     DeleteQueuedResource,
+    History,
     HttpRequest,
+    Maintenance,
     Node,
     NodeId,
     NodeList,
@@ -36,19 +40,6 @@ from tpuctl.nodes import (
     StartNode,
     StopNode,
     UpdateNode,
-)
-from tpuctl.polling import retry
-
-T = TypeVar("T")
-Page = TypeVar("Page", covariant=True)
-
-TIMEOUT = 60.0
-"""Of one request: the client has no default timeout, and no default retry."""
-RETRY_TIMEOUT = 20.0
-TRANSIENT = (
-    exceptions.ServiceUnavailable,
-    exceptions.DeadlineExceeded,
-    exceptions.InternalServerError,
 )
 
 
@@ -67,7 +58,7 @@ class CloudTpu:
         """Return the nodes of a zone, or of every zone."""
         subject = f"the nodes of zone {zone}" if zone else f"the nodes of project {self._project}"
         request = tpu_v2.ListNodesRequest(parent=self._location(zone or EVERY_ZONE))
-        pages = _send(subject, _all_pages(self._client.list_nodes), request)
+        pages = send(subject, all_pages(self._client.list_nodes), request)
         return NodeList(
             nodes=tuple(read_node(message) for page in pages for message in page.nodes),
             unreachable=tuple(zone_of(name) for page in pages for name in page.unreachable),
@@ -76,7 +67,7 @@ class CloudTpu:
     def get_node(self, node: NodeId) -> Node:
         """Return a node; raises NotFoundError, also when another node has the name now."""
         subject, request = _subject(node), tpu_v2.GetNodeRequest(name=node_name(node))
-        current = read_node(_send(subject, self._client.get_node, request))
+        current = read_node(send(subject, self._client.get_node, request))
         if node.uid and current.id.uid != node.uid:
             raise NotFoundError(f"{subject} was deleted: its name is another node's now.")
         return current
@@ -89,8 +80,8 @@ class CloudTpu:
         """Return the queued resources of a zone, or of every zone."""
         place = f"zone {zone}" if zone else f"project {self._project}"
         request = tpu_v2.ListQueuedResourcesRequest(parent=self._location(zone or EVERY_ZONE))
-        call = _all_pages(self._client.list_queued_resources)
-        pages = _send(f"the queued resources of {place}", call, request)
+        call = all_pages(self._client.list_queued_resources)
+        pages = send(f"the queued resources of {place}", call, request)
         return QueuedResourceList(
             tuple(read_queued_resource(message) for page in pages for message in page.queued_resources),
             unreachable=tuple(zone_of(name) for page in pages for name in page.unreachable),
@@ -100,7 +91,7 @@ class CloudTpu:
         """Return a queued resource; raises NotFoundError."""
         request = tpu_v2.GetQueuedResourceRequest(name=queued_resource_name(queued_resource))
         return read_queued_resource(
-            _send(_queued_subject(queued_resource), self._client.get_queued_resource, request)
+            send(_queued_subject(queued_resource), self._client.get_queued_resource, request)
         )
 
     def begin(self, change: Change) -> Operation:
@@ -111,18 +102,23 @@ class CloudTpu:
             with translated(subject, SERVICE):
                 future = call(request, retry=None, timeout=TIMEOUT)
         else:
-            future = _send(subject, call, request)
+            future = send(subject, call, request)
         return self.operation(subject, future.operation.name)
 
     def creations(self, node: NodeId) -> Mapping[str, Operation]:
         """Return the operations that create or created a node of this name."""
-        subject, names, request = _subject(node), list[str](), {"name": location(node.project, node.zone)}
-        while True:
-            page = _send(subject, self._client.list_operations, request)
-            names += [operation.name for operation in page.operations if _creates(operation, node)]
-            if not page.next_page_token:
-                return {name: self.operation(subject, name) for name in names}
-            request["page_token"] = page.next_page_token
+        subject, parent = _subject(node), location(node.project, node.zone)
+        operations, _ = list_operations(self._client, subject, parent)
+        names = [operation.name for operation in operations if _creates(operation, node)]
+        return {name: self.operation(subject, name) for name in names}
+
+    def history(self, name: str, zone: str | None = None) -> History:
+        """Return the changes of what is or was called `name`, in a zone or in every zone."""
+        return read_history(self._client, self._project, name, zone)
+
+    def maintenance(self, zone: str | None = None) -> Mapping[str, Maintenance]:
+        """Return the upcoming maintenance of nodes by their uids; v2alpha1 alone has it."""
+        return read_maintenance(self._client, self._location(zone or EVERY_ZONE))
 
     def http_request(self, change: Change) -> HttpRequest:
         """Return the HTTP form of a change."""
@@ -136,20 +132,20 @@ class CloudTpu:
         """Return each worker's host key, which it writes into its guest attributes at boot."""
         request = tpu_v2.GetGuestAttributesRequest(name=node_name(node), query_path="hostkeys/")
         subject = f"The host keys of node '{node.name}'"
-        return read_host_keys(_send(subject, self._client.get_guest_attributes, request))
+        return read_host_keys(send(subject, self._client.get_guest_attributes, request))
 
     def list_accelerator_types(self, zone: str) -> list[str]:
         """Return the accelerator types that a zone offers."""
         request = tpu_v2.ListAcceleratorTypesRequest(parent=self._location(zone))
-        call = _all_pages(self._client.list_accelerator_types)
-        pages = _send(f"The accelerator types of zone {zone}", call, request)
+        call = all_pages(self._client.list_accelerator_types)
+        pages = send(f"The accelerator types of zone {zone}", call, request)
         return [offer.type_ for page in pages for offer in page.accelerator_types]
 
     def list_runtimes(self, zone: str) -> list[str]:
         """Return the runtime versions that a zone offers."""
         request = tpu_v2.ListRuntimeVersionsRequest(parent=self._location(zone))
-        call = _all_pages(self._client.list_runtime_versions)
-        pages = _send(f"The runtime versions of zone {zone}", call, request)
+        call = all_pages(self._client.list_runtime_versions)
+        pages = send(f"The runtime versions of zone {zone}", call, request)
         return [offer.version for page in pages for offer in page.runtime_versions]
 
     def default_runtime(self, accelerator: Accelerator, framework: str, offered: list[str]) -> str:
@@ -160,7 +156,7 @@ class CloudTpu:
         """Return the handle of the long-running operation called `name`."""
 
         def is_done() -> bool:
-            state = _send(subject, self._client.get_operation, {"name": name})
+            state = send(subject, self._client.get_operation, {"name": name})
             if state.done and state.HasField("error"):
                 raise operation_error(subject, state.error)
             return bool(state.done)
@@ -210,22 +206,3 @@ def _subject_of(change: Change) -> str:
             return _queued_subject(queued_request.id)
         case DeleteQueuedResource(queued_resource):
             return _queued_subject(queued_resource)
-
-
-def _send(subject: str, call: Callable[..., T], request: object) -> T:
-    """Return the answer to a request that may be sent twice; `subject` names the resource in errors."""
-    with translated(subject, SERVICE):
-        return retry(lambda: call(request, retry=None, timeout=TIMEOUT), on=TRANSIENT, timeout=RETRY_TIMEOUT)
-
-
-class Pager(Protocol[Page]):
-    """A list that Google's client fetches page by page."""
-
-    @property
-    def pages(self) -> Iterator[Page]:
-        """Each page; the next one is requested when it is needed."""
-
-
-def _all_pages(call: Callable[..., Pager[Page]]) -> Callable[..., list[Page]]:
-    """Return the call that fetches every page of a list, not the first alone."""
-    return lambda request, **options: list(call(request, **options).pages)

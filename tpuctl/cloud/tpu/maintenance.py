@@ -1,0 +1,39 @@
+"""Reads upcoming maintenance, which only v2alpha1 of the Cloud TPU API tells its clients in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from google.cloud import tpu_v2
+from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport as CommonTransport
+
+from tpuctl.cloud.tpu.past_changes import time_of
+from tpuctl.cloud.tpu.sending import all_pages, send
+from tpuctl.cloud.tpu.states import enum_name
+from tpuctl.nodes import Maintenance
+
+
+def read_maintenance(client: tpu_v2.TpuClient, parent: str) -> Mapping[str, Maintenance]:
+    """Return the upcoming maintenance of the nodes of a location by their uids."""
+    from google.cloud import tpu_v2alpha1  # noqa: PLC0415  36 ms, and few commands need it
+    from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport  # noqa: PLC0415
+
+    # Over the connection of the other version's client, with its credentials.
+    channel = cast(CommonTransport, client.transport).grpc_channel
+    alpha = tpu_v2alpha1.TpuClient(transport=TpuGrpcTransport(channel=channel))
+    request = tpu_v2alpha1.ListNodesRequest(parent=parent)
+    pages = send("The upcoming maintenance", all_pages(alpha.list_nodes), request)
+    plain = [tpu_v2alpha1.Node.pb(node) for page in pages for node in page.nodes]
+    types = tpu_v2alpha1.UpcomingMaintenance
+    return {
+        str(node.id): Maintenance(
+            kind=enum_name(types.MaintenanceType, node.upcoming_maintenance.type_),
+            status=enum_name(types.MaintenanceStatus, node.upcoming_maintenance.maintenance_status),
+            begins=time_of(node.upcoming_maintenance.window_start_time),
+            ends=time_of(node.upcoming_maintenance.window_end_time),
+            can_reschedule=node.upcoming_maintenance.can_reschedule,
+        )
+        for node in plain
+        if node.HasField("upcoming_maintenance")
+    }

@@ -1,0 +1,43 @@
+"""Sends requests of the Cloud TPU API that may be sent twice, and fetches every page of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+
+from google.api_core import exceptions
+
+from tpuctl.cloud.error_mapping import translated
+from tpuctl.cloud.tpu.error_mapping import SERVICE
+from tpuctl.polling import retry
+
+T = TypeVar("T")
+Page = TypeVar("Page", covariant=True)
+
+TIMEOUT = 60.0
+"""Of one request: the client has no default timeout, and no default retry."""
+RETRY_TIMEOUT = 20.0
+TRANSIENT = (
+    exceptions.ServiceUnavailable,
+    exceptions.DeadlineExceeded,
+    exceptions.InternalServerError,
+)
+
+
+def send(subject: str, call: Callable[..., T], request: object) -> T:
+    """Return the answer to a request that may be sent twice; `subject` names the resource in errors."""
+    with translated(subject, SERVICE):
+        return retry(lambda: call(request, retry=None, timeout=TIMEOUT), on=TRANSIENT, timeout=RETRY_TIMEOUT)
+
+
+class Pager(Protocol[Page]):
+    """A list that Google's client fetches page by page."""
+
+    @property
+    def pages(self) -> Iterator[Page]:
+        """Each page; the next one is requested when it is needed."""
+
+
+def all_pages(call: Callable[..., Pager[Page]]) -> Callable[..., list[Page]]:
+    """Return the call that fetches every page of a list, not the first alone."""
+    return lambda request, **options: list(call(request, **options).pages)
