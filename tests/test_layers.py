@@ -20,6 +20,7 @@ LAYERS = {
     "facts": {"errors", "records"},
     "data": {"errors", "facts"},
     "worker": {"records"},
+    "keeper": {"records", "worker"},
     "cloud": {"errors", "facts"},
     "flows": {"errors", "facts", "data", "cloud", "records"},
     "cli": {"errors", "facts", "data", "cloud", "flows"},
@@ -36,8 +37,8 @@ SUBPACKAGES = {
     # package: its subpackages, each with the sibling subpackages that it may import
     "": {
         "bucket_objects": set(), "catalogue": set(), "config": set(), "data": set(), "worker": set(),
-        "cloud": set(), "flows": set(), "cli": set(), "faults": set(), "local": set(), "masking": set(),
-        "nodes": set(),
+        "cloud": set(), "flows": set(), "cli": set(), "faults": set(), "keeper": {"worker"}, "local": set(),
+        "masking": set(),         "nodes": set(),
         "sim": set(), "testing": set(), "text": set(),
     },
     "data": {
@@ -107,7 +108,7 @@ MODULES = {
         "ssh", "storage", "streams",
     },
     "flows": {"progress"},
-    "flows/nodes": {"down", "inventory", "lookup", "options", "plan", "prices", "up"},
+    "flows/nodes": {"down", "inventory", "lifetime", "lookup", "options", "plan", "prices", "up"},
     "flows/datasets": {
         "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "request", "rm", "staging",
         "upload", "verify",
@@ -185,7 +186,7 @@ def layer(dotted: str) -> str:
         return "facts"
     if parts[:2] == ["sim", "guest"] and len(parts) > 2:
         return "guest"
-    if parts[:2] in (["worker", "records"], ["worker", "requirements"]):
+    if parts[:2] in (["worker", "records"], ["worker", "requirements"], ["keeper", "records"]):
         return "records"  # read on the laptop and on the host: standard library only
     if parts[0] in LAYERS:
         return parts[0]
@@ -374,24 +375,29 @@ def test_resource_names_of_the_cloud_tpu_api_stay_in_its_provider() -> None:
         for path in modules()
         if "/locations/" in path.read_text() and layer(dotted(path)) not in ("sim", "testing")
     }
-    assert elsewhere == {"cloud/tpu/names.py", "cloud/tpu/api_requests.py"}
+    assert elsewhere == {"cloud/tpu/names.py", "cloud/tpu/api_requests.py", "keeper/api.py"}
 
 
-def test_the_worker_uses_the_standard_library_alone() -> None:
+def programs_on_hosts() -> Iterator[Path]:
+    """The modules of the programs that run on hosts with any Python."""
+    return (path for program in ("worker", "keeper") for path in (PACKAGE / program).glob("*.py"))
+
+
+def test_programs_on_hosts_use_the_standard_library_alone() -> None:
     import sys
 
     allowed = set(sys.stdlib_module_names) | {"tpuctl"}
     wrong = [
         f"{path.name}: {name}"
-        for path in (PACKAGE / "worker").glob("*.py")
+        for path in programs_on_hosts()
         for name in imports(path)
         if name.split(".")[0] not in allowed
     ]
     assert wrong == []
 
 
-def test_the_worker_is_written_in_python_3_8() -> None:
-    for path in (PACKAGE / "worker").glob("*.py"):
+def test_programs_on_hosts_are_written_in_python_3_8() -> None:
+    for path in programs_on_hosts():
         ast.parse(path.read_text(), feature_version=(3, 8))
 
 

@@ -15,6 +15,7 @@ ABOVE = {
     "flows": ("cli",),
     "cloud": ("flows", "cli"),
     "data": ("flows/datasets", "cli/datasets"),
+    "keeper": ("keeper", "flows/nodes"),
     "worker": ("cli/test_story.py", "cli/runs"),
     "config": ("cli",),
     "faults": ("sim/faults", "cli/simulator"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -24,7 +25,9 @@ def main(arguments: List[str]) -> int:
     spec = read_spec(sys.stdin)
     with open(os.devnull, "rb") as empty:
         os.dup2(empty.fileno(), sys.stdin.fileno())  # frees the deleted file
-    Supervisor(spec, os.path.abspath(path)).run()
+    with open(os.path.join(path, "lock"), "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the keeper sees by it that the run goes on
+        Supervisor(spec, os.path.abspath(path)).run()
     return 0
 
 

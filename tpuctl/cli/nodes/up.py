@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from tpuctl import accelerators
 from tpuctl.cli import output
+from tpuctl.cli.nodes.lifetime_options import lifetime_options, lifetime_text
 from tpuctl.cli.nodes.table import allocation_table, show_inventory
 from tpuctl.cli.nodes.zone_options import note_far_zones, note_order, search_of, zone_facts
 from tpuctl.cli.progress import show_steps
@@ -13,6 +16,7 @@ from tpuctl.cli.session import Session, confirm, dry_run_option, with_zones, yes
 from tpuctl.cli.value_types import ACCELERATOR, DURATION
 from tpuctl.flows.nodes import up as flow
 from tpuctl.flows.nodes.inventory import Inventory
+from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
@@ -39,13 +43,14 @@ from tpuctl.job_header import FRAMEWORKS
     help="Keep trying for so long while there is no capacity, such as 6h.",
 )
 @click.option("--detach", is_flag=True, help="Do not wait: 'tpuctl wait' does so later.")
+@lifetime_options
 @yes_option
 @dry_run_option
 @with_zones
 def up(
     session: Session, accelerator: str, name: str | None, runtime: str | None, framework: str,
-    spot: bool, zones: tuple[str, ...], race: bool, wait_capacity: int, detach: bool, yes: bool,
-    dry_run: bool,
+    spot: bool, zones: tuple[str, ...], race: bool, wait_capacity: int, detach: bool,
+    lifetime: Lifetime, yes: bool, dry_run: bool,
 ) -> None:  # fmt: skip
     """Create a TPU, or use the existing one of that name, and wait for SSH on every host.
 
@@ -54,6 +59,8 @@ def up(
       tpuctl up v3-8 --spot
     """
     options = _options(session, accelerator, name, runtime, framework, spot)
+    lifetime.check(slices=options.slices, scopes=options.scopes)
+    options = replace(options, lifetime=lifetime, bucket=session.config.get("bucket"))
     search = search_of(session, options.type, zones, race=race, wait=wait_capacity, detach=detach)
     provider, ssh = session.cloud.provider, session.cloud.ssh
     plan = plan_up(provider, ssh.login_key(), options, search)
@@ -116,6 +123,6 @@ def _show_plan(session: Session, plan: UpPlan) -> None:
         "runtime": request.runtime,
         "spot": "yes" if request.spot else "no",
         "price per hour": str(session.prices.of_creation(plan.creation)),
-        "time to live": "until 'tpuctl down'",
+        "time to live": lifetime_text(plan.options.lifetime),
     }
     output.facts(content, err=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tpuctl.accelerators import Accelerator, accelerator
 from tpuctl.cloud.provider import Provider
+from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.nodes import (
     LABEL,
     LABEL_VALUE,
@@ -57,6 +58,9 @@ class UpOptions:
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Besides tpuctl's own."""
     secure_boot: bool = False
+    lifetime: Lifetime = field(default_factory=Lifetime)
+    bucket: str | None = None
+    """Where the end of its lifetime is recorded."""
 
     @property
     def type(self) -> Accelerator:
@@ -108,14 +112,23 @@ def _node_request(
         subnetwork=options.subnetwork,
         external_ips=options.external_ips,
         service_account=options.service_account,
-        labels={**options.labels, LABEL: LABEL_VALUE, OWNER_LABEL: owner_label(options.owner)},
-        metadata={**options.metadata, OWNER_METADATA: options.owner},
+        labels={
+            **options.labels,
+            LABEL: LABEL_VALUE,
+            OWNER_LABEL: owner_label(options.owner),
+            **options.lifetime.marks,
+        },
+        metadata={
+            **options.metadata,
+            OWNER_METADATA: options.owner,
+            **options.lifetime.metadata(options.bucket),
+        },
         ssh_key=ssh_key,
         reserved=options.reserved,
         topology=options.topology,
         scopes=options.scopes,
         tags=options.tags,
         data_disks=options.data_disks,
-        startup_script=options.startup_script,
+        startup_script=options.lifetime.startup_script(options.startup_script),
         secure_boot=options.secure_boot,
     )

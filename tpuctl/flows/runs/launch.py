@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING
 
-from tpuctl import __version__
 from tpuctl.errors import HostError, TpuctlError
+from tpuctl.flows.hosts.program_zip import program
 from tpuctl.nodes import Node
 from tpuctl.parallel import fanout, values
 from tpuctl.worker.records import Spec, encode
@@ -20,9 +17,6 @@ if TYPE_CHECKING:
 
 LAUNCH_TIMEOUT = 180.0
 """Seconds for the program's first answer; it gives up by itself after its own START_TIMEOUT."""
-ENTRY = b"import sys\nfrom tpuctl.worker.main import main\nsys.exit(main(sys.argv[1:]))\n"
-LONG_AGO = (1980, 1, 1, 0, 0, 0)
-"""The oldest time of a zip's member: the same source gives the same bytes."""
 
 
 def launch_all(ssh: Ssh, node: Node, host_keys: Mapping[int, str], specs: Sequence[Spec]) -> None:
@@ -74,22 +68,7 @@ def stop(ssh: Ssh, node: Node, worker: int, host_key: str, pid: int) -> None:
 
 def worker_program() -> bytes:
     """Return the program for the hosts as a zip that `python3` runs; the same source gives the same bytes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        _write(archive, "__main__.py", ENTRY)
-        _write(archive, "tpuctl/__init__.py", f'__version__ = "{__version__}"\n'.encode())
-        for name, source in _sources():
-            _write(archive, f"tpuctl/worker/{name}", source)
-    return buffer.getvalue()
-
-
-def _sources() -> list[tuple[str, bytes]]:
-    folder = resources.files("tpuctl").joinpath("worker")
-    return sorted((file.name, file.read_bytes()) for file in folder.iterdir() if file.name.endswith(".py"))
-
-
-def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name, LONG_AGO), data)
+    return program("worker")
 
 
 def _read_pid(out: str, err: str, worker: int) -> int:

@@ -1,0 +1,13 @@
+"""A simulated Google Cloud whose clock the test moves, and keepers that look often."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpuctl.flows.nodes import lifetime
+
+
+@pytest.fixture(autouse=True)
+def frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keepers look at their host each second."""
+    monkeypatch.setattr(lifetime, "LOOK_INTERVAL", 1)

@@ -1,0 +1,37 @@
+"""Packs a program for the hosts as a zip that any python3 runs."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable
+from importlib import resources
+
+from tpuctl import __version__
+
+ENTRY = "import sys\nfrom tpuctl.{}.main import main\nsys.exit(main(sys.argv[1:]))\n"
+LONG_AGO = (1980, 1, 1, 0, 0, 0)
+"""The oldest time of a zip's member: the same source gives the same bytes."""
+
+
+def program(package: str, modules: Iterable[str] = ()) -> bytes:
+    """Return the program `tpuctl/PACKAGE/main.py` with its package; the same source gives the same bytes.
+
+    `modules` are those of other packages that it imports, as `worker/gcs.py`.
+    """
+    folder = resources.files("tpuctl")
+    own = (f"{package}/{file.name}" for file in folder.joinpath(package).iterdir())
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        _write(archive, "__main__.py", ENTRY.format(package).encode())
+        _write(archive, "tpuctl/__init__.py", f'__version__ = "{__version__}"\n'.encode())
+        for name in sorted({*own, *modules}):
+            if name.endswith(".py"):
+                _write(archive, f"tpuctl/{name}", folder.joinpath(name).read_bytes())
+    return buffer.getvalue()
+
+
+def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    member = zipfile.ZipInfo(name, LONG_AGO)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(member, data)

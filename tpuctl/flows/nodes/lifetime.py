@@ -1,0 +1,113 @@
+"""Gives a TPU an end: its metadata, and the startup script by which its hosts start the keeper."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from tpuctl.errors import UsageError
+from tpuctl.flows.hosts.program_zip import program
+from tpuctl.keeper import records
+
+LOOK_INTERVAL = 30.0
+"""Seconds between two looks of the keeper at its host."""
+SHORTEST = 60
+"""Seconds: an end before the hosts have booted helps nobody."""
+MOST_BYTES = 256 * 1024
+"""Of one value of a node's metadata: Compute Engine's documentation of custom metadata."""
+NEEDED_SCOPES = ("https://www.googleapis.com/auth/cloud-platform", "cloud-platform")
+MODULES = ("worker/__init__.py", "worker/gcs.py", "worker/timing.py")
+"""What the keeper imports besides its own package."""
+SCRIPT = """#!/bin/sh
+# Written by tpuctl: starts the keeper, which deletes this TPU at the end of its --ttl or --idle.
+(
+  umask 077
+  folder="${{HOME:-/root}}/.tpuctl/keeper"
+  mkdir -p "$folder" && cd "$folder" || exit
+  base64 -d >keeper.new <<'END' && mv keeper.new keeper.zip
+{keeper}
+END
+  setsid sh -c 'until python3 -I keeper.zip "$1"; do sleep 5; done' keeper {interval} \\
+    </dev/null >>keeper.log 2>&1 &
+)
+"""
+USER_SCRIPT = """# The script of --startup-script.
+script=$(mktemp) && base64 -d >"$script" <<'END'
+{script}
+END
+chmod 700 "$script"
+"$script"
+code=$?
+rm -f "$script"
+exit $code
+"""
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """When a TPU ends by itself; both in seconds, 0 for never."""
+
+    ttl: int = 0
+    """From its creation on."""
+    idle: int = 0
+    """Without a run, a login or a program that holds chips."""
+
+    def check(self, *, slices: int, scopes: tuple[str, ...]) -> None:
+        """Raise UsageError for an end that the keeper could not bring about."""
+        for option, length in (("--ttl", self.ttl), ("--idle", self.idle)):
+            if length and not SHORTEST <= length <= records.LONGEST:
+                raise UsageError(
+                    f"{option} is from {SHORTEST} seconds to a year.", hint=f"For instance {option} 8h."
+                )
+        if self.idle and slices > 1:
+            raise UsageError(
+                "--idle is for one slice: the keeper of a slice does not see who uses another.",
+                hint="Use --ttl, which ends all slices together.",
+            )
+        if self and scopes and not set(scopes) & set(NEEDED_SCOPES):
+            raise UsageError(
+                "--ttl and --idle need the scope cloud-platform: the TPU deletes itself.",
+                hint="Leave --scopes away, or add cloud-platform.",
+            )
+
+    def __bool__(self) -> bool:
+        return bool(self.ttl or self.idle)
+
+    @property
+    def marks(self) -> Mapping[str, str]:
+        """What labels and metadata say about it."""
+        lengths = {records.TTL: self.ttl, records.IDLE: self.idle}
+        return {name: f"{length}s" for name, length in lengths.items() if length}
+
+    def metadata(self, bucket: str | None) -> Mapping[str, str]:
+        """Return the metadata that the keeper reads; deletions are recorded in `bucket`."""
+        return {**self.marks, **({records.BUCKET: bucket} if self and bucket else {})}
+
+    def startup_script(self, user_script: str) -> str:
+        """Return the script for each boot: the keeper, then the user's own script; '' for neither.
+
+        Raises UsageError for one that is too long for a node's metadata.
+        """
+        if not self:
+            return user_script
+        script = SCRIPT.format(keeper=_base64(_keeper_program()), interval=LOOK_INTERVAL)
+        if user_script:
+            script += USER_SCRIPT.format(script=_base64(user_script.encode()))
+        if len(script) > MOST_BYTES:
+            raise UsageError(
+                f"The startup script has {len(script)} bytes with the keeper of --ttl and --idle, "
+                f"and {MOST_BYTES} is the most.",
+                hint="Have it fetch its larger parts.",
+            )
+        return script
+
+
+@cache
+def _keeper_program() -> bytes:
+    return program("keeper", MODULES)
+
+
+def _base64(data: bytes) -> str:
+    return base64.encodebytes(data).decode().rstrip()

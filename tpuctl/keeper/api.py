@@ -1,0 +1,114 @@
+"""Reads and deletes this VM's own TPU through the Cloud TPU API, as the VM's service account."""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import json
+import re
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Dict, List, Tuple
+
+from tpuctl.keeper.records import moment
+from tpuctl.worker import gcs
+
+URL = "https://tpu.googleapis.com/v2/"
+NODE = "projects/%s/locations/%s/nodes/%s"
+QUEUED_RESOURCE = re.compile(r"projects/[^/]+/locations/[^/]+/queuedResources/[^/?#]+")
+TIMEOUT = 60.0
+
+
+class ApiError(Exception):
+    """The Cloud TPU API did not answer, or refused a request; the text is Google's."""
+
+
+class RefusedError(ApiError):
+    """The service account lacks a permission; the text names it."""
+
+
+class AbsentError(ApiError):
+    """The API says that the resource does not exist."""
+
+
+@dataclass(frozen=True)
+class OwnNode:
+    """The node that this VM belongs to, as the API shows it."""
+
+    uid: str
+    state: str
+    created: float
+    addresses: Tuple[str, ...]
+    queued_resource: str
+    """Full name; empty for a node that was created directly."""
+    at: float
+    """When the API answered, by its clock."""
+
+
+class TpuApi:
+    """The Cloud TPU API for one node."""
+
+    def __init__(self, project: str, zone: str, node: str) -> None:
+        self.name = NODE % (project, zone, node)
+        self._token = gcs.Token()
+
+    def node(self) -> OwnNode:
+        """Return the node of this name; raises AbsentError only when the API says that there is none."""
+        content, headers = self._call("GET", self.name)
+        queued = str(content.get("queuedResource", ""))
+        return OwnNode(
+            uid=str(content["id"]),
+            state=str(content.get("state", "")),
+            created=moment(str(content["createTime"])),
+            addresses=tuple(
+                str(endpoint.get("ipAddress", "")) for endpoint in content.get("networkEndpoints", ())
+            ),
+            queued_resource=queued if QUEUED_RESOURCE.fullmatch(queued) else "",
+            at=email.utils.parsedate_to_datetime(headers["Date"]).timestamp(),
+        )
+
+    def guest_attributes(self, namespace: str) -> List[Dict[str, str]]:
+        """Return the guest attributes of a namespace by key, for each worker."""
+        content, _ = self._call("POST", self.name + ":getGuestAttributes", {"queryPath": namespace + "/"})
+        return [
+            {
+                str(item.get("key", "")): str(item.get("value", ""))
+                for item in worker.get("queryValue", {}).get("items", ())
+            }
+            for worker in content.get("guestAttributes", ())
+        ]
+
+    def delete(self) -> None:
+        """Start to delete the node."""
+        self._call("DELETE", self.name)
+
+    def delete_queued_resource(self, name: str) -> None:
+        """Start to delete a queued resource with its nodes."""
+        self._call("DELETE", name + "?force=true")
+
+    def _call(
+        self, method: str, path: str, body: "Dict[str, str] | None" = None
+    ) -> "tuple[dict, http.client.HTTPMessage]":  # type: ignore[type-arg]  # of JSON
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(URL + path, data, method=method)  # noqa: S310  always https
+        try:
+            request.add_header("Authorization", self._token.header())
+            request.add_header("Content-Type", "application/json")
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310  always https
+                return json.load(response), response.headers
+        except urllib.error.HTTPError as error:
+            kind = {403: RefusedError, 404: AbsentError}.get(error.code, ApiError)
+            raise kind("%s %s: %s" % (method, path, _message(error))) from None
+        except (OSError, http.client.HTTPException, gcs.GcsError, ValueError) as error:
+            text = "no answer from the Cloud TPU API: %s" % (str(error) or type(error).__name__)
+            raise ApiError(text) from None
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    """Return Google's own sentence, or the status."""
+    with error:
+        try:
+            return str(json.loads(error.read(65536))["error"]["message"])
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+            return "HTTP %d" % error.code
