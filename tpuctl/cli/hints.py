@@ -12,9 +12,11 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
     # path of a group: {word that people type: the commands below `tpuctl` that do it}
     "": {
         **dict.fromkeys(("list", "get", "nodes", "tpus", "instances"), ("ls",)),
-        **dict.fromkeys(("create", "start", "provision"), ("up",)),
+        **dict.fromkeys(("create", "provision"), ("up",)),
         **dict.fromkeys(("delete", "rm", "remove", "destroy", "terminate", "del", "teardown"), ("down",)),
-        **dict.fromkeys(("stop", "cancel", "kill"), ("down", "sim stop")),
+        **dict.fromkeys(("cancel", "kill"), ("down", "sim stop")),
+        **dict.fromkeys(("pause", "halt", "suspend", "shutdown", "poweroff"), ("stop",)),
+        **dict.fromkeys(("resume", "boot", "poweron"), ("start",)),
         **dict.fromkeys(("run", "launch", "train", "exec", "apply"), ("submit",)),
         **dict.fromkeys(("ps", "jobs", "history", "queue"), ("runs",)),
         **dict.fromkeys(("status", "describe", "show"), ("runs", "ls")),

@@ -19,6 +19,8 @@ COMMANDS = {
     "up": ("tpuctl.cli.nodes.up", "Create a TPU, or use the existing one, and wait for SSH on every host."),
     "ls": ("tpuctl.cli.nodes.ls", "List TPUs, in every zone."),
     "down": ("tpuctl.cli.nodes.down", "Delete TPUs, so that they stop billing."),
+    "stop": ("tpuctl.cli.nodes.power", "Stop a TPU of one host: its chips stop billing, its disk stays."),
+    "start": ("tpuctl.cli.nodes.power", "Start a stopped TPU, and wait for SSH on its host."),
     "data": (
         "tpuctl.cli.datasets.commands",
         "Upload, list, check and remove datasets: TFRecord shards in the bucket.",

@@ -13,6 +13,10 @@ def require_ready(node: Node) -> Node:
             f"Node '{node.name}' is {node.provider_state}.",
             hint=f"Delete it ('tpuctl down {node.name}') and create it again.",
         )
+    if node.state in (NodeState.STOPPING, NodeState.STOPPED):
+        raise StateError(
+            f"Node '{node.name}' is {node.provider_state}.", hint=f"Start it again: tpuctl start {node.name}"
+        )
     if node.state is not NodeState.READY:
         raise StateError(
             f"Node '{node.name}' is {node.provider_state}.", hint="'tpuctl ls' shows when it is READY."

@@ -103,6 +103,12 @@ class MemoryProvider:
                 fields = {name: value for name, value in changed.items() if value is not None}
                 self.nodes[existing.name] = replace(existing, **fields)  # type: ignore[arg-type]
                 return Operation(f"Node '{existing.name}'", lambda: True)
+            case StopNode(existing) | StartNode(existing):
+                state = NodeState.STOPPED if isinstance(change, StopNode) else NodeState.READY
+                self.nodes[existing.name] = replace(
+                    self.get_node(existing), state=state, provider_state=f"its {state}"
+                )
+                return Operation(f"Node '{existing.name}'", lambda: True)
             case DeleteQueuedResource(queued_resource):
                 self.get_queued_resource(queued_resource)
                 for made in self.queue.pop(queued_resource.name).nodes:

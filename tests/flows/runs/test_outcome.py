@@ -31,6 +31,7 @@ RUNNING = WorkerStatus(0, 1, "7", "running", clock.iso(ENDED))
     [
         (31, NodeState.PREEMPTED, runs.PREEMPTED),  # too fast for the worker to write it
         (31, NodeState.GONE, runs.STOPPED),
+        (31, NodeState.STOPPED, runs.STOPPED),
         (31, NodeState.READY, None),
         (120, NodeState.READY, None),
         (121, NodeState.READY, runs.LOST),
@@ -69,6 +70,7 @@ def test_the_nodes_state_is_not_read_while_heartbeats_come() -> None:
         (1, NodeState.READY, None),  # a worker is stopped before its node shows why
         (1, NodeState.PREEMPTED, runs.PREEMPTED),
         (1, NodeState.DELETING, runs.STOPPED),
+        (1, NodeState.STOPPING, runs.STOPPED),
         (30, NodeState.READY, None),
         (31, NodeState.READY, runs.STOPPED),
         (31, NodeState.PREEMPTED, runs.PREEMPTED),

@@ -21,6 +21,7 @@ KINDS = {
     ("", "--dataset"): "datasets",
     ("", "--tpu"): "nodes",
     ("", "run"): "runs",
+    ("", "node"): "nodes",
     ("", "ref"): "datasets",
     ("down", "names"): "nodes",
     ("help", "command"): "commands",

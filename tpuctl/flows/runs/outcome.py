@@ -142,6 +142,8 @@ def _ending_by_node(
         return _Ending(runs.PREEMPTED, f"the node is {state}")
     if state in (NodeState.GONE, NodeState.DELETING):
         return _Ending(runs.STOPPED, "the node was deleted")
+    if state in (NodeState.STOPPING, NodeState.STOPPED):
+        return _Ending(runs.STOPPED, "the node was stopped")
     if stopped:
         decided = _all_finished(statuses) and _node_state_is_current(stopped[0], at)
         evidence = f"worker {stopped[0].worker} was ended by {stopped[0].stopped}"

@@ -1,0 +1,110 @@
+"""Tests the commands stop and start against the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import CommandResult, RunningSimulator
+
+Tpuctl = Callable[..., CommandResult]
+
+
+def requests(simulator: RunningSimulator, *methods: str) -> list[str]:
+    return [event.what for event in simulator.events.find(kind="request") if event.what in methods]
+
+
+def state(simulator: RunningSimulator) -> str:
+    return simulator.world.nodes.all()[0].state
+
+
+def test_a_node_is_stopped_and_started(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:
+    dry = tpuctl("stop", node, "--dry-run")
+    assert dry.out.startswith("POST https://tpu.googleapis.com/v2/projects/")
+    assert f"/nodes/{node}:stop" in dry.out
+    assert state(simulator) == "READY"
+    stopped = tpuctl("stop", node, "--yes")
+    assert stopped.code == 0, stopped.err
+    assert "STOPPED" in stopped.out
+    assert "its boot disk does, and so do its data disks" in stopped.err
+    assert f"tpuctl start {node}" in stopped.err
+    assert state(simulator) == "STOPPED"
+    dry = tpuctl("start", node, "--dry-run")
+    assert f"/nodes/{node}:start" in dry.out
+    started = tpuctl("start", node, "--yes", "--json")
+    assert started.code == 0, started.err
+    assert started.json["nodes"][0]["state"] == "READY"
+    assert state(simulator) == "READY"
+
+
+def test_each_can_be_run_twice(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:
+    for command in ("stop", "stop", "start", "start"):
+        result = tpuctl(command, node, "--yes")
+        assert result.code == 0, result.err
+    assert requests(simulator, "StopNode", "StartNode") == ["StopNode", "StartNode"]
+    assert tpuctl("start", node, "--dry-run", "--json").json["requests"] == []
+
+
+def test_both_ask_first(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:
+    assert tpuctl("stop", node).code == 10
+    assert state(simulator) == "READY"
+    assert tpuctl("stop", node, "--yes").code == 0
+    assert tpuctl("start", node).code == 10
+    assert state(simulator) == "STOPPED"
+
+
+def test_a_lost_answer_is_no_failure(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:
+    for command, method in (("stop", "StopNode"), ("start", "StartNode")):
+        simulator.faults.add("unavailable", method=method, when="after", count=1)
+        result = tpuctl(command, node, "--yes")
+        assert result.code == 0, result.err
+
+
+def test_no_capacity_to_start_is_a_stockout(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:
+    assert tpuctl("stop", node, "--yes").code == 0
+    simulator.faults.add("stockout")
+    result = tpuctl("start", node, "--yes")
+    assert result.code == 5, result.err
+    assert f"Its disk is kept: try 'tpuctl start {node}' later" in result.err
+    assert state(simulator) == "STOPPED"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"), [(("v3-32",), "it has 4 hosts"), (("v3-8", "--spot"), "it is a spot TPU")]
+)
+def test_what_cannot_be_stopped_is_refused_before_anything_is_sent(
+    tpuctl: Tpuctl, simulator: RunningSimulator, options: tuple[str, ...], reason: str
+) -> None:
+    assert tpuctl("up", *options, "--name", "n1", "--yes").code == 0
+    for command in ("stop", "start"):
+        result = tpuctl(command, "n1", "--yes")
+        assert result.code == 4
+        assert reason in result.err
+        assert "tpuctl down n1" in result.err
+    assert requests(simulator, "StopNode", "StartNode") == []
+
+
+def test_commands_that_need_a_ready_node_name_start(
+    tpuctl: Tpuctl, simulator: RunningSimulator, node: str
+) -> None:
+    assert tpuctl("stop", node, "--yes").code == 0
+    Path("job.py").write_text("print('hello')\n")
+    for command in (
+        ("up", "v3-8", "--name", node, "--yes"),
+        ("submit", "job.py"),
+        ("submit", "job.py", "--tpu", node),
+    ):
+        result = tpuctl(*command)
+        assert result.code == 4, result.err
+        assert f"Node '{node}' is STOPPED." in result.err
+        assert f"tpuctl start {node}" in result.err
+
+
+def test_a_run_of_a_stopped_node_was_stopped(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:
+    Path("job.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
+    assert tpuctl("submit", "job.py", "--name", "r1").code == 0
+    assert tpuctl("stop", node, "--yes").code == 0
+    listed = tpuctl("runs", "--json").json["runs"]
+    assert [run["state"] for run in listed] == ["stopped"]

@@ -1,0 +1,214 @@
+"""Tests stopping and starting a node with any provider: what is refused, and what is only waited for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.flows.nodes.memory_provider import MemoryProvider, MemorySsh, node, queued_resource
+from tpuctl.cloud.provider import Operation
+from tpuctl.errors import (
+    DeadlineError,
+    HostError,
+    InterruptedByUser,
+    NotFoundError,
+    PreemptedError,
+    StateError,
+    StockoutError,
+    TpuctlError,
+)
+from tpuctl.flows.nodes.power import (
+    plan_start,
+    plan_stop,
+    start,
+    start_requests,
+    stop,
+    stop_requests,
+)
+from tpuctl.flows.progress import silent
+from tpuctl.nodes import Change, Node, NodeId, NodeState, SshKey, StartNode, StopNode
+
+KEY = SshKey("ada", "ssh-ed25519 AAAA")
+ID = node().id
+COMMANDS = pytest.mark.parametrize("plan", [plan_stop, plan_start], ids=["stop", "start"])
+
+
+@COMMANDS
+@pytest.mark.parametrize(
+    ("existing", "reason"),
+    [
+        (node(addresses=("10.0.0.1", "10.0.0.2")), "it has 2 hosts"),
+        (node(queued_resource="q1"), "it belongs to a queued resource"),
+        (node(spot=True), "it is a spot TPU"),
+    ],
+    ids=["several hosts", "queued", "spot"],
+)
+def test_what_can_only_be_deleted_is_refused_before_anything_is_sent(
+    plan: object, existing: Node, reason: str
+) -> None:
+    with pytest.raises(StateError, match=reason) as error:
+        plan(MemoryProvider(existing), "n1")  # type: ignore[operator]
+    assert "tpuctl down n1" in error.value.hint
+
+
+@COMMANDS
+def test_a_queued_resource_without_nodes_is_refused(plan: object) -> None:
+    provider = MemoryProvider()
+    provider.queue["q1"] = queued_resource()
+    with pytest.raises(StateError, match="belongs to a queued resource"):
+        plan(provider, "q1")  # type: ignore[operator]
+
+
+@COMMANDS
+def test_a_name_that_nothing_has_is_an_error_unless_a_zone_is_silent(plan: object) -> None:
+    provider = MemoryProvider(node())
+    with pytest.raises(NotFoundError, match="no node 'n2'"):
+        plan(provider, "n2")  # type: ignore[operator]
+    provider.unreachable = ("us-east1-d",)
+    with pytest.raises(DeadlineError, match="No answer from us-east1-d"):
+        plan(provider, "n2")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("state", "change"),
+    [
+        (NodeState.READY, StopNode(ID)),
+        (NodeState.STOPPING, None),
+        (NodeState.STOPPED, None),
+        (NodeState.PREEMPTED, PreemptedError),
+        (NodeState.CREATING, StateError),
+        (NodeState.DELETING, StateError),
+        (NodeState.UNKNOWN, StateError),
+    ],
+)
+def test_stop_in_each_state(state: NodeState, change: object) -> None:
+    provider = MemoryProvider(node(state=state))
+    if isinstance(change, type) and issubclass(change, TpuctlError):
+        with pytest.raises(change, match=f"its {state}"):
+            plan_stop(provider, "n1")
+        return
+    assert plan_stop(provider, "n1").change == change
+    assert len(stop_requests(provider, plan_stop(provider, "n1"))) == (change is not None)
+
+
+@pytest.mark.parametrize(
+    ("state", "change"),
+    [
+        (NodeState.STOPPED, StartNode(ID)),
+        (NodeState.STOPPING, StartNode(ID)),
+        (NodeState.STARTING, None),
+        (NodeState.CREATING, None),
+        (NodeState.READY, None),
+        (NodeState.PREEMPTED, PreemptedError),
+        (NodeState.DELETING, StateError),
+    ],
+)
+def test_start_in_each_state(state: NodeState, change: object) -> None:
+    provider = MemoryProvider(node(state=state))
+    if isinstance(change, type) and issubclass(change, TpuctlError):
+        with pytest.raises(change, match=f"its {state}"):
+            plan_start(provider, "n1")
+        return
+    plan = plan_start(provider, "n1")
+    assert plan.change == change
+    methods = [request.method for request in start_requests(provider, plan, KEY)]
+    assert methods == (["StartNode"] if change else []) + ["UpdateNode"], "our key is not there yet"
+
+
+def test_start_waits_for_ssh_and_adds_the_key() -> None:
+    provider, ssh = MemoryProvider(node(state=NodeState.STOPPED)), MemorySsh()
+    started = start(provider, ssh, plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]
+    assert started.state is NodeState.READY
+    assert KEY.public_key in provider.nodes["n1"].metadata
+    assert ssh.reached == [("n1", 0, "host key 0")]
+
+
+class _Faulty(MemoryProvider):
+    """A provider on which changes first fail with an error, with or without effect."""
+
+    def __init__(self, existing: Node, error: BaseException, *, takes_effect: bool) -> None:
+        super().__init__(existing)
+        self._error = error
+        self._takes_effect = takes_effect
+
+    def begin(self, change: Change) -> Operation:
+        if self._takes_effect:
+            super().begin(change)
+        raise self._error
+
+
+def _change(command: str, provider: MemoryProvider) -> Node:
+    if command == "stop":
+        return stop(provider, plan_stop(provider, "n1"), silent)
+    return start(provider, MemorySsh(), plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("command", "before", "after"),
+    [("stop", NodeState.READY, NodeState.STOPPED), ("start", NodeState.STOPPED, NodeState.READY)],
+)
+def test_a_change_that_another_request_has_made_is_enough(
+    command: str, before: NodeState, after: NodeState
+) -> None:
+    """A request is repeated when its answer is lost; the second is refused in the state after the first."""
+    refused = StateError("not supported while in that state")
+    existing = node(state=before, metadata={KEY.public_key: ""})
+    assert _change(command, _Faulty(existing, refused, takes_effect=True)).state is after
+    with pytest.raises(StateError, match="not supported"):
+        _change(command, _Faulty(existing, refused, takes_effect=False))
+
+
+def test_no_capacity_to_start_says_that_the_disk_is_kept() -> None:
+    stopped = node(state=NodeState.STOPPED)
+    provider = _Faulty(stopped, StockoutError("There is no more capacity."), takes_effect=False)
+    with pytest.raises(StockoutError) as error:
+        start(provider, MemorySsh(), plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]
+    assert "Its disk is kept: try 'tpuctl start n1' later" in error.value.hint
+
+
+def test_ctrl_c_says_what_may_bill_and_how_to_go_on() -> None:
+    provider = _Faulty(node(), KeyboardInterrupt(), takes_effect=False)
+    with pytest.raises(InterruptedByUser, match="may still bill") as stopping:
+        stop(provider, plan_stop(provider, "n1"), silent)
+    assert "tpuctl stop n1" in stopping.value.hint
+    provider = _Faulty(node(state=NodeState.STOPPED), KeyboardInterrupt(), takes_effect=False)
+    with pytest.raises(InterruptedByUser, match="bills from now on") as starting:
+        start(provider, MemorySsh(), plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]
+    assert "tpuctl stop n1" in starting.value.hint
+
+
+class _Walking(MemoryProvider):
+    """A provider whose node is in the next of some states at each look."""
+
+    def __init__(self, first: Node, *states: NodeState) -> None:
+        super().__init__(first)
+        self._states = list(states)
+
+    def get_node(self, node: NodeId) -> Node:
+        if self._states:
+            state = self._states.pop(0)
+            self.nodes[node.name] = replace(self.nodes[node.name], state=state, provider_state=f"its {state}")
+        return super().get_node(node)
+
+
+def test_a_start_while_it_stops_waits_for_the_stop() -> None:
+    stopping = node(state=NodeState.STOPPING, metadata={KEY.public_key: ""})
+    provider = _Walking(stopping, NodeState.STOPPING, NodeState.STOPPED)
+    said: list[str] = []
+    plan = plan_start(provider, "n1")
+    assert start(provider, MemorySsh(), plan, KEY, said.append).state is NodeState.READY  # type: ignore[arg-type]
+    assert said[:2] == ["n1 is its STOPPING: it is started once it is STOPPED", "starting n1"]
+
+
+def test_a_node_that_somebody_starts_meanwhile_is_not_called_stopped() -> None:
+    provider = _Walking(node(state=NodeState.STOPPING), NodeState.STOPPING, NodeState.READY)
+    with pytest.raises(StateError, match="is its READY, not STOPPED: another command changed it"):
+        stop(provider, plan_stop(provider, "n1"), silent)
+
+
+def test_a_host_that_does_not_answer_is_an_error_of_the_host() -> None:
+    provider = MemoryProvider(node(state=NodeState.STOPPED))
+    ssh = MemorySsh(HostError("another key", host_key="x"))
+    with pytest.raises(HostError, match="another key"):
+        start(provider, ssh, plan_start(provider, "n1"), KEY, silent)  # type: ignore[arg-type]

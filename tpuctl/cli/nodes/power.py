@@ -1,0 +1,70 @@
+"""The commands stop and start."""
+
+from __future__ import annotations
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.nodes.table import allocation_table, show_nodes
+from tpuctl.cli.progress import show_steps
+from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
+from tpuctl.flows.nodes import power as flow
+from tpuctl.flows.nodes.inventory import Allocation
+
+
+@click.command()
+@click.argument("node")
+@yes_option
+@dry_run_option
+@with_session
+def stop(session: Session, node: str, yes: bool, dry_run: bool) -> None:
+    """Stop a TPU of one host: its programs end, its chips stop billing, and its disk stays and bills.
+
+    A slice of several hosts, a spot TPU and one of a queued resource cannot be stopped, only deleted.
+
+    \b
+    Example:
+      tpuctl stop my-tpu
+    """
+    provider = session.cloud.provider
+    plan = flow.plan_stop(provider, node, session.from_flag("zone"))
+    if dry_run:
+        output.requests(flow.stop_requests(provider, plan), as_json=session.as_json)
+        return
+    if plan.change:
+        allocation_table([Allocation((plan.node,))], session.now, err=True)
+        output.note("Its programs end, and others may take its chips: it can fail to start again.")
+        confirm(f"Stop {node}?", yes=yes)
+    with show_steps() as report:
+        stopped = flow.stop(provider, plan, report)
+    show_nodes(session, [stopped])
+    output.note("Its chips do not bill while it is STOPPED; its boot disk does, and so do its data disks.")
+    output.hint(f"tpuctl start {stopped.name}, or to end all billing: tpuctl down {stopped.name}")
+
+
+@click.command()
+@click.argument("node")
+@yes_option
+@dry_run_option
+@with_session
+def start(session: Session, node: str, yes: bool, dry_run: bool) -> None:
+    """Start a stopped TPU, which bills again, and wait for SSH on its host.
+
+    \b
+    Example:
+      tpuctl start my-tpu
+    """
+    provider, ssh = session.cloud.provider, session.cloud.ssh
+    plan = flow.plan_start(provider, node, session.from_flag("zone"))
+    if dry_run:
+        planned = flow.start_requests(provider, plan, ssh.login_key())
+        output.requests(planned, as_json=session.as_json)
+        return
+    if plan.change:
+        allocation_table([Allocation((plan.node,))], session.now, err=True)
+        output.facts({"price per hour": session.cloud.endpoints.price}, err=True)
+        confirm(f"Start {node}?", yes=yes)
+    with show_steps() as report:
+        started = flow.start(provider, ssh, plan, ssh.login_key(), report)
+    show_nodes(session, [started])
+    output.hint("tpuctl submit SCRIPT")

@@ -1,0 +1,174 @@
+"""Stops a node of one host, so that its chips do not bill, and starts it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpuctl.cloud.provider import Provider
+from tpuctl.errors import InterruptedByUser, StateError, StockoutError
+from tpuctl.flows.hosts.ssh_access import grant_access
+from tpuctl.flows.nodes.inventory import take_inventory
+from tpuctl.flows.nodes.lookup import choose, no_answer, no_such_node
+from tpuctl.flows.progress import Report
+from tpuctl.nodes import Change, HttpRequest, Node, NodeState, SshKey, StartNode, StopNode
+from tpuctl.nodes.readiness import require_ready
+from tpuctl.polling import poll
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import Ssh
+
+TIMEOUT = 900.0
+
+
+@dataclass(frozen=True)
+class PowerPlan:
+    """The node that is stopped or started, and whether that takes a request."""
+
+    node: Node
+    change: Change | None
+    """None where the node is in the state already, or on its way there."""
+
+
+def find_for_power(provider: Provider, name: str, zone: str | None = None) -> Node:
+    """Return the node of this name if it can be stopped and started; sends reads only.
+
+    Raises StateError for one of several hosts, of a queued resource, or spot, as the provider would;
+    NotFoundError; and DeadlineError where a zone that did not answer may hold it.
+    """
+    inventory = take_inventory(provider, zone)
+    allocation = choose(inventory.allocations, name)
+    if allocation is None and inventory.unreachable:
+        raise no_answer(inventory.unreachable, f"node '{name}'")
+    if allocation is None:
+        raise no_such_node([name], inventory)
+    if allocation.queued_resource or allocation.nodes[0].queued_resource:
+        raise _cannot_pause(allocation.name, "belongs to a queued resource, whose nodes end with it")
+    node = allocation.nodes[0]
+    if len(node.addresses) > 1:
+        raise _cannot_pause(node.name, f"has {len(node.addresses)} hosts, and only a TPU of one host pauses")
+    if node.spot:
+        raise _cannot_pause(node.name, "is a spot TPU, which is never started again")
+    return node
+
+
+def plan_stop(provider: Provider, name: str, zone: str | None = None) -> PowerPlan:
+    """Return how a node is stopped; raises as `find_for_power`, and StateError for a node not READY."""
+    node = find_for_power(provider, name, zone)
+    if node.state in (NodeState.STOPPING, NodeState.STOPPED):
+        return PowerPlan(node, None)
+    return PowerPlan(require_ready(node), StopNode(node.id))
+
+
+def plan_start(provider: Provider, name: str, zone: str | None = None) -> PowerPlan:
+    """Return how a node is started; raises as `find_for_power`, and for a node that has ended."""
+    node = find_for_power(provider, name, zone)
+    if node.state in (NodeState.STOPPING, NodeState.STOPPED):
+        return PowerPlan(node, StartNode(node.id))
+    return PowerPlan(node if node.state.becomes_ready else require_ready(node), None)
+
+
+def stop_requests(provider: Provider, plan: PowerPlan) -> list[HttpRequest]:
+    """Return the requests by which `stop` changes something, for --dry-run."""
+    return [provider.http_request(plan.change)] if plan.change else []
+
+
+def start_requests(provider: Provider, plan: PowerPlan, key: SshKey) -> list[HttpRequest]:
+    """Return the requests by which `start` changes something, for --dry-run."""
+    key_change = provider.ssh_key_change(plan.node, key)
+    changes = [change for change in (plan.change, key_change) if change]
+    return [provider.http_request(change) for change in changes]
+
+
+def stop(provider: Provider, plan: PowerPlan, report: Report) -> Node:
+    """Stop the node that is planned, and return it once it is STOPPED.
+
+    Raises DeadlineError, and on Ctrl-C an InterruptedByUser: the provider completes the stop by itself.
+    """
+    name = plan.node.name
+    report(f"stopping {name}" if plan.change else f"{name} is {plan.node.provider_state}")
+    try:
+        return _change_state(provider, plan.node, plan.change, NodeState.STOPPING, NodeState.STOPPED)
+    except KeyboardInterrupt as error:
+        raise InterruptedByUser(
+            f"Interrupted while '{name}' was being stopped; it may still bill.",
+            hint=f"'tpuctl stop {name}' waits until it is STOPPED.",
+        ) from error
+
+
+def start(provider: Provider, ssh: Ssh, plan: PowerPlan, key: SshKey, report: Report) -> Node:
+    """Start the node that is planned, and return it once its host answers over SSH.
+
+    Raises StockoutError when the zone has no capacity for it now, and as `grant_access` does.
+    """
+    name = plan.node.name
+    try:
+        started = _started(provider, plan, report)
+        return grant_access(provider, ssh, started, key, report)
+    except StockoutError as error:
+        hint = f"Its disk is kept: try 'tpuctl start {name}' later, or create another TPU elsewhere."
+        raise StockoutError(error.message, hint=hint, **error.facts) from error
+    except KeyboardInterrupt as error:
+        raise InterruptedByUser(
+            f"Interrupted while '{name}' was being started; it bills from now on.",
+            hint=f"'tpuctl start {name}' waits for it, 'tpuctl stop {name}' stops it again.",
+        ) from error
+
+
+def _started(provider: Provider, plan: PowerPlan, report: Report) -> Node:
+    node = plan.node
+    if node.state is NodeState.STOPPING:
+        report(f"{node.name} is {node.provider_state}: it is started once it is STOPPED")
+        node = _settled(provider, node, NodeState.STOPPED, lambda state: state is NodeState.STOPPING)
+    report(f"starting {node.name}" if plan.change else f"{node.name} is {node.provider_state}")
+    return _change_state(provider, node, plan.change, NodeState.STARTING, NodeState.READY)
+
+
+def _change_state(
+    provider: Provider, node: Node, change: Change | None, during: NodeState, after: NodeState
+) -> Node:
+    """Carry a change out and return the node in its state `after`.
+
+    A change that is refused since the node is in `during` or `after` by now was made by another client, or
+    by an earlier request whose answer was lost.
+    """
+    if change:
+        try:
+            provider.begin(change).wait(f"to be {after}", TIMEOUT, hint=_again(node, after))
+        except StateError:
+            if provider.get_node(node.id).state not in (during, after):
+                raise
+    return _settled(provider, node, after, lambda state: state is during or state.becomes_ready)
+
+
+def _settled(
+    provider: Provider, node: Node, after: NodeState, is_on_its_way: Callable[[NodeState], bool]
+) -> Node:
+    def settled() -> Node | None:
+        current = provider.get_node(node.id)
+        if current.state is after:
+            return current
+        if not is_on_its_way(current.state):
+            require_ready(current)
+            raise StateError(
+                f"Node '{node.name}' is {current.provider_state}, not {after}: another command changed it.",
+                hint=_again(node, after),
+            )
+        return None
+
+    return poll(
+        settled, awaiting=f"node '{node.name}' to be {after}", timeout=TIMEOUT, hint=_again(node, after)
+    )
+
+
+def _again(node: Node, after: NodeState) -> str:
+    verb = "stop" if after is NodeState.STOPPED else "start"
+    return f"It may still bill: 'tpuctl {verb} {node.name}' again waits for it."
+
+
+def _cannot_pause(name: str, reason: str) -> StateError:
+    return StateError(
+        f"'{name}' cannot be stopped and started: it {reason}.",
+        hint=f"'tpuctl down {name}' deletes it, and what is on its disks; 'tpuctl up' makes another.",
+    )
