@@ -91,15 +91,14 @@ def test_commands_that_need_a_ready_node_name_start(
 ) -> None:
     assert tpuctl("stop", node, "--yes").code == 0
     Path("job.py").write_text("print('hello')\n")
-    for command in (
-        ("up", "v3-8", "--name", node, "--yes"),
-        ("submit", "job.py"),
-        ("submit", "job.py", "--tpu", node),
-    ):
+    for command in (("submit", "job.py"), ("submit", "job.py", "--tpu", node)):
         result = tpuctl(*command)
         assert result.code == 4, result.err
         assert f"Node '{node}' is STOPPED." in result.err
         assert f"tpuctl start {node}" in result.err
+    again = tpuctl("up", "v3-8", "--name", node, "--yes")
+    assert again.code == 0, again.err
+    assert state(simulator) == "READY"
 
 
 def test_a_run_of_a_stopped_node_was_stopped(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:

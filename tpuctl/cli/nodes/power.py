@@ -62,7 +62,7 @@ def start(session: Session, node: str, yes: bool, dry_run: bool) -> None:
         return
     if plan.change:
         allocation_table([Allocation((plan.node,))], session.now, err=True)
-        output.facts({"price per hour": session.cloud.endpoints.price}, err=True)
+        output.facts({"price per hour": str(session.prices.of(plan.node))}, err=True)
         confirm(f"Start {node}?", yes=yes)
     with show_steps() as report:
         started = flow.start(provider, ssh, plan, ssh.login_key(), report)
