@@ -108,7 +108,7 @@ MODULES = {
         "ssh", "storage", "streams",
     },
     "flows": {"progress"},
-    "flows/nodes": {"down", "inventory", "lifetime", "lookup", "options", "plan", "prices", "up"},
+    "flows/nodes": {"down", "inventory", "lifetime", "lookup", "options", "plan", "power", "prices", "up"},
     "flows/datasets": {
         "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "request", "rm", "staging",
         "upload", "verify",
