@@ -78,6 +78,7 @@ SUBPACKAGES = {
         "iam": {"network"},
         "faults": {"events", "state"},
         "hosts": {"access", "events", "network", "state"},
+        "catalogue": {"faults", "iam"},
         "compute": {"iam", "state"},
         "world": {"events", "faults", "state"},
         "tpu": {"iam", "world"},

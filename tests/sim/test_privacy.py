@@ -114,6 +114,8 @@ DOORS: dict[str, tuple[str, tuple[str, ...], str]] = {
     # listener: how another user knocks, and the answer
     "storage": ("http", GET, FORBIDDEN),
     "compute_rest": ("http", GET, FORBIDDEN),
+    "billing_rest": ("http", GET, FORBIDDEN),
+    "quota_rest": ("http", GET, FORBIDDEN),
     "tpu_rest": ("http", GET, FORBIDDEN),
     "tpu_grpc": ("create_node", NODE_NAME, "PermissionDenied"),
     "TLS": ("tls", GET, ""),

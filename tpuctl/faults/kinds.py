@@ -137,7 +137,13 @@ KINDS: dict[str, Kind] = {
         Kind(
             "api-off", API,
             "Every call is refused with PERMISSION_DENIED: the API is not enabled (SERVICE_DISABLED).",
-            (_PROJECT, Field("api", "pattern", "API that is disabled: tpu, storage, * for both", "tpu")),
+            (
+                _PROJECT,
+                Field(
+                    "api", "pattern",
+                    "API that is disabled: tpu, storage, cloudbilling, cloudquotas, * for all", "tpu",
+                ),
+            ),
             "--project sim-project",
             "Requests to Cloud Storage name no project: with api=storage give no project.",
         ),

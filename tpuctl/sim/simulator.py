@@ -21,6 +21,7 @@ from aiohttp import web
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.access.peers import system_owner
 from tpuctl.sim.access.secret import Secret
+from tpuctl.sim.catalogue import billing, quotas
 from tpuctl.sim.client_environment import ClientEnvironment
 from tpuctl.sim.clock import Clock
 from tpuctl.sim.compute import rest_api as compute_api
@@ -60,6 +61,8 @@ BUCKET = "sim-project-tpuctl"
 LOCATION = "EUROPE-WEST4"
 FAULTS = "faults.json"
 
+LOGGED = {"compute_rest": "compute", "billing_rest": "billing", "quota_rest": "quotas"}
+"""Server whose requests are noted as they are -> the name of its service in the event log."""
 KEY_DELAYS = {"real": 5.0}
 """Speed -> seconds until hosts accept an SSH key that was added to them; 0 for others."""
 
@@ -74,6 +77,8 @@ class Endpoints(TypedDict, total=False):
     bucket: str
     storage: str
     compute_rest: str
+    billing_rest: str
+    quota_rest: str
     proxy: str
     metadata: str
     ca_file: str
@@ -189,6 +194,10 @@ class Simulator:
         objects = web.AppRunner(self.gcs.application(), **RUNNER_OPTIONS)
         storage = await self._web.start("storage", objects, only_json=False)
         compute_rest = await self._web.start("compute_rest", web.AppRunner(compute, access_log=None))
+        prices = web.AppRunner(billing.application(self.faults, PROJECT), access_log=None)
+        billing_rest = await self._web.start("billing_rest", prices)
+        limits = quotas.application(self.world.capacity.quotas, self.faults)
+        quota_rest = await self._web.start("quota_rest", web.AppRunner(limits, access_log=None))
         routes = google_routes(self._web, await self._tpu.listen(), self._profile.egress)
         self._proxy = ConnectProxy(routes, self._authority, self._guard, self._isolation.admit)
         proxy = f"http://{LOOPBACK}:{await self._ports.start('proxy', partial(self._proxy.start, LOOPBACK))}"
@@ -202,6 +211,8 @@ class Simulator:
             "bucket": BUCKET,
             "storage": storage,
             "compute_rest": compute_rest,
+            "billing_rest": billing_rest,
+            "quota_rest": quota_rest,
             "proxy": proxy,
             "metadata": metadata,
             "ca_file": str(ca_file),
@@ -219,8 +230,8 @@ class Simulator:
 
     async def _on_request(self, server: str, request: web.Request) -> None:
         self._note_use()
-        if server == "compute_rest":
-            self.events.note("request", request.method, request.path, service="compute")
+        if server in LOGGED:
+            self.events.note("request", request.method, request.path, service=LOGGED[server])
         await self._isolation.admit(request.transport)
         if self._callers:
             await self._callers.enter_request(request)

@@ -20,7 +20,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     time: float = 0.0
     """Seconds since 1970 by the simulator's clock."""
     service: str = "tpu"
-    """`tpu`, `storage`, `compute`, `metadata`, `ssh` or `hosts`"""
+    """`tpu`, `storage`, `compute`, `billing`, `quotas`, `metadata`, `ssh` or `hosts`"""
     number: int = 0
     """1, 2, 3 ..., also over restarts."""
     body: dict[str, object] | None = None

@@ -25,18 +25,20 @@ _COMPUTE_READ = ("compute.*.get", "compute.*.list")
 ROLES: dict[str, tuple[str, ...]] = {
     # role: its permissions; `*` stands for any text
     OWNER: (
-        "compute.*", "iam.*", "resourcemanager.*", "storage.buckets.create", "storage.buckets.delete",
-        "storage.buckets.list", "tpu.*",
+        "cloudquotas.*", "compute.*", "iam.*", "resourcemanager.*", "storage.buckets.create",
+        "storage.buckets.delete", "storage.buckets.list", "tpu.*",
     ),
     EDITOR: (
-        *_PROJECT, "compute.*", "iam.serviceAccounts.actAs", "iam.serviceAccounts.get",
+        *_PROJECT, "cloudquotas.*", "compute.*", "iam.serviceAccounts.actAs", "iam.serviceAccounts.get",
         "iam.serviceAccounts.list", "storage.buckets.create", "storage.buckets.delete",
         "storage.buckets.list", "tpu.*",
     ),
     VIEWER: (
-        *_PROJECT, *_COMPUTE_READ, *_TPU_READ, "iam.serviceAccounts.get", "iam.serviceAccounts.list",
-        "storage.buckets.list",
+        *_PROJECT, *_COMPUTE_READ, *_TPU_READ, "cloudquotas.quotas.get", "iam.serviceAccounts.get",
+        "iam.serviceAccounts.list", "storage.buckets.list",
     ),
+    "roles/cloudquotas.admin": (*_PROJECT, "cloudquotas.*"),
+    "roles/cloudquotas.viewer": (*_PROJECT, "cloudquotas.quotas.get"),
     "roles/compute.admin": (*_PROJECT, "compute.*"),
     "roles/compute.networkUser": (*_PROJECT,),
     "roles/compute.osLogin": (*_PROJECT, "compute.projects.get"),
@@ -92,7 +94,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "roles/tpu.viewer": (*_PROJECT, *_TPU_READ),
 }  # fmt: skip
 
-CHECKED = ("roles/compute.", "roles/iam.serviceAccount", "roles/storage.", "roles/tpu.")
+CHECKED = ("roles/cloudquotas.", "roles/compute.", "roles/iam.serviceAccount", "roles/storage.", "roles/tpu.")
 """How roles begin that may hold permissions which the simulated services check."""
 
 

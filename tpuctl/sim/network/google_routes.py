@@ -17,7 +17,7 @@ OUTSIDE: dict[str, dict[str, Route]] = {
 
 
 def google_routes(servers: WebServers, tpu_port: int, egress: str) -> dict[str, Route]:
-    """Return the routes, once the servers `storage` and `compute_rest` run, by host name and in order."""
+    """Return the routes, once the HTTP servers run, by host name and in order."""
     storage = Serve(servers.protocol("storage"))
     refused = Refuse("the simulator has no such service")
     return {
@@ -26,6 +26,8 @@ def google_routes(servers: WebServers, tpu_port: int, egress: str) -> dict[str, 
         "*.storage.googleapis.com": storage,
         TPU_API: Tunnel(LOOPBACK, tpu_port),
         "compute.googleapis.com": Serve(servers.protocol("compute_rest")),
+        "cloudbilling.googleapis.com": Serve(servers.protocol("billing_rest")),
+        "cloudquotas.googleapis.com": Serve(servers.protocol("quota_rest")),
         "*.googleapis.com": refused,
         "metadata.google.internal": refused,
         **OUTSIDE[egress],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tpuctl import accelerators
 from tpuctl.sim.world.api_errors import quota_exceeded
+from tpuctl.sim.world.capacity import availability
 from tpuctl.sim.world.capacity import demand as demands
 from tpuctl.sim.world.capacity.demand import Demand
 from tpuctl.sim.world.state import State
@@ -52,6 +53,27 @@ class Quotas:
         ]
         if exceeded:
             raise quota_exceeded(demand.project, exceeded)
+
+    def ids(self) -> Mapping[str, str]:
+        """Return the id of every quota, and whether it holds by zone or by region."""
+        stems = dict.fromkeys(stem for stems in QUOTAS.values() for stem in stems)
+        return {stem + suffix: scope for stem in stems for scope, suffix in SCOPES.items()}
+
+    def places(self, scope: str) -> list[str]:
+        """Return every zone, or every region with one."""
+        zones = availability.zones()
+        return sorted({accelerators.region(zone) for zone in zones} if scope == "region" else zones)
+
+    def limit(self, project: str, place: str, quota: str) -> int | None:
+        """Return the limit of a quota in a zone or region; None where there is none.
+
+        Faults that limit single accelerator types refuse requests, but are no quota.
+        """
+        facts = {"project": project, "zone": place, "quota": quota}
+        faults = self._state.faults.in_force("quota")
+        limits = [int(fault["limit"]) for fault in faults if fault.matches(facts)]
+        own = self.limits.get((project, place, quota))
+        return min([*limits, *([] if own is None else [own])], default=None)
 
     def used(self, quota: Quota) -> int:
         """Return how much of a quota is used: a queued resource uses it until it is deleted."""

@@ -1,0 +1,152 @@
+"""The simulated Cloud Billing Catalog as Google's own client sees it, and Cloud Quotas over plain REST."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+import requests
+from googleapiclient import discovery
+from googleapiclient.errors import HttpError
+from httplib2 import Http
+
+from tests.running_simulator import RunningSimulator
+
+TPU = "services/E000-3F24-B8AA"
+COMPUTE = "services/6F81-5844-456A"
+QUOTAS = "projects/sim-project/locations/global/services/tpu.googleapis.com"
+V3 = "TPUV3sPerProjectPerZoneForTPUAPI"
+ZONE = "europe-west4-a"
+
+UNMODIFIED = """
+import google.auth, google.auth.transport.requests
+credentials, project = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+session = google.auth.transport.requests.AuthorizedSession(credentials)
+prices = session.get("https://cloudbilling.googleapis.com/v1/services").json()
+quotas = f"https://cloudquotas.googleapis.com/v1/projects/{project}/locations/global/services/tpu.googleapis.com"
+print([service["displayName"] for service in prices["services"]])
+print(session.get(f"{quotas}/quotaInfos/TPUV3sPerProjectPerZoneForTPUAPI").json()["dimensions"])
+"""
+
+
+class Google:
+    """Google's own client of the Billing Catalog, by its own description of the API; quotas by GET."""
+
+    def __init__(self, simulator: RunningSimulator, clients: ExitStack) -> None:
+        endpoints = simulator.simulator.endpoints
+        http = clients.enter_context(closing(Http(proxy_info=None)))
+        options = {"api_endpoint": endpoints["billing_rest"]}
+        self.billing = discovery.build(
+            "cloudbilling", "v1", http=http, client_options=options, cache_discovery=False
+        )
+        self._quotas = endpoints["quota_rest"]
+
+    def skus(self, service: str, **options: Any) -> list[dict[str, Any]]:
+        """Return every SKU of a service, page by page."""
+        method, listed = self.billing.services().skus(), []
+        request = method.list(parent=service, **options)
+        while request is not None:
+            response = request.execute()
+            listed += response["skus"]
+            request = method.list_next(request, response)
+        return listed
+
+    def quotas(self, path: str, *, status: int = 200) -> Any:
+        """Return what a path of the Cloud Quotas API answers, or its error if that is the `status`."""
+        response = requests.get(f"{self._quotas}/v1/{path}", timeout=20)
+        assert response.status_code == status, response.text
+        return response.json()
+
+    def limits(self, quota: str) -> dict[str, str]:
+        """Return the limit of each place of a quota."""
+        return {
+            place: row["details"]["value"]
+            for row in self.quotas(f"{QUOTAS}/quotaInfos/{quota}")["dimensionsInfos"]
+            for place in row["applicableLocations"]
+        }
+
+
+@pytest.fixture
+def google(simulator: RunningSimulator) -> Iterator[Google]:
+    with ExitStack() as clients:
+        yield Google(simulator, clients)
+
+
+def test_services_and_their_prices_say_that_they_are_made_up(google: Google) -> None:
+    services = google.billing.services().list().execute()["services"]
+    assert {service["name"]: service["displayName"] for service in services} == {
+        TPU: "Cloud TPU",
+        COMPUTE: "Compute Engine",
+    }
+    for service in (TPU, COMPUTE):
+        skus = google.skus(service)
+        assert {sku["serviceProviderName"] for sku in skus} == {"tpuctl simulator (made up)"}
+        assert all("(made up)" in sku["description"] for sku in skus)
+        assert len({sku["skuId"] for sku in skus}) == len(skus)
+
+
+def test_a_list_of_prices_has_several_pages(google: Google) -> None:
+    assert google.skus(COMPUTE, pageSize=7) == google.skus(COMPUTE)
+    first = google.billing.services().skus().list(parent=COMPUTE).execute()
+    assert len(first["skus"]) < len(google.skus(COMPUTE))
+
+
+@pytest.mark.parametrize("options", [{"pageToken": "!"}, {"currencyCode": "EUR"}])
+def test_a_malformed_request_is_refused(google: Google, options: dict[str, str]) -> None:
+    with pytest.raises(HttpError) as refused:
+        google.skus(TPU, **options)
+    assert refused.value.status_code == 400
+
+
+def test_an_unknown_service_has_no_prices(google: Google) -> None:
+    with pytest.raises(HttpError) as refused:
+        google.skus("services/0000-0000-0000")
+    assert refused.value.status_code == 404
+
+
+def test_a_quota_is_unlimited_until_somebody_limits_it(google: Google, simulator: RunningSimulator) -> None:
+    assert set(google.limits(V3).values()) == {"-1"}
+    simulator.world.capacity.quotas.limits["sim-project", ZONE, V3] = 8
+    assert google.limits(V3)[ZONE] == "8"
+    assert google.limits(V3)["us-east1-d"] == "-1"
+    ids = {info["quotaId"] for info in google.quotas(f"{QUOTAS}/quotaInfos")["quotaInfos"]}
+    assert {V3, "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI", "TPUV2sPodPerProjectPerRegionForTPUAPI"} <= ids
+
+
+def test_a_fault_that_limits_creates_is_in_the_quota_too(google: Google, simulator: RunningSimulator) -> None:
+    simulator.faults.add("quota", zone=ZONE, limit=0)
+    assert google.limits(V3)[ZONE] == "0"
+    assert google.limits("TPUV3sPerProjectPerRegionForTPUAPI")["europe-west4"] == "-1"
+    simulator.faults.clear()
+    simulator.faults.add("quota", zone=ZONE, type="v3-8", limit=0)
+    assert google.limits(V3)[ZONE] == "-1", "that is no quota: it limits creates of one type alone"
+
+
+def test_a_quota_or_a_service_that_does_not_exist(google: Google) -> None:
+    assert google.quotas(f"{QUOTAS}/quotaInfos/TPUV99", status=404)["error"]["status"] == "NOT_FOUND"
+    assert "quotaInfos" not in google.quotas(f"{QUOTAS.replace('tpu.', 'compute.')}/quotaInfos")
+    google.quotas(f"{QUOTAS}/quotaInfos?pageToken=%21", status=400)
+
+
+def test_an_api_that_is_off_says_how_to_enable_it(google: Google, simulator: RunningSimulator) -> None:
+    simulator.faults.add("api-off", api="cloudbilling")
+    with pytest.raises(HttpError) as refused:
+        google.skus(TPU)
+    assert refused.value.status_code == 403
+    assert refused.value.error_details[0]["reason"] == "SERVICE_DISABLED"
+    assert google.limits(V3), "the other one stays"
+    simulator.faults.add("api-off", api="cloudquotas")
+    error = google.quotas(f"{QUOTAS}/quotaInfos", status=403)["error"]
+    assert error["details"][0]["metadata"]["service"] == "cloudquotas.googleapis.com"
+
+
+def test_programs_that_know_nothing_of_the_simulator_reach_both(simulator: RunningSimulator) -> None:
+    environment = {**os.environ, **simulator.simulator.endpoints["environment"]}
+    command = [sys.executable, "-c", UNMODIFIED]
+    child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert child.stdout.splitlines() == ["['Cloud TPU', 'Compute Engine']", "['zone']"], child.stderr

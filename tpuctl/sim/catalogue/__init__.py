@@ -1,0 +1,1 @@
+"""Simulates the APIs of prices and of quotas: Cloud Billing Catalog and Cloud Quotas."""
