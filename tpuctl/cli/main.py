@@ -13,7 +13,7 @@ import click
 from tpuctl import __version__
 from tpuctl.cli import printing
 from tpuctl.cli.groups import COMPLETION, CONTEXT, Group
-from tpuctl.errors import EXIT_CODES, DeclinedError, TpuctlError, UsageError
+from tpuctl.errors import EXIT_CODES, TpuctlError, UsageError
 
 COMMANDS = {
     "up": ("tpuctl.cli.nodes.up", "Create a TPU, or use the existing one, and wait for SSH on every host."),
@@ -121,12 +121,8 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         return _show_usage(error, as_json=as_json)
     except (click.Abort, KeyboardInterrupt) as error:
-        if isinstance(
-            error.__context__, EOFError
-        ):  # click's Abort is for Ctrl-C and for the end of the input
-            printing.write(err=True)  # ends the line of the question
-            message = "Input is needed, and the command is not interactive."
-            return _show(DeclinedError(message, hint="Pass the options."), as_json=as_json)
+        if isinstance(error.__context__, EOFError):  # click's Abort is for Ctrl-C and for any EOFError
+            return _show_bug(error.__context__, arguments, as_json=as_json)
         printing.write("Interrupted.", err=True)
         return EXIT_CODES["interrupted"]
     except (BrokenPipeError, SystemExit):

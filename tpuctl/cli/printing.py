@@ -8,13 +8,15 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 import click
 
 from tpuctl.cli import terminal
+from tpuctl.errors import DeclinedError
 from tpuctl.text import printable
 
+Answer = TypeVar("Answer")
 Painted = tuple[str, str]
 """A text and the name of its colour, empty for none."""
 
@@ -69,14 +71,27 @@ def write_bytes(data: bytes) -> None:
 
 def confirm(question: str) -> bool:
     """Ask a question on stderr and return the answer."""
-    return click.confirm(printable.line(question), err=True)
+    return _answer(lambda: click.confirm(printable.line(question), err=True))
 
 
 def prompt(question: str, default: str | None, parse: Callable[[str], str]) -> str:
     """Ask on stderr for a value, again after a click.UsageError of `parse`; Enter gives the default."""
     text = printable.line(f"{question} [{default}]" if default else question)
-    answer: str = click.prompt(text, default=default, show_default=False, value_proc=parse, err=True)
-    return answer
+    return _answer(
+        lambda: str(click.prompt(text, default=default, show_default=False, value_proc=parse, err=True))
+    )
+
+
+def _answer(ask: Callable[[], Answer]) -> Answer:
+    """Return the answer to a question; raises DeclinedError at the end of the input."""
+    try:
+        return ask()
+    except click.Abort as error:  # for Ctrl-C, too
+        if not isinstance(error.__context__, EOFError):
+            raise
+        write(err=True)  # ends the line of the question
+        message = "Input is needed, and the command is not interactive."
+        raise DeclinedError(message, hint="Pass the options.") from error
 
 
 class PrintableStream:
