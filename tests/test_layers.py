@@ -29,8 +29,7 @@ LAYERS = {
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "atomic_files", "bucket_layout", "clock", "datasets", "durations",
-    "job_header", "object_content", "parallel", "polling", "runs", "shells", "simulator_folder",
+    "accelerators", "atomic_files", "bucket_layout", "clock", "datasets",     "job_header", "object_content", "parallel", "polling", "runs", "shells", "simulator_folder",
     "simulator_packages", "__init__",
 }  # fmt: skip
 SUBPACKAGES = {

@@ -57,6 +57,7 @@ CALLS = (
     call("stop", WORD, "--yes"),
     call("start", "n1", "--dry-run", shows=False),
     call("start", WORD, "--yes"),
+    call("wait", WORD),
     call("data describe", "rows"),
     call("data describe", "bad", shows=False),
     call("data describe", WORD),

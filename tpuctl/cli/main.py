@@ -17,6 +17,7 @@ from tpuctl.errors import EXIT_CODES, TpuctlError, UsageError
 
 COMMANDS = {
     "up": ("tpuctl.cli.nodes.up", "Create a TPU, or use the existing one, and wait for SSH on every host."),
+    "wait": ("tpuctl.cli.nodes.wait", "Wait until a TPU is READY, as after 'tpuctl up --detach'."),
     "ls": ("tpuctl.cli.nodes.ls", "List TPUs, in every zone."),
     "down": ("tpuctl.cli.nodes.down", "Delete TPUs, so that they stop billing."),
     "stop": ("tpuctl.cli.nodes.power", "Stop a TPU of one host: its chips stop billing, its disk stays."),

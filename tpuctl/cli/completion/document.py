@@ -24,6 +24,7 @@ KINDS = {
     ("", "node"): "nodes",
     ("", "ref"): "datasets",
     ("down", "names"): "nodes",
+    ("wait", "name"): "nodes",
     ("help", "command"): "commands",
     ("data fetch", "name"): "public datasets",
 }

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
-from tpuctl import durations
 from tpuctl.cloud.provider import Operation, Provider
 from tpuctl.errors import (
     ConflictError,
@@ -32,6 +31,7 @@ from tpuctl.nodes import (
     QueuedResource,
     QueuedResourceId,
     QueueState,
+    durations,
 )
 from tpuctl.nodes.readiness import require_ready
 from tpuctl.polling import poll, retry
@@ -51,6 +51,8 @@ class Patience:
     """How long to stay in a queue without capacity, in seconds."""
 
     seconds: float = inf
+    gives_up: bool = True
+    """Whether the request leaves the queue afterwards."""
 
 
 def begin(provider: Provider, creation: Creation, report: Report) -> Operation:
@@ -154,6 +156,11 @@ def await_queued(
     """
     watch = _QueueWatch(provider, queued_id, report)
     allocation = wait_for(watch.active, patience.seconds)
+    if allocation is None and not patience.gives_up:
+        raise DeadlineError(
+            f"'{queued_id.name}' still waits for capacity in {queued_id.zone}.",
+            hint=f"'tpuctl wait {queued_id.name}' waits on, 'tpuctl down {queued_id.name}' gives up.",
+        )
     if allocation is None and withdraw(provider, queued_id):
         raise StockoutError(
             f"There was no capacity for '{queued_id.name}' in {queued_id.zone} within "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_FORM = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
+_FORM = re.compile(r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
 
 
 def parse(text: str) -> int:

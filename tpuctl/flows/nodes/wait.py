@@ -1,0 +1,49 @@
+"""Waits for a TPU that was requested before; changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpuctl.cloud.provider import Provider
+from tpuctl.errors import StateError
+from tpuctl.flows.hosts.ssh_access import await_ssh
+from tpuctl.flows.nodes.inventory import Allocation, take_inventory
+from tpuctl.flows.nodes.lookup import choose_candidates, no_answer, no_such_node
+from tpuctl.flows.nodes.placement.creation import Patience, await_existing
+from tpuctl.flows.progress import Report
+from tpuctl.nodes import SshKey
+from tpuctl.parallel import fanout, values
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import Ssh
+
+
+def wait(
+    provider: Provider, ssh: Ssh, key: SshKey, name: str, zone: str | None, seconds: float, report: Report
+) -> Allocation:
+    """Return a TPU once its nodes are READY, and its hosts answer over SSH where they accept the key.
+
+    Raises NotFoundError without one, DeadlineError after so many seconds without capacity or for a zone that
+    did not answer, and the error of a request that has failed.
+    """
+    allocation = _named(provider, name, zone)
+    ready = await_existing(provider, allocation, Patience(seconds, gives_up=False), report)
+    known = [node for node in ready.nodes if provider.ssh_key_change(node, key) is None]
+    values(fanout(lambda node: await_ssh(provider, ssh, node, key, report), known))
+    return ready
+
+
+def _named(provider: Provider, name: str, zone: str | None) -> Allocation:
+    inventory = take_inventory(provider, zone)
+    matches = choose_candidates(inventory.allocations, name)
+    if len(matches) > 1:
+        zones = ", ".join(match.zone for match in matches)
+        raise StateError(
+            f"'{name}' is not decided: there are candidates in {zones}.",
+            hint=f"Repeat the 'tpuctl up' that created them, or delete all: tpuctl down {name}",
+        )
+    if matches:
+        return matches[0]
+    if inventory.unreachable:
+        raise no_answer(inventory.unreachable, f"'{name}'")
+    raise no_such_node([name], inventory)
