@@ -29,7 +29,8 @@ LAYERS = {
     "guest": set(),
 }
 FACTS = {
-    "accelerators", "atomic_files", "bucket_layout", "clock", "datasets",     "job_header", "object_content", "parallel", "polling", "runs", "shells", "simulator_folder",
+    "accelerators", "atomic_files", "bucket_layout", "clock", "datasets", "durations", "job_header",
+    "object_content", "parallel", "polling", "runs", "shells", "simulator_folder",
     "simulator_packages", "__init__",
 }  # fmt: skip
 SUBPACKAGES = {
@@ -108,7 +109,9 @@ MODULES = {
         "ssh", "storage", "streams",
     },
     "flows": {"progress"},
-    "flows/nodes": {"down", "inventory", "lifetime", "lookup", "options", "plan", "power", "prices", "up"},
+    "flows/nodes": {
+        "down", "inventory", "lifetime", "lookup", "options", "plan", "power", "prices", "up", "wait",
+    },
     "flows/datasets": {
         "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "request", "rm", "staging",
         "upload", "verify",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.nodes import durations
+from tpuctl import durations
 
 
 @pytest.mark.parametrize(

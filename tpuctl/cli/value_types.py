@@ -9,10 +9,9 @@ from pathlib import Path
 
 import click
 
-from tpuctl import accelerators
+from tpuctl import accelerators, durations
 from tpuctl.cli import output
 from tpuctl.errors import UsageError
-from tpuctl.nodes import durations
 
 
 class AcceleratorType(click.ParamType[str]):

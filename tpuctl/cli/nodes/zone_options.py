@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tpuctl import durations
 from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cli import output
@@ -12,7 +13,6 @@ from tpuctl.config.formats import normalize
 from tpuctl.errors import ConfigError, TpuctlError
 from tpuctl.flows.nodes.placement.search import Search, expand, is_zone
 from tpuctl.flows.nodes.plan import UpPlan
-from tpuctl.nodes import durations
 
 
 def search_of(

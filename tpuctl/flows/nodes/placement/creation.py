@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
+from tpuctl import durations
 from tpuctl.cloud.provider import Operation, Provider
 from tpuctl.errors import (
     ConflictError,
@@ -31,7 +32,6 @@ from tpuctl.nodes import (
     QueuedResource,
     QueuedResourceId,
     QueueState,
-    durations,
 )
 from tpuctl.nodes.readiness import require_ready
 from tpuctl.polling import poll, retry

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+from tpuctl import durations
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, StateError, StockoutError, TpuctlError
 from tpuctl.flows.nodes.inventory import Allocation
@@ -24,7 +25,7 @@ from tpuctl.flows.nodes.placement.creation import (
 from tpuctl.flows.nodes.placement.rounds import zone_of
 from tpuctl.flows.nodes.placement.siblings import Siblings, siblings
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import Creation, DeleteNode, DeleteQueuedResource, QueueState, durations
+from tpuctl.nodes import Creation, DeleteNode, DeleteQueuedResource, QueueState
 from tpuctl.parallel import fanout
 from tpuctl.polling import poll
 

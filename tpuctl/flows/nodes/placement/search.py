@@ -6,11 +6,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpuctl import accelerators
+from tpuctl import accelerators, durations
 from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.regions import BucketLocation, nearest_first
 from tpuctl.errors import UsageError, nearest
-from tpuctl.nodes import durations
 
 ANY = "any"
 
