@@ -106,11 +106,12 @@ MODULES = {
     "data": {"plan", "source", "options", "bad_records"},
     "cloud": {
         "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "provider", "recording",
-        "ssh", "storage", "streams",
+        "server_time", "ssh", "storage", "streams",
     },
     "flows": {"progress"},
     "flows/nodes": {
-        "down", "inventory", "lifetime", "lookup", "options", "plan", "power", "prices", "up", "wait",
+        "down", "expiry", "inventory", "lifetime", "lookup", "options", "plan", "power", "prices", "reap",
+        "up", "wait",
     },
     "flows/datasets": {
         "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "request", "rm", "staging",
@@ -122,7 +123,7 @@ MODULES = {
     },
     "flows/runs": {
         "checkpoints", "environment", "launch", "logs", "lookup", "outcome", "plan", "pull", "startup_lines",
-        "stored_run", "submit", "summaries",
+        "stored_run", "submit", "summaries", "used_nodes",
     },
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",

@@ -83,6 +83,7 @@ def test_the_simulator_that_runs_is_the_one_that_is_used(simulator) -> None:
         "sim",
         published["tpu_grpc"],
         published["storage"],
+        published["tpu_rest"],
         published["hosts_file"],
         shell_setup='eval "$(tpuctl sim env)"',
     )

@@ -22,6 +22,8 @@ COMMANDS = {
     "down": ("tpuctl.cli.nodes.down", "Delete TPUs, so that they stop billing."),
     "stop": ("tpuctl.cli.nodes.power", "Stop a TPU of one host: its chips stop billing, its disk stays."),
     "start": ("tpuctl.cli.nodes.power", "Start a stopped TPU, and wait for SSH on its host."),
+    "extend": ("tpuctl.cli.nodes.extend", "Move the end of a TPU's --ttl."),
+    "reap": ("tpuctl.cli.nodes.reap", "Delete TPUs that nobody uses any more."),
     "data": (
         "tpuctl.cli.datasets.commands",
         "Upload, list, check and remove datasets: TFRecord shards in the bucket.",

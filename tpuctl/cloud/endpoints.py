@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,8 @@ class Endpoints:
     """`HOST:PORT` of the Cloud TPU API over gRPC."""
     storage: str = ""
     """URL of Cloud Storage."""
+    time: str = ""
+    """URL of a server that tells the time; empty for the Cloud TPU API."""
     hosts_file: str = ""
     """JSON file: address of a host -> host and port to connect to."""
     shell_setup: str = ""
@@ -96,6 +99,12 @@ class Cloud:
             return google_clients.anonymous_credentials()
         return google_clients.default_credentials()
 
+    def server_time(self) -> datetime:
+        """Return the time, which is not this machine's own; raises DeadlineError."""
+        from tpuctl.cloud.server_time import server_time  # noqa: PLC0415
+
+        return server_time(self.endpoints.time)
+
     def read_rates(self, generation: str) -> RateList:
         """Return the price list that has the rates of a generation; raises tpuctl's errors."""
         raise ConfigError("no price list is read yet")
@@ -126,7 +135,10 @@ def connect(config: Config) -> Cloud:
     from tpuctl.cloud import simulator  # noqa: PLC0415
 
     served = simulator.ensure(simulator_folder())
-    return Cloud(config, Endpoints("sim", served.tpu_grpc, served.storage, served.hosts_file, SIM_SETUP))
+    endpoints = Endpoints(
+        "sim", served.tpu_grpc, served.storage, served.tpu_rest, served.hosts_file, SIM_SETUP
+    )
+    return Cloud(config, endpoints)
 
 
 def simulator_folder() -> Path:

@@ -1,0 +1,309 @@
+"""`up --ttl`, `extend` and `reap`, by the simulator's clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.storage import Bucket
+from tpuctl.flows.nodes import lifetime
+from tpuctl.nodes import DeleteNode, Node, UpdateNode
+
+Command = Callable[..., CommandResult]
+HOUR = 3600
+
+
+@pytest.fixture(autouse=True)
+def no_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts without a keeper: what `reap` is the second net for."""
+    monkeypatch.setattr(lifetime, "SCRIPT", "#!/bin/sh\n")
+
+
+def only_node(cloud: Cloud) -> Node:
+    (node,) = cloud.provider.list_nodes().nodes
+    return node
+
+
+def metadata(cloud: Cloud) -> dict[str, str]:
+    return dict(only_node(cloud).metadata)
+
+
+def names(cloud: Cloud) -> list[str]:
+    return sorted(node.name for node in cloud.provider.list_nodes().nodes)
+
+
+class TestUp:
+    def test_metadata_and_labels_say_when_it_ends(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        created = tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h30m", "--idle", "30m", "--yes")
+        assert created.code == 0, created.err
+        assert "1h30m (--ttl), or 30m without use (--idle); then it deletes itself" in created.err
+        node = only_node(cloud)
+        marks = {"tpuctl-ttl": "5400s", "tpuctl-idle": "1800s"}
+        assert marks.items() <= node.labels.items()
+        assert {**marks, "tpuctl-bucket": "sim-project-tpuctl"}.items() <= node.metadata.items()
+
+    def test_without_the_options_nothing_ends_and_no_script_runs(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        created = tpuctl("up", "v3-8", "--name", "n1", "--yes")
+        assert "until 'tpuctl down'" in created.err
+        assert not {"startup-script", "tpuctl-ttl", "tpuctl-idle", "tpuctl-bucket"} & metadata(cloud).keys()
+
+    @pytest.mark.parametrize(
+        "options",
+        [("--ttl", "59s"), ("--ttl", "367d"), ("--idle", "1s"), ("--ttl", "soon"), ("--ttl", "-1h")],
+    )
+    def test_an_end_that_no_keeper_could_bring_about_is_refused(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, options: tuple[str, ...]
+    ) -> None:
+        assert tpuctl("up", "v3-8", "--name", "n1", *options, "--yes").code == 2
+        assert names(cloud) == []
+
+
+class TestExtend:
+    def test_it_moves_the_end_and_keeps_everything_else(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--ttl", "8h", "--yes")
+        before = metadata(cloud)
+        created = only_node(cloud).created_at
+        extended = tpuctl("extend", "n1", "2h", "--json")
+        assert extended.code == 0, extended.err
+        after = metadata(cloud)
+        assert after.pop("tpuctl-expires") == extended.json["expires"]
+        assert after == before
+        again = tpuctl("extend", "n1", "30m", "--json").json["expires"]
+        from tpuctl.keeper.records import moment
+
+        assert moment(extended.json["expires"]) == pytest.approx(created + 10 * HOUR, abs=2)
+        assert moment(again) == moment(extended.json["expires"]) + HOUR / 2
+
+    def test_what_is_past_its_end_is_extended_from_now_on(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes")
+        simulator.simulator.clock.advance(5 * HOUR)
+        extended = tpuctl("extend", "n1", "1h", "--json")
+        from tpuctl.keeper.records import moment
+
+        assert moment(extended.json["expires"]) == pytest.approx(
+            simulator.simulator.clock.now() + HOUR, abs=60
+        )
+
+    def test_a_dry_run_shows_what_is_then_sent(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--ttl", "8h", "--yes")
+        before = metadata(cloud)
+        (request,) = tpuctl("extend", "n1", "2h", "--dry-run", "--json").json["requests"]
+        assert metadata(cloud) == before
+        tpuctl("extend", "n1", "2h")
+        assert request["method"] == "PATCH"
+        assert request["body"]["metadata"] == metadata(cloud)
+
+    def test_a_key_that_another_user_adds_at_the_same_time_stays(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from tpuctl.cloud.tpu.client import CloudTpu
+
+        tpuctl("up", "v3-8", "--name", "n1", "--ttl", "8h", "--yes")
+        begin, others = CloudTpu.begin, [{"theirs": "1"}]
+
+        def overtaken(self: CloudTpu, change: UpdateNode) -> object:
+            """Another client's update, made of what it read before ours, arrives just after ours."""
+            operation = begin(self, change)
+            if others:
+                operation.wait("to be updated", 30)
+                stale = {**change.node.metadata, **others.pop()}
+                return begin(self, UpdateNode(change.node, metadata=stale))
+            return operation
+
+        monkeypatch.setattr(CloudTpu, "begin", overtaken)
+        extended = tpuctl("extend", "n1", "2h", "--json")
+        assert extended.code == 0, extended.err
+        assert metadata(cloud)["tpuctl-expires"] == extended.json["expires"]
+        assert metadata(cloud)["theirs"] == "1"
+
+    def test_what_has_no_end_or_does_not_exist_is_named(
+        self, simulator: RunningSimulator, tpuctl: Command
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--yes")
+        assert "has no --ttl" in tpuctl("extend", "n1", "2h").err
+        assert tpuctl("extend", "n1", "2h").code == 4
+        assert "Did you mean n1?" in tpuctl("extend", "n2", "2h").err
+        assert tpuctl("extend", "n1", "soon").code == 2
+
+    def test_a_silent_zone_may_hold_it(self, simulator: RunningSimulator, tpuctl: Command) -> None:
+        simulator.faults.add("unreachable", zone="europe-west4-a")
+        assert tpuctl("extend", "n1", "2h").code == 9
+
+    def test_an_end_in_more_than_a_year_is_refused(
+        self, simulator: RunningSimulator, tpuctl: Command
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--ttl", "8h", "--yes")
+        assert tpuctl("extend", "n1", "366d").code == 2
+
+
+class TestReap:
+    def test_what_has_expired_is_deleted_and_nothing_else(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        for name, options in {"old": ("--ttl", "1h"), "young": ("--ttl", "9h"), "endless": ()}.items():
+            assert tpuctl("up", "v3-8", "--name", name, *options, "--yes").code == 0
+        assert "nothing to reap" in tpuctl("reap", "--yes").err
+        simulator.simulator.clock.advance(2 * HOUR)
+        reaped = tpuctl("reap", "--yes")
+        assert reaped.code == 0
+        assert "expired" in reaped.err
+        assert names(cloud) == ["endless", "young"]
+
+    def test_it_asks_and_does_nothing_without_an_answer(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes")
+        simulator.simulator.clock.advance(2 * HOUR)
+        assert tpuctl("reap").code == 10
+        (request,) = tpuctl("reap", "--dry-run", "--json").json["requests"]
+        assert request["method"] == "DELETE"
+        assert names(cloud) == ["n1"]
+
+    def test_the_clock_of_this_machine_decides_nothing(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from datetime import UTC, datetime
+
+        from tpuctl import clock
+
+        tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes")
+        monkeypatch.setattr(clock, "now", lambda: datetime(2150, 1, 1, tzinfo=UTC))
+        assert tpuctl("reap", "--yes").code == 0
+        assert names(cloud) == ["n1"]
+
+    def test_an_extension_while_the_question_waits_is_honoured(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from tpuctl.cli.nodes import reap
+        from tpuctl.flows.nodes import expiry
+
+        tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes")
+        simulator.simulator.clock.advance(2 * HOUR)
+
+        def extended_meanwhile(question: str, *, yes: bool) -> None:
+            provider = cloud.provider
+            expiry.extend(
+                provider, expiry.plan_extension(provider, "n1", HOUR, cloud.server_time()), lambda _: None
+            )
+
+        monkeypatch.setattr(reap, "confirm", extended_meanwhile)
+        assert tpuctl("reap").code == 0
+        assert names(cloud) == ["n1"]
+
+    def test_what_others_own_stays_without_all_users(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TPUCTL_OWNER", "grace@example.com")
+        tpuctl("up", "v3-8", "--name", "hers", "--ttl", "1h", "--yes")
+        monkeypatch.setenv("TPUCTL_OWNER", "ada@example.com")
+        simulator.simulator.clock.advance(2 * HOUR)
+        assert tpuctl("reap", "--yes").code == 0
+        assert names(cloud) == ["hers"]
+        assert tpuctl("reap", "--yes", "--all-users").code == 0
+        assert names(cloud) == []
+
+    def test_what_tpuctl_did_not_create_stays(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes")
+        node = only_node(cloud)
+        labels = {name: value for name, value in node.labels.items() if name != "managed-by"}
+        cloud.provider.begin(UpdateNode(node, labels=labels)).wait("to be updated", 30)
+        simulator.simulator.clock.advance(2 * HOUR)
+        assert tpuctl("reap", "--yes", "--all-users", "--without-run", "1m").code == 0
+        assert names(cloud) == ["n1"]
+
+    def test_a_preempted_one_is_deleted(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--spot", "--yes")
+        simulator.call(simulator.world.preempt(simulator.world.nodes.all()[0].name))
+        reaped = tpuctl("reap", "--yes")
+        assert "n1 is PREEMPTED" in reaped.err
+        assert names(cloud) == []
+
+    def test_silent_zones_are_named_after_the_rest_is_done(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes")
+        simulator.simulator.clock.advance(2 * HOUR)
+        simulator.faults.add("unreachable", zone="us-central1-a")
+        reaped = tpuctl("reap", "--yes")
+        assert reaped.code == 9
+        assert "us-central1-a" in reaped.err
+        assert names(cloud) == []
+
+    def test_metadata_that_is_no_time_expires_nothing(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes")
+        node = only_node(cloud)
+        broken = {**node.metadata, "tpuctl-expires": "yesterday"}
+        cloud.provider.begin(UpdateNode(node, metadata=broken)).wait("to be updated", 30)
+        simulator.simulator.clock.advance(2 * HOUR)
+        assert tpuctl("reap", "--yes").code == 0
+        assert names(cloud) == ["n1"]
+
+
+class TestWithoutRun:
+    @pytest.fixture
+    def job(self, tmp_path, monkeypatch: pytest.MonkeyPatch) -> str:
+        script = tmp_path / "work" / "job.py"
+        script.write_text("import time\nprint('started', flush=True)\ntime.sleep(600)\n")
+        return str(script)
+
+    def test_an_idle_node_is_deleted_once_it_is_old_enough(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--yes")
+        assert tpuctl("reap", "--without-run", "1h", "--yes").code == 0
+        assert names(cloud) == ["n1"]
+        simulator.simulator.clock.advance(2 * HOUR)
+        assert tpuctl("reap", "--yes").code == 0
+        assert names(cloud) == ["n1"]
+        reaped = tpuctl("reap", "--without-run", "1h", "--yes")
+        assert "owned by no run" in reaped.err
+        assert names(cloud) == []
+
+    def test_a_node_with_a_run_that_has_not_ended_stays(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, bucket: Bucket, job: str
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--yes")
+        submitted = tpuctl("submit", job)
+        assert submitted.code == 0, submitted.err
+        uid = only_node(cloud).id.uid
+        from datetime import timedelta
+
+        from tpuctl.flows.runs.used_nodes import used_nodes
+
+        now = cloud.server_time()
+        assert used_nodes(bucket, cloud.provider, now, timedelta(), lambda _: None) == {uid}
+        assert tpuctl("reap", "--without-run", "0s", "--yes").code == 0
+        assert names(cloud) == ["n1"]
+
+    def test_a_run_that_cannot_be_read_stops_it(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, bucket: Bucket, job: str
+    ) -> None:
+        tpuctl("up", "v3-8", "--name", "n1", "--yes")
+        bucket.create("runs/odd/run.json", b"{}", "application/json")
+        bucket.create("runs/odd/attempts/1/attempt.json", json.dumps({}).encode(), "application/json")
+        simulator.simulator.clock.advance(2 * HOUR)
+        reaped = tpuctl("reap", "--without-run", "1h", "--yes")
+        assert reaped.code == 4
+        assert "nobody knows which TPU" in reaped.err
+        assert names(cloud) == ["n1"]
+        cloud.provider.begin(DeleteNode(only_node(cloud).id))

@@ -1,0 +1,39 @@
+"""The command extend."""
+
+from __future__ import annotations
+
+import click
+
+from tpuctl import clock
+from tpuctl.cli import output
+from tpuctl.cli.progress import show_steps
+from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.cli.value_types import DURATION
+from tpuctl.flows.nodes import expiry as flow
+
+
+@click.command()
+@click.argument("name")
+@click.argument("duration", type=DURATION)
+@dry_run_option
+@with_session
+def extend(session: Session, name: str, duration: int, dry_run: bool) -> None:
+    """Move the end of a TPU's --ttl by a DURATION, such as 2h: after its present end, or after now.
+
+    \b
+    Example:
+      tpuctl extend ada-v3-8 2h
+    """
+    provider = session.cloud.provider
+    now = session.cloud.server_time()
+    extension = flow.plan_extension(provider, name, duration, now, session.from_flag("zone"))
+    if dry_run:
+        output.requests(flow.requests(provider, extension), as_json=session.as_json)
+        return
+    with show_steps() as report:
+        flow.extend(provider, extension, report)
+    expires = clock.iso(extension.expires)
+    if session.as_json:
+        output.json({"name": name, "zone": extension.allocation.zone, "expires": expires})
+    else:
+        output.note(f"{name} deletes itself {expires}.")

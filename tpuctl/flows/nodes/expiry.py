@@ -1,0 +1,122 @@
+"""Reads and moves the end of a TPU's --ttl."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from tpuctl import clock
+from tpuctl.cloud.provider import Provider
+from tpuctl.errors import ConflictError, StateError, UsageError
+from tpuctl.flows.nodes.inventory import Allocation, take_inventory
+from tpuctl.flows.nodes.lookup import choose, no_answer, no_such_node
+from tpuctl.flows.progress import Report
+from tpuctl.keeper import records
+from tpuctl.nodes import HttpRequest, Node, QueuedResource, UpdateNode
+from tpuctl.polling import NO_PAUSE, retry
+
+UPDATE_TIMEOUT = 120.0
+ATTEMPTS = 8
+"""Other clients may change the metadata at the same time: it is replaced as a whole."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """The moment to which `extend` moves the end of a TPU."""
+
+    allocation: Allocation
+    expires: datetime
+
+
+def expiry_of(item: Node | QueuedResource) -> datetime | None:
+    """Return when a node, or what a queued resource makes, ends; None for never, or not known.
+
+    The time of a --ttl begins with the node: a queued resource has no end before its nodes exist. Metadata
+    that is no time counts as none: the keeper says what is wrong with it.
+    """
+    created = item.created_at if isinstance(item, Node) else None
+    try:
+        moment = records.expiry(item.metadata, created)
+        return None if moment is None else datetime.fromtimestamp(moment, UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def expiry(allocation: Allocation) -> datetime | None:
+    """Return when the first node of an allocation ends, which ends all of it; None for never."""
+    moments = [moment for moment in map(expiry_of, allocation.nodes) if moment]
+    return min(moments, default=None)
+
+
+def plan_extension(
+    provider: Provider, name: str, length: int, now: datetime, zone: str | None = None
+) -> Extension:
+    """Return the TPU of this name with its new end: `length` seconds after its present one, or after now.
+
+    Raises NotFoundError, StateError for one without a --ttl or without nodes yet, UsageError for an end more
+    than a year away, and DeadlineError where a zone that did not answer may hold it.
+    """
+    inventory = take_inventory(provider, zone)
+    allocation = choose(inventory.allocations, name)
+    if allocation is None:
+        if inventory.unreachable:
+            raise no_answer(inventory.unreachable, f"'{name}'")
+        raise no_such_node([name], inventory)
+    if not allocation.nodes:
+        raise StateError(
+            f"'{name}' has no nodes yet: the time of --ttl begins with them.",
+            hint="Its state: 'tpuctl ls'.",
+        )
+    present = expiry(allocation)
+    if present is None:
+        raise StateError(
+            f"'{name}' has no --ttl: it runs until 'tpuctl down {name}'.",
+            hint="A --ttl is given to 'tpuctl up'.",
+        )
+    expires = max(present, now).replace(microsecond=0) + timedelta(seconds=length)
+    if expires > now + timedelta(seconds=records.LONGEST):
+        raise UsageError(f"'{name}' would end more than a year from now.", hint="Extend it by less.")
+    return Extension(allocation, expires)
+
+
+def changes(extension: Extension) -> list[UpdateNode]:
+    """Return the changes by which `extend` moves the end."""
+    return [_change(node, extension.expires) for node in extension.allocation.nodes]
+
+
+def requests(provider: Provider, extension: Extension) -> list[HttpRequest]:
+    """Return the requests that `extend` sends, for --dry-run."""
+    return [provider.http_request(change) for change in changes(extension)]
+
+
+def extend(provider: Provider, extension: Extension, report: Report) -> None:
+    """Move the end of every node; what others change in the metadata at the same time stays."""
+    for node in extension.allocation.nodes:
+        _extend(provider, node, extension.expires)
+        report(f"{node.name} ends {clock.iso(extension.expires)}")
+
+
+def is_expired(items: Sequence[Node], now: datetime) -> bool:
+    """Whether the time of a node is over."""
+    return any(moment <= now for moment in map(expiry_of, items) if moment)
+
+
+def _change(node: Node, expires: datetime) -> UpdateNode:
+    return UpdateNode(node, metadata={**node.metadata, records.EXPIRES: clock.iso(expires)})
+
+
+def _extend(provider: Provider, node: Node, expires: datetime) -> None:
+    current = node
+
+    def move() -> None:
+        nonlocal current
+        provider.begin(_change(current, expires)).wait("to take the new expiry", UPDATE_TIMEOUT)
+        current = provider.get_node(node.id)
+        stored = expiry_of(current)
+        if stored is None or stored < expires:
+            raise ConflictError(
+                f"The metadata of '{node.name}' is being changed by another client.", hint="Try again."
+            )
+
+    retry(move, on=ConflictError, attempts=ATTEMPTS, backoff=NO_PAUSE)
