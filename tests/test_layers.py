@@ -106,7 +106,7 @@ MODULES = {
     "data": {"plan", "source", "options", "bad_records"},
     "cloud": {
         "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "provider", "recording",
-        "server_time", "ssh", "storage", "streams",
+        "rest", "server_time", "ssh", "storage", "streams",
     },
     "flows": {"progress"},
     "flows/nodes": {

@@ -86,6 +86,9 @@ def test_the_simulator_that_runs_is_the_one_that_is_used(simulator) -> None:
         published["tpu_rest"],
         published["hosts_file"],
         shell_setup='eval "$(tpuctl sim env)"',
+        billing=published["billing_rest"],
+        quotas=published["quota_rest"],
+        price_source="made up by the simulator",
     )
 
 

@@ -25,6 +25,8 @@ class Price:
     """When the source was read, ISO-8601, UTC; empty for a source that has no date."""
     reason: str = ""
     """Why it is unknown."""
+    hint: str = ""
+    """What would make it known."""
 
     @property
     def is_known(self) -> bool:
@@ -48,9 +50,9 @@ class Price:
         return f"{self.short} ({self.source}{date})"
 
 
-def unknown(reason: str) -> Price:
+def unknown(reason: str, hint: str = "") -> Price:
     """Return the price that nobody knows; `reason` completes "unknown: ..."."""
-    return Price(None, reason=reason.rstrip("."))
+    return Price(None, reason=reason.rstrip("."), hint=hint)
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,16 @@ if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
     from tpuctl.catalogue.prices import RateList
+    from tpuctl.catalogue.quotas import QuotaList
+    from tpuctl.cloud.error_table import Service
     from tpuctl.cloud.provider import Provider
+    from tpuctl.cloud.rest import RestApi
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket
 
 SSH_PORT = 22
 SIM_SETUP = 'eval "$(tpuctl sim env)"'
+SIM_PRICES = "made up by the simulator"
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,12 @@ class Endpoints:
     """JSON file: address of a host -> host and port to connect to."""
     shell_setup: str = ""
     """What points gcloud in a shell at these services."""
+    billing: str = ""
+    """URL of the Cloud Billing Catalog."""
+    quotas: str = ""
+    """URL of the Cloud Quotas API."""
+    price_source: str = "Cloud Billing Catalog"
+    """Where prices are from, as messages name it."""
 
 
 class Cloud:
@@ -107,7 +117,37 @@ class Cloud:
 
     def read_rates(self, generation: str) -> RateList:
         """Return the price list that has the rates of a generation; raises tpuctl's errors."""
-        raise ConfigError("no price list is read yet")
+        from tpuctl.cloud.tpu import billing  # noqa: PLC0415
+
+        endpoints = self.endpoints
+        folder = state_folder() / "prices" / endpoints.target
+        catalog = billing.BillingCatalog(
+            lambda: self._rest_api(billing.SERVICE, endpoints.billing, billing.URL),
+            folder,
+            endpoints.price_source,
+        )
+        return catalog.rates(generation)
+
+    def read_quotas(self) -> QuotaList:
+        """Return the project's quotas of TPUs; raises tpuctl's errors."""
+        from tpuctl.cloud.tpu import quotas  # noqa: PLC0415
+
+        api = self._rest_api(quotas.SERVICE, self.endpoints.quotas, quotas.URL)
+        return quotas.read_quotas(api, self.config.require("project"))
+
+    def _rest_api(self, service: Service, url: str, googles: str) -> RestApi:
+        """Return an API of Google's, or the service at a `url` on loopback."""
+        from tpuctl.cloud.rest import RestApi  # noqa: PLC0415
+
+        if self.endpoints.storage and not url:
+            raise ConfigError(
+                f"The simulator that runs has no {service.api}: another version of tpuctl started it.",
+                hint="Stop it, and the next command starts its own: tpuctl sim stop",
+            )
+        project = self.config.require("project")
+        session = google_clients.rest_session(project, self.credentials, is_local=bool(url))
+        self._closers.append(session.close)
+        return RestApi(session, url or googles, service)
 
     def _bucket(self, name: str) -> Bucket:
         from tpuctl.cloud.storage import Bucket  # noqa: PLC0415
@@ -136,7 +176,15 @@ def connect(config: Config) -> Cloud:
 
     served = simulator.ensure(simulator_folder())
     endpoints = Endpoints(
-        "sim", served.tpu_grpc, served.storage, served.tpu_rest, served.hosts_file, SIM_SETUP
+        "sim",
+        served.tpu_grpc,
+        served.storage,
+        served.tpu_rest,
+        served.hosts_file,
+        SIM_SETUP,
+        served.billing_rest,
+        served.quota_rest,
+        SIM_PRICES,
     )
     return Cloud(config, endpoints)
 

@@ -33,6 +33,7 @@ ROLES = (
     ("storage.buckets.get", "roles/storage.legacyBucketReader"),
     ("storage.", "roles/storage.admin"),
     ("iam.serviceAccount", "roles/iam.serviceAccountUser, on the service account of the TPU VMs"),
+    ("cloudquotas.", "roles/cloudquotas.viewer"),
     ("serviceusage.", "roles/serviceusage.serviceUsageConsumer"),
     ("tpu.", "roles/tpu.admin"),
 )

@@ -79,6 +79,18 @@ def storage_client(project: str, credentials: Credentials, url: str = "") -> Sto
     return client
 
 
+def rest_session(project: str, credentials: Credentials, *, is_local: bool) -> requests.Session:
+    """Return a session whose requests carry credentials, for the REST APIs that need no client."""
+    from google.auth.transport.requests import AuthorizedSession  # noqa: PLC0415
+    from google.oauth2.credentials import Credentials as UserCredentials  # noqa: PLC0415
+
+    if isinstance(credentials, UserCredentials) and not credentials.quota_project_id:
+        credentials = credentials.with_quota_project(project)  # Google refuses users without one
+    session: requests.Session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
+    session.trust_env = not is_local
+    return session
+
+
 def _read_refusal(response: requests.Response, **_: object) -> None:
     """Read a refused download to its end: the client does not, and then loses the connection, at each try."""
     if response.status_code >= 400:

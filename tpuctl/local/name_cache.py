@@ -7,14 +7,13 @@ letters, digits and `._/-` are kept. The file is in a folder of its user alone.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from tpuctl.atomic_files import replace_file
-from tpuctl.local.private_folder import FILE_MODE, make_private_folder
+from tpuctl.local.private_folder import FILE_MODE, make_private_folder, read_own_file
 
 FRESH = 300
 """Seconds for which names are offered."""
@@ -58,11 +57,7 @@ class NameCache:
 
     def _read(self) -> Entries:
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with open(descriptor, "rb") as stream:
-                if os.fstat(descriptor).st_uid != os.geteuid():
-                    return {}
-                content = json.loads(stream.read(_LARGEST))
+            content = json.loads(read_own_file(self._path, _LARGEST))
             return {scope: _entry(*entry) for scope, entry in content.items()}
         except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             return {}

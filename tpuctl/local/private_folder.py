@@ -44,6 +44,15 @@ def create_private_file(path: Path, content: bytes) -> None:
             stream.write(content)
 
 
+def read_own_file(path: Path, most: int) -> bytes:
+    """Return at most so many bytes of a file of this user's; raises OSError, also for a link or another's."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as stream:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "belongs to another user", str(path))
+        return stream.read(most) or b""
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """Yield a descriptor of a private folder: what it names cannot be exchanged for another folder."""

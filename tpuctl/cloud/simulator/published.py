@@ -19,6 +19,8 @@ class PublishedEndpoints(msgspec.Struct, frozen=True):
     proxy: str
     hosts_file: str
     ca_file: str
+    billing_rest: str = ""
+    quota_rest: str = ""
     egress: str = "pass"
     """`pass` or `refuse`: the treatment of traffic from hosts to addresses that are not simulated."""
     iam: str = ""

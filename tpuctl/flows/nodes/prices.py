@@ -59,6 +59,6 @@ def _never_failing(read_rates: Callable[[str], RateList]) -> Callable[[str], Rat
         try:
             return read_rates(generation)
         except TpuctlError as error:
-            return unknown(error.message)
+            return unknown(error.message, error.hint)
 
     return read

@@ -1,0 +1,61 @@
+"""Quotas: which limit holds for a type in a zone, read from the simulated Cloud Quotas API."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.running_simulator import RunningSimulator
+from tpuctl.accelerators import accelerator
+from tpuctl.catalogue.quotas import UNLIMITED, QuotaLimit, QuotaList
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.tpu.quotas import GENERATIONS, QUOTA_ID
+from tpuctl.errors import ConfigError
+from tpuctl.sim.world.capacity.quotas import QUOTAS, SCOPES
+
+ZONE = "europe-west4-a"
+
+
+def test_every_quota_of_the_simulated_api_is_known() -> None:
+    """The simulator has its own table, from logs of the real API."""
+    for (generation, has_slices), stems in QUOTAS.items():
+        for spot, stem in zip((False, True), stems, strict=True):
+            match = QUOTA_ID.fullmatch(stem + SCOPES["zone"])
+            assert match, stem
+            known, slices = GENERATIONS[match["number"], match["family"], match["kind"]]
+            assert (known, bool(match["spot"])) == (generation, spot)
+            assert slices in (None, has_slices)
+
+
+def test_quotas_of_serving_are_others() -> None:
+    assert not QUOTA_ID.fullmatch("TPUV5sLitepodServingPerProjectPerZoneForTPUAPI")
+
+
+def test_limits_are_those_that_creates_meet(cloud: Cloud, simulator: RunningSimulator) -> None:
+    limits = simulator.world.capacity.quotas.limits
+    limits["sim-project", ZONE, "TPUV3sPerProjectPerZoneForTPUAPI"] = 16
+    limits["sim-project", "europe-west4", "TPUV3sPerProjectPerRegionForTPUAPI"] = 8
+    limits["sim-project", ZONE, "TPUV3sPreemptiblePodPerProjectPerZoneForTPUAPI"] = 0
+    quotas = cloud.read_quotas()
+    v3_8, v3_32 = accelerator("v3-8"), accelerator("v3-32")
+    assert str(quotas.quota(v3_8, ZONE, spot=False)) == "8 cores", "the region's is smaller"
+    assert str(quotas.quota(v3_8, ZONE, spot=True)) == "unlimited"
+    assert str(quotas.quota(v3_32, ZONE, spot=True)) == "0 cores"
+    assert quotas.quota(v3_8, "us-east1-d", spot=False).limit == UNLIMITED
+    assert quotas.quota(v3_32, ZONE, spot=False).value == "unlimited"
+
+
+def test_an_api_that_is_off_is_an_error_that_names_it(cloud: Cloud, simulator: RunningSimulator) -> None:
+    simulator.faults.add("api-off", api="cloudquotas")
+    with pytest.raises(ConfigError, match="not enabled") as refused:
+        cloud.read_quotas()
+    assert "cloudquotas" in refused.value.hint
+
+
+def test_a_quota_that_nobody_names_is_unknown() -> None:
+    v6e = accelerator("v6e-8")
+    quota = QuotaList((QuotaLimit("v6e", True, None, ("us-east5",), 8),), "API").quota(
+        v6e, "us-east5-b", spot=False
+    )
+    assert (str(quota), quota.value) == ("unknown", None)
+    assert quota.reason == "the API names no quota of v6e-8 in us-east5-b"
+    assert QuotaList((), reason="no rights").quota(v6e, "us-east5-b", spot=False).reason == "no rights"

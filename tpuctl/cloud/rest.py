@@ -1,0 +1,80 @@
+"""Reads JSON from Google's REST APIs that have no small client: authorised, page by page, bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
+import requests
+from google.api_core import exceptions
+
+from tpuctl.cloud.error_mapping import translated
+from tpuctl.cloud.error_table import Service
+from tpuctl.errors import DeadlineError
+from tpuctl.polling import retry
+
+TIMEOUT = 20.0
+"""Of one request, in seconds."""
+RETRY_TIMEOUT = 20.0
+TRANSIENT = (exceptions.ServiceUnavailable, exceptions.InternalServerError, exceptions.TooManyRequests)
+MOST_PAGES = 100
+MOST_BYTES = 64 << 20
+"""Of one page."""
+
+
+class Page(Protocol):
+    """One page of a list: a record whose field `next_page_token` is empty on the last one."""
+
+    @property
+    def next_page_token(self) -> str:
+        """What the request for the next page says."""
+
+
+PageType = TypeVar("PageType", bound=Page)
+
+
+@dataclass(frozen=True)
+class RestApi:
+    """One API at a URL; raises tpuctl's errors."""
+
+    session: requests.Session
+    """With the credentials."""
+    url: str
+    service: Service
+
+    def pages(self, path: str, page: type[PageType], subject: str, **query: str) -> Iterator[PageType]:
+        """Yield the pages of a list, decoded as records of the type `page`; `subject` names it in errors."""
+        token = ""
+        for _ in range(MOST_PAGES):
+            body = self._get(path, subject, {**query, **({"pageToken": token} if token else {})})
+            try:
+                decoded = msgspec.json.decode(body, type=page)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise _unreadable(subject) from error
+            yield decoded
+            token = decoded.next_page_token
+            if not token:
+                return
+        raise _unreadable(subject)
+
+    def _get(self, path: str, subject: str, query: Mapping[str, str]) -> bytes:
+        def get() -> bytes:
+            with self.session.get(
+                f"{self.url}{path}", params=query, timeout=TIMEOUT, stream=True
+            ) as response:
+                body = response.raw.read(MOST_BYTES + 1, decode_content=True)
+                if response.status_code != requests.codes.ok:
+                    response._content = body  # what `from_http_response` looks into
+                    raise exceptions.from_http_response(response)  # type: ignore[no-untyped-call]
+            if len(body) > MOST_BYTES:
+                raise _unreadable(subject)
+            return bytes(body)
+
+        with translated(subject, self.service):
+            return retry(get, on=TRANSIENT, timeout=RETRY_TIMEOUT)
+
+
+def _unreadable(subject: str) -> DeadlineError:
+    return DeadlineError(f"The answer about {subject} is not what this version of tpuctl reads.")
