@@ -97,6 +97,46 @@ class TestFetched:
         flow.fetch("two", public_set(server), tmp_path / "two", downloads, silent)
         assert (tmp_path / "two" / "b").read_bytes() == B
 
+    @pytest.mark.parametrize("planted", ["a", "b", "a.part", "b.part", "unpacked"])
+    def test_a_link_in_the_folder_of_a_started_fetch_is_not_followed(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path, planted: str
+    ) -> None:
+        """A project from elsewhere can bring `data/.mnist.fetch` along."""
+        private = tmp_path / "private"
+        (private / "inner").mkdir(parents=True)
+        (private / "key").write_text("secret")
+        (tmp_path / ".two.fetch").mkdir()
+        target = private if planted == "unpacked" else private / "key"
+        (tmp_path / ".two.fetch" / planted).symlink_to(target)
+        flow.fetch("two", public_set(server), tmp_path / "two", downloads, silent)
+        assert (private / "key").read_text() == "secret"
+        assert (private / "inner").is_dir()
+        assert [(tmp_path / "two" / name).read_bytes() for name in "ab"] == [A, B]
+
+    @pytest.mark.parametrize("source", ["server", "folder"])
+    def test_a_folder_of_a_started_fetch_that_is_a_link_is_not_used(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path, source: str
+    ) -> None:
+        private = tmp_path / "private"
+        (private / "unpacked").mkdir(parents=True)
+        (private / "unpacked" / "kept").write_text("kept")
+        (tmp_path / ".two.fetch").symlink_to(private)
+        if source == "server":
+            flow.fetch("two", public_set(server), tmp_path / "two", downloads, silent)
+        else:
+            (tmp_path / "c").write_bytes(OTHER)
+            flow.take("two", public_set(server), tmp_path / "two", tmp_path, silent)
+        assert below(private) == ["unpacked/kept"]
+        assert (tmp_path / "two" / ".fetched.json").is_file()
+
+    def test_a_file_that_somebody_else_put_there_is_not_believed(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path
+    ) -> None:
+        (tmp_path / ".two.fetch").mkdir()
+        (tmp_path / ".two.fetch" / "a").write_bytes(b"poisoned")
+        flow.fetch("two", public_set(server), tmp_path / "two", downloads, silent)
+        assert (tmp_path / "two" / "a").read_bytes() == A
+
     def test_offline_it_says_so_and_leaves_nothing(self, downloads: Downloads, tmp_path: Path) -> None:
         with refusing() as stopped, pytest.raises(DeadlineError) as caught:
             flow.fetch("two", public_set(stopped), tmp_path / "two", downloads, silent)

@@ -66,7 +66,7 @@ def fetch(name: str, dataset: PublicDataset, folder: Path, downloads: Downloads,
         return FetchResult(existing, already_there=True)
     form, work = dataset.forms[0], _work(folder)
     with _writing(work):
-        work.mkdir(parents=True, exist_ok=True)
+        _make_work(work)
         try:
             _check_space(form, work)
             paths = [_fetched(file, work, downloads, phase) for file in form.files]
@@ -120,7 +120,7 @@ def _existing(name: str, folder: Path) -> Fetched | None:
 def _fetched(file: PublicFile, work: Path, downloads: Downloads, phase: Phase) -> Path:
     """Return the path of a file that is complete and the published one, downloaded unless it is there."""
     path, part = work / file.name, work / f"{file.name}.part"
-    if not path.exists():
+    if not path.exists() or _checksum(path, phase) != file.sha256:
         _download(file, part, downloads, phase)
         checksum = _checksum(part, phase)
         if checksum != file.sha256:
@@ -245,9 +245,10 @@ def _put(fetched: Fetched, form: Form, files: Sequence[Path], folder: Path, phas
     """Unpack the files beside `folder`, and rename them to it when all are unpacked."""
     work = _work(folder)
     with _writing(folder):
+        _make_work(work)
         fresh = work / "unpacked"
         shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
+        fresh.mkdir()
         with phase(f"files unpacked of {fetched.name}"):
             form.unpack(files, fresh)
         (fresh / MARK).write_bytes(msgspec.json.format(msgspec.json.encode(fetched)) + b"\n")
@@ -260,6 +261,16 @@ def _put(fetched: Fetched, form: Form, files: Sequence[Path], folder: Path, phas
 
 def _work(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.fetch"
+
+
+def _make_work(work: Path) -> None:
+    """Make the folder, without what a fetch never leaves in it: a project from elsewhere may bring links."""
+    if work.is_symlink():
+        work.unlink()
+    work.mkdir(parents=True, exist_ok=True)
+    for path in work.iterdir():
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            path.unlink()
 
 
 def _checksum(path: Path, phase: Phase) -> str:

@@ -58,3 +58,13 @@ def test_whatever_python_refuses_is_refused(tmp_path: Path, content: bytes) -> N
     path.write_bytes(content)
     with pytest.raises(UsageError, match="has a syntax error"):
         check_syntax([path], Header())
+
+
+@pytest.mark.parametrize(
+    "content", ["-" * 200_000 + "1", "a" + ".b" * 100_000, "x = " + "+".join("1" * 200_000)]
+)
+def test_a_file_that_is_nested_too_deep_is_no_bug(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(content)
+    (note,) = check_syntax([path], Header())
+    assert note == f"{path} is nested too deep to be checked for syntax errors."

@@ -13,13 +13,17 @@ from tpuctl.job_header import Header
 
 
 def check_syntax(files: Sequence[Path], header: Header) -> list[str]:
-    """Compile Python files and return notes on those that only another Python could compile.
+    """Compile Python files and return notes on those that only another Python could compile, if any can.
 
     Raises UsageError with the line of an error, unless the header excludes this Python.
     """
     notes, version = [], platform.python_version()
     for file in files:
-        error = _syntax_error(file)
+        try:
+            error = _syntax_error(file)
+        except (RecursionError, MemoryError):  # the compiler's own limits
+            notes.append(f"{file} is nested too deep to be checked for syntax errors.")
+            continue
         if error and header.accepts_python(version):
             raise UsageError(f"{_sentence(file, error)}.", hint=_HINT, file=str(file), line=error.lineno)
         if error:
