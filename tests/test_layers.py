@@ -61,6 +61,7 @@ SUBPACKAGES = {
         "datasets": set(),
         "runs": {"datasets", "hosts", "nodes"},
         "project": set(),
+        "overview": {"nodes", "runs"},
     },
     "flows/datasets": {"beam": set()},
     "flows/nodes": {"placement": set()},

@@ -12,6 +12,9 @@ LOG_CHUNK = re.compile(r"(?!0{6})[0-9]{6}\.log")
 """Names that tpuctl gives; what else lies beside them is not its own."""
 DATASETS = "datasets/"
 RUNS = "runs/"
+NODES = "nodes/"
+RUN_ON_NODE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([1-9][0-9]{0,3})\.json")
+"""What lies in a node's folder of runs: a run and an attempt."""
 
 
 def gs(bucket: str, name: str) -> str:
@@ -27,6 +30,42 @@ def bundle(sha256: str) -> str:
 def chunk_number(name: str) -> int:
     """Return which piece of a log an object is, counted from 1; `RunPaths.log` gives its name."""
     return int(name.rpartition("/")[2].partition(".")[0])
+
+
+@dataclass(frozen=True)
+class NodePaths:
+    """Names of the objects about one node, without the bucket; the uid tells it from others of its name."""
+
+    project: str
+    zone: str
+    name: str
+    uid: str
+
+    @property
+    def folder(self) -> str:
+        return f"{NODES}{self.project.replace(':', '_')}.{self.zone}.{self.name}.{self.uid}/"
+
+    @property
+    def runs(self) -> str:
+        """The folder that says which runs were started on it, with a trailing slash."""
+        return f"{self.folder}runs/"
+
+    @property
+    def keeper(self) -> str:
+        """The folder of what its keeper did, with a trailing slash."""
+        return f"{self.folder}keeper/"
+
+    def run(self, run: str, attempt: int) -> str:
+        """Return the object that says that an attempt of a run was started on it."""
+        return f"{self.runs}{run}/{attempt}.json"
+
+    @classmethod
+    def parse(cls, folder: str) -> NodePaths | None:
+        """Return what a folder's name directly below NODES is about; None for any other name."""
+        match folder.rsplit(".", 3):
+            case [project, zone, name, uid] if project and zone and name and uid:
+                return cls(project, zone, name, uid)
+        return None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,16 @@ def write(*pieces: str | Painted, err: bool = False) -> None:
     _write("".join(painted).rstrip(" "), stream)
 
 
+def write_at_once(text: str) -> None:
+    """Print a line of a stream, at once also into a pipe."""
+    _write(printable.line(text), sys.stdout, flush=True)
+
+
+def clear_screen() -> None:
+    """Empty the terminal that stdout is, for a list that is drawn anew."""
+    _write("\x1b[H\x1b[2J", sys.stdout, flush=True)
+
+
 def write_block(text: str, *, err: bool = False) -> None:
     """Print a text of several lines."""
     _write(printable.block(text), sys.stderr if err else sys.stdout)

@@ -65,6 +65,10 @@ class QueuedResource:
     """Who brought it into its state: `USER`, `SERVICE`, or empty where the provider does not say."""
     error: str = ""
     """Why it failed, in the provider's words."""
+    error_kind: str = ""
+    """What that means, as errors say it: `quota`, `stockout` ..."""
+    error_hint: str = ""
+    """The next command after it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Those of its nodes."""
     metadata: Mapping[str, str] = field(default_factory=dict)

@@ -57,9 +57,12 @@ def test_a_dry_run_shows_the_objects_that_are_written(cloud: Cloud, request_of_f
     submit_all(cloud, request_of_four)
     stored = {listed.name for listed in cloud.bucket.objects("")}
     assert set(names) == {name for name in stored if "/workers/" not in name}
-    assert [name.split("/")[0] for name in names] == ["bundles", "runs", "runs"]
+    assert [name.split("/")[0] for name in names] == ["bundles", "runs", "nodes", "runs"]
     again = written_names(cloud, replace(request_of_four, name="r2"))
-    assert again == ["runs/r2/run.json", "runs/r2/attempts/1/attempt.json"], "the bundle is stored already"
+    record, note, attempt = again  # the bundle is stored already
+    assert (record, attempt) == ("runs/r2/run.json", "runs/r2/attempts/1/attempt.json")
+    assert note.startswith("nodes/sim-project.europe-west4-a.pod.")
+    assert note.endswith("/runs/r2/1.json")
 
 
 def assert_failed(cloud: Cloud, error: TpuctlError) -> None:

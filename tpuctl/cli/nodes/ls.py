@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.nodes.table import show_inventory
+from tpuctl.cli.nodes.table import show_overview
+from tpuctl.cli.nodes.watch import watch_overview
 from tpuctl.cli.session import Session, with_session
-from tpuctl.flows.nodes.inventory import Inventory, take_inventory
+from tpuctl.flows.nodes.inventory import Inventory
+from tpuctl.flows.overview.views import Overview, take_overview
 
 
 @click.command()
 @click.option("--all-users", is_flag=True, help="List the TPUs of other users, too.")
+@click.option("--watch", "-w", is_flag=True, help="Keep the list up to date, until Ctrl-C.")
 @with_session
-def ls(session: Session, all_users: bool) -> None:
+def ls(session: Session, all_users: bool, watch: bool) -> None:
     """List TPUs and queued requests for TPUs, in every zone or the one of --zone.
 
-    Those that tpuctl created for other users are counted only, without --all-users.
+    Those that tpuctl created for other users are counted only, without --all-users. With --watch a terminal
+    shows the list anew every few seconds; elsewhere each change is a line, with --json an object a line.
 
     \b
     Example:
@@ -24,11 +30,21 @@ def ls(session: Session, all_users: bool) -> None:
     """
     session.config.get("zone")  # a malformed one is an error, also where every zone is listed
     zone = session.from_flag("zone")
-    inventory = take_inventory(session.cloud.provider, zone)
-    listed = inventory if all_users else inventory.without_others(session.owner)
+    provider = session.cloud.provider
+
+    def take() -> tuple[Inventory, Overview]:
+        overview = take_overview(provider, lambda: session.cloud.bucket, zone, session.warn)
+        inventory = overview.inventory
+        listed = inventory if all_users else inventory.without_others(session.owner)
+        return inventory, replace(overview, inventory=listed)
+
+    if watch:
+        watch_overview(session, lambda: take()[1])
+    inventory, overview = take()
+    listed = overview.inventory
     if zone is None and not inventory.unreachable:
         session.listed.replace("nodes", (allocation.name for allocation in listed.allocations))
-    show_inventory(session, listed)
+    show_overview(session, overview)
     _show_hidden(inventory, listed)
     if not inventory.allocations:
         _show_nothing(session, inventory, zone)

@@ -1,35 +1,30 @@
-"""Prints nodes and queued resources as a table or as JSON."""
+"""Prints nodes and queued resources, with what is known of them, as a table or as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from tpuctl import clock
+from tpuctl.catalogue.prices import Price
 from tpuctl.cli import output
+from tpuctl.cli.nodes.fields import node_fields, queue_fields
 from tpuctl.cli.session import Session
 from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.flows.overview.node_runs import Workload
+from tpuctl.flows.overview.views import Overview, bills, expiry, troubles
 from tpuctl.nodes import Node, QueuedResource, QueueState
 
 COLUMNS = ("NAME", "ZONE", "TYPE", "HOSTS", "STATE", "SPOT", "RUNTIME", "AGE", "OWNER")
+OPTIONAL = ("RUN", "ENDS IN", "PRICE/H", "NOTE")
+"""Columns that are shown where one of the TPUs has something there."""
 UNKNOWN = "-"
+Row = Mapping[str, object]
 
 
 def show_inventory(session: Session, inventory: Inventory) -> None:
-    """Print what there is, and the zones that did not answer, as the user asked: as a table or as JSON."""
-    if session.as_json:
-        queue = [item.queued_resource for item in inventory.allocations if item.queued_resource]
-        output.json(
-            {
-                "nodes": [_fields(node) for node in inventory.nodes],
-                "queued_resources": [_queue_fields(queued) for queued in queue],
-                "unreachable": list(inventory.unreachable),
-            }
-        )
-        return
-    allocation_table(inventory.allocations, session.now)
-    for zone in inventory.unreachable:
-        output.note(f"Warning: no answer from {zone}: what is there is not listed, and may bill.")
+    """Print what there is, as the user asked: as a table or as JSON."""
+    show_overview(session, Overview(inventory, Workload()))
 
 
 def show_nodes(session: Session, nodes: Sequence[Node]) -> None:
@@ -37,66 +32,85 @@ def show_nodes(session: Session, nodes: Sequence[Node]) -> None:
     show_inventory(session, Inventory(tuple(Allocation((node,)) for node in nodes)))
 
 
+def show_overview(session: Session, overview: Overview) -> None:
+    """Print what is known of each TPU, and what did not answer, as the user asked: as a table or as JSON."""
+    if session.as_json:
+        output.json(overview_fields(session, overview))
+        return
+    overview_table(session, overview, session.now)
+    for zone in overview.inventory.unreachable:
+        output.note(f"Warning: no answer from {zone}: what is there is not listed, and may bill.")
+    if overview.workload.unknown:
+        output.note(f"Which runs work there is not known: {overview.workload.unknown}")
+
+
+def overview_fields(session: Session, overview: Overview) -> dict[str, object]:
+    """Return what is known of each TPU, for JSON."""
+    inventory = overview.inventory
+    queue = [item.queued_resource for item in inventory.allocations if item.queued_resource]
+    return {
+        "nodes": [node_fields(session, overview, node) for node in inventory.nodes],
+        "queued_resources": [queue_fields(session, queued) for queued in queue],
+        "unreachable": list(inventory.unreachable),
+        "runs_unknown": overview.workload.unknown,
+        "maintenance_unknown": overview.maintenance_unknown,
+    }
+
+
+def overview_table(session: Session, overview: Overview, now: datetime) -> None:
+    """Print a line for each TPU, with its run, its price and what its user has to know."""
+    allocations = overview.inventory.allocations
+    _table([row for item in allocations for row in _rows(item, now, overview, session)], err=False)
+
+
 def allocation_table(allocations: Sequence[Allocation], now: datetime, *, err: bool = False) -> None:
     """Print a line for each node and each queued resource that is not ACTIVE, on stdout or on stderr."""
-    output.table(COLUMNS, [row for item in allocations for row in _rows(item, now)], err=err)
+    overview = Overview(Inventory(tuple(allocations)), Workload())
+    _table([row for item in allocations for row in _rows(item, now, overview, None)], err=err)
 
 
-def _rows(allocation: Allocation, now: datetime) -> Iterator[tuple[object, ...]]:
+def _table(rows: Sequence[Row], *, err: bool) -> None:
+    columns = [*COLUMNS, *(name for name in OPTIONAL if any(row[name] for row in rows))]
+    output.table(columns, [[row[name] for name in columns] for row in rows], err=err)
+
+
+def _rows(
+    allocation: Allocation, now: datetime, overview: Overview, session: Session | None
+) -> Iterator[Row]:
     queued = allocation.queued_resource
     if queued and queued.state is not QueueState.ACTIVE:
-        yield _row(queued, "", now)
+        yield _row(queued, now, overview, "")
     for node in allocation.nodes:
-        yield _row(node, len(node.addresses) or "", now)
+        yield _row(node, now, overview, _price(session, node))
 
 
-def _row(item: Node | QueuedResource, hosts: object, now: datetime) -> tuple[object, ...]:
-    return (
-        item.name,
-        item.zone,
-        item.accelerator,
-        hosts,
-        item.provider_state,
-        "yes" if item.spot else "no",
-        item.runtime,
-        clock.age(item.created, now),
-        item.owner or UNKNOWN,
-    )
+def _price(session: Session | None, node: Node) -> str:
+    """The price of a node per hour; empty where nobody knows it, or it does not bill."""
+    price: Price | None = session.prices.of(node) if session and bills(node) else None
+    return price.short if price and price.is_known else ""
 
 
-def _fields(node: Node) -> dict[str, object]:
+def _row(item: Node | QueuedResource, now: datetime, overview: Overview, price: str) -> Row:
+    hosts = len(item.addresses) if isinstance(item, Node) else 0
+    run = overview.workload.on(item) if isinstance(item, Node) else None
+    announced = overview.maintenance.get(item.id.uid) if isinstance(item, Node) else None
     return {
-        "name": node.name,
-        "project": node.id.project,
-        "zone": node.zone,
-        "accelerator": node.accelerator,
-        "state": node.provider_state,
-        "health": node.health,
-        "spot": node.spot,
-        "runtime": node.runtime,
-        "created": node.created,
-        "owner": node.owner,
-        "queued_resource": node.queued_resource,
-        "addresses": list(node.addresses),
-        "labels": dict(node.labels),
+        "NAME": item.name,
+        "ZONE": item.zone,
+        "TYPE": item.accelerator,
+        "HOSTS": hosts or "",
+        "STATE": item.provider_state,
+        "SPOT": "yes" if item.spot else "no",
+        "RUNTIME": item.runtime,
+        "AGE": clock.age(item.created, now),
+        "OWNER": item.owner or UNKNOWN,
+        "RUN": f"{run.run} ({run.state})" if run else "",
+        "ENDS IN": _remaining(expiry(item), now),
+        "PRICE/H": price,
+        "NOTE": "; ".join(troubles(item, announced, now)),
     }
 
 
-def _queue_fields(queued: QueuedResource) -> dict[str, object]:
-    return {
-        "name": queued.name,
-        "project": queued.id.project,
-        "zone": queued.zone,
-        "nodes": [node.name for node in queued.nodes],
-        "accelerator": queued.accelerator,
-        "state": queued.provider_state,
-        "initiator": queued.initiator,
-        "error": queued.error,
-        "spot": queued.spot,
-        "reservation": queued.reservation,
-        "runtime": queued.runtime,
-        "created": queued.created,
-        "valid_until": queued.valid_until,
-        "owner": queued.owner,
-        "labels": dict(queued.labels),
-    }
+def _remaining(moment: str, now: datetime) -> str:
+    """Return the time until a moment in its largest unit; empty for no moment, 0s for one that has passed."""
+    return clock.age(clock.iso(now), clock.parse(moment)) if moment else ""

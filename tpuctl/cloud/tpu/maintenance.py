@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import cast
 
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport as CommonTransport
 
-from tpuctl.cloud.tpu.past_changes import time_of
+from tpuctl import clock
 from tpuctl.cloud.tpu.sending import all_pages, send
 from tpuctl.cloud.tpu.states import enum_name
 from tpuctl.nodes import Maintenance
@@ -30,10 +31,18 @@ def read_maintenance(client: tpu_v2.TpuClient, parent: str) -> Mapping[str, Main
         str(node.id): Maintenance(
             kind=enum_name(types.MaintenanceType, node.upcoming_maintenance.type_),
             status=enum_name(types.MaintenanceStatus, node.upcoming_maintenance.maintenance_status),
-            begins=time_of(node.upcoming_maintenance.window_start_time),
-            ends=time_of(node.upcoming_maintenance.window_end_time),
+            begins=_time(node.upcoming_maintenance.window_start_time),
+            ends=_time(node.upcoming_maintenance.window_end_time),
             can_reschedule=node.upcoming_maintenance.can_reschedule,
         )
         for node in plain
         if node.HasField("upcoming_maintenance")
     }
+
+
+def _time(text: str) -> str:
+    """Return a time, which this message has as RFC 3339; empty for any other text."""
+    try:
+        return clock.iso(datetime.fromisoformat(text))
+    except ValueError:
+        return ""

@@ -65,6 +65,8 @@ def read_queued_resource(message: tpu_v2.QueuedResource) -> QueuedResource:
     identity = parse_queued_resource_name(message.name)
     state = enum_name(tpu_v2.QueuedResourceState.State, tpu_v2.QueuedResource.pb(message).state.state)
     initiator = tpu_v2.QueuedResource.pb(message).state.state_initiator
+    failed = tpu_v2.QueuedResource.pb(message).state.failed_data.error
+    failure = operation_error(f"Queued resource '{identity.name}'", failed) if failed.code else None
     specs = list(message.tpu.node_spec)
     pattern = specs[0].node if specs else tpu_v2.Node()
     return QueuedResource(
@@ -81,6 +83,8 @@ def read_queued_resource(message: tpu_v2.QueuedResource) -> QueuedResource:
         valid_until=_time(message.queueing_policy.valid_until_time),
         initiator=INITIATORS.get(initiator, ""),
         error=message.state.failed_data.error.message,
+        error_kind=failure.kind if failure else "",
+        error_hint=failure.hint if failure else "",
         failure=_failure(identity, tpu_v2.QueuedResource.pb(message).state),
         labels=dict(pattern.labels),
         metadata=dict(pattern.metadata),

@@ -89,8 +89,8 @@ def _past_change(operation: operations_pb2.Operation, name: str) -> PastChange |
         zone=target.zone,
         name=name,
         verb=metadata.verb,
-        began=time_of(metadata.create_time),
-        ended=time_of(metadata.end_time),
+        began=_time(metadata.create_time),
+        ended=_time(metadata.end_time),
         of_queued_resource=isinstance(target, QueuedResourceId),
         error=operation_error(subject, operation.error) if failed else None,
         node=_result(operation.response) if operation.done and not failed else None,
@@ -123,6 +123,6 @@ def _unpack(packed: any_pb2.Any, message: Message) -> bool:
     return True
 
 
-def time_of(moment: Timestamp) -> str:
+def _time(moment: Timestamp) -> str:
     """Return a time of a message; empty for one that is not set."""
     return clock.iso(moment.ToDatetime(UTC)) if moment.seconds else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from tpuctl import runs
-from tpuctl.bucket_layout import ATTEMPT_FOLDER, LOG_CHUNK, RunPaths
+from tpuctl.bucket_layout import ATTEMPT_FOLDER, LOG_CHUNK, NodePaths, RunPaths
 from tpuctl.bucket_objects.bad_object import BadObjectError, too_large
 from tpuctl.errors import ConflictError, NotFoundError, UsageError
 from tpuctl.flows.progress import Report, silent
@@ -117,7 +117,16 @@ class StoredRun:
         return data
 
     def create_attempt(self, record: Attempt) -> StoredAttempt:
-        """Write an attempt.json; raises ConflictError when another machine has made this attempt."""
+        """Write an attempt.json; raises ConflictError when another machine has made this attempt.
+
+        What says in the node's folder that it works there comes first: readers follow it to the attempt.
+        """
+        tpu = record.tpu
+        note = NodePaths(tpu.project, tpu.zone, tpu.name, tpu.uid).run(self.name, record.attempt)
+        try:
+            self.bucket.create(note, encode({"run": self.name, "attempt": record.attempt}))
+        except ConflictError:
+            pass  # the attempt itself decides who is first
         self.bucket.create(self.paths.attempt(record.attempt), encode(record))
         return self.attempt(record.attempt)
 

@@ -1,0 +1,194 @@
+"""Tests what `tpuctl ls` shows of each TPU, and of what did not answer."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from tests.cloud.tpu.test_client import REQUEST
+from tests.flows.runs.records import ATTEMPT
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.storage import Bucket
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.nodes import CreateQueuedResource, Node, QueuedResourceRequest, owner_label
+from tpuctl.runs import Tpu, Verdict
+from tpuctl.worker.records import RUNNING, WorkerStatus, encode
+
+Tpuctl = Callable[..., CommandResult]
+ZONE = "europe-west4-a"
+NOW = "2026-01-31T12:00:00Z"
+
+
+def give_run(cloud: Cloud, node: Node, name: str = "digits-1") -> StoredRun:
+    """Write an attempt of a run on a node, whose worker runs."""
+    run = StoredRun(cloud.bucket, name)
+    run.create_attempt(msgspec.structs.replace(ATTEMPT, tpu=Tpu.of(node), workers=(0,)))
+    status = WorkerStatus(0, 1, node.id.uid, RUNNING, NOW)
+    cloud.bucket.upload(run.paths.status(1, 0), [encode(status)], "application/json")
+    return run
+
+
+def only_node(cloud: Cloud) -> Node:
+    (node,) = cloud.provider.list_nodes().nodes
+    return node
+
+
+def change_node(simulator: RunningSimulator, **fields: object) -> None:
+    """Set what only the service writes: no request can."""
+    state = simulator.world.nodes._state
+    (node,) = state.nodes.all()
+
+    async def save() -> None:
+        state.save_node(replace(node, spec={**node.spec, **fields}))
+
+    simulator.call(save())
+
+
+def queue(cloud: Cloud, **fields: object) -> None:
+    """Queue a v3-8 of the user's own, called q1."""
+    owner = {"managed-by": "tpuctl", "tpuctl-owner": owner_label(cloud.config.require("owner"))}
+    request = QueuedResourceRequest(
+        cloud.provider.queued_resource_id(ZONE, "q1"), replace(REQUEST, labels=owner)
+    )
+    cloud.provider.begin(CreateQueuedResource(replace(request, **fields))).wait("to be accepted", 30)  # type: ignore[arg-type]
+
+
+def test_a_run_that_works_is_shown_with_its_state(tpuctl: Tpuctl, cloud: Cloud, node: str) -> None:
+    assert "RUN" not in tpuctl("ls").out.split()
+    run = give_run(cloud, only_node(cloud))
+    listed = tpuctl("ls")
+    assert "digits-1 (running)" in listed.out
+    (shown,) = tpuctl("ls", "--json").json["nodes"]
+    assert (shown["run"]["run"], shown["run"]["attempt"], shown["run"]["state"]) == ("digits-1", 1, "running")
+    run.end(Verdict("digits-1", "succeeded", 1, NOW, "all ended", 0))
+    assert "digits-1" not in tpuctl("ls").out, "it works no more"
+    assert tpuctl("ls", "--json").json["nodes"][0]["run"]["state"] == "succeeded"
+
+
+def test_no_request_is_sent_for_runs_elsewhere(
+    tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator, node: str
+) -> None:
+    here = only_node(cloud)
+    give_run(cloud, here)
+    before = len(simulator.events.find(service="storage"))
+    tpuctl("ls")
+    alone = len(simulator.events.find(service="storage")) - before
+    assert alone, "the bucket is asked"
+    for number in range(20):
+        give_run(cloud, replace(here, id=replace(here.id, uid=str(number + 1), name="n2")), f"other-{number}")
+    before = len(simulator.events.find(service="storage"))
+    tpuctl("ls")
+    assert len(simulator.events.find(service="storage")) - before == alone
+
+
+def test_a_silent_bucket_is_said_and_fails_nothing(
+    tpuctl: Tpuctl, simulator: RunningSimulator, node: str
+) -> None:
+    simulator.faults.add("gcs-error", status="403")
+    listed = tpuctl("ls")
+    assert listed.code == 0
+    assert node in listed.out
+    assert "Which runs work there is not known: No permission" in listed.err
+    assert "No permission" in tpuctl("ls", "--json").json["runs_unknown"]
+
+
+def test_ill_health_is_in_the_table(tpuctl: Tpuctl, simulator: RunningSimulator, node: str) -> None:
+    symptom = {"symptomType": "OUT_OF_MEMORY", "details": "oom-killer", "workerId": "0"}
+    change_node(simulator, symptoms=[symptom], healthDescription="no heartbeat")
+    assert "worker 0: OUT_OF_MEMORY (oom-killer)" in tpuctl("ls").out
+    (shown,) = tpuctl("ls", "--json").json["nodes"]
+    assert shown["symptoms"][0]["kind"] == "OUT_OF_MEMORY"
+    assert shown["health_description"] == "no heartbeat"
+    assert shown["notes"] == ["worker 0: OUT_OF_MEMORY (oom-killer)"]
+
+
+def test_maintenance_is_announced(
+    tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator, node: str
+) -> None:
+    simulator.faults.add("maintenance-notice", node=node)
+    while not cloud.provider.maintenance():
+        pass
+    assert "maintenance pending 20" in tpuctl("ls").out
+    assert tpuctl("ls", "--json").json["nodes"][0]["maintenance"]["status"] == "PENDING"
+
+
+def test_the_end_of_a_time_to_live_is_shown(tpuctl: Tpuctl, cloud: Cloud) -> None:
+    assert tpuctl("up", "v3-8", "--name", "n1", "--ttl", "8h", "--yes").code == 0
+    listed = tpuctl("ls")
+    assert "ENDS IN" in listed.out
+    assert re.search(r" [78]h\n", listed.out)
+    (shown,) = tpuctl("ls", "--json").json["nodes"]
+    assert shown["expires"] > shown["created"]
+
+
+def test_why_a_queued_resource_waits(tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator) -> None:
+    simulator.faults.add("stockout", zone=ZONE)
+    queue(cloud, valid_until="2126-01-31T12:00:00Z")
+    assert "waits for capacity, until 2126-01-31T12:00:00Z at the latest" in tpuctl("ls").out
+    (shown,) = tpuctl("ls", "--json").json["queued_resources"]
+    assert shown["notes"] == ["waits for capacity, until 2126-01-31T12:00:00Z at the latest"]
+
+
+def test_why_a_queued_resource_failed(tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator) -> None:
+    words = "Quota limit 'TPUV3' has been exceeded. Limit: 0 in zone Z."
+    simulator.faults.add(
+        "failed-operation", method="CreateQueuedResource", code="RESOURCE_EXHAUSTED", message=words
+    )
+    queue(cloud)
+    while "FAILED" not in tpuctl("ls").out:
+        pass
+    assert f"failed: quota: {words}" in tpuctl("ls").out
+    (shown,) = tpuctl("ls", "--json").json["queued_resources"]
+    assert (shown["error"], shown["error_kind"]) == (words, "quota")
+
+
+def test_a_suspended_one_says_who_and_that_it_takes_quota(
+    tpuctl: Tpuctl, cloud: Cloud, simulator: RunningSimulator
+) -> None:
+    queue(cloud, node=replace(REQUEST, spot=True))
+    while not cloud.provider.list_nodes().nodes or only_node(cloud).provider_state != "READY":
+        pass
+    simulator.call(simulator.world.preempt(f"projects/sim-project/locations/{ZONE}/nodes/n1"))
+    while "SUSPENDED" not in tpuctl("ls", "--all-users").out:
+        pass
+    assert "suspended by the service: has lost its nodes, takes quota" in tpuctl("ls", "--all-users").out
+
+
+def test_json_has_a_price_with_its_source_or_the_reason(tpuctl: Tpuctl, node: str) -> None:
+    (shown,) = tpuctl("ls", "--json").json["nodes"]
+    price = shown["price_per_hour"]
+    assert price["amount"] is None or price["source"]
+    assert price["amount"] or price["reason"]
+    assert shown["bills"] is True
+
+
+def test_watch_shows_each_change_as_a_line_until_ctrl_c(
+    tpuctl: Tpuctl, simulator: RunningSimulator, node: str
+) -> None:
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "tpuctl", "ls", "--watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        assert watching.stdout
+        assert watching.stdout.readline().rstrip().endswith(f"  n1 in {ZONE}: READY")
+        assert tpuctl("down", "n1", "--yes").code == 0
+        lines = iter(watching.stdout.readline, "")
+        assert next(line for line in lines if "gone" in line).rstrip().endswith("-> gone")
+    finally:
+        watching.send_signal(signal.SIGINT)
+        _, errors = watching.communicate(timeout=30)
+    assert watching.returncode == 130
+    assert "Traceback" not in errors
+
+
+def test_a_bucket_without_a_folder_of_the_node_has_no_run(tpuctl: Tpuctl, bucket: Bucket, node: str) -> None:
+    bucket.upload("nodes/x/runs/digits-1/1.json", [b"{}"], "application/json")
+    assert "digits-1" not in tpuctl("ls").out

@@ -1,0 +1,93 @@
+"""Finds the runs of a node by its folder in the bucket: a list for each node, none for other runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tpuctl.bucket_layout import RUN_ON_NODE, NodePaths
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.errors import NotFoundError
+from tpuctl.flows.progress import Report, silent
+from tpuctl.flows.runs.outcome import RunState
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.nodes import Node, NodeId
+from tpuctl.parallel import fanout, values
+from tpuctl.runs import Verdict
+from tpuctl.worker.records import FINISHED, UNKNOWN
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket
+
+
+@dataclass(frozen=True)
+class RunOnNode:
+    """An attempt of a run that was started on a node."""
+
+    run: str
+    attempt: int
+    started: str
+    """ISO-8601, UTC."""
+    state: str
+    """The verdict's outcome, or what its workers wrote last."""
+    verdict: Verdict | None = None
+
+    @property
+    def works(self) -> bool:
+        """Whether it may still run there, as far as the bucket says."""
+        return self.verdict is None and self.state not in (FINISHED, UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The newest run of each node, by the nodes' uids."""
+
+    newest: Mapping[str, RunOnNode] = field(default_factory=dict)
+    unknown: str = ""
+    """Why the bucket does not say; empty if it does."""
+
+    def on(self, node: Node) -> RunOnNode | None:
+        """Return the run that works on a node; None without one, or where the bucket does not say."""
+        run = self.newest.get(node.id.uid)
+        return run if run and run.works else None
+
+
+def paths_of(node: NodeId) -> NodePaths:
+    """Return where the bucket has what it knows of a node."""
+    return NodePaths(node.project, node.zone, node.name, node.uid)
+
+
+def workload(bucket: Bucket, nodes: Iterable[Node], warn: Report = silent) -> Workload:
+    """Return the newest run of each node; a bucket that does not answer is said, and raises nothing."""
+    listed = [node for node in nodes if node.id.uid]
+    results = fanout(lambda node: runs_on(bucket, paths_of(node.id), warn, most=1), listed)
+    unknown = next((result.error.message for result in results if result.error), "")
+    newest = {result.item.id.uid: result.value[0] for result in results if result.value}
+    return Workload(newest, unknown)
+
+
+def runs_on(
+    bucket: Bucket, paths: NodePaths, warn: Report = silent, most: int | None = None
+) -> list[RunOnNode]:
+    """Return the runs that were started on a node, the newest first, `most` at most."""
+    started = sorted(bucket.objects(paths.runs), key=lambda item: item.generation, reverse=True)
+    named = [(RUN_ON_NODE.fullmatch(item.name.removeprefix(paths.runs)), item.updated) for item in started]
+    chosen = [(match[1], int(match[2]), updated) for match, updated in named if match][:most]
+    states = values(fanout(lambda item: _run_on_node(bucket, *item, warn), chosen))
+    return [state for state in states if state]
+
+
+def _run_on_node(bucket: Bucket, name: str, attempt: int, started: str, warn: Report) -> RunOnNode | None:
+    """Return None where the attempt was never written, or is gone."""
+    run = StoredRun(bucket, name, warn)
+    try:
+        verdict = run.verdict()
+        if verdict and verdict.attempt == attempt:
+            return RunOnNode(name, attempt, started, verdict.outcome, verdict)
+        return RunOnNode(name, attempt, started, RunState(None, run.attempt(attempt).statuses()).label)
+    except BadObjectError as error:
+        warn(error.message)
+        return RunOnNode(name, attempt, started, UNKNOWN)
+    except NotFoundError:
+        return None

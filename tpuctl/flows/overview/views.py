@@ -1,0 +1,147 @@
+"""Gathers what is known of each TPU, and puts into words what its user has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from tpuctl import clock
+from tpuctl.catalogue.prices import Price
+from tpuctl.errors import ConfigError, TpuctlError
+from tpuctl.flows.nodes.inventory import Inventory, take_inventory
+from tpuctl.flows.overview.node_runs import RunOnNode, Workload, workload
+from tpuctl.flows.progress import Report
+from tpuctl.keeper import records as keeper
+from tpuctl.nodes import Maintenance, Node, NodeState, QueuedResource, QueueState
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.provider import Provider
+    from tpuctl.cloud.storage import Bucket
+
+HEALTHY = ("", "HEALTHY")
+NOT_BILLING = (NodeState.STOPPED, NodeState.PREEMPTED, NodeState.GONE)
+"""States in which chips do not bill; the disk of a stopped node does."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Every TPU, with what is known of it from elsewhere."""
+
+    inventory: Inventory
+    workload: Workload
+    maintenance: Mapping[str, Maintenance] = field(default_factory=dict)
+    """By the nodes' uids."""
+    maintenance_unknown: str = ""
+    """Why the provider does not say; empty if it does."""
+
+
+def take_overview(
+    provider: Provider, get_bucket: Callable[[], Bucket], zone: str | None, warn: Report
+) -> Overview:
+    """Return what there is in a zone, or in every zone; asks the bucket only where there is a node.
+
+    A bucket or an announcement that cannot be read is said in the result, and raises nothing.
+    """
+    inventory = take_inventory(provider, zone)
+    if not inventory.nodes:
+        return Overview(inventory, Workload())
+    try:
+        maintenance, unknown = provider.maintenance(zone), ""
+    except TpuctlError as error:
+        maintenance, unknown = {}, error.message
+    return Overview(inventory, _workload(get_bucket, inventory, warn), maintenance, unknown)
+
+
+def _workload(get_bucket: Callable[[], Bucket], inventory: Inventory, warn: Report) -> Workload:
+    try:
+        bucket = get_bucket()
+    except ConfigError as error:  # none is configured
+        return Workload(unknown=error.message)
+    return workload(bucket, inventory.nodes, warn)
+
+
+def expiry(item: Node | QueuedResource) -> str:
+    """Return when a node ends by itself at the latest, ISO-8601, UTC; empty for never, or not known yet."""
+    created = clock.parse(item.created).timestamp() if item.created and isinstance(item, Node) else None
+    try:
+        return keeper.iso(keeper.expiry(item.metadata, created))
+    except ValueError:
+        return ""
+
+
+def idle_limit(item: Node | QueuedResource) -> int:
+    """Return the seconds without activity after which it ends by itself; 0 for no such end."""
+    try:
+        return keeper.idle_limit(item.metadata) or 0
+    except ValueError:
+        return 0
+
+
+def cost_so_far(item: Node | QueuedResource, price: Price, now: datetime) -> Price | None:
+    """Return what a node has cost since its creation at the most; None for what has no node."""
+    if isinstance(item, QueuedResource) or not item.created:
+        return None
+    seconds = max(0.0, (now - clock.parse(item.created)).total_seconds())
+    return price.times(Decimal(seconds) / 3600)
+
+
+def bills(item: Node | QueuedResource) -> bool:
+    """Whether it bills by the hour now, or is about to."""
+    return isinstance(item, Node) and item.state not in NOT_BILLING
+
+
+def troubles(item: Node | QueuedResource, announced: Maintenance | None, now: datetime) -> Iterator[str]:
+    """Yield what its user has to know: why it waits, ill health, maintenance, an expiry that has passed."""
+    if isinstance(item, QueuedResource):
+        yield from waiting_reason(item)
+    else:
+        if item.health not in HEALTHY:
+            yield f"{item.health}{f': {item.health_description}' if item.health_description else ''}"
+        for symptom in item.symptoms:
+            details = f" ({symptom.details})" if symptom.details else ""
+            yield f"worker {symptom.worker}: {symptom.kind}{details}"
+        if announced:
+            yield maintenance_words(announced)
+    expires = expiry(item)
+    if expires and clock.parse(expires) <= now:
+        yield "its time to live is over"
+
+
+def maintenance_words(announced: Maintenance) -> str:
+    """Return announced maintenance in one line."""
+    window = f" {announced.begins} to {announced.ends}".replace("  ", " ") if announced.begins else ""
+    movable = ", can be rescheduled" if announced.can_reschedule else ""
+    return f"maintenance {announced.status.lower()}{window}{movable}"
+
+
+def waiting_reason(queued: QueuedResource) -> Iterator[str]:
+    """Yield why a queued resource has no node that works; nothing for one that is ACTIVE."""
+    by = f" by the {'service' if queued.initiator == 'SERVICE' else 'user'}" if queued.initiator else ""
+    if queued.state is QueueState.FAILED:
+        kind = f"{queued.error_kind}: " if queued.error_kind in ("quota", "stockout") else ""
+        yield f"failed: {kind}{queued.error or 'the provider does not say why'}"
+    elif queued.state in (QueueState.SUSPENDED, QueueState.SUSPENDING):
+        yield f"suspended{by}: has lost its nodes, takes quota until it is deleted"
+    elif queued.state is QueueState.WAITING:
+        until = f", until {queued.valid_until} at the latest" if queued.valid_until else ""
+        waits_for = f"reservation {queued.reservation}" if queued.reservation else "capacity"
+        yield f"waits for {waits_for}{until}"
+
+
+def next_command(item: Node | QueuedResource, run: RunOnNode | None) -> str:
+    """Return the command that its user needs next."""
+    if run:
+        return f"tpuctl logs {run.run} -f"
+    if isinstance(item, QueuedResource):
+        over = item.state.is_over
+        return f"tpuctl down {item.name} --zone {item.zone}" if over else "tpuctl ls --watch"
+    if item.state is NodeState.READY:
+        return f"tpuctl submit SCRIPT --tpu {item.name}"
+    if item.state is NodeState.STOPPED:
+        return f"tpuctl start {item.name} --zone {item.zone}"
+    if item.state is NodeState.PREEMPTED:
+        return f"tpuctl down {item.name} --zone {item.zone}"
+    return "tpuctl ls --watch"
