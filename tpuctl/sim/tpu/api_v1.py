@@ -57,8 +57,8 @@ async def _list_versions(service: Service, match: re.Match[str]) -> JsonObject:
     }
 
 
-async def _describe(_: Service, __: re.Match[str]) -> JsonObject:
-    """The discovery document, for googleapiclient 1 (cloud-tpu-client pins it), which brings none along."""
+def description() -> JsonObject:
+    """Return the discovery document, for googleapiclient 1 (cloud-tpu-client pins it), which has none."""
     return {
         "kind": "discovery#restDescription",
         "discoveryVersion": "v1",
@@ -81,7 +81,6 @@ METHODS: Mapping[re.Pattern[str], Method] = {
     re.compile(rf"/v1/({PLACE}/nodes/[^/]+)"): _get_node,
     re.compile(rf"/v1/({PLACE})/nodes"): _list_nodes,
     re.compile(rf"/v1/({PLACE})/tensorflowVersions"): _list_versions,
-    re.compile(r"/\$discovery/rest"): _describe,
 }
 
 

@@ -76,6 +76,8 @@ class Route:
     method: str
     version: str
     verb: str
+    uri: str
+    """Of v2: `/v2/{parent=projects/*/locations/*}/nodes`."""
     path: re.Pattern[str]
     body: str
     """The field that the body holds, `*` for the complete request, or '' for no body."""
@@ -140,6 +142,7 @@ def _routes(
             method,
             version,
             rule["method"].upper(),
+            rule["uri"],
             _pattern(rule["uri"], path_version(method)),
             rule.get("body", ""),
             requests[method],

@@ -9,7 +9,8 @@ from aiohttp import web
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from tpuctl.sim.tpu import api_v1
+from tpuctl.sim.json_values import JsonObject
+from tpuctl.sim.tpu import api_v1, discovery
 from tpuctl.sim.tpu.http_rules import Route, routes
 from tpuctl.sim.tpu.service import MODULES, Service
 from tpuctl.sim.world import ApiError, Code, Status, World, api_error
@@ -54,6 +55,8 @@ def _handler(
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
+            if request.path == discovery.PATH:
+                return web.json_response(_description(request.query.get("version")))
             body = await api_v1.respond(services["v2"], request.method, request.path)
             if body is not None:
                 return web.json_response(body)
@@ -64,6 +67,15 @@ def _handler(
         return web.json_response(MessageToDict(message, use_integers_for_enums=numbers))
 
     return handle
+
+
+def _description(version: str | None) -> JsonObject:
+    """Return the discovery document of a version; raises NOT_FOUND for another one."""
+    if version == "v1":
+        return api_v1.description()
+    if version not in (None, *MODULES):
+        raise api_error("no_route", verb="GET", path=f"{discovery.PATH}?version={version}")
+    return discovery.document(version or discovery.DEFAULT_VERSION)
 
 
 async def _respond(services: dict[str, Service], table: list[Route], request: web.Request) -> Message:

@@ -1,0 +1,99 @@
+"""Tests clients that build their methods from the API's discovery document, as SkyPilot's does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import googleapiclient
+import pytest
+from googleapiclient import discovery
+from googleapiclient.errors import HttpError, UnknownApiNameOrVersion
+from httplib2 import Http
+
+from tests.sim.tpu.api import Api
+from tpuctl.sim.tpu.discovery import document
+
+PARENT = "projects/rehearsal/locations/us-central2-b"
+NODE = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base", "labels": {"team": "vision"}}
+DOCUMENTS = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents"
+
+
+def service(api: Api, http: Http, version: str, query: str) -> Any:
+    return discovery.build(
+        "tpu",
+        version,
+        http=http,
+        client_options={"api_endpoint": api.rest_address},
+        cache_discovery=False,
+        discoveryServiceUrl=f"{api.rest_address}/$discovery/rest{query}",
+        static_discovery=False,
+    )
+
+
+@pytest.fixture(params=[("v2", "?version=v2"), ("v2alpha1", "?version={apiVersion}"), ("v2alpha1", "")])
+def locations(api: Api, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The client's methods of one version; SkyPilot names none in the URL."""
+    with closing(Http()) as http:
+        yield service(api, http, *request.param).projects().locations()
+
+
+def test_a_node_is_created_listed_changed_and_deleted(locations: Any) -> None:
+    nodes = locations.nodes()
+    created = nodes.create(parent=PARENT, nodeId="one", body=NODE).execute()
+    assert locations.operations().get(name=created["name"]).execute()["name"] == created["name"]
+    while not locations.operations().get(name=created["name"]).execute().get("done"):
+        pass
+    name = f"{PARENT}/nodes/one"
+    assert nodes.get(name=name).execute()["state"] == "READY"
+    nodes.patch(name=name, updateMask="labels", body={"labels": {"team": "speech"}}).execute()
+    assert nodes.get(name=name).execute()["labels"] == {"team": "speech"}
+    assert nodes.stop(name=name, body={}).execute()["name"]
+    listing = nodes.list(parent=PARENT, pageSize=1)
+    assert [node["name"] for node in listing.execute()["nodes"]] == [name]
+    assert nodes.list_next(listing, {}) is None, "a list of pages"
+    assert nodes.delete(name=name).execute()["name"]
+
+
+def test_a_queued_resource_is_created_and_deleted(locations: Any) -> None:
+    queue = locations.queuedResources()
+    spec = {"parent": PARENT, "nodeId": "n1", "node": NODE}
+    body = {"tpu": {"nodeSpec": [spec]}}
+    queue.create(parent=PARENT, queuedResourceId="q1", body=body).execute()
+    assert [listed["name"] for listed in queue.list(parent=PARENT).execute()["queuedResources"]] == [
+        f"{PARENT}/queuedResources/q1"
+    ]
+    assert queue.delete(name=f"{PARENT}/queuedResources/q1", force=True).execute()["name"]
+
+
+def test_a_version_that_there_is_not_is_an_error(api: Api) -> None:
+    with closing(Http()) as http, pytest.raises((HttpError, UnknownApiNameOrVersion)):
+        service(api, http, "v9", "?version=v9")
+
+
+@pytest.mark.parametrize("version", ["v2", "v2alpha1"])
+def test_every_method_is_described_as_google_does(version: str) -> None:
+    ours = methods(document(version))
+    google = methods(json.loads((DOCUMENTS / f"tpu.{version}.json").read_text()))
+    assert len(ours) > 20
+    for identifier, method in ours.items():
+        real = google[identifier]
+        for key in ("httpMethod", "path"):
+            assert method[key] == real[key], identifier
+        assert ("request" in method) == ("request" in real), identifier
+        unknown = set(method["parameters"]) - set(real["parameters"])
+        assert unknown <= {"returnPartialSuccess"}, identifier
+        for name in set(method["parameters"]) - unknown:
+            for key in ("location", "type", "required"):
+                assert method["parameters"][name].get(key) == real["parameters"][name].get(key), identifier
+
+
+def methods(resource: Any) -> dict[str, Any]:
+    """Return every method of a discovery document by its id."""
+    own = {method["id"]: method for method in resource.get("methods", {}).values()}
+    for inner in resource.get("resources", {}).values():
+        own |= methods(inner)
+    return own
