@@ -123,8 +123,8 @@ MODULES = {
         "session", "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
-        "checkpoints", "environment", "launch", "logs", "lookup", "outcome", "plan", "pull", "startup_lines",
-        "stored_run", "submit", "summaries", "used_nodes",
+        "checkpoints", "drill", "environment", "launch", "logs", "lookup", "outcome", "plan", "pull",
+        "startup_lines", "stored_run", "submit", "summaries", "used_nodes",
     },
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",

@@ -16,6 +16,7 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("delete", "rm", "remove", "destroy", "terminate", "del", "teardown"), ("down",)),
         **dict.fromkeys(("cancel", "kill"), ("down", "sim stop")),
         **dict.fromkeys(("pause", "halt", "suspend", "shutdown", "poweroff"), ("stop",)),
+        **dict.fromkeys(("rehearse", "preempt", "maintenance"), ("drill",)),
         **dict.fromkeys(("resume", "boot", "poweron"), ("start",)),
         **dict.fromkeys(("run", "launch", "train", "exec", "apply"), ("submit",)),
         **dict.fromkeys(("ps", "jobs", "history", "queue"), ("runs",)),

@@ -24,6 +24,10 @@ COMMANDS = {
     "start": ("tpuctl.cli.nodes.power", "Start a stopped TPU, and wait for SSH on its host."),
     "extend": ("tpuctl.cli.nodes.extend", "Move the end of a TPU's --ttl."),
     "reap": ("tpuctl.cli.nodes.reap", "Delete TPUs that nobody uses any more."),
+    "drill": (
+        "tpuctl.cli.nodes.drill",
+        "Rehearse a maintenance or a preemption, and show what the TPU and its runs do.",
+    ),
     "data": (
         "tpuctl.cli.datasets.commands",
         "Upload, list, check and remove datasets: TFRecord shards in the bucket.",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tpuctl.cloud import google_clients
 from tpuctl.config import Config
 from tpuctl.config.files import state_folder
-from tpuctl.errors import ConfigError, HostError
+from tpuctl.errors import ConfigError, HostError, UsageError
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.rest import RestApi
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket
+    from tpuctl.nodes import NodeId
 
 SSH_PORT = 22
 SIM_SETUP = 'eval "$(tpuctl sim env)"'
@@ -148,6 +149,23 @@ class Cloud:
         session = google_clients.rest_session(project, self.credentials, is_local=bool(url))
         self._closers.append(session.close)
         return RestApi(session, url or googles, service)
+
+    def require_simulator(self) -> None:
+        """Raise UsageError where nodes cannot be preempted on request."""
+        if self.endpoints.target != "sim":
+            raise UsageError(
+                "Google has no request that preempts a TPU.",
+                hint="Leave --preempt out to simulate a maintenance; '--target sim' has both.",
+            )
+
+    def preempt(self, node: NodeId, notice: float) -> None:
+        """Preempt a node after a notice of so many seconds; raises UsageError but on the simulator."""
+        self.require_simulator()
+        from tpuctl import faults  # noqa: PLC0415  only on the simulator
+        from tpuctl.cloud.simulator.control import ControlClient  # noqa: PLC0415
+
+        options = {"node": node.name, "zone": node.zone, "notice": notice}
+        ControlClient(simulator_folder()).add([faults.request("preemption", options)])
 
     def _bucket(self, name: str) -> Bucket:
         from tpuctl.cloud.storage import Bucket  # noqa: PLC0415

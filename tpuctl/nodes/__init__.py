@@ -7,6 +7,8 @@ from tpuctl.nodes.changes import (
     Creation,
     DeleteNode,
     DeleteQueuedResource,
+    LastingChange,
+    SimulateMaintenance,
     StartNode,
     StopNode,
     UpdateNode,
@@ -36,7 +38,8 @@ from tpuctl.nodes.queued_resources import (
 __all__ = [
     "CLOUD_TPU", "LABEL", "LABEL_VALUE", "OWNER_LABEL", "OWNER_METADATA", "Change", "CreateNode",
     "CreateQueuedResource", "Creation", "DataDisk", "DeleteNode", "DeleteQueuedResource", "History",
-    "HttpRequest", "Maintenance", "Node", "NodeId", "NodeList", "NodeRequest", "NodeState", "PastChange",
+    "HttpRequest", "LastingChange", "Maintenance", "Node", "NodeId", "NodeList", "NodeRequest", "NodeState",
+    "PastChange",
     "QueueState", "QueuedResource", "QueuedResourceId", "QueuedResourceList", "QueuedResourceRequest",
-    "SshKey", "StartNode", "StopNode", "Symptom", "UpdateNode", "owner_label",
+    "SimulateMaintenance", "SshKey", "StartNode", "StopNode", "Symptom", "UpdateNode", "owner_label",
 ]  # fmt: skip

@@ -47,6 +47,15 @@ class UpdateNode:
 
 
 @dataclass(frozen=True)
+class SimulateMaintenance:
+    """Let a node and its hosts live through a maintenance that is only played."""
+
+    node: NodeId
+    worker: int
+    """The host that gets the notice."""
+
+
+@dataclass(frozen=True)
 class CreateQueuedResource:
     """Queue a request for nodes."""
 
@@ -61,9 +70,10 @@ class DeleteQueuedResource:
     force: bool = True
 
 
-Change = (
+LastingChange = (
     CreateNode | DeleteNode | StopNode | StartNode | UpdateNode | CreateQueuedResource | DeleteQueuedResource
 )
+Change = LastingChange | SimulateMaintenance
 
 Creation = CreateNode | CreateQueuedResource
 """What `up` begins with: nodes at once or an error, or a place in the queue."""

@@ -18,12 +18,12 @@ from requests.adapters import BaseAdapter
 from tests.cloud.tpu.test_client import NODE, REQUEST
 from tpuctl.cloud.tpu import api_requests
 from tpuctl.nodes import (
-    Change,
     CreateNode,
     CreateQueuedResource,
     DataDisk,
     DeleteNode,
     DeleteQueuedResource,
+    LastingChange,
     Node,
     NodeState,
     QueuedResourceId,
@@ -180,7 +180,7 @@ def test_a_key_is_added_to_the_metadata_that_is_replaced_as_a_whole() -> None:
 
 
 def test_every_change_has_a_message_and_its_http_form() -> None:
-    assert {type(change) for change in CHANGES.values()} == set(get_args(Change))
+    assert {type(change) for change in CHANGES.values()} == set(get_args(LastingChange))
     messages = [api_requests.message(change) for change in CHANGES.values()]
     assert {type(message) for message in messages} == set(api_requests.HTTP_RULES)
 

@@ -29,6 +29,7 @@ from tpuctl.nodes import (
     QueuedResourceId,
     QueuedResourceList,
     QueueState,
+    SimulateMaintenance,
     SshKey,
     StartNode,
     StopNode,
@@ -154,7 +155,7 @@ def _subject(change: Change) -> str:
     match change:
         case CreateNode(request) | CreateQueuedResource(request):
             return request.id.name
-        case DeleteNode(node_id) | StopNode(node_id) | StartNode(node_id):
+        case DeleteNode(node_id) | StopNode(node_id) | StartNode(node_id) | SimulateMaintenance(node_id):
             return node_id.name
         case UpdateNode(existing):
             return existing.name

@@ -11,13 +11,13 @@ from google.protobuf import field_mask_pb2, json_format
 from tpuctl.accelerators import accelerator
 from tpuctl.cloud.tpu.names import location, node_name, queued_resource_name, reservation_name
 from tpuctl.nodes import (
-    Change,
     CreateNode,
     CreateQueuedResource,
     DataDisk,
     DeleteNode,
     DeleteQueuedResource,
     HttpRequest,
+    LastingChange,
     Node,
     NodeRequest,
     QueuedResourceRequest,
@@ -61,7 +61,7 @@ HTTP_RULES = {
 """Method, path, and field that is the body: the annotations of google/cloud/tpu/v2/cloud_tpu.proto."""
 
 
-def message(change: Change) -> Message:
+def message(change: LastingChange) -> Message:
     """Return the message that carries out a change."""
     match change:
         case CreateNode(request):

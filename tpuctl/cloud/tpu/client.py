@@ -14,7 +14,7 @@ from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.tpu import api_requests, runtimes
 from tpuctl.cloud.tpu.error_mapping import SERVICE, operation_error
-from tpuctl.cloud.tpu.maintenance import read_maintenance
+from tpuctl.cloud.tpu.maintenance import read_maintenance, simulate_maintenance, simulation_request
 from tpuctl.cloud.tpu.messages import read_host_keys, read_node, read_queued_resource
 from tpuctl.cloud.tpu.names import EVERY_ZONE, location, node_name, queued_resource_name, zone_of
 from tpuctl.cloud.tpu.past_changes import list_operations, read_history
@@ -36,6 +36,7 @@ from tpuctl.nodes import (
     QueuedResource,
     QueuedResourceId,
     QueuedResourceList,
+    SimulateMaintenance,
     SshKey,
     StartNode,
     StopNode,
@@ -96,7 +97,10 @@ class CloudTpu:
 
     def begin(self, change: Change) -> Operation:
         """Start to carry out a change; CreateNode is sent once, as it has no id to be repeated by."""
-        subject, request = _subject_of(change), api_requests.message(change)
+        subject = _subject_of(change)
+        if isinstance(change, SimulateMaintenance):
+            return self.operation(subject, simulate_maintenance(self._client, subject, change))
+        request = api_requests.message(change)
         call = self._call(request)
         if isinstance(change, CreateNode):
             with translated(subject, SERVICE):
@@ -122,6 +126,8 @@ class CloudTpu:
 
     def http_request(self, change: Change) -> HttpRequest:
         """Return the HTTP form of a change."""
+        if isinstance(change, SimulateMaintenance):
+            return simulation_request(change)
         return api_requests.as_http(api_requests.message(change))
 
     def ssh_key_change(self, node: Node, key: SshKey) -> UpdateNode | None:
@@ -198,7 +204,7 @@ def _subject_of(change: Change) -> str:
     match change:
         case CreateNode(request):
             return f"Node '{request.id.name}' ({request.accelerator}) in {request.id.zone}"
-        case DeleteNode(node) | StopNode(node) | StartNode(node):
+        case DeleteNode(node) | StopNode(node) | StartNode(node) | SimulateMaintenance(node):
             return _subject(node)
         case UpdateNode(existing):
             return _subject(existing.id)

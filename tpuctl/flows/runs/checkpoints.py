@@ -41,6 +41,14 @@ def split_committed(
     return complete, [file.name for file in files if _checkpoint_of(file) not in committed]
 
 
+def last_committed(bucket: Bucket, objects: Iterable[Object], warn: Report = silent) -> str:
+    """Return the name of the committed checkpoint that was written last, without its folder; '' for none."""
+    committed, _ = split_committed(bucket, objects, warn)
+    shards = [file for file in committed if _checkpoint_of(file)]
+    newest = max(shards, key=lambda file: file.generation, default=None)
+    return (_checkpoint_of(newest) or "").rpartition("/")[2] if newest else ""
+
+
 def is_state_file(file: Object) -> bool:
     """Tell whether a file names checkpoints; a copy of a run gets it once it has them."""
     return file.name.rpartition("/")[2] == STATE_FILE
