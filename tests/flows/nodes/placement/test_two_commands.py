@@ -1,0 +1,91 @@
+"""Tests two `up` of one name, in every order of their requests that a seed draws, killed and repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.flows.nodes.memory_provider import MemorySsh
+from tests.flows.nodes.placement.turns import Command, Killed, by_thread, take_turns
+from tests.flows.nodes.placement.zoned_provider import ZonedProvider
+from tests.flows.nodes.test_up import KEY, OPTIONS
+from tests.flows.passing_time import PassingTime
+from tpuctl import parallel
+from tpuctl.errors import StateError, TpuctlError
+from tpuctl.flows.nodes.down import down, plan_down
+from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.plan import plan_up
+from tpuctl.flows.nodes.up import up
+from tpuctl.nodes import NodeState
+
+A, B, C = "us-central1-a", "us-central1-b", "us-east1-d"
+SEEDS = 150
+
+
+@pytest.fixture(autouse=True)
+def serial(monkeypatch: pytest.MonkeyPatch, passing_time: PassingTime) -> Iterator[None]:
+    """One request at a time in each command, and waits that take no time."""
+    monkeypatch.setattr(parallel.fanout, "__defaults__", (1,))
+    yield
+    by_thread.clear()
+
+
+def run_up(provider: ZonedProvider, zones: tuple[str, ...], *, race: bool) -> Allocation:
+    search = Search(zones, zones, race=race, wait=3600.0)
+    plan = plan_up(provider, KEY, replace(OPTIONS, owner="ada"), search)
+    return up(provider, MemorySsh(), plan, lambda line: None)  # type: ignore[arg-type]
+
+
+def commands(provider: ZonedProvider, *orders: tuple[str, ...], race: bool) -> list[Command]:
+    return [
+        Command(f"{number}: {zones}", lambda zones=zones: run_up(provider, zones, race=race))  # type: ignore[misc]
+        for number, zones in enumerate(orders)
+    ]
+
+
+def places(provider: ZonedProvider) -> list[tuple[str, str]]:
+    return sorted({*provider.placed, *provider.queues})
+
+
+@pytest.mark.parametrize("race", [False, True], ids=["one after the other", "race"])
+@pytest.mark.parametrize("capacity", [{A: 1, B: 1, C: 1}, {A: 0, B: 1, C: 1}], ids=["everywhere", "not in A"])
+def test_two_commands_make_one_node_in_every_order(capacity: dict[str, int], race: bool) -> None:
+    for seed in range(SEEDS):
+        provider = ZonedProvider(capacity, seed)
+        both = commands(provider, (A, B, C), (C, A, B), race=race)
+        take_turns(both, seed)
+        assert [command.error for command in both] == [None, None], f"seed {seed}"
+        assert len(places(provider)) == 1, f"seed {seed}"
+        zones = {command.result.zone for command in both if isinstance(command.result, Allocation)}
+        assert [(zone, "n1") for zone in zones] == places(provider), f"seed {seed}: both use the same node"
+        assert provider.placed[places(provider)[0]].state is NodeState.READY
+
+
+@pytest.mark.parametrize("race", [False, True], ids=["one after the other", "race"])
+def test_killed_anywhere_the_same_command_goes_on(race: bool) -> None:
+    for seed in range(SEEDS):
+        provider = ZonedProvider({A: 0, B: 1, C: 1}, seed)
+        killed = commands(provider, (A, B, C), (C, A, B), race=race)
+        take_turns(killed, seed, kills=0.05)
+        used = [command.result for command in killed if isinstance(command.result, Allocation)]
+        errors = [command.error for command in killed if not isinstance(command.error, (Killed, type(None)))]
+        assert errors == [], f"seed {seed}"
+        allocation = run_up(provider, (B, C, A), race=race)
+        assert places(provider) == [(allocation.zone, "n1")], f"seed {seed}"
+        for result in used:
+            assert result.nodes[0].id == allocation.nodes[0].id, f"seed {seed}: a node in use was deleted"
+
+
+@pytest.mark.parametrize("race", [False, True], ids=["one after the other", "race"])
+def test_killed_anywhere_down_ends_everything(race: bool) -> None:
+    for seed in range(SEEDS):
+        provider = ZonedProvider({A: 0, B: 1, C: 1}, seed)
+        take_turns(commands(provider, (A, B, C), (C, A, B), race=race), seed, kills=0.1)
+        while places(provider):
+            try:
+                down(provider, plan_down(provider, ["n1"], "ada"), lambda line: None)
+            except (StateError, TpuctlError) as error:
+                raise AssertionError(f"seed {seed}: {error}") from error
