@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -19,10 +20,15 @@ from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.plan import plan_up
 from tpuctl.flows.nodes.up import up
-from tpuctl.nodes import NodeState
+from tpuctl.nodes import NodeState, QueueState
 
 A, B, C = "us-central1-a", "us-central1-b", "us-east1-d"
-SEEDS = 150
+SEEDS = int(os.environ.get("TURNS", "150"))
+MODES = pytest.mark.parametrize(
+    "races",
+    [(False, False), (True, True), (False, True)],
+    ids=["one after the other", "races", "a race and none"],
+)
 
 
 @pytest.fixture(autouse=True)
@@ -39,23 +45,29 @@ def run_up(provider: ZonedProvider, zones: tuple[str, ...], *, race: bool) -> Al
     return up(provider, MemorySsh(), plan, lambda line: None)  # type: ignore[arg-type]
 
 
-def commands(provider: ZonedProvider, *orders: tuple[str, ...], race: bool) -> list[Command]:
-    return [
-        Command(f"{number}: {zones}", lambda zones=zones: run_up(provider, zones, race=race))  # type: ignore[misc]
-        for number, zones in enumerate(orders)
-    ]
+def commands(provider: ZonedProvider, races: tuple[bool, bool]) -> list[Command]:
+    """Two commands with the same zones in another order, each a race or not."""
+
+    def command(zones: tuple[str, ...], race: bool) -> Command:
+        return Command(f"{zones}", lambda: run_up(provider, zones, race=race))
+
+    return [command(zones, race) for zones, race in zip(((A, B, C), (C, A, B)), races, strict=True)]
 
 
 def places(provider: ZonedProvider) -> list[tuple[str, str]]:
-    return sorted({*provider.placed, *provider.queues})
+    """What bills or may come to bill: all but what is being deleted."""
+    queues = (place for place, queued in provider.queues.items() if queued.state is not QueueState.DELETING)
+    return sorted({*provider.placed, *queues})
 
 
-@pytest.mark.parametrize("race", [False, True], ids=["one after the other", "race"])
+@MODES
 @pytest.mark.parametrize("capacity", [{A: 1, B: 1, C: 1}, {A: 0, B: 1, C: 1}], ids=["everywhere", "not in A"])
-def test_two_commands_make_one_node_in_every_order(capacity: dict[str, int], race: bool) -> None:
+def test_two_commands_make_one_node_in_every_order(
+    capacity: dict[str, int], races: tuple[bool, bool]
+) -> None:
     for seed in range(SEEDS):
         provider = ZonedProvider(capacity, seed)
-        both = commands(provider, (A, B, C), (C, A, B), race=race)
+        both = commands(provider, races)
         take_turns(both, seed)
         assert [command.error for command in both] == [None, None], f"seed {seed}"
         assert len(places(provider)) == 1, f"seed {seed}"
@@ -64,26 +76,26 @@ def test_two_commands_make_one_node_in_every_order(capacity: dict[str, int], rac
         assert provider.placed[places(provider)[0]].state is NodeState.READY
 
 
-@pytest.mark.parametrize("race", [False, True], ids=["one after the other", "race"])
-def test_killed_anywhere_the_same_command_goes_on(race: bool) -> None:
+@MODES
+def test_killed_anywhere_the_same_command_goes_on(races: tuple[bool, bool]) -> None:
     for seed in range(SEEDS):
         provider = ZonedProvider({A: 0, B: 1, C: 1}, seed)
-        killed = commands(provider, (A, B, C), (C, A, B), race=race)
+        killed = commands(provider, races)
         take_turns(killed, seed, kills=0.05)
         used = [command.result for command in killed if isinstance(command.result, Allocation)]
         errors = [command.error for command in killed if not isinstance(command.error, (Killed, type(None)))]
         assert errors == [], f"seed {seed}"
-        allocation = run_up(provider, (B, C, A), race=race)
+        allocation = run_up(provider, (B, C, A), race=races[0])
         assert places(provider) == [(allocation.zone, "n1")], f"seed {seed}"
         for result in used:
             assert result.nodes[0].id == allocation.nodes[0].id, f"seed {seed}: a node in use was deleted"
 
 
-@pytest.mark.parametrize("race", [False, True], ids=["one after the other", "race"])
-def test_killed_anywhere_down_ends_everything(race: bool) -> None:
+@MODES
+def test_killed_anywhere_down_ends_everything(races: tuple[bool, bool]) -> None:
     for seed in range(SEEDS):
         provider = ZonedProvider({A: 0, B: 1, C: 1}, seed)
-        take_turns(commands(provider, (A, B, C), (C, A, B), race=race), seed, kills=0.1)
+        take_turns(commands(provider, races), seed, kills=0.1)
         while places(provider):
             try:
                 down(provider, plan_down(provider, ["n1"], "ada"), lambda line: None)

@@ -39,6 +39,7 @@ from tpuctl.polling import poll, retry
 T = TypeVar("T")
 
 CREATE_TIMEOUT = 1800.0
+AGAIN = "'tpuctl up' again creates another."
 ACCEPT_TIMEOUT = 120.0
 """Seconds in which a queued resource is accepted."""
 
@@ -110,6 +111,16 @@ def await_creation(
     return Allocation((await_node(provider, creation.request.id, report),))
 
 
+def zone_of(creation: Creation) -> str:
+    """Return the zone of what is created."""
+    return creation.request.id.zone
+
+
+def name_of(creation: Creation) -> str:
+    """Return the name of what is created: of the node or of the queued resource."""
+    return creation.request.id.name
+
+
 def await_existing(
     provider: Provider, allocation: Allocation, patience: Patience, report: Report
 ) -> Allocation:
@@ -131,6 +142,8 @@ def await_node(provider: Provider, node_id: NodeId, report: Report) -> Node:
 
     def ready() -> Node | None:
         node = provider.get_node(node_id)
+        if node.state is NodeState.DELETING:
+            raise NotFoundError(f"Node '{node.name}' in {node.zone} is being deleted.", hint=AGAIN)
         if not node.state.becomes_ready:
             return require_ready(node)
         if node.provider_state not in reported:
@@ -221,10 +234,16 @@ def wait_for(check: Callable[[], T | None], seconds: float) -> T | None:
 
 
 def require_hope(queued: QueuedResource) -> QueuedResource:
-    """Return a queued resource that can still become active; raises the error of any other."""
+    """Return a queued resource that can still become active.
+
+    Raises its error when it has failed, NotFoundError when it is being deleted, StateError or PreemptedError
+    when it is suspended.
+    """
     if queued.failure:
         raise queued.failure
-    if queued.state.is_over or queued.state is QueueState.DELETING:
+    if queued.state is QueueState.DELETING:
+        raise NotFoundError(f"Queued resource '{queued.name}' in {queued.zone} is being deleted.", hint=AGAIN)
+    if queued.state.is_over:
         kind = PreemptedError if queued.initiator == PROVIDER else StateError
         raise kind(
             f"Queued resource '{queued.name}' in {queued.zone} is {queued.provider_state}.",

@@ -12,7 +12,7 @@ from math import inf
 
 from tpuctl import durations
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, StateError, StockoutError, TpuctlError
+from tpuctl.errors import DeadlineError, NotFoundError, StockoutError, TpuctlError
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.placement.creation import (
     CREATE_TIMEOUT,
@@ -21,8 +21,8 @@ from tpuctl.flows.nodes.placement.creation import (
     begin,
     wait_for,
     withdraw,
+    zone_of,
 )
-from tpuctl.flows.nodes.placement.rounds import zone_of
 from tpuctl.flows.nodes.placement.siblings import Siblings, siblings
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Creation, DeleteNode, DeleteQueuedResource, QueueState
@@ -53,6 +53,11 @@ class Race:
             self._create([item for item in creations if zone_of(item) not in _zones_of(near)])
         if wait_for(self._secured, wait or inf) is None:
             self._withdraw_all(wait)
+        return self.settle()
+
+    def join(self) -> Allocation:
+        """Return the candidate that stays of those that other commands have created."""
+        wait_for(self._secured, inf)
         return self.settle()
 
     def settle(self) -> Allocation:
@@ -152,4 +157,4 @@ def _failure(near: Siblings, name: str) -> TpuctlError:
     for item in near.ended:
         if item.queued_resource and item.queued_resource.failure:
             return item.queued_resource.failure
-    return StateError(f"The candidates of '{name}' were deleted meanwhile.", hint="Repeat the command.")
+    return NotFoundError(f"The candidates of '{name}' were deleted meanwhile.", hint="Repeat the command.")

@@ -7,10 +7,18 @@ from math import inf
 
 from tpuctl import clock
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import ConfigError, NotFoundError, QuotaError, StockoutError, TpuctlError
+from tpuctl.errors import ConfigError, ConflictError, NotFoundError, QuotaError, StockoutError, TpuctlError
 from tpuctl.flows.nodes.down import DownPlan, down
 from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.nodes.placement.creation import Patience, await_creation, await_existing, begin
+from tpuctl.flows.nodes.placement.creation import (
+    Patience,
+    await_creation,
+    await_existing,
+    begin,
+    name_of,
+    zone_of,
+)
+from tpuctl.flows.nodes.placement.race import Race
 from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.placement.siblings import Siblings, older_rival, siblings
 from tpuctl.flows.progress import Report
@@ -74,7 +82,7 @@ class Rounds:
         for zone in order:
             try:
                 return self._try(zone, existing if existing and existing.zone == zone else None)
-            except StockoutError as error:
+            except (StockoutError, ConflictError) as error:
                 errors.append(error)
             except (QuotaError, ConfigError) as error:
                 if not self._refuses_for_good(zone, error):
@@ -105,17 +113,29 @@ class Rounds:
             except NotFoundError:
                 self._report(f"{existing.name} was deleted in {zone}")
         creation = self._creations[zone]
-        operation = begin(self._provider, creation, self._report)
+        try:
+            operation = begin(self._provider, creation, self._report)
+        except ConflictError:
+            near = siblings(self._provider, name_of(creation), (zone,))
+            if near.live:
+                return self._use(near.live[0])
+            raise
         if self._search.detach:
             return self._look(creation)
         rival = self._rival(creation) if len(self._search.zones) > 1 else None
         if rival:
-            self._report(f"{rival.name} is in {rival.zone} already: another command was first")
-            try:
-                return await_existing(self._provider, rival, Patience(), self._report)
-            except NotFoundError as error:
-                raise StockoutError(f"{rival.name} is gone from {rival.zone} again.", zone=zone) from error
+            return self._use(rival)
         return await_creation(self._provider, creation, operation, self._patience(zone), self._report)
+
+    def _use(self, rival: Allocation) -> Allocation:
+        """Return what another command has requested, READY; raises StockoutError when it goes again."""
+        self._report(f"{rival.name} is in {rival.zone} already: another command was first")
+        try:
+            if rival.queued_resource and len(self._search.zones) > 1:
+                return Race(self._provider, rival.name, self._search.zones, self._report).join()
+            return await_existing(self._provider, rival, Patience(), self._report)
+        except NotFoundError as error:
+            raise StockoutError(f"{rival.name} is gone from {rival.zone} again.", zone=rival.zone) from error
 
     def _patience(self, zone: str) -> Patience:
         """In the only zone for as long as the user waits; where there are others, for a while."""
@@ -164,13 +184,3 @@ class Rounds:
         message = f"There is no capacity in any of {', '.join(zones)}. {reasons}".strip()
         hint = "'--wait-capacity 6h' keeps trying, '--race' waits in all queues at once; or try --spot."
         return kind(message, hint=hint if is_stockout else every[0].hint, zones=zones)
-
-
-def zone_of(creation: Creation) -> str:
-    """Return the zone of what is created."""
-    return creation.request.id.zone
-
-
-def name_of(creation: Creation) -> str:
-    """Return the name of what is created: of the node or of the queued resource."""
-    return creation.request.id.name
