@@ -55,6 +55,7 @@ SUBPACKAGES = {
         "public": {"order"},
     },
     "cloud": {"simulator": set(), "tpu": set()},
+    "cloud/tpu": {"rules": set()},
     "flows": {
         "hosts": set(),
         "nodes": {"hosts"},
@@ -108,6 +109,10 @@ MODULES = {
     "cloud": {
         "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "provider", "recording",
         "rest", "server_time", "ssh", "storage", "streams",
+    },
+    "cloud/tpu": {
+        "api_requests", "billing", "client", "error_document", "error_mapping", "maintenance", "messages",
+        "names", "past_changes", "quotas", "runtimes", "sending", "states",
     },
     "flows": {"progress"},
     "flows/nodes": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ ALIASES = {
     "v6": "v6e", "trillium": "v6e",
 }  # fmt: skip
 COMPUTE_ENGINE_ONLY = frozenset({"v7", "v7x", "tpu7x", "ironwood"})
+
+TOPOLOGY = re.compile(r"[1-9][0-9]{0,3}(x[1-9][0-9]{0,3}){1,2}")
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,50 @@ def accelerator(name: str) -> Accelerator:
     family, size = _parts(name)
     canonical = f"{family}-{size}" if size else family
     return types[canonical] if canonical in types else _refuse(name, family, size, types)
+
+
+def is_generation(name: str) -> bool:
+    """Whether `name` is a generation without a size, such as `v4` or `v5e`."""
+    family, size = _parts(name)
+    return not size and any(_family(other) == family for other in catalogue())
+
+
+def of_topology(topology: str, name: str = "") -> Accelerator:
+    """Return the type that has a topology; `name` is the type itself or a generation, '' for any.
+
+    Raises UsageError for a topology of another number of chips, of no type, or of several.
+    """
+    if not TOPOLOGY.fullmatch(topology):
+        raise UsageError(f"'{topology}' is no topology.", hint="It is chips by chips: 4x4, or 2x2x4.")
+    if name and not is_generation(name):
+        return _of_chips(accelerator(name), topology)
+    family = _parts(name)[0]
+    types = [
+        kind
+        for kind in catalogue().values()
+        if family in ("", _family(kind.type)) and kind.topology.split("x") == topology.split("x")
+    ]
+    if len(types) == 1:
+        return types[0]
+    members = ", ".join(kind.type for kind in types)
+    if types:
+        raise UsageError(f"{topology} is the topology of {members}.", hint="Name one of them.")
+    known = [kind.topology for kind in catalogue().values() if family in ("", _family(kind.type))]
+    raise UsageError(
+        f"No type{f' of {name}' if name else ''} has the topology {topology}.",
+        hint=f"There are {', '.join(dict.fromkeys(known))}.",
+    )
+
+
+def _of_chips(kind: Accelerator, topology: str) -> Accelerator:
+    sides = [int(side) for side in topology.split("x")]
+    if math.prod(sides) != kind.chips or len(sides) != kind.topology.count("x") + 1:
+        raise UsageError(
+            f"{topology} is no topology of {kind.type}: it has {kind.chips} chips, as {kind.topology}.",
+            hint=f"Leave out --topology, or give one of {kind.chips} chips.",
+            accelerator=kind.type,
+        )
+    return kind
 
 
 def zones() -> list[str]:

@@ -220,7 +220,8 @@ class TestFormats:
     """A value of any layer is checked when it is used, and its origin is named."""
 
     MALFORMED = (
-        ("project", "My Project"), ("zone", "somewhere"), ("bucket", "bucket!"), ("data_bucket", "bucket!"),
+        ("project", "My Project"), ("zone", "somewhere"), ("accelerator", "v3 8"),
+        ("bucket", "bucket!"), ("data_bucket", "bucket!"),
         ("network", "my_network"), ("subnetwork", "my_network"), ("external_ips", "true"),
         ("service_account", "tpu"), ("ssh_user", "ada lovelace"), ("owner", "ada lovelace"),
         ("ssh_key", "-oProxyCommand=id"),

@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 
-from tpuctl import accelerators, durations
+from tpuctl import accelerators, clock, durations
 from tpuctl.cli import output
 from tpuctl.errors import UsageError
+
+EXAMPLE = "2026-01-31T18:00:00Z"
+ZONE = re.compile(r"T.*[+-]\d\d:?\d\d$")
+LAST_YEAR = 2200
+"""Of times that people mean."""
 
 
 class AcceleratorType(click.ParamType[str]):
@@ -25,6 +31,41 @@ class AcceleratorType(click.ParamType[str]):
         if name != value.lower():
             output.note(f"{value} is {name} in the Cloud TPU API.")
         return name
+
+
+class AcceleratorOrGeneration(AcceleratorType):
+    """An accelerator type, or a generation (`v4`) whose size the topology says."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the API's name of a type, or the generation as it is."""
+        return value if accelerators.is_generation(value) else super().convert(value, param, ctx)
+
+
+class Moment(click.ParamType[str]):
+    """A time in the future: a duration from now such as `6h`, or ISO-8601 with its zone."""
+
+    name = "moment"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the time as ISO-8601 in UTC; fails for any other text and for what is past."""
+        now = clock.now()
+        try:
+            moment = now + timedelta(seconds=durations.parse(value))
+        except (ValueError, OverflowError):
+            moment = self._moment(value, param, ctx)
+        if moment <= now:
+            self.fail(f"'{value}' is not in the future.", param, ctx)
+        return clock.iso(moment)
+
+    def _moment(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        text = re.sub("[zZ]$", "+00:00", value)
+        try:
+            moment = datetime.fromisoformat(text).astimezone(UTC)
+        except (ValueError, OverflowError):
+            moment = None
+        if moment is None or not ZONE.search(text) or moment.year >= LAST_YEAR:
+            self.fail(f"'{value}' is neither a duration such as 6h nor a time such as {EXAMPLE}.", param, ctx)
+        return moment
 
 
 class LocalPath(click.Path):
@@ -76,7 +117,9 @@ class Duration(click.ParamType[int]):
 
 
 ACCELERATOR = AcceleratorType()
+ACCELERATOR_OR_GENERATION = AcceleratorOrGeneration()
 DURATION = Duration()
+MOMENT = Moment()
 LOCAL_PATH = LocalPath()
 """A file or folder that the command reads."""
 OUTPUT_PATH = LocalPath(is_written=True)

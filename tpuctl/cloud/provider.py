@@ -9,6 +9,7 @@ from typing import Protocol
 from tpuctl.accelerators import Accelerator
 from tpuctl.nodes import (
     Change,
+    Creation,
     History,
     HttpRequest,
     Maintenance,
@@ -73,6 +74,9 @@ class Provider(Protocol):
 
     def get_queued_resource(self, queued_resource: QueuedResourceId) -> QueuedResource:
         """Return a queued resource; raises NotFoundError only when the provider says so."""
+
+    def check(self, creation: Creation) -> None:
+        """Raise UsageError for a creation that the provider would refuse; sends nothing."""
 
     def begin(self, change: Change) -> Operation:
         """Start to carry out a change.

@@ -35,6 +35,7 @@ FORMATS = {
         PROJECT, "the project's id: 6 to 30 lower-case letters, digits and dashes; not its name or number"
     ),
     "zone": Format(rf"{REGION}-(ai[0-9]+)?[a-z]", "a zone, such as europe-west4-a"),
+    "accelerator": Format(r"[A-Za-z0-9]+(-[a-z0-9]+)*", "a TPU type, such as v3-8"),
     "bucket": BUCKET,
     "data_bucket": BUCKET,
     "network": Format(

@@ -57,6 +57,7 @@ SETTINGS = {
             sim_default="sim-project-tpuctl",
             real_only=True,
         ),
+        Setting("accelerator", "TPU type that 'tpuctl up' creates"),
         Setting("data_bucket", "Cloud Storage bucket of datasets, when it is another one", real_only=True),
         Setting("network", "VPC network of the TPU VMs", "default", "default"),
         Setting("subnetwork", "subnetwork of the TPU VMs", real_only=True),

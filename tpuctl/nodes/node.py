@@ -142,7 +142,7 @@ class DataDisk:
     """A persistent disk that the hosts of a node get."""
 
     source: str
-    """`projects/P/zones/Z/disks/D`."""
+    """Name of the disk, alone or with its project and zone as the provider writes it."""
     read_only: bool = False
     """The hosts of one node can share a disk in no other mode."""
 
@@ -167,7 +167,7 @@ class NodeRequest:
     topology: str = ""
     """The shape of the slice, `2x2x4`; empty for the default of its type."""
     scopes: tuple[str, ...] = ()
-    """OAuth scopes of the service account; empty for all that its roles allow."""
+    """OAuth scopes of the service account, also by the provider's short names; empty for all of its roles."""
     tags: tuple[str, ...] = ()
     """Network tags."""
     data_disks: tuple[DataDisk, ...] = ()

@@ -35,7 +35,7 @@ def test_every_command_and_option_is_completed(path: tuple[str, ...], command: c
         option
         for parameter in command.params
         if isinstance(parameter, click.Option)
-        for option in parameter.opts
+        for option in (*parameter.opts, *parameter.secondary_opts)
         if option.startswith("--")
     }
     assert own | {"--help"} <= set(options)

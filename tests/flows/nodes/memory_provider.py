@@ -14,6 +14,7 @@ from tpuctl.nodes import (
     Change,
     CreateNode,
     CreateQueuedResource,
+    Creation,
     DeleteNode,
     DeleteQueuedResource,
     History,
@@ -90,6 +91,9 @@ class MemoryProvider:
         if queued_resource.name not in self.queue:
             raise NotFoundError(f"{queued_resource.name} does not exist.")
         return self.queue[queued_resource.name]
+
+    def check(self, creation: Creation) -> None:
+        """Any creation may be sent."""
 
     def begin(self, change: Change) -> Operation:
         match change:

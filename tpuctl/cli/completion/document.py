@@ -75,7 +75,8 @@ def _line(command: click.Command, path: str) -> str:
 
 
 def _parameter(param: click.Parameter, path: str, choices: dict[str, list[str]]) -> dict[str, object]:
-    entry: dict[str, object] = {"names": param.opts if isinstance(param, click.Option) else [param.name]}
+    is_option = isinstance(param, click.Option)
+    entry: dict[str, object] = {"names": [*param.opts, *param.secondary_opts] if is_option else [param.name]}
     if isinstance(param, click.Option):
         entry["help"] = " ".join((param.help or "").split())
         if param.is_flag or param.count:

@@ -6,34 +6,24 @@ from dataclasses import replace
 
 import click
 
-from tpuctl import accelerators
 from tpuctl.cli import output
+from tpuctl.cli.nodes.creation_options import creation_options, with_up_options
 from tpuctl.cli.nodes.lifetime_options import lifetime_options, lifetime_text
 from tpuctl.cli.nodes.table import allocation_table, show_inventory
 from tpuctl.cli.nodes.zone_options import note_far_zones, note_order, search_of, zone_facts
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_zones, yes_option
-from tpuctl.cli.value_types import ACCELERATOR, DURATION
+from tpuctl.cli.value_types import DURATION
 from tpuctl.flows.nodes import up as flow
 from tpuctl.flows.nodes.inventory import Inventory
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
-from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
+from tpuctl.flows.nodes.plan import UpPlan, plan_up
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
-from tpuctl.job_header import FRAMEWORKS
 
 
 @click.command()
-@click.argument("accelerator", type=ACCELERATOR)
-@click.option("--name", help="Name of the node; by default USER-ACCELERATOR.")
-@click.option("--runtime", help="Runtime version; by default the newest for the framework.")
-@click.option(
-    "--framework", type=click.Choice(FRAMEWORKS), default="tensorflow", show_default=True,
-    help="Framework to choose the runtime version for.",
-)  # fmt: skip
-@click.option(
-    "--spot", is_flag=True, help="Create a spot TPU: cheaper, but Google may preempt it at any time."
-)
+@creation_options
 @click.option("--race", is_flag=True, help="Wait in the queues of all zones, and keep the first TPU.")
 @click.option(
     "--wait-capacity",
@@ -47,10 +37,10 @@ from tpuctl.job_header import FRAMEWORKS
 @yes_option
 @dry_run_option
 @with_zones
+@with_up_options
 def up(
-    session: Session, accelerator: str, name: str | None, runtime: str | None, framework: str,
-    spot: bool, zones: tuple[str, ...], race: bool, wait_capacity: int, detach: bool,
-    lifetime: Lifetime, yes: bool, dry_run: bool,
+    session: Session, options: UpOptions, zones: tuple[str, ...], race: bool, wait_capacity: int,
+    detach: bool, lifetime: Lifetime, yes: bool, dry_run: bool,
 ) -> None:  # fmt: skip
     """Create a TPU, or use the existing one of that name, and wait for SSH on every host.
 
@@ -58,7 +48,6 @@ def up(
     Example:
       tpuctl up v3-8 --spot
     """
-    options = _options(session, accelerator, name, runtime, framework, spot)
     lifetime.check(slices=options.slices, scopes=options.scopes)
     options = replace(options, lifetime=lifetime, bucket=session.config.get("bucket"))
     search = search_of(session, options.type, zones, race=race, wait=wait_capacity, detach=detach)
@@ -93,24 +82,6 @@ def _ask(session: Session, plan: UpPlan, *, yes: bool) -> None:
         confirm(f"Create {name}?", yes=yes)
     elif plan.stopped:
         confirm(f"Start {name}? It bills again.", yes=yes)
-
-
-def _options(
-    session: Session, type_name: str, name: str | None, runtime: str | None, framework: str, spot: bool
-) -> UpOptions:
-    accelerator = accelerators.accelerator(type_name)
-    return UpOptions(
-        accelerator=accelerator.type,
-        name=name or default_name(session.config.require("ssh_user"), accelerator.type),
-        runtime=runtime,
-        framework=framework,
-        spot=spot,
-        network=session.config.require("network"),
-        service_account=session.config.get("service_account"),
-        owner=session.owner,
-        subnetwork=session.config.get("subnetwork"),
-        external_ips=session.config.require_bool("external_ips"),
-    )
 
 
 def _show_plan(session: Session, plan: UpPlan) -> None:

@@ -10,6 +10,9 @@ from google.protobuf import field_mask_pb2, json_format
 
 from tpuctl.accelerators import accelerator
 from tpuctl.cloud.tpu.names import location, node_name, queued_resource_name, reservation_name
+from tpuctl.cloud.tpu.rules.disks import disk_name
+from tpuctl.cloud.tpu.rules.metadata import SSH_KEYS, STARTUP_SCRIPT
+from tpuctl.cloud.tpu.rules.scopes import CLOUD_PLATFORM, scope_urls
 from tpuctl.nodes import (
     CreateNode,
     CreateQueuedResource,
@@ -19,6 +22,7 @@ from tpuctl.nodes import (
     HttpRequest,
     LastingChange,
     Node,
+    NodeId,
     NodeRequest,
     QueuedResourceRequest,
     SshKey,
@@ -28,11 +32,6 @@ from tpuctl.nodes import (
 )
 
 HOST = "https://tpu.googleapis.com"
-SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-SSH_KEYS = "ssh-keys"
-"""The metadata key that the hosts read, a line `USER:KEY` for each key."""
-STARTUP_SCRIPT = "startup-script"
-"""The metadata key whose value the hosts run at each boot."""
 
 Message = (
     tpu_v2.CreateNodeRequest
@@ -113,16 +112,16 @@ def _node(request: NodeRequest) -> tpu_v2.Node:
         ),
         scheduling_config=tpu_v2.SchedulingConfig(spot=request.spot, reserved=request.reserved),
         tags=request.tags,
-        data_disks=[_disk(disk) for disk in request.data_disks],
+        data_disks=[_disk(disk, request.id) for disk in request.data_disks],
     )
     if request.topology:
         kind = accelerator(request.accelerator)
         node.accelerator_config = tpu_v2.AcceleratorConfig(type_=kind.api_enum, topology=request.topology)
     else:
         node.accelerator_type = request.accelerator
-    if request.service_account:
-        scopes = request.scopes or (SCOPE,)
-        node.service_account = tpu_v2.ServiceAccount(email=request.service_account, scope=scopes)
+    if request.service_account or request.scopes:
+        scopes = scope_urls(request.scopes) or (CLOUD_PLATFORM,)
+        node.service_account = tpu_v2.ServiceAccount(email=request.service_account or "", scope=scopes)
     if request.secure_boot:
         node.shielded_instance_config = tpu_v2.ShieldedInstanceConfig(enable_secure_boot=True)
     return node
@@ -135,10 +134,11 @@ def _metadata(request: NodeRequest) -> dict[str, str]:
     return metadata
 
 
-def _disk(disk: DataDisk) -> tpu_v2.AttachedDisk:
+def _disk(disk: DataDisk, node: NodeId) -> tpu_v2.AttachedDisk:
     modes = tpu_v2.AttachedDisk.DiskMode
     return tpu_v2.AttachedDisk(
-        source_disk=disk.source, mode=modes.READ_ONLY if disk.read_only else modes.READ_WRITE
+        source_disk=disk_name(disk.source, node.project, node.zone),
+        mode=modes.READ_ONLY if disk.read_only else modes.READ_WRITE,
     )
 
 
@@ -153,7 +153,9 @@ def _update(change: UpdateNode) -> tpu_v2.UpdateNodeRequest:
 
 def _create_queued_resource(request: QueuedResourceRequest) -> tpu_v2.CreateQueuedResourceRequest:
     project, zone = request.id.project, request.id.zone
-    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=location(project, zone), node=_node(request.node))
+    node = _node(request.node)
+    del node.scheduling_config  # the queued resource says whether it is spot or reserved
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=location(project, zone), node=node)
     if request.slices > 1:
         spec.multislice_params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(
             node_count=request.slices, node_id_prefix=request.node.id.name

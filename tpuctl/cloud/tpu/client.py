@@ -18,6 +18,7 @@ from tpuctl.cloud.tpu.maintenance import read_maintenance, simulate_maintenance,
 from tpuctl.cloud.tpu.messages import read_host_keys, read_node, read_queued_resource
 from tpuctl.cloud.tpu.names import EVERY_ZONE, location, node_name, queued_resource_name, zone_of
 from tpuctl.cloud.tpu.past_changes import list_operations, read_history
+from tpuctl.cloud.tpu.rules import check_creation
 from tpuctl.cloud.tpu.sending import TIMEOUT, all_pages, send
 from tpuctl.errors import NotFoundError
 from tpuctl.nodes import (
@@ -25,6 +26,7 @@ from tpuctl.nodes import (
     Change,
     CreateNode,
     CreateQueuedResource,
+    Creation,
     DeleteNode,
     DeleteQueuedResource,
     History,
@@ -94,6 +96,10 @@ class CloudTpu:
         return read_queued_resource(
             send(_queued_subject(queued_resource), self._client.get_queued_resource, request)
         )
+
+    def check(self, creation: Creation) -> None:
+        """Raise UsageError for a creation that Google would refuse, by the rules that it documents."""
+        check_creation(creation)
 
     def begin(self, change: Change) -> Operation:
         """Start to carry out a change; CreateNode is sent once, as it has no id to be repeated by."""

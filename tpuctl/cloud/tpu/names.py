@@ -5,9 +5,17 @@ The only such code of the client; the simulator has its own, `tpuctl/sim/resourc
 
 from __future__ import annotations
 
+import re
+
 from tpuctl.nodes import CLOUD_TPU, NodeId, QueuedResourceId
 
 EVERY_ZONE = "-"
+RESERVATION = re.compile(
+    r"-|[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
+    r"|(projects|folders|organizations)/[a-z0-9.:-]+/locations/(?P<zone>[a-z0-9-]+)/reservations/[-a-z0-9]+"
+)
+"""A reservation, alone or in full; `-` is any that fits."""
+RESERVATION_FORM = "projects/PROJECT/locations/ZONE/reservations/NAME"
 
 
 def location(project: str, zone: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tpuctl.accelerators import Accelerator, accelerator
 from tpuctl.cloud.provider import Provider
+from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.nodes import (
     LABEL,
@@ -23,6 +24,11 @@ from tpuctl.nodes import (
     SshKey,
     owner_label,
 )
+
+OWN_PREFIX = "tpuctl-"
+"""Of the keys of tpuctl's own labels and metadata."""
+ANY_RESERVATION = "-"
+"""Any reservation of the project that fits."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +56,13 @@ class UpOptions:
     """ISO-8601, UTC; empty for no limit."""
     topology: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Besides tpuctl's own."""
+    """Besides tpuctl's own, whose keys are refused."""
     tags: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
     data_disks: tuple[DataDisk, ...] = ()
     startup_script: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Besides tpuctl's own."""
+    """Besides tpuctl's own, whose keys are refused."""
     secure_boot: bool = False
     lifetime: Lifetime = field(default_factory=Lifetime)
     bucket: str | None = None
@@ -74,8 +80,17 @@ class UpOptions:
         A plain create answers at once: the node, or a stockout, and nothing is left that may bill days
         later. Only a queued resource has several slices, a named reservation, and an end of its waiting.
         """
-        needed = self.slices > 1 or bool(self.reservation) or bool(self.valid_until)
-        return needed if self.queued is None else self.queued
+        return bool(self.needs_queue) if self.queued is None else self.queued
+
+    @property
+    def needs_queue(self) -> tuple[str, ...]:
+        """The options that only a queued resource has."""
+        options = {
+            "--slices": self.slices > 1,
+            "--reservation": self.reservation,
+            "--valid-until": self.valid_until,
+        }
+        return tuple(name for name, value in options.items() if value)
 
 
 def creation(
@@ -83,21 +98,39 @@ def creation(
 ) -> Creation:
     """Return the change that creates what the options request in a zone; sends nothing.
 
-    `request_id` is a UUID by which the provider knows a repeated request; empty for a new one.
+    `request_id` is a UUID by which the provider knows a repeated request; empty for a new one. Raises
+    UsageError for options that exclude each other, and for what the provider would refuse.
     """
+    _check(options)
     node = _node_request(provider, options, zone, runtime, ssh_key)
-    if not options.is_queued:
-        return CreateNode(node)
-    return CreateQueuedResource(
-        QueuedResourceRequest(
-            id=provider.queued_resource_id(zone, options.name),
-            node=node,
-            slices=options.slices,
-            reservation=options.reservation,
-            valid_until=options.valid_until,
-            request_id=request_id or str(uuid.uuid4()),
+    request: Creation = CreateNode(node)
+    if options.is_queued:
+        request = CreateQueuedResource(
+            QueuedResourceRequest(
+                id=provider.queued_resource_id(zone, options.name),
+                node=node,
+                slices=options.slices,
+                reservation=options.reservation or (ANY_RESERVATION if options.reserved else ""),
+                valid_until=options.valid_until,
+                request_id=request_id or str(uuid.uuid4()),
+            )
         )
-    )
+    provider.check(request)
+    return request
+
+
+def _check(options: UpOptions) -> None:
+    """Raise UsageError for options of the queue without the queue, and for keys that are tpuctl's own."""
+    if options.needs_queue and not options.is_queued:
+        raise UsageError(
+            f"{' and '.join(options.needs_queue)} exist only in the queue.", hint="Leave out --no-queued."
+        )
+    own = [key for key in (*options.labels, *options.metadata) if key == LABEL or key.startswith(OWN_PREFIX)]
+    if own:
+        raise UsageError(
+            f"'{own[0]}' is reserved: by such labels and metadata tpuctl finds its TPUs again.",
+            hint=f"Choose a key that is not {LABEL} and does not begin with {OWN_PREFIX}",
+        )
 
 
 def _node_request(

@@ -116,7 +116,10 @@ def _creations(
     if len(search.zones) == 1:
         return creations
     race = race_id(options.owner, search.zones)
-    return [as_candidate(item, race) for item in creations]
+    candidates = [as_candidate(item, race) for item in creations]
+    for candidate in candidates:
+        provider.check(candidate)  # again: it has more labels
+    return candidates
 
 
 def _require_same(item: Allocation, options: UpOptions) -> None:

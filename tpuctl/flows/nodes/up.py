@@ -52,7 +52,7 @@ def _changes(provider: Provider, plan: UpPlan) -> Iterator[Change]:
         return
     if plan.stopped:
         yield StartNode(plan.stopped.id)
-    for node in plan.existing.nodes:
+    for node in () if plan.search.detach else plan.existing.nodes:
         change = provider.ssh_key_change(node, plan.request.ssh_key)
         if change:
             yield change

@@ -1,0 +1,148 @@
+"""The options of `up` that say which TPU it creates: what they become, and what is refused unsent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.nodes.wire import printed, received
+from tests.running_simulator import CommandResult, RunningSimulator
+
+Tpuctl = Callable[..., CommandResult]
+
+
+@pytest.fixture(autouse=True)
+def _simulator(simulator: RunningSimulator) -> None:
+    """Every command finds the simulator."""
+
+
+def node_of(result: CommandResult) -> dict[str, object]:
+    """Return the node that a dry run would create."""
+    ((_, request),) = printed(result)
+    return request["node"] if "node" in request else request["queuedResource"]["tpu"]["nodeSpec"][0]["node"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("v3-8 --boot-disk 200", "no size for the boot disk"),
+        ("v3-8 --slices 2 --no-queued", "--slices exist only in the queue"),
+        ("v3-8 --valid-until 6h --reservation r --no-queued", "--reservation and --valid-until exist only"),
+        ("v3-8 --slices 0", "0 is not in the range"),
+        ("v3-8 --spot --reserved", "not both"),
+        ("v3-8 --label team", "'team' is not KEY=VALUE"),
+        ("v3-8 --label =vision", "'=vision' is not KEY=VALUE"),
+        ("v3-8 --label Team=vision", "'Team' cannot be the key of a label"),
+        ("v3-8 --label a=1 --label a=2", "--label a has two values"),
+        ("v3-8 --label managed-by=me", "'managed-by' is reserved"),
+        ("v3-8 --label tpuctl-owner=me", "'tpuctl-owner' is reserved"),
+        ("v3-8 --metadata tpuctl-owner=me", "'tpuctl-owner' is reserved"),
+        ("v3-8 --metadata ssh-keys=x", "'ssh-keys' is reserved"),
+        ("v3-8 --metadata a=@missing.txt", "cannot be read from 'missing.txt'"),
+        ("v3-8 --metadata a=@binary", "no text in UTF-8"),
+        ("v3-8 --startup-script .", "cannot be read from '.'"),
+        ("v3-8 --startup-script large", "larger than 1 MiB"),
+        ("v3-8 --valid-until 2020-01-01T00:00:00Z", "not in the future"),
+        ("v3-8 --valid-until 0s", "not in the future"),
+        ("v3-8 --valid-until 2199-01-01T00:00:00", "neither a duration"),
+        ("v3-8 --valid-until 2199-01-01", "neither a duration"),
+        ("v3-8 --valid-until 9999-12-31T23:59:59-12:00", "neither a duration"),
+        ("v3-8 --valid-until 999999999d", "neither a duration"),
+        ("v3-8 --valid-until soon", "neither a duration"),
+        ("v3-8 --topology 4x4", "4x4 is no topology of v3-8: it has 4 chips"),
+        ("v4-8 --topology 4x1", "no topology of v4-8"),
+        ("v3 --topology 3x3", "No type of v3 has the topology 3x3"),
+        ("v3-8 --topology 2", "'2' is no topology"),
+        ("--topology 4x4", "4x4 is the topology of v2-32, v3-32"),
+        ("v3", "'v3' is a TPU generation without a size"),
+        ("", "There is no TPU type"),
+        ("v3-8 --network My_Network", "cannot be the network"),
+        ("v3-8 --service-account me", "cannot be the service account"),
+        ("v3-8 --tag Tag", "cannot be a network tag"),
+        ("v3-8 --scopes everything", "is no OAuth scope"),
+        ("v3-32 --data-disk d", "4 hosts can share disk 'd'"),
+    ],
+)
+def test_it_is_refused_before_anything_is_sent(
+    words: str, reason: str, tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    Path("binary").write_bytes(b"\xff\xfe")
+    Path("large").write_bytes(b"x" * ((1 << 20) + 1))
+    result = tpuctl("up", *words.split(), "--yes")
+    assert result.code == 2, result.err
+    assert reason in result.err
+    assert received(simulator) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "method"),
+    [
+        ("", "CreateNode"),
+        ("--spot", "CreateNode"),
+        ("--reserved", "CreateNode"),
+        ("--queued", "CreateQueuedResource"),
+        ("--slices 2", "CreateQueuedResource"),
+        ("--reservation r1", "CreateQueuedResource"),
+        ("--valid-until 6h", "CreateQueuedResource"),
+        ("--spot --no-queued", "CreateNode"),
+    ],
+)
+def test_the_queue_is_used_where_it_is_needed(words: str, method: str, tpuctl: Tpuctl) -> None:
+    ((sent, _),) = printed(tpuctl("up", "v3-8", *words.split(), "--dry-run", "--json"))
+    assert sent == method
+
+
+def test_any_reservation_is_used_in_the_queue(tpuctl: Tpuctl) -> None:
+    ((_, request),) = printed(tpuctl("up", "v3-8", "--reserved", "--queued", "--dry-run", "--json"))
+    name = "projects/sim-project/locations/europe-west4-a/reservations/-"
+    assert request["queuedResource"]["reservationName"] == name
+
+
+@pytest.mark.parametrize(
+    ("words", "accelerator"),
+    [
+        (("v4", "--topology", "2x2x4", "--zone", "us-central2-b"), {"type": "V4", "topology": "2x2x4"}),
+        (("--topology", "16x32", "--zone", "europe-west4-a"), None),
+        (("v5e", "--topology", "2x4", "--zone", "us-west4-a"), {"type": "V5LITE_POD", "topology": "2x4"}),
+    ],
+)
+def test_a_topology_says_the_size(
+    words: tuple[str, ...], accelerator: dict[str, str] | None, tpuctl: Tpuctl
+) -> None:
+    result = tpuctl("up", *words, "--dry-run", "--json")
+    if accelerator:
+        assert node_of(result)["acceleratorConfig"] == accelerator
+    else:
+        assert result.code == 0, result.err
+
+
+def test_the_configuration_says_the_type(tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("tpuctl.toml").write_text('accelerator = "v3-32"\n')
+    assert node_of(tpuctl("up", "--dry-run", "--json"))["acceleratorType"] == "v3-32"
+    assert (
+        node_of(tpuctl("up", "v2-8", "--dry-run", "--json", "--zone", "us-central1-b"))["acceleratorType"]
+        == "v2-8"
+    )
+
+
+def test_metadata_of_values_and_files(tpuctl: Tpuctl) -> None:
+    Path("key.txt").write_text("a=b\n@c\n")
+    words = ("--metadata", "x=1=2", "--metadata", "file=@key.txt", "--metadata", "at=a@b", "--metadata", "e=")
+    metadata = node_of(tpuctl("up", "v3-8", *words, "--dry-run", "--json"))["metadata"]
+    assert isinstance(metadata, dict)
+    assert {key: metadata[key] for key in ("x", "file", "at", "e")} == {
+        "x": "1=2", "file": "a=b\n@c\n", "at": "a@b", "e": "",
+    }  # fmt: skip
+
+
+def test_scopes_without_an_account_are_those_of_the_default_one(tpuctl: Tpuctl) -> None:
+    node = node_of(tpuctl("up", "v3-8", "--scopes", "pubsub", "--dry-run", "--json"))
+    assert node["serviceAccount"] == {"scope": ["https://www.googleapis.com/auth/pubsub"]}
+
+
+def test_a_disk_of_no_zone_is_in_that_of_the_node(tpuctl: Tpuctl) -> None:
+    node = node_of(tpuctl("up", "v3-8", "--data-disk", "d", "--dry-run", "--json"))
+    disk = {"sourceDisk": "projects/sim-project/zones/europe-west4-a/disks/d", "mode": "READ_WRITE"}
+    assert node["dataDisks"] == [disk]

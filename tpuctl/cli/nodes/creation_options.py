@@ -1,0 +1,238 @@
+"""The options that say which TPU `up` creates, and what they mean together with the configuration."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tpuctl import accelerators
+from tpuctl.accelerators import Accelerator
+from tpuctl.cli.session import Session
+from tpuctl.cli.value_types import ACCELERATOR_OR_GENERATION, LOCAL_PATH, MOMENT
+from tpuctl.config.formats import normalize
+from tpuctl.errors import UsageError
+from tpuctl.flows.nodes.options import UpOptions
+from tpuctl.flows.nodes.plan import default_name
+from tpuctl.job_header import FRAMEWORKS
+from tpuctl.nodes import DataDisk
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+LARGEST_FILE = 1 << 20
+"""Bytes that are read of a file whose content becomes metadata; the API allows less."""
+
+
+def with_up_options(command: Command) -> Command:
+    """Pass a command with `creation_options` an UpOptions as second argument, in place of their values."""
+    names = [name for name in inspect.signature(_up_options).parameters if name != "session"]
+
+    @functools.wraps(command)
+    def wrapper(session: Session, **parameters: Any) -> object:
+        options = _up_options(session, **{name: parameters.pop(name) for name in names})
+        return command(session, options, **parameters)
+
+    return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
+
+
+def creation_options(command: Command) -> Command:
+    """Give a command the options that say which TPU it creates."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+OPTIONS = (
+    click.argument("accelerator", type=ACCELERATOR_OR_GENERATION, required=False, metavar="[TYPE]"),
+    click.option("--name", help="Name of the node; by default USER-ACCELERATOR."),
+    click.option("--runtime", help="Runtime version; by default the newest for the framework."),
+    click.option(
+        "--framework",
+        type=click.Choice(FRAMEWORKS),
+        default="tensorflow",
+        show_default=True,
+        help="Framework to choose the runtime version for.",
+    ),
+    click.option(
+        "--spot", is_flag=True, help="Create a spot TPU: cheaper, but Google may preempt it at any time."
+    ),
+    click.option(
+        "--queued/--no-queued",
+        default=None,
+        help="Wait in the queue for capacity, or fail at once if there is none; by default the latter, unless"
+        " an option exists only in the queue.",
+    ),
+    click.option("--reserved", is_flag=True, help="Use capacity that the project has reserved."),
+    click.option("--reservation", default="", metavar="NAME", help="Use this reservation, in the queue."),
+    click.option(
+        "--slices",
+        type=click.IntRange(1, 256),
+        default=1,
+        metavar="N",
+        help="Create N slices of the type at once (multislice), in the queue.",
+    ),
+    click.option(
+        "--valid-until",
+        type=MOMENT,
+        metavar="TIME",
+        help="Give up the place in the queue then: a duration (6h), or a time with its zone.",
+    ),
+    click.option(
+        "--topology",
+        default="",
+        metavar="AxB[xC]",
+        help="Chips in each direction; says the size if TYPE is a generation (v4).",
+    ),
+    click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label; repeatable."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Network tag; repeatable."),
+    click.option("--network", metavar="NAME", help="VPC network; by default the configured one."),
+    click.option("--subnetwork", metavar="NAME", help="Subnetwork; by default the configured one."),
+    click.option("--internal-ips", is_flag=True, help="Give the hosts no external addresses."),
+    click.option(
+        "--service-account", metavar="EMAIL", help="Account of the hosts; by default the configured one."
+    ),
+    click.option(
+        "--scopes",
+        multiple=True,
+        metavar="SCOPE",
+        help="OAuth scope of the account, a URL or gcloud's name; by default cloud-platform; repeatable.",
+    ),
+    click.option(
+        "--data-disk",
+        "data_disks",
+        multiple=True,
+        metavar="DISK[:ro]",
+        help="Attach a persistent disk, several hosts read-only (:ro); repeatable.",
+    ),
+    click.option(
+        "--boot-disk", metavar="SIZE", help="Refused: the API's boot disk has 100 GB; see --data-disk."
+    ),
+    click.option(
+        "--startup-script", type=LOCAL_PATH, metavar="FILE", help="Script that each host runs at each boot."
+    ),
+    click.option(
+        "--metadata",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Metadata, for every program on the hosts; KEY=@FILE takes a file's content; repeatable.",
+    ),
+    click.option("--secure-boot", is_flag=True, help="Boot signed software only (shielded VM)."),
+)
+
+
+def _up_options(
+    session: Session, *, accelerator: str | None, name: str | None, runtime: str | None, framework: str,
+    spot: bool, queued: bool | None, reserved: bool, reservation: str, slices: int, valid_until: str | None,
+    topology: str, labels: tuple[str, ...], tags: tuple[str, ...], network: str | None,
+    subnetwork: str | None, internal_ips: bool, service_account: str | None, scopes: tuple[str, ...],
+    data_disks: tuple[str, ...], boot_disk: str | None, startup_script: Path | None,
+    metadata: tuple[str, ...], secure_boot: bool,
+) -> UpOptions:  # fmt: skip
+    """Return the options as the command line and the configuration say; raises UsageError."""
+    _refuse_boot_disk(boot_disk)
+    kind = _type(session, accelerator, topology)
+    return UpOptions(
+        accelerator=kind.type,
+        name=name or default_name(session.config.require("ssh_user"), kind.type),
+        runtime=runtime,
+        framework=framework,
+        spot=spot,
+        network=_setting(session, "network", network) or "default",
+        service_account=_setting(session, "service_account", service_account),
+        owner=session.owner,
+        subnetwork=_setting(session, "subnetwork", subnetwork),
+        external_ips=session.config.require_bool("external_ips") and not internal_ips,
+        queued=queued,
+        reserved=reserved,
+        reservation=reservation,
+        slices=slices,
+        valid_until=valid_until or "",
+        topology=topology,
+        labels=_pairs("--label", _parts(labels)),
+        tags=tuple(_parts(tags)),
+        scopes=tuple(_parts(scopes)),
+        data_disks=tuple(_disk(disk) for disk in data_disks),
+        startup_script=_content(startup_script, "--startup-script") if startup_script else "",
+        metadata=_metadata(metadata),
+        secure_boot=secure_boot,
+    )
+
+
+def _refuse_boot_disk(size: str | None) -> None:
+    if size is not None:
+        raise UsageError(
+            "The Cloud TPU API has no size for the boot disk, neither in v2 nor in v2alpha1: it is 100 GB.",
+            hint="Attach another disk: --data-disk NAME",
+        )
+
+
+def _type(session: Session, name: str | None, topology: str) -> Accelerator:
+    """Return the type that the command line, else the configuration names; raises UsageError."""
+    name = name or session.config.get("accelerator") or ""
+    if topology:
+        return accelerators.of_topology(topology, name)
+    if not name:
+        raise UsageError(
+            "There is no TPU type.",
+            hint="Name one: tpuctl up v3-8. For a project: accelerator in its tpuctl.toml.",
+        )
+    return accelerators.accelerator(name)
+
+
+def _setting(session: Session, name: str, flag: str | None) -> str | None:
+    """Return what an option says, else the configuration; raises UsageError for a malformed option."""
+    if flag is None:
+        return session.config.get(name)
+    return normalize(name, flag, f"--{name.replace('_', '-')}")
+
+
+def _parts(values: Iterable[str]) -> list[str]:
+    """Return the values of an option that is repeated, or has commas as gcloud's have."""
+    return [part for value in values for part in value.split(",")]
+
+
+def _pairs(option: str, values: Iterable[str]) -> dict[str, str]:
+    """Return KEY=VALUE as a dict; raises UsageError for another form, and for a key of two values."""
+    pairs: dict[str, str] = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise UsageError(f"'{text}' is not KEY=VALUE.", hint=f"Write {option} KEY=VALUE.")
+        if pairs.get(key, value) != value:
+            raise UsageError(f"{option} {key} has two values.", hint="Leave out one of them.")
+        pairs[key] = value
+    return pairs
+
+
+def _metadata(values: Iterable[str]) -> Mapping[str, str]:
+    return {
+        key: _content(Path(value[1:]), f"--metadata {key}") if value.startswith("@") else value
+        for key, value in _pairs("--metadata", values).items()
+    }
+
+
+def _content(path: Path, option: str) -> str:
+    """Return the text of a file; raises UsageError for one that is missing, too large or no text."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) <= LARGEST_FILE:
+            return content.decode()
+        reason = f"it is larger than {LARGEST_FILE >> 20} MiB"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except UnicodeDecodeError:
+        reason = "it is no text in UTF-8"
+    raise UsageError(f"{option} cannot be read from '{path}': {reason}.", hint="Name a text file.")
+
+
+def _disk(text: str) -> DataDisk:
+    """Return the disk that `DISK`, `DISK:ro` or `DISK:rw` names."""
+    source, _, mode = text.rpartition(":")
+    if mode in ("ro", "rw") and source:
+        return DataDisk(source, read_only=mode == "ro")
+    return DataDisk(text)
