@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from tpuctl.catalogue.prices import OwnPrice
+from tpuctl.config.price_table import PRICES, read_prices
 from tpuctl.config.settings import SETTINGS
 from tpuctl.config.trusted_files import read, read_own
 from tpuctl.errors import ConfigError, nearest
@@ -30,6 +32,8 @@ class SettingsFile:
     lines: Mapping[str, int] = field(default_factory=dict)
     """The line of each setting, counted from 1."""
     safe_folders: tuple[Path, ...] = ()
+    prices: tuple[OwnPrice, ...] = ()
+    """The rows of its table `[prices]`."""
 
 
 def user_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -89,8 +93,9 @@ def parse(path: Path, content: bytes, *, is_users: bool = False) -> SettingsFile
         raise ConfigError(f"{path} is not valid TOML: {error}.", hint="Correct the file.") from error
     text = content.decode()
     safe_folders = _folders(path, table.pop(SAFE_FOLDERS, [])) if is_users else ()
+    prices = read_prices(path, table.pop(PRICES, {}), lambda name: _line(text, name))
     values = {name: _checked(path, text, name, value) for name, value in table.items()}
-    return SettingsFile(path, values, {name: _line(text, name) for name in values}, safe_folders)
+    return SettingsFile(path, values, {name: _line(text, name) for name in values}, safe_folders, prices)
 
 
 def _read_found(path: Path, own: SettingsFile | None, environ: Mapping[str, str]) -> bytes:

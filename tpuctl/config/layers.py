@@ -97,7 +97,8 @@ def load(
     unused = _unused(layers) if target.value == "sim" else {}
     others = (setting for setting in SETTINGS.values() if setting.name != "target")
     values = {setting.name: _value(setting, layers, target, environ, unused) for setting in others}
-    return Config({"target": target, **values}, unused, tuple(str(file.path) for file in files))
+    prices = tuple(row for file in files for row in file.prices)
+    return Config({"target": target, **values}, unused, tuple(str(file.path) for file in files), prices)
 
 
 def _value(
