@@ -63,13 +63,14 @@ SUBPACKAGES = {
         "runs": {"datasets", "hosts", "nodes"},
         "project": set(),
         "overview": {"nodes", "runs"},
+        "offers": set(),
     },
     "flows/datasets": {"beam": set()},
     "flows/nodes": {"placement": set()},
     "flows/runs": {"code": set()},
     "cli": {
-        "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "project": set(),
-        "simulator": set(),
+        "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "offers": set(),
+        "project": set(), "simulator": set(),
     },
     "sim": {
         "guest": set(),

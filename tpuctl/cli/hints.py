@@ -34,6 +34,11 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("simulator", "simulate", "emulator"), ("sim status",)),
         **dict.fromkeys(("fault", "faults", "chaos"), ("sim fault",)),
         "version": ("--version",),
+        **dict.fromkeys(("regions", "locations"), ("zones",)),
+        **dict.fromkeys(("accelerators", "accelerator-types", "show-gpus", "show-tpus"), ("types",)),
+        **dict.fromkeys(("versions", "images", "runtime-versions"), ("runtimes",)),
+        **dict.fromkeys(("prices", "pricing", "cost", "costs", "billing"), ("price",)),
+        **dict.fromkeys(("quota", "quotas", "offers"), ("zones",)),
         **dict.fromkeys(("completions", "autocomplete"), ("completion bash",)),
     },
     "data": {

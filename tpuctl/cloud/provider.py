@@ -105,6 +105,9 @@ class Provider(Protocol):
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         """Return the public ed25519 host key (base64) of each worker that has published one."""
 
+    def list_zones(self) -> list[str]:
+        """Return the zones that the provider offers to the project."""
+
     def list_accelerator_types(self, zone: str) -> list[str]:
         """Return the accelerator types that a zone offers."""
 

@@ -142,6 +142,9 @@ class MemoryProvider:
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         return {worker: f"host key {worker}" for worker in range(len(self.get_node(node).addresses))}
 
+    def list_zones(self) -> list[str]:
+        return [ZONE]
+
     def list_accelerator_types(self, zone: str) -> list[str]:
         return ["v2-8", "v3-8"] if zone == ZONE else []
 

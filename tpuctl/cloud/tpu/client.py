@@ -16,7 +16,14 @@ from tpuctl.cloud.tpu import api_requests, runtimes
 from tpuctl.cloud.tpu.error_mapping import SERVICE, operation_error
 from tpuctl.cloud.tpu.maintenance import read_maintenance, simulate_maintenance, simulation_request
 from tpuctl.cloud.tpu.messages import read_host_keys, read_node, read_queued_resource
-from tpuctl.cloud.tpu.names import EVERY_ZONE, location, node_name, queued_resource_name, zone_of
+from tpuctl.cloud.tpu.names import (
+    EVERY_ZONE,
+    location,
+    node_name,
+    project_name,
+    queued_resource_name,
+    zone_of,
+)
 from tpuctl.cloud.tpu.past_changes import list_operations, read_history
 from tpuctl.cloud.tpu.rules import check_creation
 from tpuctl.cloud.tpu.sending import TIMEOUT, all_pages, send
@@ -145,6 +152,16 @@ class CloudTpu:
         request = tpu_v2.GetGuestAttributesRequest(name=node_name(node), query_path="hostkeys/")
         subject = f"The host keys of node '{node.name}'"
         return read_host_keys(send(subject, self._client.get_guest_attributes, request))
+
+    def list_zones(self) -> list[str]:
+        """Return the zones of the API; some that a project may use are missing there."""
+        zones, request = list[str](), {"name": project_name(self._project)}
+        while True:
+            page = send(f"The zones of project {self._project}", self._client.list_locations, request)
+            zones += [place.location_id for place in page.locations]
+            if not page.next_page_token:
+                return zones
+            request["page_token"] = page.next_page_token
 
     def list_accelerator_types(self, zone: str) -> list[str]:
         """Return the accelerator types that a zone offers."""

@@ -18,6 +18,11 @@ RESERVATION = re.compile(
 RESERVATION_FORM = "projects/PROJECT/locations/ZONE/reservations/NAME"
 
 
+def project_name(project: str) -> str:
+    """Return `projects/P`."""
+    return f"projects/{project}"
+
+
 def location(project: str, zone: str) -> str:
     """Return `projects/P/locations/Z`."""
     return f"projects/{project}/locations/{zone}"

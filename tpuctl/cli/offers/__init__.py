@@ -1,0 +1,1 @@
+"""The commands zones, types, runtimes and price."""

@@ -1,0 +1,1 @@
+"""What each zone offers: accelerator types, runtimes, quota."""
