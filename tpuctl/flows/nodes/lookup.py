@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, nearest
-from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
 from tpuctl.nodes import Node, NodeId, NodeList, NodeState, QueuedResource, QueuedResourceId
+from tpuctl.nodes.candidates import race_of
 from tpuctl.nodes.readiness import require_ready
 
 
@@ -40,6 +41,29 @@ def find_ready(
 
     Raises NotFoundError or StateError, and DeadlineError where a zone that did not answer may hold it.
     """
+    return _require_decided(provider, _ready(provider, name, accelerator, owner, zone))
+
+
+def _require_decided(provider: Provider, node: Node) -> Node:
+    """Raise StateError for one of several candidates: `up` may delete it in favour of another."""
+    race = race_of(node.labels)
+    if not race:
+        return node
+    own = node.queued_resource or node.name
+    items = (item for item in take_inventory(provider).allocations if item.race == race and not item.is_over)
+    zones = [item.zone for item in items if item.name == own]
+    if len(zones) > 1:
+        raise StateError(
+            f"'{own}' is not decided: there are candidates in {', '.join(zones)}.",
+            hint=f"Repeat the 'tpuctl up' that created them, or delete all: tpuctl down {own}",
+            zones=zones,
+        )
+    return node
+
+
+def _ready(
+    provider: Provider, name: str | None, accelerator: str | None, owner: str, zone: str | None
+) -> Node:
     listing = provider.list_nodes(zone)
     if name:
         return require_ready(_named(listing, name))
