@@ -47,7 +47,7 @@ class TestLimits:
         bucket.upload("small", [bytes(size)], "text/plain")
         assert bucket.read("small", 1000) == bytes(size)
 
-    def test_a_compressed_object_is_not_unpacked(self, bucket: Bucket, simulator) -> None:
+    def test_a_compressed_object_is_not_unpacked(self, bucket: Bucket, simulator, tmp_path: Path) -> None:
         packed = gzip.compress(bytes(10 << 20))
         requests.post(
             f"{simulator.simulator.endpoints['storage']}/upload/storage/v1/b/{bucket.name}/o",
@@ -56,6 +56,9 @@ class TestLimits:
             timeout=10,
         ).raise_for_status()
         assert bucket.read("bomb", 1 << 20) == packed
+        (item,) = bucket.objects("bomb")
+        bucket.download(item, tmp_path / "bomb")
+        assert (tmp_path / "bomb").read_bytes() == packed
 
     def test_a_download_that_breaks_off_within_the_limit_is_resumed(self, bucket: Bucket, simulator) -> None:
         data = bytes(range(256)) * 8192

@@ -15,6 +15,9 @@ CREDENTIALS = [
     ("tls.pem", CERTIFICATE + KEY), ("server.key", KEY), ("deploy", KEY), ("a.p12", b"\0"), (".netrc", b""),
     ("key.json", b'{\n "type": "service_account"}'), ("x.json", b'{"type":"authorized_user"}'),
     (".ssh/config", b""),
+    ("KEY.PEM", KEY), ("tls.pem.bak", KEY), ("id_ed25519.old", KEY),
+    ("SA.JSON", b'{"type": "service_account"}'),
+    ("sa.json.orig", b'{"type": "service_account"}'), ("prod.env.bak", b"A=1"), (".s3cfg", b""),
     ("home/.aws/credentials", b""), ("kaggle.json", b"{}"), ("terraform.tfstate", b"{}"), ("ID_RSA", b""),
 ]  # fmt: skip
 OTHERS = [

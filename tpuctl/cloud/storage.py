@@ -236,10 +236,13 @@ class Bucket:
             pass  # deleted by another process, or replaced
 
     def download(self, item: Object, path: Path) -> None:
-        """Fetch one generation of an object into `path`, complete or not at all; verifies its checksum."""
+        """Fetch one generation of an object into `path` as it is stored, complete or not at all.
+
+        Verifies its checksum. What is stored compressed is not unpacked: its size would be anything.
+        """
         with part_file(path) as part, self._translated(item.name):
             blob = self._bucket.blob(item.name, generation=item.generation)
-            blob.download_to_filename(str(part), checksum="crc32c")
+            blob.download_to_filename(str(part), raw_download=True, checksum="crc32c")
 
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:

@@ -11,7 +11,7 @@ NAMES = (
     "*.jks",
     "*.keystore", "*.kdbx", ".netrc", "_netrc", ".pgpass", ".pypirc", ".git-credentials", ".htpasswd",
     ".dockercfg", ".boto", "application_default_credentials.json", "kaggle.json", "*.tfstate",
-    "*.tfstate.backup",
+    "*.tfstate.backup", ".s3cfg", ".databrickscfg", "rclone.conf", "*.env.bak", "*.env.old",
 )  # fmt: skip
 """Names of files that hold credentials in their usual use."""
 TEMPLATES = (".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults")
@@ -20,6 +20,8 @@ FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".azure", ".kube", ".docker", "gc
 """Folders of programs that keep their credentials there."""
 KEY_SUFFIXES = frozenset({".pem", ".key", ".p8", ".crt", ".cer", ".json", ".txt", ""})
 """Files that may hold a key and nothing else: certificates alone are public."""
+COPY_SUFFIXES = frozenset({".bak", ".backup", ".old", ".orig", ".save"})
+"""What programs and people append to the name of a copy."""
 _PRIVATE_KEY = re.compile(rb"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----")
 _GOOGLE = re.compile(rb'"type"\s*:\s*"(?:service_account|authorized_user|external_account_authorized_user)"')
 
@@ -31,9 +33,11 @@ def credential_kind(name: str, content: bytes) -> str:
     """
     path = PurePosixPath(name)
     base = path.name.lower()
-    if path.suffix in KEY_SUFFIXES and _PRIVATE_KEY.search(content):
+    original = PurePosixPath(base)
+    suffix = original.with_suffix("").suffix if original.suffix in COPY_SUFFIXES else original.suffix
+    if suffix in KEY_SUFFIXES and _PRIVATE_KEY.search(content):
         return "a private key"
-    if path.suffix == ".json" and _GOOGLE.search(content):
+    if suffix == ".json" and _GOOGLE.search(content):
         return "a Google credential"
     if base in TEMPLATES:
         return ""

@@ -44,6 +44,14 @@ class TestAsking:
         assert "Bucket for datasets and runs [my-project-tpuctl]:" in result.err
         assert written() == {"project": "my-project", "zone": "europe-west4-a", "bucket": "my-project-tpuctl"}
 
+    def test_a_link_to_nothing_makes_no_file_elsewhere(self, tpuctl, tmp_path: Path) -> None:
+        """A project from elsewhere can bring one along."""
+        Path("tpuctl.toml").symlink_to(tmp_path / "elsewhere")
+        result = tpuctl("init", *FLAGS)
+        assert result.code == 4
+        assert "exists already" in result.err
+        assert not (tmp_path / "elsewhere").exists()
+
     def test_a_wrong_answer_is_told_and_asked_again(self, tpuctl, answers) -> None:
         answers("123456789012", "my-project", "europe-west4", "europe-west4-a", "gs://my-bucket/")
         result = tpuctl("init")

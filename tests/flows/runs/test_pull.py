@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
 
 from tests.flows.runs.records import ATTEMPT, CREATED, write_chunk, write_run
 from tests.running_simulator import RunningSimulator
@@ -66,6 +69,25 @@ def test_every_file_is_fetched_as_it_is_in_the_bucket(bucket: Bucket, run: Store
     size = sum(map(len, stored.values()))
     assert result == PullResult(folder, len(stored), size, 0, ())
     assert reports == [f"fetching {len(stored)} files"]
+
+
+def test_a_file_that_is_stored_compressed_arrives_as_it_is_stored(
+    bucket: Bucket, run: StoredRun, simulator: RunningSimulator, folder: Path
+) -> None:
+    """As by `gcloud storage cp --gzip-local-all`; unpacked it would have another size, perhaps a huge one."""
+    blob = storage_client(simulator).bucket(bucket.name).blob("runs/r1/outputs/metrics.json")
+    blob.content_encoding = "gzip"
+    packed = gzip.compress(bytes(1 << 20))
+    blob.upload_from_string(packed, content_type="application/json")
+    assert fetch(run, folder).refused == ()
+    assert content(folder)["outputs/metrics.json"] == packed
+    assert fetch(run, folder).unchanged == len(bucket.objects("runs/r1/"))
+
+
+def storage_client(simulator: RunningSimulator) -> storage.Client:
+    """Return Google's own client."""
+    endpoint = {"api_endpoint": simulator.simulator.endpoints["storage"]}
+    return storage.Client("sim-project", AnonymousCredentials(), client_options=endpoint)  # type: ignore[no-untyped-call]
 
 
 def test_logs_are_joined_for_each_attempt_and_worker_in_the_order_of_their_chunks(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,14 @@ def test_http_needs_it_as_bearer_or_in_the_url(blind: RunningSimulator, http: re
         http.get(f"http://{blind.simulator.endpoints['metadata']}/computeMetadata/v1/", timeout=20),
     ]
     assert [answer.status_code for answer in answers] == [403, 403, 200, 200, 403, 403]
+
+
+def test_a_header_of_any_bytes_is_a_wrong_secret(blind: RunningSimulator) -> None:
+    """Else anybody could fill the simulator's log with tracebacks."""
+    host, _, port = blind.simulator.endpoints["storage"].removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xc3\xa9\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 403 ")
 
 
 def test_the_proxy_needs_it_once_and_what_is_inside_is_trusted(

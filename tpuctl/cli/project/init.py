@@ -60,7 +60,7 @@ def init(source: Path | None, force: bool, **options: str | None) -> None:
       tpuctl init --from-terraform terraform/examples/minimal
     """
     path = Path(FILE_NAME)
-    if path.exists() and not force:
+    if os.path.lexists(path) and not force:  # a link to nothing, too: its target would be made
         raise ConflictError(f"{path.resolve()} exists already.", hint="Edit it, or replace it with --force.")
     typed = {name: normalize(name, value) for name, value in options.items() if value is not None}
     values = _read_terraform(source) | typed if source else _ask_missing(typed)

@@ -30,7 +30,7 @@ class Secret:
         return False
 
     def _is(self, text: str) -> bool:
-        return hmac.compare_digest(text.encode(), self.text.encode())
+        return hmac.compare_digest(text.encode("utf-8", "surrogateescape"), self.text.encode())
 
 
 def _password(value: str) -> str:
