@@ -99,6 +99,8 @@ class TpuApi:
                 return json.load(response), response.headers
         except urllib.error.HTTPError as error:
             kind = {403: RefusedError, 404: AbsentError}.get(error.code, ApiError)
+            if error.code == 401:  # a clock that jumped back hides that the token is too old
+                self._token = gcs.Token()
             raise kind("%s %s: %s" % (method, path, _message(error))) from None
         except (OSError, http.client.HTTPException, gcs.GcsError, ValueError) as error:
             text = "no answer from the Cloud TPU API: %s" % (str(error) or type(error).__name__)
