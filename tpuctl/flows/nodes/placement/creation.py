@@ -259,11 +259,21 @@ def withdraw(provider: Provider, queued_id: QueuedResourceId) -> bool:
     """
     try:
         provider.begin(DeleteQueuedResource(queued_id, force=False)).wait("to be deleted", CREATE_TIMEOUT)
-    except NotFoundError:
-        return True
-    except StateError:
-        return find_queued_resource(provider, queued_id) is None
-    return find_queued_resource(provider, queued_id) is None
+    except (NotFoundError, StateError):
+        pass  # the look decides
+
+    def outcome() -> tuple[bool] | None:
+        queued = find_queued_resource(provider, queued_id)
+        is_leaving = queued and queued.state is QueueState.DELETING
+        return None if is_leaving else (queued is None,)
+
+    (is_gone,) = poll(
+        outcome,
+        awaiting=f"queued resource '{queued_id.name}' in {queued_id.zone} to be deleted",
+        timeout=CREATE_TIMEOUT,
+        hint=f"It may still bill: tpuctl down {queued_id.name}",
+    )
+    return is_gone
 
 
 def _with_nodes(provider: Provider, queued: QueuedResource) -> Allocation | None:
