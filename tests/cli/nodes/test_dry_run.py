@@ -20,6 +20,7 @@ Row = tuple[tuple[str, ...], ...]
 
 PARENT = "projects/sim-project/locations/europe-west4-a"
 NETWORK = "projects/sim-project/global/networks/lab"
+CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 FACTORS: Sequence[Sequence[tuple[str, ...]]] = (
     # the values of each option, () for none
     (("v3-8",), ("v3-32",), ("v3", "--topology", "2x2")),
@@ -33,7 +34,8 @@ FACTORS: Sequence[Sequence[tuple[str, ...]]] = (
     ((), ("--network", "lab"), ("--network", NETWORK, "--subnetwork", "lab")),
     ((), ("--internal-ips",)),
     ((), ("--service-account", "tpu@sim-project.iam.gserviceaccount.com")),
-    ((), ("--scopes", "storage-rw,logging-write"), ("--scopes", "https://www.googleapis.com/auth/pubsub")),
+    ((), ("--scopes", "storage-rw,cloud-platform"), ("--scopes", CLOUD_PLATFORM, "--scopes", "pubsub")),
+    ((), ("--ttl", "8h")),
     ((), ("--data-disk", "images:ro", "--data-disk", f"{PARENT.replace('locations', 'zones')}/disks/b:ro")),
     ((), ("--startup-script", "boot.sh")),
     ((), ("--metadata", "colour=red & blue=?", "--metadata", "text=@text.txt")),
@@ -93,49 +95,121 @@ def test_up_sends_what_its_dry_run_prints(
     assert received(simulator) == plan
 
 
-class TestExistingNodes:
-    def test_with_the_key_nothing_is_sent(
-        self, node: str, tpuctl: Tpuctl, simulator: RunningSimulator
-    ) -> None:
-        before = simulator.events[-1].number
-        assert printed(tpuctl("up", "v3-8", "--name", node, "--dry-run", "--json")) == []
-        assert tpuctl("up", "v3-8", "--name", node).code == 0
-        assert received(simulator, before) == []
+@pytest.fixture
+def sends_as_printed(tpuctl: Tpuctl, simulator: RunningSimulator) -> Callable[..., list[str]]:
+    """Run a command dry, then really; return the methods that it printed, which were those it sent."""
 
-    @pytest.mark.parametrize("detach", [(), ("--detach",)], ids=["wait", "detach"])
+    def run(*words: str, yes: bool = True) -> list[str]:
+        before = simulator.events[-1].number if simulator.events else 0
+        plan = printed(tpuctl(*words, "--dry-run", "--json"))
+        assert received(simulator, before) == [], "a dry run sends nothing"
+        result = tpuctl(*words, *(["--yes"] if yes else []))
+        assert result.code == 0, result.err
+        assert received(simulator, before) == plan
+        return [method for method, _ in plan]
+
+    return run
+
+
+Run = Callable[..., list[str]]
+
+
+@pytest.mark.parametrize("idle", [("--idle", "30m"), ("--ttl", "8h", "--idle", "30m")], ids=" ".join)
+def test_up_with_an_end(
+    idle: tuple[str, ...], files: None, sends_as_printed: Run, simulator: RunningSimulator
+) -> None:
+    assert sends_as_printed("up", "v3-8", "--startup-script", "boot.sh", *idle) == ["CreateNode"]
+    ((_, request),) = received(simulator)
+    assert request["node"]["metadata"]["tpuctl-idle"] == "1800s"
+
+
+class TestExistingNodes:
+    def test_with_the_key_nothing_is_sent(self, node: str, sends_as_printed: Run) -> None:
+        assert sends_as_printed("up", "v3-8", "--name", node) == []
+
     def test_without_the_key_the_update_is_printed(
-        self, detach: tuple[str, ...], node: str, tpuctl: Tpuctl, simulator: RunningSimulator
+        self, node: str, sends_as_printed: Run, simulator: RunningSimulator
     ) -> None:
         forget_key(simulator, node)
-        before = simulator.events[-1].number
-        words = ("up", "v3-8", "--name", node, *detach)
-        plan = printed(tpuctl(*words, "--dry-run", "--json"))
-        assert tpuctl(*words).code == 0
-        assert received(simulator, before) == plan
-        assert [method for method, _ in plan] == ([] if detach else ["UpdateNode"])
-
-    def test_down_of_all_kinds(self, tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
-        assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
-        assert tpuctl("up", "v3-8", "--name", "q1", "--queued", "--yes").code == 0
-        assert tpuctl("up", "v3-8", "--name", "s1", "--slices", "2", "--yes").code == 0
-        for names in (("n1",), ("q1",), ("s1",)):
-            before = simulator.events[-1].number
-            plan = printed(tpuctl("down", *names, "--dry-run", "--json"))
-            assert len(plan) == 1
-            assert tpuctl("down", *names, "--yes").code == 0
-            assert received(simulator, before) == plan
+        assert sends_as_printed("up", "v3-8", "--name", node, "--detach") == [], "nobody logs in yet"
+        assert sends_as_printed("up", "v3-8", "--name", node) == ["UpdateNode"]
 
     def test_a_preempted_one_is_deleted_and_created_again(
-        self, tpuctl: Tpuctl, simulator: RunningSimulator
+        self, tpuctl: Tpuctl, sends_as_printed: Run, simulator: RunningSimulator
     ) -> None:
         words = ("up", "v3-8", "--name", "n1", "--spot")
         assert tpuctl(*words, "--yes").code == 0
         simulator.call(simulator.world.preempt(f"{PARENT}/nodes/n1"))
-        before = simulator.events[-1].number
+        assert sends_as_printed(*words) == ["DeleteNode", "CreateNode"]
+
+    def test_a_stopped_one_is_started_and_gets_the_key(
+        self, node: str, sends_as_printed: Run, simulator: RunningSimulator
+    ) -> None:
+        assert sends_as_printed("stop", node) == ["StopNode"]
+        assert sends_as_printed("stop", node) == []
+        assert sends_as_printed("start", node) == ["StartNode"]
+        assert sends_as_printed("start", node) == []
+        assert sends_as_printed("stop", node) == ["StopNode"]
+        forget_key(simulator, node)
+        assert sends_as_printed("up", "v3-8", "--name", node) == ["StartNode", "UpdateNode"]
+
+    def test_a_queued_one_waits_and_nothing_is_sent(self, tpuctl: Tpuctl, sends_as_printed: Run) -> None:
+        assert tpuctl("up", "v3-8", "--name", "q1", "--queued", "--detach", "--yes").code == 0
+        assert sends_as_printed("up", "v3-8", "--name", "q1", "--queued") == []
+
+
+class TestOtherCommands:
+    def test_down_of_all_kinds(self, tpuctl: Tpuctl, sends_as_printed: Run) -> None:
+        for name, words in (("n1", ()), ("q1", ("--queued",)), ("s1", ("--slices", "2"))):
+            assert tpuctl("up", "v3-8", "--name", name, *words, "--yes").code == 0
+        assert sends_as_printed("down", "n1") == ["DeleteNode"]
+        assert sends_as_printed("down", "q1") == ["DeleteQueuedResource"]
+        assert sends_as_printed("down") == ["DeleteQueuedResource"]
+
+    def test_extend(self, tpuctl: Tpuctl, sends_as_printed: Run) -> None:
+        assert tpuctl("up", "v3-8", "--name", "n1", "--ttl", "8h", "--yes").code == 0
+        assert sends_as_printed("extend", "n1", "2h", yes=False) == ["UpdateNode"]
+
+    def test_reap(self, tpuctl: Tpuctl, sends_as_printed: Run, simulator: RunningSimulator) -> None:
+        assert sends_as_printed("reap") == []
+        for name, words in (("n1", ()), ("n2", ()), ("q1", ("--queued",))):
+            assert tpuctl("up", "v3-8", "--name", name, "--spot", *words, "--yes").code == 0
+        simulator.call(simulator.world.preempt(f"{PARENT}/nodes/n1"))
+        assert sends_as_printed("reap") == ["DeleteNode"]
+        simulator.call(simulator.world.preempt(f"{PARENT}/nodes/q1"))
+        assert sends_as_printed("reap") == ["DeleteQueuedResource"]
+
+    def test_drill(self, node: str, sends_as_printed: Run) -> None:
+        assert sends_as_printed("drill", node) == ["SimulateMaintenanceEvent"]
+
+
+class TestSeveralZones:
+    ZONES = ("--zone", "europe-west4-a", "--zone", "us-central1-a")
+
+    def test_of_several_creates_the_next_is_sent_on_a_stockout(
+        self, tpuctl: Tpuctl, simulator: RunningSimulator
+    ) -> None:
+        words = ("up", "v3-8", "--name", "n1", *self.ZONES)
         plan = printed(tpuctl(*words, "--dry-run", "--json"))
-        assert [method for method, _ in plan] == ["DeleteNode", "CreateNode"]
+        assert [method for method, _ in plan] == ["CreateNode", "CreateNode"]
+        assert tpuctl("sim", "fault", "add", "stockout", "--zone", "europe-west4-a").code == 0
         assert tpuctl(*words, "--yes").code == 0
-        assert received(simulator, before) == plan
+        assert [request for request in received(simulator) if request[0] == "CreateNode"] == plan
+
+    def test_a_race_sends_all_of_them_and_deletes_the_others(
+        self, tpuctl: Tpuctl, simulator: RunningSimulator
+    ) -> None:
+        words = ("up", "v3-8", "--name", "n1", *self.ZONES, "--race")
+        plan = printed(tpuctl(*words, "--dry-run", "--json"))
+        assert tpuctl(*words, "--yes").code == 0
+        sent = received(simulator)
+        creates = [request for request in sent if request[0] == "CreateQueuedResource"]
+        assert sorted(creates, key=str) == sorted(plan, key=str)
+        assert {method for method, _ in sent} <= {
+            "CreateQueuedResource",
+            "DeleteQueuedResource",
+            "UpdateNode",
+        }
 
 
 def forget_key(simulator: RunningSimulator, node: str) -> None:

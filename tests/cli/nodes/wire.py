@@ -15,7 +15,7 @@ from tpuctl.sim.tpu.http_rules import routes
 Request = tuple[str, dict[str, Any]]
 """Method, and the request message in its JSON form."""
 
-ROUTES = [route for route in routes() if route.version == "v2"]
+ROUTES = routes()
 
 
 def printed(dry_run: CommandResult) -> list[Request]:
