@@ -10,6 +10,7 @@ from tpuctl.cloud.provider import Provider
 from tpuctl.errors import ConfigError, ConflictError, NotFoundError, QuotaError, StockoutError, TpuctlError
 from tpuctl.flows.nodes.down import DownPlan, down
 from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.lookup import find_queued_resource
 from tpuctl.flows.nodes.placement.creation import (
     Patience,
     await_creation,
@@ -22,7 +23,7 @@ from tpuctl.flows.nodes.placement.race import Race
 from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.placement.siblings import Siblings, older_rival, siblings
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import Creation
+from tpuctl.nodes import CreateQueuedResource, Creation, QueueState
 from tpuctl.polling import Backoff, poll, retry
 
 PAUSES = Backoff(first=30.0, longest=300.0)
@@ -87,6 +88,7 @@ class Rounds:
             except (QuotaError, ConfigError) as error:
                 if not self._refuses_for_good(zone, error):
                     errors.append(error)
+            self._delete_failed(zone)
             if len(order) > 1 and self._count == 1:
                 self._report(f"no capacity in {zone}")
         if not self._creations:
@@ -95,6 +97,14 @@ class Rounds:
             zones = ", ".join(self._creations)
             self._report(f"{clock.iso(clock.now())} no capacity in {zones} (attempt {self._count})")
         raise NoCapacityError(errors)
+
+    def _delete_failed(self, zone: str) -> None:
+        """Delete what has failed in the queue of a zone before the next one is tried: it takes quota."""
+        creation = self._creations.get(zone)
+        if isinstance(creation, CreateQueuedResource):
+            queued = find_queued_resource(self._provider, creation.request.id)
+            if queued and queued.state is QueueState.FAILED and queued.labels == creation.request.node.labels:
+                down(self._provider, DownPlan((Allocation((), queued),)), self._report)
 
     def _refuses_for_good(self, zone: str, error: TpuctlError) -> bool:
         """Take a zone without quota or without permission out of the rounds; raise other errors."""
