@@ -23,6 +23,8 @@ def parser(
     add("--seed", type=int, default=7, help="seed of the weights, the order and the augmentation")
     add("--steps-per-call", type=int, default=steps_per_call, help="steps that one call from Python runs")
     add("--checkpoint-every", type=int, metavar="STEPS", help="steps between checkpoints (default: an epoch)")
+    add("--keep-checkpoints", type=int, default=3, metavar="COUNT",
+        help="newest checkpoints to keep (default: 3); 0: all, as protected buckets need")  # fmt: skip
     add("--stop-after", type=int, metavar="STEPS", help="save a checkpoint and stop after this step")
     add("--precision", choices=("auto", "float32", "bfloat16"), default=precision)
     add("--profile", action="store_true", help="write a profile of one call for TensorBoard")

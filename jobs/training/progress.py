@@ -252,7 +252,8 @@ class Progress(tf.keras.callbacks.Callback):
         if not self._folders.checkpoints:
             return None
         checkpoint = tf.train.Checkpoint(**_trackable(tracked))
-        manager = tf.train.CheckpointManager(checkpoint, self._folders.checkpoints, max_to_keep=3)
+        keep = self._options.keep_checkpoints or None
+        manager = tf.train.CheckpointManager(checkpoint, self._folders.checkpoints, max_to_keep=keep)
         if manager.latest_checkpoint:
             try:
                 checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.data.source_trees import Tree, bytes_of, produce, write_image
 from tpuctl.data.bad_records import BadRecordsError
+from tpuctl.data.options import Options
 from tpuctl.data.output.manifest import ShardEntry, decode_manifest
 from tpuctl.data.output.shards import ShardResult
 from tpuctl.data.plan import plan
@@ -261,3 +262,12 @@ def test_a_source_no_reader_takes_is_named(tmp_path: Path) -> None:
     (tmp_path / "table.xyz").write_text("a,b\n")
     with pytest.raises(UsageError, match=r"table\.xyz' is not a source"):
         plan(tmp_path / "table.xyz", name="pets")
+
+
+@pytest.mark.parametrize("column", ["/tmp/x", "../x", "a/../../x", "a\x1b[2Jb"])
+def test_a_column_that_can_name_no_file_is_refused_before_anything_is_sent(
+    tmp_path: Path, column: str
+) -> None:
+    (tmp_path / "table.csv").write_text(f"x,{column}\n1,cat\n2,dog\n")
+    with pytest.raises(UsageError, match="which is named after a column"):
+        plan(tmp_path / "table.csv", name="pets", options=Options(label=column))

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from tpuctl.bucket_objects.fields import ObjectName
 from tpuctl.data.bad_records import BadRecord, BadRecordsError
 from tpuctl.data.options import Options
 from tpuctl.data.order.splits import Members, parse_splits, split_records
@@ -208,6 +209,7 @@ def plan(
             SplitPlan(members, _count(members, hosts, shards, shard_size))
             for members in split_records(listed, shares, seed)
         ]
+        _check_files(small_file_names(listed, vocabulary))
     return DatasetPlan(name, version, seed, options, listed, tuple(planned), vocabulary)
 
 
@@ -215,6 +217,19 @@ def _count(members: Members, hosts: int, shards: int | None, target: int) -> Sha
     if shards is not None:
         return fixed_count(shards, len(members), hosts=hosts, split=members.name)
     return choose_count(len(members), framed_size(members), hosts=hosts, target=target)
+
+
+def _check_files(names: Iterable[str]) -> None:
+    """Raise UsageError for a name that no reader of the manifest would take: some have that of a column."""
+    for name in names:
+        try:
+            msgspec.convert(name, ObjectName)
+        except msgspec.ValidationError as error:
+            raise UsageError(
+                f"A dataset cannot have the file {name}, which is named after a column.",
+                hint="Rename the column: without control characters, a / at its start, and .. as a folder.",
+                file=name,
+            ) from error
 
 
 def _check_hosts(hosts: int) -> None:

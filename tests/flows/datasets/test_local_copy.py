@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 
 from tests.data.source_trees import write_image
 from tests.flows.datasets.pets import PETS, break_off, exists, names, plan_pets, send
+from tests.hostile.names import NAMES
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
-from tpuctl.data.plan import DatasetPlan
-from tpuctl.errors import StateError
+from tpuctl.data.options import Options
+from tpuctl.data.plan import DatasetPlan, plan
+from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.datasets.upload import Uploaded, upload
 
 
@@ -84,3 +87,45 @@ def test_a_file_that_cannot_be_written_is_named_and_nothing_is_published(
     with pytest.raises(StateError, match=r"Cannot write '.*00001-of-00004': Is a directory"):
         keep(bucket, plan_pets(pictures), tmp_path / "copy")
     assert not exists(bucket)
+
+
+TRAVERSALS = [name for name in NAMES.values() if len(name) < 100 and "\\" not in name]
+
+
+@pytest.mark.parametrize("column", TRAVERSALS)
+def test_no_name_of_a_column_leads_out_of_the_folder(bucket: Bucket, tmp_path: Path, column: str) -> None:
+    """The file of classes is named after the column of the labels, and a table may come from elsewhere."""
+    folder = tmp_path / "a/b/copy"
+    with (tmp_path / "table.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([["x", column], [1, "cat"], [2, "dog"]])
+    before = everything_but(folder, tmp_path)
+    message = ""
+    try:
+        planned = plan(tmp_path / "table.csv", name="pets", options=Options(label=column))
+        keep(bucket, planned, folder)
+    except UsageError as refused:
+        message = refused.message
+    if message:
+        assert column in message
+        assert not folder.exists()
+        assert names(bucket) == [], "nothing is sent"
+    else:
+        assert (folder / f"{column}.labels.txt").read_text() == "cat\ndog\n"
+    assert everything_but(folder, tmp_path) == before
+
+
+def everything_but(folder: Path, top: Path) -> set[Path]:
+    """Return the files of classes outside of `folder`: below `top`, and where absolute names lead."""
+    files = {path for path in top.rglob("*.labels.txt") if not path.is_relative_to(folder)}
+    return files | set(Path("/tmp").glob("escaped*"))
+
+
+def test_a_link_below_the_folder_is_not_followed(bucket: Bucket, tmp_path: Path) -> None:
+    folder, private = tmp_path / "copy", tmp_path / "private"
+    folder.mkdir()
+    private.mkdir()
+    (folder / "a").symlink_to(private)
+    (tmp_path / "table.csv").write_text("x,a/b\n1,cat\n2,dog\n")
+    with pytest.raises(StateError, match=r"Cannot write '.*/copy/a/b\.labels\.txt': it has something else"):
+        keep(bucket, plan(tmp_path / "table.csv", name="pets", options=Options(label="a/b")), folder)
+    assert list(private.iterdir()) == []

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import shutil
+from pathlib import Path
 
+import pytest
+from PIL import Image
+
+from tests.paths import JOBS
 from tests.sim.iam.rehearsal import COMPLETE, MINIMAL, Example, Start, Tpuctl, job
 
 BODY = """
@@ -29,6 +34,30 @@ for number in range(4):
     with tf.io.gfile.GFile(os.path.join(os.environ["TPUCTL_MODEL_DIR"], "result.json"), "w") as stream:
         stream.write(str(number))
 """
+
+
+def test_a_job_of_this_repository_keeps_all_checkpoints_where_they_are_protected(
+    rehearse: Start, tpuctl: Tpuctl
+) -> None:
+    rehearse(COMPLETE)
+    for label in ("0", "1"):
+        Path("pictures", label).mkdir(parents=True)
+        for shade in range(4):
+            Image.new("L", (8, 8), shade).save(f"pictures/{label}/{shade}.png")
+    shutil.copytree(JOBS, "jobs", ignore=shutil.ignore_patterns("__pycache__"))
+    options = ("--epochs", "5", "--batch", "8", "--keep-checkpoints", "0")
+    for command in (
+        ("data", "upload", "digits", "pictures"),
+        ("up", "v3-8", "--yes"),
+        ("submit", "jobs/digits.py", "--", *options),
+        ("logs", "-f"),
+        ("pull", "--to", "out"),
+    ):
+        result = tpuctl(*command)
+        assert result.code == 0, (command, result.out, result.err)
+    assert [path.name for path in sorted(Path("out/checkpoints").glob("*.index"))] == [
+        f"ckpt-{step}.index" for step in range(1, 6)
+    ]
 
 
 @pytest.mark.parametrize(

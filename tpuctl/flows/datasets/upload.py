@@ -60,7 +60,7 @@ def upload(
     if standing is not None:
         return _compare(bucket, plan, conversion, decode_manifest(standing, plan.ref))
     staging = Staging(bucket, plan.ref)
-    local = LocalCopy(keep) if keep else None
+    local = LocalCopy(keep, plan.files) if keep else None
     staged_before: list[str] = []
 
     def stage(shard: Shard) -> ShardResult:
