@@ -28,7 +28,10 @@ COMMANDS = {
         "tpuctl.cli.nodes.drill",
         "Rehearse a maintenance or a preemption, and show what the TPU and its runs do.",
     ),
-    "zones": ("tpuctl.cli.offers.zones", "List zones, or those of a type with its quota and its price."),
+    "zones": (
+        "tpuctl.cli.offers.zones",
+        "List zones with TPUs, or those with one type: its quota and its price.",
+    ),
     "types": ("tpuctl.cli.offers.types", "List accelerator types, and the zones that offer them."),
     "runtimes": ("tpuctl.cli.offers.runtimes", "List runtime versions for 'tpuctl up --runtime'."),
     "price": ("tpuctl.cli.offers.price", "Show what an accelerator type costs per hour."),

@@ -12,7 +12,7 @@ from tpuctl.cloud.provider import Provider
 from tpuctl.errors import TpuctlError, UsageError, nearest
 from tpuctl.parallel import fanout
 
-WIDTH = 16
+WIDTH = 48
 """Zones that are asked at a time, each by one request."""
 API, CATALOGUE = "API", "catalogue"
 
