@@ -146,3 +146,14 @@ def test_a_disk_of_no_zone_is_in_that_of_the_node(tpuctl: Tpuctl) -> None:
     node = node_of(tpuctl("up", "v3-8", "--data-disk", "d", "--dry-run", "--json"))
     disk = {"sourceDisk": "projects/sim-project/zones/europe-west4-a/disks/d", "mode": "READ_WRITE"}
     assert node["dataDisks"] == [disk]
+
+
+def test_the_plan_shows_slices_queue_and_reservation(tpuctl: Tpuctl) -> None:
+    words = ("--slices", "2", "--reservation", "r1", "--valid-until", "2199-01-01T00:00:00Z")
+    declined = tpuctl("up", "v3-32", *words)
+    assert declined.code == 10
+    facts = dict(line.split(maxsplit=1) for line in declined.err.splitlines() if " " in line)
+    assert facts["type"] == "2 x v3-32 (4 hosts, 16 chips)"
+    assert (facts["reservation"], facts["queue"]) == ("r1", "until 2199-01-01T00:00:00Z")
+    assert "reservation" not in tpuctl("up", "v3-8").err
+    assert "any that fits" in tpuctl("up", "v3-8", "--reserved").err

@@ -89,11 +89,26 @@ def _show_plan(session: Session, plan: UpPlan) -> None:
     size = f"{plan.hosts} host{'s' if plan.hosts > 1 else ''}, {plan.chips} chips"
     content = {
         "create": plan.options.name,
-        "type": f"{request.accelerator} ({size})",
+        "type": f"{_slices(plan)}{request.accelerator} ({size})",
         **zone_facts(plan),
         "runtime": request.runtime,
         "spot": "yes" if request.spot else "no",
+        **_queue_facts(plan),
         "price per hour": str(session.prices.of_creation(plan.creation)),
         "time to live": lifetime_text(plan.options.lifetime),
     }
     output.facts(content, err=True)
+
+
+def _slices(plan: UpPlan) -> str:
+    return f"{plan.options.slices} x " if plan.options.slices > 1 else ""
+
+
+def _queue_facts(plan: UpPlan) -> dict[str, str]:
+    """Return what a request in the queue or for reserved capacity says besides."""
+    options, facts = plan.options, dict[str, str]()
+    if options.reserved or options.reservation:
+        facts["reservation"] = options.reservation or "any that fits"
+    if options.is_queued:
+        facts["queue"] = f"until {options.valid_until}" if options.valid_until else "until there is capacity"
+    return facts
