@@ -70,7 +70,7 @@ SUBPACKAGES = {
     "flows/runs": {"code": set()},
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "offers": set(),
-        "project": set(), "simulator": set(),
+        "overview": {"nodes"}, "project": set(), "simulator": set(),
     },
     "sim": {
         "guest": set(),

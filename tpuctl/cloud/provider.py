@@ -108,6 +108,9 @@ class Provider(Protocol):
     def list_zones(self) -> list[str]:
         """Return the zones that the provider offers to the project."""
 
+    def host_notes(self, node: NodeId, namespace: str, key: str) -> Mapping[int, str]:
+        """Return what each worker's programs wrote for others under a name; they may write anything."""
+
     def list_accelerator_types(self, zone: str) -> list[str]:
         """Return the accelerator types that a zone offers."""
 

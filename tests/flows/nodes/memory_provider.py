@@ -145,6 +145,9 @@ class MemoryProvider:
     def list_zones(self) -> list[str]:
         return [ZONE]
 
+    def host_notes(self, node: NodeId, namespace: str, key: str) -> Mapping[int, str]:
+        return {}
+
     def list_accelerator_types(self, zone: str) -> list[str]:
         return ["v2-8", "v3-8"] if zone == ZONE else []
 

@@ -24,6 +24,8 @@ KINDS = {
     ("", "node"): "nodes",
     ("", "ref"): "datasets",
     ("down", "names"): "nodes",
+    ("describe", "name"): "nodes",
+    ("why", "name"): "nodes",
     ("wait", "name"): "nodes",
     ("help", "command"): "commands",
     ("data fetch", "name"): "public datasets",

@@ -1,1 +1,1 @@
-"""The commands up, ls and down."""
+"""The commands that make, change and delete TPUs."""

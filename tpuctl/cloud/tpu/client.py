@@ -15,7 +15,7 @@ from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.tpu import api_requests, runtimes
 from tpuctl.cloud.tpu.error_mapping import SERVICE, operation_error
 from tpuctl.cloud.tpu.maintenance import read_maintenance, simulate_maintenance, simulation_request
-from tpuctl.cloud.tpu.messages import read_host_keys, read_node, read_queued_resource
+from tpuctl.cloud.tpu.messages import read_guest_attribute, read_host_keys, read_node, read_queued_resource
 from tpuctl.cloud.tpu.names import (
     EVERY_ZONE,
     location,
@@ -162,6 +162,12 @@ class CloudTpu:
             if not page.next_page_token:
                 return zones
             request["page_token"] = page.next_page_token
+
+    def host_notes(self, node: NodeId, namespace: str, key: str) -> Mapping[int, str]:
+        """Return the guest attribute `NAMESPACE/KEY` of each worker that has one."""
+        request = tpu_v2.GetGuestAttributesRequest(name=node_name(node), query_path=f"{namespace}/")
+        subject = f"The guest attributes of node '{node.name}'"
+        return read_guest_attribute(send(subject, self._client.get_guest_attributes, request), key)
 
     def list_accelerator_types(self, zone: str) -> list[str]:
         """Return the accelerator types that a zone offers."""

@@ -52,11 +52,16 @@ def read_node(message: tpu_v2.Node) -> Node:
 
 def read_host_keys(message: tpu_v2.GetGuestAttributesResponse) -> Mapping[int, str]:
     """Return the ed25519 host key of each worker whose guest attributes hold one."""
+    return read_guest_attribute(message, "ssh-ed25519")
+
+
+def read_guest_attribute(message: tpu_v2.GetGuestAttributesResponse, key: str) -> Mapping[int, str]:
+    """Return the value of a key of each worker whose guest attributes hold one."""
     return {
         worker: str(attribute.value)
         for worker, attributes in enumerate(message.guest_attributes)
         for attribute in attributes.query_value.items
-        if attribute.key == "ssh-ed25519"
+        if attribute.key == key
     }
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
-from tpuctl.catalogue.prices import Price
+from tpuctl.catalogue.prices import CENT, Price
 from tpuctl.errors import ConfigError, TpuctlError
 from tpuctl.flows.nodes.inventory import Inventory, take_inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload, workload
@@ -45,7 +45,13 @@ def take_overview(
 
     A bucket or an announcement that cannot be read is said in the result, and raises nothing.
     """
-    inventory = take_inventory(provider, zone)
+    return overview_of(provider, get_bucket, take_inventory(provider, zone), zone, warn)
+
+
+def overview_of(
+    provider: Provider, get_bucket: Callable[[], Bucket], inventory: Inventory, zone: str | None, warn: Report
+) -> Overview:
+    """Return what is known of the TPUs of an inventory, which are all in `zone` where one is given."""
     if not inventory.nodes:
         return Overview(inventory, Workload())
     try:
@@ -84,8 +90,10 @@ def cost_so_far(item: Node | QueuedResource, price: Price, now: datetime) -> Pri
     """Return what a node has cost since its creation at the most; None for what has no node."""
     if isinstance(item, QueuedResource) or not item.created:
         return None
+    if price.amount is None:
+        return price
     seconds = max(0.0, (now - clock.parse(item.created)).total_seconds())
-    return price.times(Decimal(seconds) / 3600)
+    return replace(price, amount=(price.amount * Decimal(seconds) / 3600).quantize(CENT))
 
 
 def bills(item: Node | QueuedResource) -> bool:
@@ -98,6 +106,8 @@ def troubles(item: Node | QueuedResource, announced: Maintenance | None, now: da
     if isinstance(item, QueuedResource):
         yield from waiting_reason(item)
     else:
+        if item.state is NodeState.PREEMPTED:
+            yield "taken back by the provider: never runs again"
         if item.health not in HEALTHY:
             yield f"{item.health}{f': {item.health_description}' if item.health_description else ''}"
         for symptom in item.symptoms:

@@ -8,7 +8,7 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import show_overview
-from tpuctl.cli.nodes.watch import watch_overview
+from tpuctl.cli.overview.watch import watch_overview
 from tpuctl.cli.session import Session, with_session
 from tpuctl.flows.nodes.inventory import Inventory
 from tpuctl.flows.overview.views import Overview, take_overview

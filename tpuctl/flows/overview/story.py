@@ -1,0 +1,227 @@
+"""Tells the story of a TPU: what was asked, what the provider answered, what ran there, how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpuctl.bucket_layout import NODES, NodePaths
+from tpuctl.bucket_objects import decoding
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.errors import NotFoundError, TpuctlError, nearest
+from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
+from tpuctl.flows.nodes.lookup import no_answer
+from tpuctl.flows.overview.node_runs import RunOnNode, runs_on
+from tpuctl.flows.overview.views import next_command, troubles
+from tpuctl.flows.progress import Report
+from tpuctl.keeper.records import EXPIRED, Deletion
+from tpuctl.nodes import History, Node, NodeState, PastChange, QueuedResource
+from tpuctl.parallel import fanout, values
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tpuctl.cloud.provider import Provider
+    from tpuctl.cloud.storage import Bucket
+
+LARGEST_DELETION = 64 << 10
+"""Bytes of a keeper's record."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened."""
+
+    at: str
+    """ISO-8601, UTC."""
+    source: str
+    """Who says so."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happened to the TPUs of one name, oldest first, how they are now, and what to do."""
+
+    name: str
+    events: tuple[Event, ...]
+    now: tuple[str, ...]
+    """A sentence for each TPU that exists, or why there is none."""
+    gaps: tuple[str, ...]
+    """What did not answer."""
+    hint: str
+    """What the last failure asks for; empty without one."""
+    command: str
+    """The next command."""
+
+
+def tell(
+    provider: Provider,
+    get_bucket: Callable[[], Bucket],
+    name: str,
+    zone: str | None,
+    now: datetime,
+    warn: Report,
+) -> Story:
+    """Return the story of what is or was called `name`, in a zone or in every zone.
+
+    Raises NotFoundError where nobody knows the name, DeadlineError where those who may know did not answer.
+    """
+    inventory = take_inventory(provider, zone)
+    existing = tuple(item for item in inventory.allocations if name in item.names)
+    history, gaps = _history(provider, {name, *_other_names(existing)}, zone)
+    gaps += [f"no answer from {silent}" for silent in inventory.unreachable]
+    try:
+        records, newest = _bucket_events(get_bucket(), name, zone, warn)
+    except TpuctlError as error:
+        records, newest = [], None
+        gaps.append(f"the runs there are unknown: {error.message}")
+    events = [*_changes(history), *_requests(existing), *records]
+    if not events and not existing:
+        raise _nobody_knows(name, inventory, history)
+    return Story(
+        name,
+        tuple(sorted(events, key=_order)),
+        tuple(_present(name, existing, inventory, now)),
+        tuple(dict.fromkeys(gaps)),
+        _hint(existing, history),
+        _command(name, existing, newest, history),
+    )
+
+
+def _order(event: Event) -> tuple[str, bool]:
+    """By time, which has seconds only: of one second a delete comes last."""
+    return event.at, event.text.startswith("delete of")
+
+
+def _other_names(existing: tuple[Allocation, ...]) -> Iterator[str]:
+    """The queued resource's name tells of what the node's does not."""
+    for item in existing:
+        if item.queued_resource:
+            yield item.queued_resource.name
+            yield from (node.name for node in item.queued_resource.nodes)
+
+
+def _history(provider: Provider, names: set[str], zone: str | None) -> tuple[History, list[str]]:
+    changes, gaps = list[PastChange](), list[str]()
+    for result in fanout(lambda name: provider.history(name, zone), sorted(names)):
+        if result.value:
+            changes += result.value.changes
+            gaps += [f"no answer from {silent}" for silent in result.value.unreachable]
+        elif result.error:
+            gaps.append(f"the provider's operations are unknown: {result.error.message}")
+    return History(tuple(sorted(changes, key=lambda change: change.began))), gaps
+
+
+def _changes(history: History) -> Iterator[Event]:
+    for change in history.changes:
+        kind = "queued resource" if change.of_queued_resource else "node"
+        subject = f"{change.verb} of {kind} {change.name} in {change.zone}"
+        yield Event(change.began, "provider", f"{subject} asked for{_details(change.node)}")
+        if change.error:
+            answer = f"{subject} failed ({change.error.kind}): {change.error.message}"
+            yield Event(change.ended or change.began, "provider", answer)
+        elif change.ended:
+            yield Event(change.ended, "provider", f"{subject} done")
+
+
+def _details(node: Node | None) -> str:
+    if node is None:
+        return ""
+    owner = f", by {node.owner}" if node.owner else ""
+    return f": {node.accelerator}{', spot' if node.spot else ''}, {node.runtime}{owner}"
+
+
+def _requests(existing: tuple[Allocation, ...]) -> Iterator[Event]:
+    for queued in (item.queued_resource for item in existing):
+        if queued:
+            nodes = ", ".join(node.name for node in queued.nodes)
+            text = f"queued resource {queued.name} asked for {queued.accelerator} as {nodes}"
+            yield Event(queued.created, "provider", text)
+
+
+def _bucket_events(
+    bucket: Bucket, name: str, zone: str | None, warn: Report
+) -> tuple[list[Event], RunOnNode | None]:
+    """Return what runs and keepers wrote about nodes of a name, and the run that works there."""
+    known = (NodePaths.parse(folder) for folder in bucket.folders(NODES))
+    nodes = [paths for paths in known if paths and paths.name == name and zone in (None, paths.zone)]
+    runs = values(fanout(lambda paths: runs_on(bucket, paths, warn), nodes))
+    started = [run for of_node in runs for run in of_node]
+    events = [event for run in started for event in _run_events(run)]
+    for deletions in values(fanout(lambda paths: _deletions(bucket, paths, warn), nodes)):
+        events += deletions
+    working = sorted((run for run in started if run.works), key=lambda run: run.started)
+    return events, working[-1] if working else None
+
+
+def _run_events(run: RunOnNode) -> Iterator[Event]:
+    yield Event(run.started, "bucket", f"run {run.run} started (attempt {run.attempt})")
+    if run.verdict:
+        text = f"run {run.run} {run.verdict.outcome}: {run.verdict.evidence}"
+        yield Event(run.verdict.decided, "bucket", text)
+
+
+def _deletions(bucket: Bucket, paths: NodePaths, warn: Report) -> list[Event]:
+    events = []
+    for item in bucket.objects(paths.keeper):
+        try:
+            record = decoding.decode(bucket.read(item.name, LARGEST_DELETION), Deletion)
+        except BadObjectError as error:
+            warn(error.message)
+        except decoding.DecodeError as error:
+            warn(BadObjectError(item.name, f"is no record of a keeper: {error}").message)
+        else:
+            why = "its time to live was over" if record.reason == EXPIRED else f"idle since {record.active}"
+            events.append(Event(item.updated, "keeper", f"the TPU deletes itself: {why}"))
+    return events
+
+
+def _present(
+    name: str, existing: tuple[Allocation, ...], inventory: Inventory, now: datetime
+) -> Iterator[str]:
+    for item in existing:
+        parts: list[Node | QueuedResource] = [*item.nodes]
+        if item.queued_resource:
+            parts.append(item.queued_resource)
+        for part in parts:
+            kind = "Node" if isinstance(part, Node) else "Queued resource"
+            state = ": ".join(filter(None, (part.provider_state, "; ".join(troubles(part, None, now)))))
+            yield f"{kind} {part.name} in {part.zone} is {state}."
+    if not existing and inventory.unreachable:
+        yield f"Whether '{name}' exists is unknown: no answer from {', '.join(inventory.unreachable)}."
+    elif not existing:
+        yield f"'{name}' does not exist any more: nothing of it bills."
+
+
+def _hint(existing: tuple[Allocation, ...], history: History) -> str:
+    """What the newest failure asks for, unless a later change made good for it."""
+    for item in existing:
+        if item.queued_resource and item.queued_resource.error_hint:
+            return item.queued_resource.error_hint
+    last = history.changes[-1] if history.changes else None
+    return last.error.hint if last and last.error else ""
+
+
+def _command(name: str, existing: tuple[Allocation, ...], run: RunOnNode | None, history: History) -> str:
+    for item in existing:
+        if item.is_over:
+            return f"tpuctl down {item.name} --zone {item.zone}"
+        node = item.nodes[0] if item.nodes else None
+        part = node or item.queued_resource
+        if part:
+            return next_command(part, run if node and node.state is NodeState.READY else None)
+    kinds = [change.node.accelerator for change in history.changes if change.node]
+    return f"tpuctl up {kinds[-1]} --name {name}" if kinds else "tpuctl ls"
+
+
+def _nobody_knows(name: str, inventory: Inventory, history: History) -> TpuctlError:
+    silent = sorted({*inventory.unreachable, *history.unreachable})
+    if silent:
+        return no_answer(silent, f"'{name}'")
+    close = nearest(name, sorted({known for item in inventory.allocations for known in item.names}))
+    return NotFoundError(
+        f"Nobody knows a TPU '{name}': neither the provider's operations of the last days nor the bucket.",
+        hint=f"Did you mean {close[0]}?" if close else "'tpuctl ls' lists those that exist.",
+    )
