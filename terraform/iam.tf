@@ -44,7 +44,7 @@ locals {
     checkpoints            = local.in_checkpoints
     checkpoint_list        = "${local.in_checkpoints} && resource.name.endsWith(\"/checkpoint\")"
     checkpoint_list_drafts = "${local.in_checkpoints} && resource.name.extract(\"/checkpoint.tmp{draft}\") != \"\""
-    checkpoint_drafts      = "${local.in_checkpoints} && resource.name.extract(\"{checkpoint}_temp/\") != \"\""
+    checkpoint_drafts      = "${local.in_checkpoints} && resource.name.extract(\"/checkpoints/{checkpoint}_temp/\") != \"\""
   }
 
   member_bucket_roles = {

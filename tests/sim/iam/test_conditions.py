@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 
+from tests.sim.iam.rehearsal import RECORDED
 from tpuctl.errors import UsageError
 from tpuctl.sim.iam.conditions import Condition
 
@@ -71,3 +75,21 @@ def test_an_attribute_that_a_request_lacks_grants_nothing() -> None:
     assert not Condition.parse('!(resource.type == "storage.googleapis.com/Bucket")').holds(lacking)
     assert Condition.parse('resource.type == "x" || resource.name.endsWith("0876")').holds(lacking)
     assert not Condition.parse('resource.type == "x" && resource.name.endsWith("0876")').holds(lacking)
+
+
+@pytest.mark.parametrize("bucket", ["demo-project-1-models", "models_temp", "outputs"])
+def test_the_name_of_a_bucket_opens_no_checkpoint(bucket: str) -> None:
+    """The rights of `protection = "checkpoints"`; the bucket is a part of resource.name."""
+    text = (RECORDED / "complete-rights.json").read_text()
+    expressions = re.findall(r'"expression": ("resource.*")', text)
+    name = f"projects/_/buckets/{bucket}/objects/runs/r1/checkpoints/"
+    conditions = [
+        Condition.parse(json.loads(text).replace("demo-project-1-models", bucket)) for text in expressions
+    ]
+    assert len(conditions) == 6
+
+    def opened(file: str) -> int:
+        return sum(condition.holds({"resource.name": name + file}) for condition in conditions)
+
+    files = ("ckpt-1.index", "ckpt-1_temp/part-00000-of-00001.index", "checkpoint", "checkpoint.tmp1")
+    assert list(map(opened, files)) == [0, 1, 1, 1]
