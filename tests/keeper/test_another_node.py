@@ -1,0 +1,85 @@
+"""A keeper never deletes another's node: the name may have been used again."""
+
+from __future__ import annotations
+
+import urllib.request
+from dataclasses import replace
+
+import pytest
+
+from tests.keeper.site import Command, Keepers
+from tests.worker.host import ssh_environment
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.keeper.api import TpuApi
+from tpuctl.keeper.keeper import AnotherNodeError, Keeper
+from tpuctl.keeper.metadata import MetadataServer
+
+
+@pytest.fixture
+def keeper(keepers: Keepers, tpuctl: Command, monkeypatch: pytest.MonkeyPatch) -> Keeper:
+    """The keeper of a v3-8 that has expired, in this process, before its first look."""
+    from tpuctl.flows.nodes import lifetime
+
+    monkeypatch.setattr(lifetime, "SCRIPT", "#!/bin/sh\n")
+    assert tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes").code == 0
+    environment = ssh_environment()
+    for name in ("GCE_METADATA_HOST", "https_proxy", "HTTPS_PROXY", "SSL_CERT_FILE", "no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, environment[name])
+    monkeypatch.setattr(urllib.request, "_opener", None)  # it keeps the proxy of an earlier test
+    keepers.advance(7200)
+    return Keeper(MetadataServer(), list, 1.0)
+
+
+def test_its_own_is_deleted(keeper: Keeper, keepers: Keepers) -> None:
+    keeper.look()
+    keepers.wait_for_end()
+
+
+def test_a_node_with_another_uid_stays(keeper: Keeper, keepers: Keepers) -> None:
+    own = keeper._own_node()
+    keeper._node = replace(own, uid="4711")
+    with pytest.raises(AnotherNodeError):
+        keeper.look()
+    assert keepers.names() == ["n1"]
+    assert keepers.records() == []
+
+
+def test_a_node_without_this_host_stays(keeper: Keeper, keepers: Keepers, tpuctl: Command) -> None:
+    assert tpuctl("up", "v2-8", "--name", "n2", "--ttl", "1h", "--yes").code == 0
+    keepers.advance(7200)
+    keeper._api = TpuApi(keeper.project, keeper.zone, "n2")
+    with pytest.raises(AnotherNodeError):
+        keeper.look()
+    assert sorted(keepers.names()) == ["n1", "n2"]
+
+
+def test_a_node_that_is_gone_ends_the_keeper(keeper: Keeper, keepers: Keepers) -> None:
+    keeper._api = TpuApi(keeper.project, keeper.zone, "gone")
+    keeper.run()
+    assert keepers.names() == ["n1"]
+
+
+def test_a_metadata_server_that_is_ahead_deletes_nothing(
+    keeper: Keeper, keepers: Keepers, tpuctl: Command
+) -> None:
+    extended = tpuctl("extend", "n1", "1h")
+    assert extended.code == 0, extended.err
+    keeper._metadata = replace(keeper._server.attributes(), at=keeper._metadata.at + 50_000)
+    keeper.look()
+    assert "the clocks differ" in keepers.note()["error"]
+    assert keepers.names() == ["n1"]
+
+
+def test_workers_that_must_not_be_seen_count_as_used_until_the_keeper_started(
+    keeper: Keeper, simulator, cloud: Cloud
+) -> None:
+    simulator.faults.add("permission", method="GetGuestAttributes")
+    assert keeper._last_uses(keeper._metadata) == [keeper._started]
+
+
+def test_a_token_that_is_refused_is_renewed(keeper: Keeper, simulator) -> None:
+    token = keeper._api._token
+    fault = simulator.faults.add("error", method="GetNode", code="UNAUTHENTICATED", count=1)
+    keeper.look()
+    assert fault
+    assert keeper._api._token is not token
