@@ -86,6 +86,15 @@ def test_any_begins_in_the_region_of_the_bucket(tpuctl: Tpuctl, simulator: Runni
     assert zones_with_nodes(simulator) == []
 
 
+def test_each_far_region_is_warned_of_once_and_prices_elsewhere_are_shown(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    shown = tpuctl("up", "v3-8", "--name", "n1", "--zone", "any").err
+    warnings = [line for line in shown.splitlines() if line.startswith("Warning: ")]
+    assert len(warnings) == len({line.partition(" is in us-")[2] for line in warnings}) == 2
+    assert "; elsewhere " in shown
+
+
 def test_a_region_stands_for_its_zones(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
     planned = tpuctl("up", "v2-8", "--name", "n1", "--zone", "us-central1", "--dry-run", "--json")
     zones = [request["url"].split("/")[7] for request in planned.json["requests"]]

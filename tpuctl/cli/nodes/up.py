@@ -10,7 +10,7 @@ from tpuctl.cli import output
 from tpuctl.cli.nodes.creation_options import creation_options, with_up_options
 from tpuctl.cli.nodes.lifetime_options import lifetime_options, lifetime_text
 from tpuctl.cli.nodes.table import allocation_table, show_inventory
-from tpuctl.cli.nodes.zone_options import note_far_zones, note_order, search_of, zone_facts
+from tpuctl.cli.nodes.zone_options import note_far_zones, note_order, price_text, search_of, zone_facts
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_zones, yes_option
 from tpuctl.cli.value_types import DURATION
@@ -94,7 +94,7 @@ def _show_plan(session: Session, plan: UpPlan) -> None:
         "runtime": request.runtime,
         "spot": "yes" if request.spot else "no",
         **_queue_facts(plan),
-        "price per hour": str(session.prices.of_creation(plan.creation)),
+        "price per hour": price_text(session, plan),
         "time to live": lifetime_text(plan.options.lifetime),
     }
     output.facts(content, err=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tpuctl import durations
-from tpuctl.accelerators import Accelerator
+from tpuctl.accelerators import Accelerator, region
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cli import output
 from tpuctl.cli.session import Session
@@ -59,11 +59,23 @@ def _configured(session: Session, accelerator: Accelerator) -> str:
     return zone
 
 
+def price_text(session: Session, plan: UpPlan) -> str:
+    """Return what the TPU costs per hour in the first zone, and from how much to how much in the others."""
+    first, *others = (session.prices.of_creation(creation) for creation in plan.creations)
+    amounts = sorted((price.amount, price.short) for price in others if price.amount is not None)
+    if all(price.amount == first.amount for price in others) or not amounts:
+        return str(first)
+    low, high = amounts[0][1], amounts[-1][1]
+    return f"{first}; elsewhere {low if low == high else f'{low} to {high}'}"
+
+
 def note_far_zones(session: Session, plan: UpPlan) -> None:
-    """Warn of the bill for traffic between the bucket and each zone that may be used, a sentence a region."""
+    """Warn of the bill for traffic between the bucket and each region that may be used."""
     location = _bucket_location(session)
-    zones = [creation.request.id.zone for creation in plan.creations]
-    for warning in dict.fromkeys(location.warning(zone) for zone in zones) if location else ():
+    zones: dict[str, str] = {}
+    for creation in plan.creations:
+        zones.setdefault(region(creation.request.id.zone), creation.request.id.zone)
+    for warning in (location.warning(zone) for zone in zones.values()) if location else ():
         if warning:
             output.note(f"Warning: {warning}")
 
