@@ -177,3 +177,18 @@ def test_every_type_of_the_catalogue_has_its_quotas() -> None:
         ("p", ZONE, "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI"),
         ("p", "europe-west4", "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI"),
     ]
+
+
+def test_a_node_that_is_deleted_while_its_create_fails_uses_no_capacity(
+    api: Api, grpc_client: tpu_v2.TpuClient
+) -> None:
+    """A stockout is known at once and told later: a delete in between must not count the node."""
+    api.world.capacity.limits[ZONE, "v3-8"] = 0
+    stuck = api.faults.add("stuck-operation", method="*Node")
+    node = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
+    grpc_client.create_node(parent=PARENT, node_id="one", node=node)
+    assert api.world.capacity.used(ZONE, "v3-8") == 0
+    grpc_client.delete_node(name=NODE)
+    assert api.world.nodes.all()[0].state == "DELETING"
+    assert api.world.capacity.used(ZONE, "v3-8") == 0
+    api.faults.remove(stuck.id)

@@ -14,6 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from tpuctl.sim.json_values import JsonObject, JsonValue
+from tpuctl.sim.tpu import flex_start
 from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
 from tpuctl.sim.world import api_error
 
@@ -47,7 +48,10 @@ ALPHA_RULES: tuple[tuple[str, str, str], ...] = (
 gcloud's), while all others have the paths of v2."""
 
 LIVE_FIELDS: dict[str, dict[str, frozenset[str]]] = {
-    "CreateQueuedResource": {"provisioningModel": frozenset({"STANDARD", "SPOT"})},
+    "CreateQueuedResource": {
+        "provisioningModel": frozenset({"STANDARD", "SPOT"}),
+        "runDuration": frozenset(),
+    },
 }
 """Fields that the live v2alpha1 has and this client's does not: gcloud always sends this one, next to the
 tier. The values that repeat the tier are accepted, others refused."""
@@ -88,6 +92,8 @@ class Route:
         fields: JsonObject = {}
         if self.body:
             sent = _json(body)
+            if self.version == "v2alpha1":
+                flex_start.check(self.method, sent)
             fields = sent if self.body == "*" else {self.body: self._without_live_fields(sent)}
         for key, values in query.items():
             if not key.startswith("$") and key not in SYSTEM_PARAMETERS:

@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from tpuctl.sim.json_values import JsonObject
-from tpuctl.sim.tpu import api_v1, discovery
+from tpuctl.sim.tpu import api_v1, discovery, upcoming_maintenance
 from tpuctl.sim.tpu.http_rules import Route, routes
 from tpuctl.sim.tpu.service import MODULES, Service
 from tpuctl.sim.world import ApiError, Code, Status, World, api_error
@@ -41,7 +41,7 @@ def application(world: World) -> web.Application:
     """Return the REST server of a world."""
     app = web.Application()
     services = {version: Service(world, version) for version in MODULES}
-    app.router.add_route("*", "/{path:.*}", _handler(services, routes()))
+    app.router.add_route("*", "/{path:.*}", _handler(services, routes(), world))
 
     async def date(_: web.Request, response: web.StreamResponse) -> None:
         response.headers["Date"] = formatdate(world.now(), usegmt=True)
@@ -51,7 +51,7 @@ def application(world: World) -> web.Application:
 
 
 def _handler(
-    services: dict[str, Service], table: list[Route]
+    services: dict[str, Service], table: list[Route], world: World
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
@@ -64,7 +64,10 @@ def _handler(
         except ApiError as failure:
             return _error_response(failure.status)
         numbers = ENUMS_AS_NUMBERS in request.query.get("$alt", "")
-        return web.json_response(MessageToDict(message, use_integers_for_enums=numbers))
+        answer: JsonObject = MessageToDict(message, use_integers_for_enums=numbers)
+        if request.path.startswith("/v2/"):
+            upcoming_maintenance.add_to(answer, world)
+        return web.json_response(answer)
 
     return handle
 

@@ -134,6 +134,11 @@ ERRORS: dict[str, Template] = {
         BAD_REQUEST + "{call} is only available with single TPU nodes, {name} has {hosts} hosts [EID: {eid}]",
         "ours, after the client's documentation of start and stop",
     ),
+    "queued_power": Template(
+        Code.INVALID_ARGUMENT,
+        BAD_REQUEST + "{call} is not supported for {name}, a node of a queued resource [EID: {eid}]",
+        "ours, as for slices of several hosts: what a queued resource provisions it also ends",
+    ),
     "spot_start": Template(
         Code.INVALID_ARGUMENT,
         BAD_REQUEST + "start is not supported for the preemptible node {name} [EID: {eid}]",
@@ -214,6 +219,30 @@ ERRORS: dict[str, Template] = {
     "bad_id": Template(Code.INVALID_ARGUMENT, "Invalid node ID: '{id}'.", OURS),
     "bad_page": Template(Code.INVALID_ARGUMENT, "Invalid {parameter}.", OURS),
     "bad_field": Template(Code.INVALID_ARGUMENT, BAD_REQUEST + "{reason} [EID: {eid}]", OURS),
+    "label_key": Template(
+        Code.INVALID_ARGUMENT,
+        "Label key '{key}' violates format constraints. The key must start with a lowercase character, can "
+        "only contain lowercase letters, numeric characters, underscores and dashes. The key can be at most "
+        "63 characters long. International characters are allowed.",
+        "Compute Engine's text; that the Cloud TPU API has the same is ours",
+    ),
+    "label_value": Template(
+        Code.INVALID_ARGUMENT,
+        "Label value '{value}' violates format constraints. The value can only contain lowercase letters, "
+        "numeric characters, underscores and dashes. The value can be at most 63 characters long. "
+        "International characters are allowed.",
+        "Compute Engine's text; that the Cloud TPU API has the same is ours",
+    ),
+    "many_labels": Template(
+        Code.INVALID_ARGUMENT,
+        "The number of labels, {count}, exceeds the limit of {most} per resource.",
+        "ours; the limit: Google Cloud's requirements for labels",
+    ),
+    "flex_start": Template(
+        Code.INVALID_ARGUMENT,
+        BAD_REQUEST + "{reason} [EID: {eid}]",
+        "ours, after the documentation of flex-start",
+    ),
     "bad_mask": Template(
         Code.INVALID_ARGUMENT, "Invalid update_mask: {paths}. Fields that can be updated: {updatable}.", OURS
     ),

@@ -86,6 +86,7 @@ class UpcomingMaintenance(TypedDict):
     maintenanceStatus: str
     windowStartTime: str
     windowEndTime: str
+    latestWindowStartTime: str
 
 
 class MultisliceParams(TypedDict, total=False):

@@ -95,6 +95,7 @@ class Operations:
         workers: tuple[int, ...] = (),
         fault: OperationFault = NO_FAULT,
         context: RequestContext = DEFAULT_CONTEXT,
+        vacant: bool = False,
     ) -> Operation:
         """Store a new operation on a target that has none running."""
         now = self._clock()
@@ -110,6 +111,7 @@ class Operations:
             delay=fault.delay,
             held_by=fault.held_by,
             context=context,
+            vacant=vacant,
         )
         self._records.put(operation)
         self._database.on_rollback(lambda: self._running.pop(target.name, None))

@@ -167,6 +167,8 @@ class Operation:
     queued: QueuedResource | None = None
     """The queued resource at its end, when its target is one."""
     cancel_requested: bool = False
+    vacant: bool = False
+    """Whether its node used no capacity when it began."""
     context: RequestContext = DEFAULT_CONTEXT
 
     @property

@@ -210,4 +210,5 @@ def test_rest_has_the_same_paths_and_what_gcloud_adds(api: Api) -> None:
     assert answer.json()["metadata"]["verb"] == "simulateMaintenanceEvent"
     body["provisioningModel"] = "FLEX_START"
     answer = requests.post(f"{base}/queuedResources?queuedResourceId=r", json=body, timeout=10)
-    assert answer.status_code == 501
+    assert answer.status_code == 400
+    assert "FLEX_START cannot be combined with spot" in answer.json()["error"]["message"]

@@ -135,3 +135,18 @@ def test_gcloud_alpha_uses_what_only_v2alpha1_has(gcloud: Gcloud, api: Api) -> N
     wait_for(api, "q", "ACTIVE")
     text = gcloud("queued-resources", "delete", "q", "--quiet", fails=True)
     assert "FAILED_PRECONDITION" in text
+
+
+def test_gcloud_is_refused_as_by_google(gcloud: Gcloud, api: Api) -> None:
+    """Labels that no resource can have; a stop of several hosts and of a node of a queued resource."""
+    create = ("tpu-vm", "create", "one", "--accelerator-type=v3-32", "--version=tpu-ubuntu2204-base")
+    refused = gcloud(*create, "--labels=team=Vision", fails=True)
+    assert "Vision" in refused
+    assert api.world.idle()
+    gcloud(*create, "--labels=team=vision")
+    assert "only available with single TPU nodes" in gcloud("tpu-vm", "stop", "one", fails=True)
+    queue = ("queued-resources", "create", "q", "--node-id=two", "--accelerator-type=v3-8")
+    gcloud(*queue, "--runtime-version=tpu-ubuntu2204-base")
+    api.until(lambda: [queued.state for queued in api.world.queued_resources.all()] == ["ACTIVE"])
+    for verb in ("stop", "start"):
+        assert "a node of a queued resource" in gcloud("tpu-vm", verb, "two", fails=True)

@@ -65,18 +65,18 @@ def of_queued_resource(queued: QueuedResource) -> list[Demand]:
 
 def nodes_with_capacity(state: State) -> Iterator[Node]:
     """Return the nodes that use capacity."""
-    return (node for node in state.nodes.all() if _uses_capacity(node, state))
+    return (node for node in state.nodes.all() if uses_capacity(node, state))
 
 
-def _uses_capacity(node: Node, state: State) -> bool:
-    """A node whose create or start is going to fail uses none, nor does one that a delete found vacant."""
+def uses_capacity(node: Node, state: State) -> bool:
+    """Whether a node uses capacity: not if its create or start will fail, or its delete found it vacant."""
     if node.state in VACANT:
         return False
     running = state.operations.running_on(node.name)
     if running is None:
         return True
     failing = running.verb in ("create", "start") and running.injected_error
-    return not failing and not (running.verb == "delete" and running.before in VACANT)
+    return not failing and not (running.verb == "delete" and running.vacant)
 
 
 def _requested_reservation(node: Node) -> str:

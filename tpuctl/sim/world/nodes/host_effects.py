@@ -13,7 +13,8 @@ from tpuctl.sim.world.resources import Node, Operation
 NO_HEALTH = "HEALTH_UNSPECIFIED"
 MAINTENANCE = Notices(maintenance_event="TERMINATE_ON_HOST_MAINTENANCE")
 MAINTENANCE_WINDOW = timedelta(hours=1)
-"""Ours: how long real windows last was not found."""
+LATEST_START = timedelta(days=1)
+"""Both ours: how long real windows last, and how far they can be moved, was not found."""
 
 
 class HostEffects:
@@ -76,6 +77,7 @@ class HostEffects:
                 "maintenanceStatus": "PENDING",
                 "windowStartTime": _timestamp(begin),
                 "windowEndTime": _timestamp(begin + MAINTENANCE_WINDOW),
+                "latestWindowStartTime": _timestamp(begin + LATEST_START),
             },
             maintenance_workers=operation.workers,
         )

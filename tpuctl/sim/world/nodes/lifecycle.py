@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tpuctl.sim.world.api_errors import ApiError, Status, api_error
 from tpuctl.sim.world.api_json import NodeFields
+from tpuctl.sim.world.capacity.demand import uses_capacity
 from tpuctl.sim.world.injected_faults import operation_fault
 from tpuctl.sim.world.nodes.host_effects import NO_HEALTH, HostEffects
 from tpuctl.sim.world.resources import DEFAULT_CONTEXT, Node, Operation, RequestContext
@@ -53,12 +54,13 @@ class Lifecycle:
             self._state.faults, transition.method, node.name, node.accelerator_type, usual_failure
         )
         cancelled = operations.running_on(node.name)
+        vacant = not uses_capacity(node, self._state)
         with self._state.database.transaction():
             if cancelled:
                 operations.end(cancelled, error=api_error("cancelled").status)
             fault = replace(fault, error=fault.error or error)
             operation = operations.begin(
-                verb, node, changes=changes, workers=workers, fault=fault, context=context
+                verb, node, changes=changes, workers=workers, fault=fault, context=context, vacant=vacant
             )
             if transition.during:
                 self._save(replace(node, state=transition.during))

@@ -185,6 +185,8 @@ class NodeService:
         hosts = len(self.get(name).addresses)
         if hosts > 1:
             raise api_error("several_hosts", call=call, name=name, hosts=hosts)
+        if self.get(name).queued_resource:
+            raise api_error("queued_power", call=call, name=name)
         return self._require(name, call)
 
     def _new_addresses(self, hosts: int) -> tuple[str, ...]:

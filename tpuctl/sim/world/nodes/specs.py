@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tpuctl.sim.world.api_errors import api_error
 from tpuctl.sim.world.api_json import NodeFields, node_fields
 from tpuctl.sim.world.capacity import availability
+from tpuctl.sim.world.nodes import labels
 
 UPDATABLE: dict[str, Callable[[NodeFields], NodeFields]] = {
     "description": lambda sent: {"description": sent.get("description", "")},
@@ -53,6 +54,7 @@ def changes(sent: Mapping[str, object], mask: Sequence[str], *, hosts: int) -> N
 
 
 def _check(spec: NodeFields, hosts: int) -> None:
+    labels.check(spec.get("labels", {}))
     if len(spec.get("description", "")) > MAX_DESCRIPTION:
         raise api_error("bad_field", reason=f"description has more than {MAX_DESCRIPTION} characters")
     if spec.get("networkConfig") and spec.get("networkConfigs"):
