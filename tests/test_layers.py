@@ -141,8 +141,8 @@ MODULES = {
         "connections", "disk", "host", "faults", "isolation", "network", "os_inventory", "pool", "startup",
     },
     "sim/tpu": {
-        "api_v1", "api_versions", "discovery", "grpc_api", "http_rules", "messages", "permissions",
-        "rest_api", "rpcs", "service",
+        "api_v1", "api_versions", "discovery", "flex_start", "grpc_api", "http_rules", "messages",
+        "permissions", "rest_api", "rpcs", "service", "upcoming_maintenance",
     },
     "sim/world": {
         "api_errors", "api_json", "change_notifier", "filters", "injected_faults", "names", "operations",
