@@ -157,3 +157,23 @@ def test_the_plan_shows_slices_queue_and_reservation(tpuctl: Tpuctl) -> None:
     assert (facts["reservation"], facts["queue"]) == ("r1", "until 2199-01-01T00:00:00Z")
     assert "reservation" not in tpuctl("up", "v3-8").err
     assert "any that fits" in tpuctl("up", "v3-8", "--reserved").err
+
+
+def test_on_a_tpu_that_exists_an_option_is_said_to_change_nothing(node: str, tpuctl: Tpuctl) -> None:
+    words = ("up", "v3-8", "--name", node)
+    changed = tpuctl(*words, "--label", "team=vision", "--metadata", "a=b")
+    assert changed.code == 0
+    assert "'n1' exists: --label team, --metadata a changes nothing on it.\n" in changed.err
+    assert "changes nothing" not in tpuctl(*words).err
+    assert tpuctl("up", "v3-8", "--name", "n2", "--label", "team=vision", "--yes").code == 0
+    assert "changes nothing" not in tpuctl("up", "v3-8", "--name", "n2", "--label", "team=vision").err
+
+
+def test_an_end_that_it_does_not_have_is_refused(node: str, tpuctl: Tpuctl) -> None:
+    refused = tpuctl("up", "v3-8", "--name", node, "--ttl", "8h", "--idle", "30m")
+    assert refused.code == 4
+    assert "Node 'n1' exists and has no --ttl and has no --idle.\n" in refused.err
+    assert tpuctl("up", "v3-8", "--name", "n2", "--ttl", "8h", "--yes").code == 0
+    assert tpuctl("up", "v3-8", "--name", "n2", "--ttl", "8h").code == 0
+    assert tpuctl("extend", "n2", "2h").code == 0
+    assert tpuctl("up", "v3-8", "--name", "n2", "--ttl", "8h").code == 0

@@ -80,7 +80,9 @@ def _ask(session: Session, plan: UpPlan, *, yes: bool) -> None:
         if plan.request.service_account is None:
             output.note(f"{DEFAULT_ACCOUNT}.")
         confirm(f"Create {name}?", yes=yes)
-    elif plan.stopped:
+    elif plan.not_applied:
+        output.note(f"'{name}' exists: {', '.join(plan.not_applied)} changes nothing on it.")
+    if plan.stopped:
         confirm(f"Start {name}? It bills again.", yes=yes)
 
 

@@ -41,6 +41,24 @@ class UpPlan:
         return self.candidates[0] if self.candidates else None
 
     @property
+    def not_applied(self) -> tuple[str, ...]:
+        """The options about labels and metadata that what exists does not have, and does not get."""
+        if self.existing is None:
+            return ()
+        item = self.existing.nodes[0] if self.existing.nodes else self.existing.queued_resource
+        assert item
+        pairs = (
+            ("--label", self.options.labels, item.labels),
+            ("--metadata", self.options.metadata, item.metadata),
+        )
+        return tuple(
+            f"{option} {key}"
+            for option, options, existing in pairs
+            for key, value in options.items()
+            if existing.get(key) != value
+        )
+
+    @property
     def stopped(self) -> Node | None:
         """The node to be started, if that is what exists."""
         nodes = self.existing.nodes if self.existing else ()
@@ -203,4 +221,7 @@ def _differences(node: Node | QueuedResource, options: UpOptions) -> list[str]:
         differences.append("is not spot")
     if options.runtime and options.runtime != node.runtime:
         differences.append(f"has the runtime {node.runtime}")
+    for mark in options.lifetime.marks:
+        if mark not in node.metadata:
+            differences.append(f"has no {mark.replace('tpuctl-', '--')}")
     return differences
