@@ -20,7 +20,7 @@ COMMANDS = {
     "wait": ("tpuctl.cli.nodes.wait", "Wait until a TPU is READY, as after 'tpuctl up --detach'."),
     "ls": ("tpuctl.cli.overview.ls", "List TPUs, in every zone."),
     "describe": ("tpuctl.cli.overview.describe", "Show everything that is known of a TPU."),
-    "why": ("tpuctl.cli.overview.why", "Tell the story of a TPU, also of one that is gone."),
+    "why": ("tpuctl.cli.overview.why", "Tell the story of a TPU, and what to do now."),
     "down": ("tpuctl.cli.nodes.down", "Delete TPUs, so that they stop billing."),
     "stop": ("tpuctl.cli.nodes.power", "Stop a TPU of one host: its chips stop billing, its disk stays."),
     "start": ("tpuctl.cli.nodes.power", "Start a stopped TPU, and wait for SSH on its host."),

@@ -91,7 +91,8 @@ def test_a_file_that_ends_too_soon_is_not_taken_for_a_missing_answer(
     def ends(*_: object) -> None:
         raise EOFError("Compressed file ended before the end-of-stream marker was reached")
 
-    monkeypatch.setattr("tpuctl.cli.overview.ls.take_inventory", ends)  # no input is known that raises it
+    # No input is known that raises it.
+    monkeypatch.setattr("tpuctl.flows.overview.views.take_inventory", ends)
     assert run(["ls"]) == 1
     shown = capsys.readouterr().err
     assert "interactive" not in shown
