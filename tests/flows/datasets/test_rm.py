@@ -73,3 +73,13 @@ def test_a_removal_leaves_a_later_dataset_alone(bucket: Bucket, pictures: Path) 
     remove(bucket, asleep)
     assert exists(bucket)
     assert decode_manifest(bucket.read(PETS.folder + FILE)).source.seed == 1
+
+
+@pytest.mark.parametrize("folder", ["latest", "99999999999999999999.0.0", "-rf"])
+def test_a_folder_that_is_no_version_makes_the_name_no_less_clear(
+    bucket: Bucket, pictures: Path, folder: str
+) -> None:
+    send(bucket, plan_pets(pictures))
+    bucket.upload(f"datasets/pets/{folder}/manifest.json", [b"{}"], "application/json")
+    remove_pets(bucket)
+    assert not exists(bucket)

@@ -102,6 +102,17 @@ def test_without_a_name_the_newest_run_is_found(bucket: Bucket) -> None:
     assert find_run(bucket, None, submitter="ada@laptop").name == "a"
 
 
+def test_a_record_without_an_attempt_is_not_taken_for_ones_last_run(bucket: Bucket) -> None:
+    """One PUT of somebody else would otherwise end every `logs` and `pull` without a name."""
+    write_run(bucket, "mine")
+    StoredRun(bucket, "forged").create(
+        msgspec.structs.replace(StoredRun(bucket, "mine").record, run="forged")
+    )
+    warnings = list[str]()
+    assert find_run(bucket, None, warnings.append, submitter="ada@laptop").name == "mine"
+    assert warnings == ["runs/forged/ has no attempt, so it is not taken for your last run."]
+
+
 def test_without_a_name_the_run_of_another_is_not_taken(bucket: Bucket) -> None:
     write_run(bucket, "theirs")
     with pytest.raises(NotFoundError, match=r"None of the last 1 runs is of me@here\.") as missing:

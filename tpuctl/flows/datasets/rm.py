@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.data.output.manifest import FILE, Manifest
-from tpuctl.datasets import DatasetRef
+from tpuctl.datasets import DatasetRef, is_version
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.commit import COMMIT
 from tpuctl.flows.datasets.lookup import find_manifest, not_found
@@ -79,7 +79,8 @@ def remove(bucket: Bucket, removal: Removal, *, width: int = _WIDTH) -> None:
 
 
 def _only_version(bucket: Bucket, name: str) -> str:
-    versions = bucket.folders(DatasetRef(name, "").folder) if name else []
+    folders = bucket.folders(DatasetRef(name, "").folder) if name else []
+    versions = list(filter(is_version, folders))  # others may write any folder there
     if len(versions) > 1:
         raise UsageError(
             f"The dataset '{name}' has the versions {', '.join(versions)}.",

@@ -38,7 +38,8 @@ def stored_runs(bucket: Bucket, warn: Report = silent) -> list[StoredRun]:
 def find_run(bucket: Bucket, name: str | None, warn: Report = silent, submitter: str = "") -> StoredRun:
     """Return the run of this name, not read yet; without a name, one's own that was submitted last.
 
-    One's own is of `submitter`, by default of this user on this machine. Raises UsageError for a name that
+    One's own is of `submitter`, by default of this user on this machine, and has an attempt: a record alone
+    may be anybody's. Raises UsageError for a name that
     no run can have, NotFoundError when the bucket has no run of one's own.
     """
     if name:
@@ -48,7 +49,10 @@ def find_run(bucket: Bucket, name: str | None, warn: Report = silent, submitter:
     others: list[StoredRun] = []
     for run in _readable(stored[: -MOST_RUNS - 1 : -1], warn):
         if run.record.submitter == submitter:
-            return run
+            if run.attempt_numbers():
+                return run
+            warn(f"{run.paths.folder} has no attempt, so it is not taken for your last run.")
+            continue
         others = others or [run]
     if not others:
         raise NotFoundError("There is no run yet.", hint="Submit one: tpuctl submit jobs/digits.py")
