@@ -14,7 +14,7 @@ locals {
   tpu_permissions = concat(
     # TensorFlow on a slice looks up its hosts in the API.
     ["tpu.nodes.get"],
-    # The dead-man switch: an abandoned VM deletes its node.
+    # tpuctl's keeper deletes its node. Google publishes no permission for queued resources to list here.
     var.self_delete ? ["tpu.nodes.delete", "tpu.operations.get"] : [],
   )
 
