@@ -139,6 +139,7 @@ def test_two_races_at_once_leave_one_node(
 def test_two_commands_with_several_zones_at_once_leave_one_node(
     tpuctl: Tpuctl, simulator: RunningSimulator, order: tuple[str, ...]
 ) -> None:
+    simulator.faults.add("slow-operation", method="CreateNode", seconds=1)
     zones = [word for zone in order for word in ("--zone", zone)]
     commands = [
         started("up", "v3-8", "--name", "n1", *ZONES, "--yes"),
@@ -147,3 +148,18 @@ def test_two_commands_with_several_zones_at_once_leave_one_node(
     outputs = [command.communicate(timeout=120)[0] for command in commands]
     assert [command.returncode for command in commands] == [0, 0], outputs
     assert len(nodes(simulator)) == 1, outputs
+
+
+def test_after_a_kill_behind_the_create_the_same_command_elsewhere_uses_that_node(
+    tpuctl: Tpuctl, simulator: RunningSimulator
+) -> None:
+    stuck = simulator.faults.add("stuck-operation", method="CreateNode")
+    command = started("up", "v3-8", "--name", "n1", *ZONES, "--yes")
+    poll(lambda: nodes(simulator) or None, awaiting="the create", timeout=60)
+    os.killpg(command.pid, signal.SIGKILL)
+    command.communicate(timeout=60)
+    simulator.faults.remove(stuck.id)
+    result = tpuctl("up", "v3-8", "--name", "n1", "--zone", C, "--zone", B, "--zone", A, "--yes")
+    assert result.code == 0, result.err
+    assert f"n1 exists in {A}" in result.err
+    assert nodes(simulator) == [A]

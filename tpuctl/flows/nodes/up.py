@@ -50,6 +50,8 @@ def _changes(provider: Provider, plan: UpPlan) -> Iterator[Change]:
     if plan.existing is None:
         yield from plan.creations
         return
+    winner = next((item for item in plan.candidates if item.has_capacity), plan.existing)
+    yield from changes(DownPlan(tuple(item for item in plan.candidates if item is not winner)))
     if plan.stopped:
         yield StartNode(plan.stopped.id)
     for node in () if plan.search.detach else plan.existing.nodes:
