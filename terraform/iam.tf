@@ -52,7 +52,7 @@ locals {
     runs = ["roles/storage.objectUser", "roles/storage.legacyBucketReader"]
   }
 
-  member_project_roles = ["roles/tpu.admin", "roles/serviceusage.serviceUsageConsumer"]
+  member_project_roles = ["roles/tpu.admin", "roles/serviceusage.serviceUsageConsumer", "roles/cloudquotas.viewer"]
 }
 
 resource "google_project_iam_custom_role" "tpu" {

@@ -3,6 +3,8 @@ locals {
 
   apis = toset(concat(
     [
+      "cloudbilling.googleapis.com", # prices
+      "cloudquotas.googleapis.com",
       "cloudresourcemanager.googleapis.com",
       "compute.googleapis.com",
       "iam.googleapis.com",

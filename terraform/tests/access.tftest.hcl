@@ -63,9 +63,9 @@ run "tpu_vms" {
 run "members" {
   assert {
     condition = toset([for grant in google_project_iam_member.member : "${grant.member} ${grant.role}"]) == toset([
-      for pair in setproduct(var.members, ["roles/tpu.admin", "roles/serviceusage.serviceUsageConsumer"]) : join(" ", pair)
+      for pair in setproduct(var.members, ["roles/tpu.admin", "roles/serviceusage.serviceUsageConsumer", "roles/cloudquotas.viewer"]) : join(" ", pair)
     ])
-    error_message = "In the project a member administers TPUs, and calls APIs on its quota."
+    error_message = "In the project a member administers TPUs, calls APIs on its quota, and reads the quotas."
   }
   assert {
     condition = toset([for grant in google_storage_bucket_iam_member.member : "${grant.member} ${grant.role} ${grant.bucket}"]) == toset([

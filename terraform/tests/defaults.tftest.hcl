@@ -106,6 +106,7 @@ run "lifecycle" {
 run "apis" {
   assert {
     condition = toset(keys(google_project_service.this)) == toset([
+      "cloudbilling.googleapis.com", "cloudquotas.googleapis.com",
       "cloudresourcemanager.googleapis.com", "compute.googleapis.com", "iam.googleapis.com", "iap.googleapis.com", "logging.googleapis.com",
       "monitoring.googleapis.com", "storage.googleapis.com", "tpu.googleapis.com",
     ])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import requests
@@ -91,7 +92,11 @@ class Bucket:
         self.objects("datasets/", most=1)
 
     def location(self) -> BucketLocation:
-        """Return where the bucket is; raises ConfigError without storage.buckets.get."""
+        """Return where the bucket is, asked once; raises ConfigError without storage.buckets.get."""
+        return self._location
+
+    @cached_property
+    def _location(self) -> BucketLocation:
         with self._translated(""):
             self._bucket.reload()
         regions = tuple(str(region).lower() for region in self._bucket.data_locations or ())

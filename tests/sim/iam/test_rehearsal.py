@@ -216,3 +216,23 @@ def contents(simulator: RunningSimulator, example: Example, but: str = "//") -> 
         for bucket, name, checksum in rows
         if but not in name and bucket in (example.data, example.runs)
     }
+
+
+def test_a_member_sees_the_quotas(rehearse: Start, tpuctl: Tpuctl) -> None:
+    rehearse()
+    result = tpuctl("zones", "v3-8")
+    assert result.code == 0, result.err
+    assert "unlimited" in result.out
+    assert "quota is unknown" not in result.err
+
+
+def test_without_the_grant_the_quota_is_unknown_and_the_role_is_named(
+    rehearse: Start, tpuctl: Tpuctl
+) -> None:
+    rehearse(dropped=grant("google_project_iam_member", "roles/cloudquotas.viewer", member=ADA))
+    result = tpuctl("zones", "v3-8")
+    assert result.code == 0, result.err
+    assert "unlimited" not in result.out
+    assert "The quota is unknown: No permission" in result.err
+    assert "cloudquotas.quotas.get" in result.err
+    assert "roles/cloudquotas.viewer" in result.err
