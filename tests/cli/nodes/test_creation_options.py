@@ -177,3 +177,59 @@ def test_an_end_that_it_does_not_have_is_refused(node: str, tpuctl: Tpuctl) -> N
     assert tpuctl("up", "v3-8", "--name", "n2", "--ttl", "8h").code == 0
     assert tpuctl("extend", "n2", "2h").code == 0
     assert tpuctl("up", "v3-8", "--name", "n2", "--ttl", "8h").code == 0
+
+
+def test_every_option_reaches_the_request(tpuctl: Tpuctl) -> None:
+    Path("boot.sh").write_text("echo ready\n")
+    result = tpuctl(
+        "up", "v3-32", "--name", "n1", "--runtime", "tpu-ubuntu2204-base", "--topology", "4x4", "--label",
+        "team=vision", "--tag", "tpu,lab", "--network", "lab", "--subnetwork", "sub", "--internal-ips",
+        "--service-account", "tpu@p.iam.gserviceaccount.com", "--scopes", "storage-rw", "--data-disk", "d:ro",
+        "--startup-script", "boot.sh", "--metadata", "a=b", "--secure-boot", "--slices", "2", "--reservation",
+        "r1", "--valid-until", "2199-01-01T01:00:00+01:00", "--dry-run", "--json",
+    )  # fmt: skip
+    ((method, request),) = printed(result)
+    parent = "projects/sim-project/locations/europe-west4-a"
+    (spec,) = request["queuedResource"]["tpu"].pop("nodeSpec")
+    node = spec.pop("node")
+    assert (method, request) == (
+        "CreateQueuedResource",
+        {
+            "parent": parent,
+            "queuedResourceId": "n1",
+            "queuedResource": {
+                "tpu": {},
+                "reservationName": f"{parent}/reservations/r1",
+                "queueingPolicy": {"validUntilTime": "2199-01-01T00:00:00Z"},
+            },
+        },
+    )
+    assert spec == {"parent": parent, "multisliceParams": {"nodeCount": 2, "nodeIdPrefix": "n1"}}
+    assert node.pop("labels")["team"] == "vision"
+    metadata = node.pop("metadata")
+    assert (metadata["a"], metadata["startup-script"]) == ("b", "echo ready\n")
+    assert node == {
+        "acceleratorConfig": {"type": "V3", "topology": "4x4"},
+        "runtimeVersion": "tpu-ubuntu2204-base",
+        "networkConfig": {"network": "lab", "subnetwork": "sub"},
+        "serviceAccount": {
+            "email": "tpu@p.iam.gserviceaccount.com",
+            "scope": ["https://www.googleapis.com/auth/devstorage.read_write"],
+        },
+        "tags": ["tpu", "lab"],
+        "dataDisks": [
+            {"sourceDisk": "projects/sim-project/zones/europe-west4-a/disks/d", "mode": "READ_ONLY"}
+        ],
+        "shieldedInstanceConfig": {"enableSecureBoot": True},
+    }
+
+
+def test_spot_and_reserved_reach_a_create_and_a_place_in_the_queue(tpuctl: Tpuctl) -> None:
+    node = node_of(tpuctl("up", "v3-8", "--spot", "--dry-run", "--json"))
+    assert node["schedulingConfig"] == {"spot": True}
+    node = node_of(tpuctl("up", "v3-8", "--reserved", "--dry-run", "--json"))
+    assert node["schedulingConfig"] == {"reserved": True}
+    ((_, request),) = printed(tpuctl("up", "v3-8", "--spot", "--queued", "--dry-run", "--json"))
+    assert request["queuedResource"]["spot"] == {}
+    (spec,) = request["queuedResource"]["tpu"]["nodeSpec"]
+    assert "schedulingConfig" not in spec["node"], "the queued resource says it"
