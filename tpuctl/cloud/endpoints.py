@@ -6,7 +6,7 @@ The only place that knows which target a command runs on.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -56,6 +56,8 @@ class Endpoints:
     """URL of the Cloud Quotas API."""
     price_source: str = "Cloud Billing Catalog"
     """Where prices are from, as messages name it."""
+    compute: str = ""
+    """URL of Compute Engine."""
 
 
 class Cloud:
@@ -82,7 +84,7 @@ class Cloud:
         self._closers.append(client.transport.close)
         from tpuctl.cloud.tpu.client import CloudTpu  # noqa: PLC0415  after Google's client, see there
 
-        return CloudTpu(client, project)
+        return CloudTpu(client, project, self._read_project_metadata)
 
     @cached_property
     def bucket(self) -> Bucket:
@@ -135,6 +137,12 @@ class Cloud:
 
         api = self._rest_api(quotas.SERVICE, self.endpoints.quotas, quotas.URL)
         return quotas.read_quotas(api, self.config.require("project"))
+
+    def _read_project_metadata(self) -> Mapping[str, str]:
+        from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
+
+        api = self._rest_api(project_metadata.SERVICE, self.endpoints.compute, project_metadata.URL)
+        return project_metadata.read_project_metadata(api, self.config.require("project"))
 
     def _rest_api(self, service: Service, url: str, googles: str) -> RestApi:
         """Return an API of Google's, or the service at a `url` on loopback."""
@@ -203,6 +211,7 @@ def connect(config: Config) -> Cloud:
         served.billing_rest,
         served.quota_rest,
         SIM_PRICES,
+        served.compute_rest,
     )
     return Cloud(config, endpoints)
 

@@ -102,6 +102,12 @@ class Provider(Protocol):
     def ssh_key_change(self, node: Node, key: SshKey) -> UpdateNode | None:
         """Return the change that lets a key log in besides those that a node accepts; None if it may."""
 
+    def ignores_ssh_keys(self, metadata: Mapping[str, str]) -> bool:
+        """Whether hosts of a node with this metadata let no key log in that their metadata holds.
+
+        False where that cannot be known: only the hosts decide.
+        """
+
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         """Return the public ed25519 host key (base64) of each worker that has published one."""
 

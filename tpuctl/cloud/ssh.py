@@ -219,10 +219,16 @@ def _translated(worker: str) -> Iterator[None]:
         yield
     except FAILURES as error:
         text, hint = _explain(error)
-        facts = {"host_key": "wrong"} if isinstance(error, paramiko.BadHostKeyException) else {}
+        facts = next((known for kind, known in FACTS.items() if isinstance(error, kind)), {})
         raise HostError(f"{worker}: {text}.", hint=hint, **facts) from error
 
 
+FACTS: dict[type[BaseException], dict[str, str]] = {
+    paramiko.BadHostKeyException: {"host_key": "wrong"},
+    paramiko.PasswordRequiredException: {},
+    paramiko.AuthenticationException: {"ssh_key": "refused"},
+}
+"""Error class and its facts; the first class that matches is used."""
 FAILURES = (paramiko.SSHException, EOFError, OSError, CommandTimedOut)
 
 

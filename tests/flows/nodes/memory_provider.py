@@ -139,6 +139,9 @@ class MemoryProvider:
             return None
         return UpdateNode(node, metadata={**node.metadata, key.public_key: ""})
 
+    def ignores_ssh_keys(self, metadata: Mapping[str, str]) -> bool:
+        return metadata.get("keys") == "ignored"
+
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         return {worker: f"host key {worker}" for worker in range(len(self.get_node(node).addresses))}
 

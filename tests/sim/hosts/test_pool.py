@@ -210,6 +210,10 @@ def test_a_projects_key_counts_after_the_delay(site: Site, stranger: KeyPair) ->
         ({"ssh-keys": "a", "block-project-ssh-keys": "FALSE"}, {"ssh-keys": "b"}, "a b"),
         ({"ssh-keys": "a", "sshKeys": "o"}, {"ssh-keys": "b"}, "a o"),
         ({}, {}, ""),
+        ({"ssh-keys": "a", "enable-oslogin": "TRUE"}, {"ssh-keys": "b"}, ""),
+        ({"ssh-keys": "a"}, {"ssh-keys": "b", "enable-oslogin": "true"}, ""),
+        ({"ssh-keys": "a", "enable-oslogin": "FALSE"}, {"enable-oslogin": "TRUE"}, "a"),
+        ({"ssh-keys": "a", "enable-oslogin": ""}, {"enable-oslogin": "TRUE"}, "a"),
     ],
 )
 def test_which_keys_count(node: dict[str, str], project: dict[str, str], accepted: str) -> None:

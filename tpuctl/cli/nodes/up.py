@@ -14,6 +14,7 @@ from tpuctl.cli.nodes.zone_options import note_far_zones, note_order, price_text
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_zones, yes_option
 from tpuctl.cli.value_types import DURATION
+from tpuctl.flows.hosts import os_login
 from tpuctl.flows.nodes import up as flow
 from tpuctl.flows.nodes.inventory import Inventory
 from tpuctl.flows.nodes.lifetime import Lifetime
@@ -79,6 +80,8 @@ def _ask(session: Session, plan: UpPlan, *, yes: bool) -> None:
         note_far_zones(session, plan)
         if plan.request.service_account is None:
             output.note(f"{DEFAULT_ACCOUNT}.")
+        if warning := os_login.warning(session.cloud.provider, plan.request.metadata):
+            output.note(warning)
         confirm(f"Create {name}?", yes=yes)
     elif plan.not_applied:
         output.note(f"'{name}' exists: {', '.join(plan.not_applied)} changes nothing on it.")

@@ -21,6 +21,7 @@ class PublishedEndpoints(msgspec.Struct, frozen=True):
     ca_file: str
     billing_rest: str = ""
     quota_rest: str = ""
+    compute_rest: str = ""
     egress: str = "pass"
     """`pass` or `refuse`: the treatment of traffic from hosts to addresses that are not simulated."""
     iam: str = ""

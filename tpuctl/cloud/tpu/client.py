@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Protocol
 
 from google.cloud import tpu_v2
@@ -25,9 +26,10 @@ from tpuctl.cloud.tpu.names import (
     zone_of,
 )
 from tpuctl.cloud.tpu.past_changes import list_operations, read_history
+from tpuctl.cloud.tpu.project_metadata import uses_os_login
 from tpuctl.cloud.tpu.rules import check_creation
 from tpuctl.cloud.tpu.sending import TIMEOUT, all_pages, send
-from tpuctl.errors import NotFoundError
+from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.nodes import (
     CLOUD_TPU,
     Change,
@@ -56,9 +58,15 @@ from tpuctl.nodes import (
 class CloudTpu:
     """The Cloud TPU API as a Provider, for one project."""
 
-    def __init__(self, client: tpu_v2.TpuClient, project: str) -> None:
+    def __init__(
+        self,
+        client: tpu_v2.TpuClient,
+        project: str,
+        read_project_metadata: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._client = client
         self._project = project
+        self._read_project_metadata = read_project_metadata
 
     def node_id(self, zone: str, name: str) -> NodeId:
         """Return the identity of a node of this project."""
@@ -146,6 +154,17 @@ class CloudTpu:
     def ssh_key_change(self, node: Node, key: SshKey) -> UpdateNode | None:
         """Return the change that adds a key to a node's metadata; None for one that is there."""
         return api_requests.ssh_key_change(node, key)
+
+    def ignores_ssh_keys(self, metadata: Mapping[str, str]) -> bool:
+        """Whether OS Login is on, by this metadata of a node and that of the project."""
+        return uses_os_login(metadata, self._project_metadata)
+
+    @cached_property
+    def _project_metadata(self) -> Mapping[str, str]:
+        try:
+            return self._read_project_metadata()
+        except TpuctlError:  # the Compute Engine API may be off, or not for this account
+            return {}
 
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         """Return each worker's host key, which it writes into its guest attributes at boot."""

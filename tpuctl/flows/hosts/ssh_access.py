@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import ConflictError, DeadlineError, HostError
+from tpuctl.flows.hosts import os_login
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Node, SshKey
 from tpuctl.nodes.readiness import require_ready
@@ -22,6 +23,8 @@ KEY_TIMEOUT = 120.0
 KEY_ATTEMPTS = 8
 """Other users may add theirs at the same time: the metadata is replaced as a whole."""
 SSH_TIMEOUT = 300.0
+OS_LOGIN_PATIENCE = 30.0
+"""Seconds for which a host of a project with OS Login may refuse a key that its profile has: it boots."""
 LOOK_INTERVAL = 2.0
 """Seconds between looks at the node while its hosts do not answer, whatever their number."""
 
@@ -79,16 +82,22 @@ class _NodeWatch:
         self._key = key
         self._report = report
         self._lock = threading.Lock()
-        self._last = time.monotonic()
+        self._began = self._last = time.monotonic()
 
-    def look(self) -> None:
-        """Raise PreemptedError or StateError if the node has ended; add our key again if it is lost."""
+    def look(self, *, refused: bool) -> None:
+        """Raise PreemptedError or StateError if the node has ended; add our key again if it is lost.
+
+        `refused`: a host has refused our key. Raises HostError when it will go on to do so.
+        """
         with self._lock:
             if time.monotonic() - self._last < LOOK_INTERVAL:
                 return
             current = require_ready(self._provider.get_node(self.node.id))
             install_key(self._provider, current, self._key, self._report)
             self._last = time.monotonic()
+            waited = self._last - self._began
+            if refused and waited >= OS_LOGIN_PATIENCE and self._provider.ignores_ssh_keys(current.metadata):
+                raise os_login.refusal(current)
 
 
 def _host_keys(provider: Provider, node: Node) -> Mapping[int, str]:
@@ -119,7 +128,7 @@ def _await_worker(ssh: Ssh, watch: _NodeWatch, worker: int, host_key: str) -> No
             if "host_key" in error.facts:
                 raise  # another attempt would only reach the impostor again
             reason = f"{error.message} {error.hint}"
-            watch.look()
+            watch.look(refused="ssh_key" in error.facts)
             return None
         reason = f"'true' ended with exit code {exit_code}."
         return True if exit_code == 0 else None

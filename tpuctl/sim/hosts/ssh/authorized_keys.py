@@ -10,6 +10,10 @@ OLD_KEYS = "sshKeys"
 """The former name; on a node it also disables the project's keys, as gcloud's ssh_utils.py says."""
 BLOCK = "block-project-ssh-keys"
 
+OS_LOGIN = "enable-oslogin"
+TRUE = ("1", "t", "true")
+"""As Google's guest agent reads a flag: Go's ParseBool, in any case."""
+
 KeySet = frozenset[tuple[str, bytes]]
 
 
@@ -40,7 +44,12 @@ class AuthorizedKeys:
 
 
 def accepted_keys(node: Mapping[str, str], project: Mapping[str, str]) -> str:
-    """Return the lines of `ssh-keys` that apply to a host, by the metadata of its node and its project."""
+    """Return the lines of `ssh-keys` that apply to a host, by the metadata of its node and its project.
+
+    None do where OS Login is on; keys in profiles of OS Login are not simulated.
+    """
+    if node.get(OS_LOGIN, project.get(OS_LOGIN, "")).strip().lower() in TRUE:
+        return ""
     alone = OLD_KEYS in node or node.get(BLOCK, "").upper() == "TRUE"
     sources = [node] if alone else [node, project]
     return "\n".join(source[name] for source in sources for name in (KEYS, OLD_KEYS) if name in source)
