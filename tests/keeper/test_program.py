@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -100,6 +101,24 @@ class TestExpiry:
         keepers.wait_for_end()
         keepers.wait(lambda: not simulator.world.queued_resources.all(), "the end of the queue")
         assert [record["queued_resource"] for record in keepers.records()] == ["q1"]
+
+    def test_a_run_that_it_ends_says_why(self, keepers: Keepers, tpuctl: Command) -> None:
+        up(tpuctl, "--ttl", "1h")
+        Path("job.py").write_text(LOOP)
+        assert tpuctl("submit", "job.py", "--name", "r1").code == 0
+        keepers.wait_for_look()
+        keepers.advance(HOUR)
+        keepers.wait_for_end()
+        listed = tpuctl("runs", "--json")
+        assert [run["state"] for run in listed.json["runs"]] == ["stopped"]
+        verdict = json.loads(keepers.bucket.read("runs/r1/verdict.json"))
+        assert verdict["evidence"] == "the node was deleted: its keeper recorded the end of its --ttl"
+
+    def test_the_same_up_says_that_it_changes_no_end(self, keepers: Keepers, tpuctl: Command) -> None:
+        up(tpuctl, "--ttl", "1h")
+        again = tpuctl("up", "v3-8", "--name", "n1", "--ttl", "2h", "--yes")
+        assert "'n1' exists: --ttl changes nothing on it." in again.err
+        assert "changes nothing" not in tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes").err
 
 
 class TestTrouble:

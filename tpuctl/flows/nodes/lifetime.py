@@ -81,6 +81,11 @@ class Lifetime:
         lengths = {records.TTL: self.ttl, records.IDLE: self.idle}
         return {name: f"{length}s" for name, length in lengths.items() if length}
 
+    def missing(self, metadata: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the options that a node with this metadata does not have."""
+        options = {records.TTL: "--ttl", records.IDLE: "--idle"}
+        return tuple(options[name] for name, value in self.marks.items() if metadata.get(name) != value)
+
     def metadata(self, bucket: str | None) -> Mapping[str, str]:
         """Return the metadata that the keeper reads; deletions are recorded in `bucket`."""
         return {**self.marks, **({records.BUCKET: bucket} if self and bucket else {})}

@@ -51,7 +51,7 @@ class UpPlan:
             ("--label", self.options.labels, item.labels),
             ("--metadata", self.options.metadata, item.metadata),
         )
-        return tuple(
+        return self.options.lifetime.missing(item.metadata) + tuple(
             f"{option} {key}"
             for option, options, existing in pairs
             for key, value in options.items()

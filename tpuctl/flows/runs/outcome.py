@@ -8,16 +8,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl import clock, runs
+from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import JobFailedError, PreemptedError, StateError, TpuctlError
 from tpuctl.flows.nodes.lookup import node_state
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.nodes import NodeState
+from tpuctl.keeper.records import EXPIRED, IDLED
+from tpuctl.nodes import NodeId, NodeState
 from tpuctl.runs import Attempt, Verdict
 from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, UNKNOWN, WorkerStatus
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
+    from tpuctl.cloud.storage import Bucket
 
 Statuses = Sequence[WorkerStatus | None]
 """One per worker that runs the script; None for a worker that has written none yet."""
@@ -30,6 +33,10 @@ LOST_AFTER = 120.0
 
 NODE_STATE_DELAY = 30.0
 """Seconds within which a node shows that it is being preempted or deleted, after its workers were stopped."""
+
+KEEPER_REASONS = {EXPIRED: "the end of its --ttl", IDLED: "that nobody used it for its --idle"}
+MOST_ENDS = 20
+"""Records of a keeper that are listed: each failed deletion may leave one."""
 
 STARTING = "starting"
 """State of a worker that has written no status yet."""
@@ -71,21 +78,43 @@ def settle(run: StoredRun, provider: Provider, at: datetime) -> RunState:
     except BadObjectError as error:
         return RunState(None, error=error)
     node = attempt.record.tpu.id
-    decided = decide(run.name, attempt.record, statuses, at, lambda: node_state(provider, node))
+    decided = decide(
+        run.name,
+        attempt.record,
+        statuses,
+        at,
+        lambda: node_state(provider, node),
+        lambda: end_by_keeper(run.bucket, node),
+    )
     return RunState(run.end(decided) if decided else None, statuses)
 
 
 def decide(
-    run: str, attempt: Attempt, statuses: Statuses, at: datetime, read_node: Callable[[], NodeState]
+    run: str,
+    attempt: Attempt,
+    statuses: Statuses,
+    at: datetime,
+    read_node: Callable[[], NodeState],
+    read_end: Callable[[], str] = lambda: "",
 ) -> Verdict | None:
     """Return the verdict that statuses and the node's state allow; None while it cannot be decided.
 
-    `read_node` reads the state of the attempt's node.
+    `read_node` reads the state of the attempt's node, `read_end` why its keeper ended it.
     """
-    ending = _ending_by_workers(statuses) or _ending_by_node(attempt, statuses, at, read_node)
+    ending = _ending_by_workers(statuses) or _ending_by_node(attempt, statuses, at, read_node, read_end)
     if ending is None:
         return None
     return Verdict(run, ending.outcome, attempt.attempt, clock.iso(at), ending.evidence, ending.exit_code)
+
+
+def end_by_keeper(bucket: Bucket, node: NodeId) -> str:
+    """Return what the record of a node's keeper says about its end; empty without a record."""
+    folder = NodePaths(node.project, node.zone, node.name, node.uid).keeper
+    names = [item.name.removeprefix(folder) for item in bucket.objects(folder, most=MOST_ENDS)]
+    reasons = [
+        KEEPER_REASONS[reason] for name in names if (reason := name.partition("-")[0]) in KEEPER_REASONS
+    ]
+    return f"the node was deleted: its keeper recorded {reasons[-1]}" if reasons else ""
 
 
 def error_of(verdict: Verdict) -> TpuctlError | None:
@@ -130,7 +159,11 @@ def _ending_by_workers(statuses: Statuses) -> _Ending | None:
 
 
 def _ending_by_node(
-    attempt: Attempt, statuses: Statuses, at: datetime, read_node: Callable[[], NodeState]
+    attempt: Attempt,
+    statuses: Statuses,
+    at: datetime,
+    read_node: Callable[[], NodeState],
+    read_end: Callable[[], str],
 ) -> _Ending | None:
     """Return what the node's state says of workers that were stopped or that send no heartbeats."""
     stopped = _stopped(statuses)
@@ -141,7 +174,7 @@ def _ending_by_node(
     if state is NodeState.PREEMPTED:
         return _Ending(runs.PREEMPTED, f"the node is {state}")
     if state in (NodeState.GONE, NodeState.DELETING):
-        return _Ending(runs.STOPPED, "the node was deleted")
+        return _Ending(runs.STOPPED, read_end() or "the node was deleted")
     if state in (NodeState.STOPPING, NodeState.STOPPED):
         return _Ending(runs.STOPPED, "the node was stopped")
     if stopped:
