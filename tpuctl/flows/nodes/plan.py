@@ -103,6 +103,8 @@ def plan_up(provider: Provider, ssh_key: SshKey, options: UpOptions, search: Sea
         )
     options = replace(options, queued=True) if search.race else options
     check_search(search, is_queued=options.is_queued)
+    for zone in search.zones:
+        _check_spelling(zone)
     near = siblings(provider, options.name, search.zones)
     require_candidates(options.name, near.live)
     if near.unreachable and not near.live:
@@ -181,14 +183,18 @@ def planned_creation(provider: Provider, ssh_key: SshKey, options: UpOptions, zo
     return creation(provider, options, zone, _runtime(provider, options, zone), ssh_key)
 
 
-def _check_zone(provider: Provider, accelerator: Accelerator, zone: str) -> None:
-    """The zone's own list decides; the catalogue only names alternatives."""
+def _check_spelling(zone: str) -> None:
+    """Raise UsageError for a zone in a region that nobody knows, if it is nearly another."""
     if accelerators.region(zone) not in map(accelerators.region, accelerators.zones()):
         close = nearest(zone, accelerators.zones())
         if close:
             raise UsageError(
                 f"There is no zone '{zone}' with TPUs.", hint=f"Did you mean {close[0]}?", zone=zone
             )
+
+
+def _check_zone(provider: Provider, accelerator: Accelerator, zone: str) -> None:
+    """The zone's own list decides; the catalogue only names alternatives."""
     if accelerator.type not in provider.list_accelerator_types(zone):
         raise UsageError(
             f"{accelerator.type} is not offered in {zone}.",
