@@ -233,3 +233,17 @@ def test_spot_and_reserved_reach_a_create_and_a_place_in_the_queue(tpuctl: Tpuct
     assert request["queuedResource"]["spot"] == {}
     (spec,) = request["queuedResource"]["tpu"]["nodeSpec"]
     assert "schedulingConfig" not in spec["node"], "the queued resource says it"
+
+
+def test_a_secret_in_metadata_or_script_is_warned_of(tpuctl: Tpuctl) -> None:
+    token = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vX7zA2cD4fG6hJ8"
+    Path("boot.sh").write_text(f"export HF_TOKEN={token}\n")
+    words = ("--metadata", f"HF_TOKEN={token}", "--metadata", "mode=fast", "--startup-script", "boot.sh")
+    result = tpuctl("up", "v3-8", *words, "--dry-run", "--json")
+    assert result.code == 0
+    assert "Warning: --metadata HF_TOKEN looks like a secret: every program" in result.err
+    assert "Warning: the startup script seems to hold a secret" in result.err
+    assert token not in result.err
+    Path("boot.sh").write_text("apt-get install -y git && pip install tensorflow\n")
+    words = ("--metadata", "mode=fast", "--metadata", "enable-oslogin=TRUE", "--startup-script", "boot.sh")
+    assert "Warning" not in tpuctl("up", "v3-8", *words, "--dry-run", "--json").err

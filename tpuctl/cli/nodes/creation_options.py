@@ -12,6 +12,7 @@ import click
 
 from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
+from tpuctl.cli import output
 from tpuctl.cli.session import Session
 from tpuctl.cli.value_types import ACCELERATOR_OR_GENERATION, LOCAL_PATH, MOMENT
 from tpuctl.config.formats import normalize
@@ -19,6 +20,8 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.plan import default_name
 from tpuctl.job_header import FRAMEWORKS
+from tpuctl.masking.names import is_secret
+from tpuctl.masking.text import secrets_in
 from tpuctl.nodes import DataDisk
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -34,6 +37,7 @@ def with_up_options(command: Command) -> Command:
     @functools.wraps(command)
     def wrapper(session: Session, **parameters: Any) -> object:
         options = _up_options(session, **{name: parameters.pop(name) for name in names})
+        _warn_of_secrets(options)
         return command(session, options, **parameters)
 
     return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
@@ -168,6 +172,16 @@ def _refuse_boot_disk(size: str | None) -> None:
             "The Cloud TPU API has no size for the boot disk, neither in v2 nor in v2alpha1: it is 100 GB.",
             hint="Attach another disk: --data-disk NAME",
         )
+
+
+def _warn_of_secrets(options: UpOptions) -> None:
+    """Warn of metadata and a startup script that look like secrets: hosts and API show them to many."""
+    open_to = "every program on the hosts can read it, and everybody who may list the project's TPUs"
+    for key, value in options.metadata.items():
+        if is_secret(key, value) or secrets_in(value):
+            output.note(f"Warning: --metadata {key} looks like a secret: {open_to}.")
+    if secrets_in(options.startup_script, is_code=True):
+        output.note(f"Warning: the startup script seems to hold a secret: {open_to}.")
 
 
 def _type(session: Session, name: str | None, topology: str) -> Accelerator:
