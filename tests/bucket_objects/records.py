@@ -32,6 +32,8 @@ from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.beam.worker import Failure
 from tpuctl.flows.datasets.commit import Moves
+from tpuctl.keeper.records import Deletion, Note
+from tpuctl.keeper.records import encode as encode_of_keeper
 from tpuctl.worker.records import WorkerStatus, read_spec
 from tpuctl.worker.records import encode as encode_of_host
 
@@ -106,6 +108,14 @@ KINDS = {
         msgspec.json.encode(Failure("usage", "it failed", "retry", "w1", (BAD,))),
         lambda data: decode(data, Failure).error(),
         DecodeError,
+    ),
+    "deletion by a keeper": Kind(
+        encode_of_keeper(Deletion("p", "z", "n1", "1", "", "idle", CREATED, "", CREATED)),
+        lambda data: decode(data, Deletion),
+        DecodeError,
+    ),
+    "note of a keeper": Kind(
+        encode_of_keeper(Note(0, CREATED, activity="run r1")), lambda data: decode(data, Note), DecodeError
     ),
     "vocabulary": Kind(
         b"[PAD]\n[UNK]\na\nb\n", lambda data: parse_vocabulary(data, "words", Path("vocab.txt")), UsageError

@@ -139,6 +139,8 @@ READERS = {
     "tpuctl/flows/datasets/lookup.py": {"decode_manifest"},
     "tpuctl/flows/datasets/staging.py": {"decode"},
     "tpuctl/flows/datasets/upload.py": {"decode_manifest"},
+    "tpuctl/flows/overview/description.py": {"decoding.decode"},
+    "tpuctl/flows/overview/story.py": {"decoding.decode"},
     "tpuctl/flows/runs/pull.py": {"decode"},
     "tpuctl/flows/runs/stored_run.py": {"decode"},
     "tpuctl/runs.py": {"decoding.decode"},
@@ -150,10 +152,13 @@ NO_RECORDS = {
     "tpuctl/flows/datasets/fetch.py": "a mark in a folder of this machine",
     "tpuctl/flows/datasets/head.py": "tf.train.Example, tests/data/tfrecord",
     "tpuctl/flows/runs/launch.py": "a line of the worker program, over SSH",
+    "tpuctl/keeper/api.py": "responses of the Cloud TPU API",
+    "tpuctl/keeper/keeper.py": "the note of another worker, in guest attributes",
+    "tpuctl/keeper/metadata.py": "responses of the metadata server",
     "tpuctl/worker/gcs.py": "responses of the metadata server and Cloud Storage",
 }
 DECODERS = {"decode", "decode_manifest", "decoding.decode", "json.load", "json.loads"}
-ROOMS = ("tpuctl/bucket_objects", "tpuctl/flows", "tpuctl/worker", "tpuctl/data/output")
+ROOMS = ("tpuctl/bucket_objects", "tpuctl/flows", "tpuctl/worker", "tpuctl/keeper", "tpuctl/data/output")
 
 
 def test_a_record_without_fuzz_is_noticed() -> None:

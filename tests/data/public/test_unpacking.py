@@ -6,10 +6,11 @@ import io
 import stat
 import tarfile
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.hostile.names import NAMES
 from tpuctl.data.public.unpacking import copied, unpacked
 from tpuctl.errors import UsageError
 
@@ -75,6 +76,21 @@ def test_a_name_that_is_not_safe_on_a_disk_is_refused(tmp_path: Path, folder: Pa
     with pytest.raises(UsageError, match="nothing was unpacked"):
         unpacked(WANTED)([pack(tmp_path / "archive", {f"Pets/Cat/{name}": b""})], folder)
     assert below(folder) == {}
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_no_name_of_the_corpus_leads_out_of_the_folder(tmp_path: Path, folder: Path, pack, name: str) -> None:
+    """A member is below the folder under its own name, or nothing is."""
+    for member in (name, f"Pets/Cat/{name}"):
+        file = pack(tmp_path / "archive", {member: b"x"})
+        try:
+            unpacked({"Pets/Cat/": "cat/"})([file], folder)
+        except UsageError:
+            pass
+        assert {path.name for path in tmp_path.iterdir()} == {"archive", "out"}
+        assert set(below(folder)) <= {PurePosixPath(f"cat/{name}").as_posix()}
+    assert not list(Path("/tmp").glob("escaped*")), "where an absolute name leads"
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
 
 
+MOST_NAMED = 10
+"""Names of runs that are looked at for each run that is returned: anybody can write names without a run."""
+
+
 @dataclass(frozen=True)
 class RunOnNode:
     """An attempt of a run that was started on a node."""
@@ -73,9 +77,15 @@ def runs_on(
     """Return the runs that were started on a node, the newest first, `most` at most."""
     started = sorted(bucket.objects(paths.runs), key=lambda item: item.generation, reverse=True)
     named = [(RUN_ON_NODE.fullmatch(item.name.removeprefix(paths.runs)), item.updated) for item in started]
-    chosen = [(match[1], int(match[2]), updated) for match, updated in named if match][:most]
-    states = values(fanout(lambda item: _run_on_node(bucket, *item, warn), chosen))
-    return [state for state in states if state]
+    chosen = [(match[1], int(match[2]), updated) for match, updated in named if match]
+    width = most or max(1, len(chosen))
+    states: list[RunOnNode] = []
+    for first in range(0, min(len(chosen), MOST_NAMED * width), width):
+        batch = chosen[first : first + width]
+        states += filter(None, values(fanout(lambda item: _run_on_node(bucket, *item, warn), batch)))
+        if len(states) >= width:
+            break
+    return states[:most]
 
 
 def _run_on_node(bucket: Bucket, name: str, attempt: int, started: str, warn: Report) -> RunOnNode | None:
