@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, NotFoundError, StateError
+from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError, StateError
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.nodes.lookup import choose_candidates, find_node, find_queued_resource, no_such_node
 from tpuctl.flows.progress import Report
@@ -69,9 +69,12 @@ def down(provider: Provider, plan: DownPlan, report: Report) -> None:
     """Delete everything that is planned, all at once, and return when the provider says that it is gone.
 
     What can be deleted is deleted, whatever fails beside it. Raises the first error, which names what may
-    still bill, and DeadlineError for zones that did not answer.
+    still bill, DeadlineError for zones that did not answer, and InterruptedByUser on Ctrl-C.
     """
-    results = fanout(lambda allocation: _delete(provider, allocation, report), plan.allocations)
+    try:
+        results = fanout(lambda allocation: _delete(provider, allocation, report), plan.allocations)
+    except KeyboardInterrupt as interrupt:
+        raise _interrupted(plan) from interrupt
     _raise_what_is_left(results)
     if plan.unreachable:
         zones = ", ".join(plan.unreachable)
@@ -82,6 +85,16 @@ def down(provider: Provider, plan: DownPlan, report: Report) -> None:
         )
 
 
+def _interrupted(plan: DownPlan) -> InterruptedByUser:
+    left = [f"{allocation.name} in {allocation.zone}" for allocation in plan.allocations]
+    return InterruptedByUser(
+        f"Interrupted while {' and '.join(left)} {'was' if len(left) == 1 else 'were'} being deleted; "
+        f"{'it' if len(left) == 1 else 'each'} may still bill.",
+        hint=f"'{_again(plan.allocations)}' resumes, 'tpuctl ls' shows what is left.",
+        may_bill=left,
+    )
+
+
 def _raise_what_is_left(results: Sequence[Result[Allocation, None]]) -> None:
     failed = [(result.item, result.error) for result in results if result.error]
     if not failed:
@@ -89,7 +102,14 @@ def _raise_what_is_left(results: Sequence[Result[Allocation, None]]) -> None:
     error = failed[0][1]
     left = [f"{item.name} in {item.zone}" for item, _ in failed]
     message = f"{' and '.join(left)} may still bill. {error.message}"
-    raise type(error)(message, hint=error.hint, **error.facts, may_bill=left) from error
+    again = f"'{_again(item for item, _ in failed)}' resumes."
+    hint = error.hint if "tpuctl down" in error.hint else f"{error.hint} {again}".strip()
+    raise type(error)(message, hint=hint, **{**error.facts, "may_bill": left}) from error
+
+
+def _again(allocations: Iterable[Allocation]) -> str:
+    names = dict.fromkeys(allocation.name for allocation in allocations)
+    return f"tpuctl down {' '.join(names)}"
 
 
 def _change(allocation: Allocation) -> Change:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from tpuctl import accelerators
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import (
+    ConfigError,
+    ConflictError,
     DeadlineError,
     HostError,
     InterruptedByUser,
     PreemptedError,
+    QuotaError,
     StateError,
     StockoutError,
     TpuctlError,
@@ -86,7 +89,7 @@ def up(provider: Provider, ssh: Ssh, plan: UpPlan, report: Report) -> Allocation
         raise _with_replacement(error, plan) from error
     except KeyboardInterrupt as error:
         raise _interrupted(plan) from error
-    except (DeadlineError, HostError) as error:
+    except (ConfigError, ConflictError, DeadlineError, HostError, QuotaError) as error:
         raise _with_what_bills(provider, plan, error) from error
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl import clock
 from tpuctl.catalogue.prices import CENT, Price
-from tpuctl.errors import ConfigError, TpuctlError
+from tpuctl.errors import TpuctlError
 from tpuctl.flows.nodes.inventory import Inventory, take_inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload, workload
 from tpuctl.flows.progress import Report
@@ -64,7 +64,7 @@ def overview_of(
 def _workload(get_bucket: Callable[[], Bucket], inventory: Inventory, warn: Report) -> Workload:
     try:
         bucket = get_bucket()
-    except ConfigError as error:  # none is configured
+    except TpuctlError as error:  # none is configured, or no answer
         return Workload(unknown=error.message)
     return workload(bucket, inventory.nodes, warn)
 
