@@ -20,6 +20,7 @@ TIMEOUT = 20.0
 RETRY_TIMEOUT = 20.0
 TRANSIENT = (exceptions.ServiceUnavailable, exceptions.InternalServerError, exceptions.TooManyRequests)
 MOST_PAGES = 100
+CHUNK = 1 << 16
 MOST_BYTES = 64 << 20
 """Of one page."""
 
@@ -62,18 +63,35 @@ class RestApi:
     def _get(self, path: str, subject: str, query: Mapping[str, str]) -> bytes:
         def get() -> bytes:
             with self.session.get(
-                f"{self.url}{path}", params=query, timeout=TIMEOUT, stream=True
+                f"{self.url}{path}", params=query, timeout=TIMEOUT, stream=True, allow_redirects=False
             ) as response:
-                body = response.raw.read(MOST_BYTES + 1, decode_content=True)
+                body = _read(response)
                 if response.status_code != requests.codes.ok:
-                    response._content = body  # what `from_http_response` looks into
-                    raise exceptions.from_http_response(response)  # type: ignore[no-untyped-call]
+                    raise _refusal(response, body)
             if len(body) > MOST_BYTES:
                 raise _unreadable(subject)
-            return bytes(body)
+            return body
 
         with translated(subject, self.service):
             return retry(get, on=TRANSIENT, timeout=RETRY_TIMEOUT)
+
+
+def _read(response: requests.Response) -> bytes:
+    """Return the body, of one too large a beginning."""
+    body = bytearray()
+    for chunk in response.iter_content(CHUNK):
+        body += chunk
+        if len(body) > MOST_BYTES:
+            break
+    return bytes(body)
+
+
+def _refusal(response: requests.Response, body: bytes) -> exceptions.GoogleAPICallError:
+    """Return the service's error, without the method and URL that Google's client puts before its words."""
+    response._content = body  # what `from_http_response` looks into
+    error: exceptions.GoogleAPICallError = exceptions.from_http_response(response)  # type: ignore[no-untyped-call]
+    error.message = str(error.message).removeprefix(f"{response.request.method} {response.url}: ")
+    return error
 
 
 def _unreadable(subject: str) -> DeadlineError:

@@ -74,6 +74,7 @@ def test_a_row_is_the_rate_of_a_chip(
         sku("TpuV5e running in Columbus", units="0"),
         sku("TpuV5e running in Columbus", units="-1"),
         sku("TpuV5e running in Columbus", units="many"),
+        sku("TpuV5e running in Columbus", units="\u00b2"),
         sku("Network of TPUs"),
         msgspec.structs.replace(sku("TpuV5e"), pricing_info=()),
     ],

@@ -175,4 +175,4 @@ def _hour(sku: _Sku) -> _Money | None:
     if expression.usage_unit != "h" or not expression.tiered_rates:
         return None
     price = expression.tiered_rates[-1].unit_price
-    return price if str(price.units).isdigit() and price.amount > 0 else None
+    return price if re.fullmatch("[0-9]{1,12}", str(price.units)) and price.amount > 0 else None
