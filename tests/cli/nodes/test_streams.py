@@ -20,7 +20,7 @@ def lines(text: str) -> list[list[str]]:
 def test_ls_writes_its_table_to_stdout_and_nothing_to_stderr(tpuctl: Tpuctl, node: str) -> None:
     result = tpuctl("ls")
     header, row = lines(result.out)
-    assert header == COLUMNS
+    assert header == [*COLUMNS, "PRICE/H"]
     assert row[:6] == [node, "europe-west4-a", "v3-8", "1", "READY", "no"]
     assert lines(result.err) == []
 
@@ -53,7 +53,7 @@ def test_up_writes_the_node_to_stdout_and_the_plan_to_stderr(
 ) -> None:
     result = tpuctl("up", "v3-8", "--name", "n1", "--spot", "--yes")
     header, row = lines(result.out)
-    assert (header, row[0], row[5]) == (COLUMNS, "n1", "yes")
+    assert (header, row[0], row[5]) == ([*COLUMNS, "PRICE/H"], "n1", "yes")
     plan = dict(line.split(maxsplit=1) for line in result.err.splitlines() if "  " in line)
     assert (plan["create"], plan["spot"], plan["zone"]) == ("n1", "yes", "europe-west4-a")
     assert result.err.splitlines()[-1].startswith("Next: tpuctl submit")
