@@ -75,7 +75,7 @@ class TestExpiry:
 
     def test_of_two_keepers_the_second_leaves(self, keepers: Keepers, tpuctl: Command) -> None:
         up(tpuctl, "--ttl", "1h")
-        keepers.wait(lambda: len(keepers.processes()) == 1, "the keeper")
+        keepers.wait_for_look()  # it has the lock
         second = subprocess.run(
             ["python3", "-I", "keeper.zip", "1"],
             cwd=keepers.disk().home / ".tpuctl/keeper",

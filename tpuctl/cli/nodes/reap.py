@@ -40,6 +40,8 @@ def reap(session: Session, without_run: int | None, all_users: bool, yes: bool, 
     provider = session.cloud.provider
     if dry_run:
         output.requests(flow.requests(provider, plan), as_json=session.as_json)
+        for silent in plan.unreachable:
+            output.note(f"Warning: no answer from {silent}: what has expired there is not shown.")
         return
     if plan.allocations:
         _show(plan)
