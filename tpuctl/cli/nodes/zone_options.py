@@ -71,7 +71,9 @@ def price_text(session: Session, plan: UpPlan) -> str:
 
 def note_far_zones(session: Session, plan: UpPlan) -> None:
     """Warn of the bill for traffic between the bucket and each region that may be used."""
-    location = _bucket_location(session)
+    location, bucket = _bucket_location(session), session.config.get("bucket")
+    if location is None and bucket:
+        output.note(f"Warning: where gs://{bucket} is cannot be read: traffic from another region is billed.")
     zones: dict[str, str] = {}
     for creation in plan.creations:
         zones.setdefault(region(creation.request.id.zone), creation.request.id.zone)
