@@ -88,6 +88,7 @@ def test_the_simulator_that_runs_is_the_one_that_is_used(simulator) -> None:
         shell_setup='eval "$(tpuctl sim env)"',
         billing=published["billing_rest"],
         quotas=published["quota_rest"],
+        compute=published["compute_rest"],
         price_source="made up by the simulator",
     )
 
