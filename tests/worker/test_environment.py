@@ -74,17 +74,26 @@ def test_installed_packages_come_first_on_the_users_own_path(monkeypatch: pytest
 
 @pytest.mark.parametrize(
     "requirement",
-    ["pytest", "PyTest>=1", "pytest [dev] ; python_version > '3'", "google-cloud-storage~=3.1", "json",
-     "msgspec@https://example.com/x.whl", " pytest"],
-)  # fmt: skip
+    ["pytest", "PyTest>=1", "pytest ; python_version > '3'", "google-cloud-storage~=3.1", "json", " pytest"],
+)
 def test_an_installed_distribution_or_a_module_of_the_name_is_present(requirement: str, tmp_path) -> None:
-    assert packages.ensure([requirement], str(tmp_path / "packages"), str(tmp_path / "log")) == ""
+    assert packages.ensure([requirement], "", str(tmp_path / "packages"), str(tmp_path / "log")) == ""
     assert not (tmp_path / "log").exists(), "pip was not called"
 
 
-@pytest.mark.parametrize("requirement", ["./nowhere", "--no-such-option", "no-such-package-of-tpuctl"])
+@pytest.mark.parametrize(
+    "requirement",
+    ["no-such-package-of-tpuctl", "msgspec @ https://localhost:9/msgspec-1-py3-none-any.whl", "pytest<1"],
+)
 def test_pip_decides_about_any_other_requirement(requirement: str, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(packages.PackageError, match=r"pip could not install .*exit code"):
-        packages.ensure([requirement], str(tmp_path / "packages"), str(tmp_path / "log"))
+        packages.ensure([requirement], "", str(tmp_path / "packages"), str(tmp_path / "log"))
     assert b"[tpuctl] installing " in (tmp_path / "log").read_bytes()
+
+
+@pytest.mark.parametrize("requirement", ["./nowhere", "--no-such-option", "-r other.txt"])
+def test_what_is_no_requirement_never_reaches_pip(requirement: str, tmp_path) -> None:
+    with pytest.raises(packages.PackageError):
+        packages.ensure([requirement], "", str(tmp_path / "packages"), str(tmp_path / "log"))
+    assert not (tmp_path / "log").exists()

@@ -226,7 +226,7 @@ def _translated(worker: str) -> Iterator[None]:
 FACTS: dict[type[BaseException], dict[str, str]] = {
     paramiko.BadHostKeyException: {"host_key": "wrong"},
     paramiko.PasswordRequiredException: {},
-    paramiko.AuthenticationException: {"ssh_key": "refused"},
+    paramiko.AuthenticationException: {"login": "refused"},
 }
 """Error class and its facts; the first class that matches is used."""
 FAILURES = (paramiko.SSHException, EOFError, OSError, CommandTimedOut)

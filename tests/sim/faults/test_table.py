@@ -55,8 +55,11 @@ def test_the_methods_are_those_of_the_api() -> None:
 
 
 def test_the_methods_of_storage_are_those_that_its_operations_name() -> None:
-    text = "".join(path.read_text() for path in (ROOT / "tpuctl" / "sim" / "gcs").rglob("*.py"))
-    assert set(re.findall(r'"storage\.([a-zA-Z.]+)"', text)) - {"googleapis.com"} == set(GCS)
+    sources = (ROOT / "tpuctl" / "sim" / "gcs").rglob("*.py")
+    text = "".join(path.read_text() for path in sources if path.name != "authorization.py")  # permissions
+    permissions = {"objects.setRetention", "objects.overrideUnlockedRetention", "objects.setIamPolicy"}
+    named = set(re.findall(r'"storage\.([a-zA-Z.]+)"', text)) - permissions
+    assert named - {"googleapis.com"} == set(GCS)
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def _await_worker(ssh: Ssh, watch: _NodeWatch, worker: int, host_key: str) -> No
             if "host_key" in error.facts:
                 raise  # another attempt would only reach the impostor again
             reason = f"{error.message} {error.hint}"
-            watch.look(refused="ssh_key" in error.facts)
+            watch.look(refused="login" in error.facts)
             return None
         reason = f"'true' ended with exit code {exit_code}."
         return True if exit_code == 0 else None
