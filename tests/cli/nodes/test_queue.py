@@ -148,6 +148,7 @@ def test_quota_0_in_the_queue_is_said_at_once(tpuctl: Tpuctl, simulator: Running
     assert states(simulator) == []
 
 
+@pytest.mark.usefixtures("simulator")
 @pytest.mark.parametrize("arguments", [("--zone", "any", "--detach"), ("--detach", "--wait-capacity", "1h")])
 def test_options_that_contradict_each_other_are_refused(tpuctl: Tpuctl, arguments: tuple[str, ...]) -> None:
     result = tpuctl(*UP, *arguments)

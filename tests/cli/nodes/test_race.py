@@ -73,6 +73,7 @@ def test_a_race_without_capacity_ends_after_the_time_and_leaves_nothing(
     assert (nodes(simulator), queued(simulator)) == ([], [])
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_race_takes_several_zones(tpuctl: Tpuctl) -> None:
     result = tpuctl("up", "v3-8", "--race", "--zone", A, "--yes")
     assert result.code == 2

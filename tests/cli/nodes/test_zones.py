@@ -102,6 +102,7 @@ def test_a_region_stands_for_its_zones(tpuctl: Tpuctl, simulator: RunningSimulat
     assert all(zone.startswith("us-central1-") for zone in zones)
 
 
+@pytest.mark.usefixtures("simulator")
 @pytest.mark.parametrize(
     ("zone", "words"), [("mars1", "No zone of 'mars1'"), ("US-Central1-a", "cannot be the zone")]
 )
