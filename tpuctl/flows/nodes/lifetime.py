@@ -29,7 +29,7 @@ SCRIPT = """#!/bin/sh
   base64 -d >keeper.new <<'END' && mv keeper.new keeper.zip
 {keeper}
 END
-  setsid sh -c 'until python3 -I keeper.zip "$1"; do sleep 5; done' keeper {interval} \\
+  setsid sh -c 'while [ -e keeper.zip ] && ! python3 -I keeper.zip "$1"; do sleep 5; done' - {interval} \\
     </dev/null >>keeper.log 2>&1 &
 )
 """
