@@ -51,7 +51,7 @@ def test_a_member_goes_the_whole_way(rehearse: Start, tpuctl: Tpuctl, example: E
         (
             grant("google_project_iam_member", "roles/tpu.admin", member=ADA),
             ("up", "v3-8", "--yes"),
-            "tpu.acceleratortypes.list",
+            "the nodes of zone europe-west4-a",
             "roles/tpu.admin",
         ),
         (

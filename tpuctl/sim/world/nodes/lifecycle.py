@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 PREEMPTIBLE_LIFE = 24 * 3600.0
 """Seconds that a preemptible node lives at most; a spot node has no limit (Cloud TPU documentation)."""
 
+CANCELLED = {"CREATING": "TERMINATED", "STARTING": "STOPPED", "STOPPING": "STOPPED"}
+"""State of a node whose operation a delete has cancelled -> the state it is in if that delete fails. Ours."""
+
 
 class Lifecycle:
     """Carries operations out, one task a node.
@@ -161,13 +164,20 @@ class Lifecycle:
         """Delete a node that could not be created; leave any other as it was before."""
         node = self._node(operation)
         if operation.verb != "create":
-            self._finish(operation, replace(node, state=operation.before), error)
+            await self._restore(operation, node, error)
             return
         try:
             await self._host_effects.stop_hosts(node, keep_disk=False)
         except Exception:
             logger.exception("the hosts of %s did not stop", node.name)
         self._finish(operation, None, error)
+
+    async def _restore(self, operation: Operation, node: Node, error: Status) -> None:
+        """Leave a node as it was before; an operation that this one has cancelled does not go on."""
+        state = CANCELLED.get(operation.before, operation.before)
+        if state != operation.before:
+            await self._host_effects.stop_hosts(node, keep_disk=True)
+        self._finish(operation, replace(node, state=state), error)
 
     def _finish(self, operation: Operation, node: Node | None, error: Status | None = None) -> None:
         """Commit the node (None: deleted) together with the end of its operation."""
