@@ -407,7 +407,7 @@ class TestWords:
     def test_a_missing_argument(self, tpuctl) -> None:
         result = tpuctl("up")
         assert result.code == 2
-        assert "ACCELERATOR" in result.err
+        assert "There is no TPU type." in result.err
 
     def test_an_error_in_a_stream_of_json_is_one_line_of_it(self, tpuctl, simulator) -> None:
         result = tpuctl("logs", "no-such-run", "--json")
