@@ -1,10 +1,11 @@
-"""Generates docs/errors.md from the tables: `python -m tpuctl.cloud.tpu.error_document > docs/errors.md`."""
+"""Generates docs/errors.md from the tables: `python -m tpuctl.cloud.tpu.error_document docs/errors.md`."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from google.rpc import code_pb2
 
@@ -66,4 +67,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(document())
+    Path(sys.argv[1]).write_text(document())
