@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tpuctl.nodes.owner import is_managed, is_owned_by, owner_of
+from tpuctl.nodes.owner import Owned
 
 CLOUD_TPU = "cloud-tpu"
 """The provider of nodes made through the Cloud TPU API; records in the bucket name it."""
@@ -61,7 +61,7 @@ class Symptom:
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(Owned):
     """One TPU slice: one or more hosts with chips."""
 
     id: NodeId
@@ -94,20 +94,6 @@ class Node:
     @property
     def zone(self) -> str:
         return self.id.zone
-
-    @property
-    def managed(self) -> bool:
-        """Created by tpuctl, so `tpuctl down` may delete it."""
-        return is_managed(self.labels)
-
-    @property
-    def owner(self) -> str:
-        """Whose node it is, for people to read; empty if nobody knows."""
-        return owner_of(self.labels, self.metadata)
-
-    def is_owned_by(self, identity: str) -> bool:
-        """Whether tpuctl created the node for an identity."""
-        return is_owned_by(self.labels, identity)
 
 
 @dataclass(frozen=True)

@@ -39,3 +39,24 @@ def owner_of(labels: Mapping[str, str], metadata: Mapping[str, str]) -> str:
 def is_owned_by(labels: Mapping[str, str], identity: str) -> bool:
     """Whether tpuctl created what has these labels for an identity."""
     return is_managed(labels) and labels.get(OWNER_LABEL) == owner_label(identity)
+
+
+class Owned:
+    """What carries the labels and the metadata of its owner: a node, a queued resource."""
+
+    labels: Mapping[str, str]
+    metadata: Mapping[str, str]
+
+    @property
+    def managed(self) -> bool:
+        """Created by tpuctl, so `tpuctl down` may delete it."""
+        return is_managed(self.labels)
+
+    @property
+    def owner(self) -> str:
+        """Whose it is, for people to read; empty if nobody knows."""
+        return owner_of(self.labels, self.metadata)
+
+    def is_owned_by(self, identity: str) -> bool:
+        """Whether tpuctl created it for an identity."""
+        return is_owned_by(self.labels, identity)

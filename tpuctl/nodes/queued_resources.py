@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from tpuctl.errors import TpuctlError
 from tpuctl.nodes.node import NodeId, NodeRequest
-from tpuctl.nodes.owner import is_managed, is_owned_by, owner_of
+from tpuctl.nodes.owner import Owned
 
 
 class QueueState(StrEnum):
@@ -44,7 +44,7 @@ class QueuedResourceId:
 
 
 @dataclass(frozen=True)
-class QueuedResource:
+class QueuedResource(Owned):
     """One queued resource, and what it was to become."""
 
     id: QueuedResourceId
@@ -85,20 +85,6 @@ class QueuedResource:
     @property
     def zone(self) -> str:
         return self.id.zone
-
-    @property
-    def managed(self) -> bool:
-        """Created by tpuctl, so `tpuctl down` may delete it."""
-        return is_managed(self.labels)
-
-    @property
-    def owner(self) -> str:
-        """Whose it is, for people to read; empty if nobody knows."""
-        return owner_of(self.labels, self.metadata)
-
-    def is_owned_by(self, identity: str) -> bool:
-        """Whether tpuctl created it for an identity."""
-        return is_owned_by(self.labels, identity)
 
 
 @dataclass(frozen=True)
