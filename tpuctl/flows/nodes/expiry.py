@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from tpuctl import clock
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import ConflictError, StateError, UsageError
-from tpuctl.flows.nodes.inventory import Allocation, take_inventory
-from tpuctl.flows.nodes.lookup import choose, no_answer, no_such_node
+from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.lookup import find_allocation
 from tpuctl.flows.progress import Report
 from tpuctl.keeper import records
 from tpuctl.nodes import HttpRequest, Node, QueuedResource, UpdateNode
@@ -57,12 +57,7 @@ def plan_extension(
     Raises NotFoundError, StateError for one without a --ttl or without nodes yet, UsageError for an end more
     than a year away, and DeadlineError where a zone that did not answer may hold it.
     """
-    inventory = take_inventory(provider, zone)
-    allocation = choose(inventory.allocations, name)
-    if allocation is None:
-        if inventory.unreachable:
-            raise no_answer(inventory.unreachable, f"'{name}'")
-        raise no_such_node([name], inventory)
+    allocation = find_allocation(provider, name, zone)
     if not allocation.nodes:
         raise StateError(
             f"'{name}' has no nodes yet: the time of --ttl begins with them.",

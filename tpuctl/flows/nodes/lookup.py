@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import NoReturn
 
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, nearest
@@ -92,6 +93,21 @@ def choose(allocations: Iterable[Allocation], name: str) -> Allocation | None:
     return matches[0] if matches else None
 
 
+def find_allocation(provider: Provider, name: str, zone: str | None, subject: str = "") -> Allocation:
+    """Return what a name means, in a zone or in all; messages call it `subject`, by default `'NAME'`.
+
+    Raises NotFoundError, StateError for several, DeadlineError where a zone that did not answer may hold it.
+    """
+    inventory = take_inventory(provider, zone)
+    return choose(inventory.allocations, name) or _missing(inventory, name, subject or f"'{name}'")
+
+
+def find_candidates(provider: Provider, name: str, zone: str | None) -> tuple[Allocation, ...]:
+    """Return one allocation, or all candidates of one search in several zones; raises as `find_allocation`."""
+    inventory = take_inventory(provider, zone)
+    return choose_candidates(inventory.allocations, name) or _missing(inventory, name, f"'{name}'")
+
+
 def choose_candidates(allocations: Iterable[Allocation], name: str) -> tuple[Allocation, ...]:
     """Return what a name means: one allocation, or all candidates of one search in several zones.
 
@@ -116,6 +132,12 @@ def no_such_node(names: Sequence[str], inventory: Inventory) -> NotFoundError:
     """Return the error for names that nothing has; suggests the nearest name."""
     existing = {name for allocation in inventory.allocations for name in allocation.names}
     return _not_found(names, existing)
+
+
+def _missing(inventory: Inventory, name: str, subject: str) -> NoReturn:
+    if inventory.unreachable:
+        raise no_answer(inventory.unreachable, subject)
+    raise no_such_node([name], inventory)
 
 
 def _named(listing: NodeList, name: str) -> Node:

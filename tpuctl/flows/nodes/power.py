@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import InterruptedByUser, StateError, StockoutError
 from tpuctl.flows.hosts.ssh_access import grant_access
-from tpuctl.flows.nodes.inventory import take_inventory
-from tpuctl.flows.nodes.lookup import choose, no_answer, no_such_node
+from tpuctl.flows.nodes.lookup import find_allocation
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Change, HttpRequest, Node, NodeState, SshKey, StartNode, StopNode
 from tpuctl.nodes.readiness import require_ready
@@ -37,12 +36,7 @@ def find_for_power(provider: Provider, name: str, zone: str | None = None) -> No
     Raises StateError for one of several hosts, of a queued resource, or spot, as the provider would;
     NotFoundError; and DeadlineError where a zone that did not answer may hold it.
     """
-    inventory = take_inventory(provider, zone)
-    allocation = choose(inventory.allocations, name)
-    if allocation is None and inventory.unreachable:
-        raise no_answer(inventory.unreachable, f"node '{name}'")
-    if allocation is None:
-        raise no_such_node([name], inventory)
+    allocation = find_allocation(provider, name, zone, f"node '{name}'")
     if allocation.queued_resource or allocation.nodes[0].queued_resource:
         raise _cannot_pause(allocation.name, "belongs to a queued resource, whose nodes end with it")
     node = allocation.nodes[0]

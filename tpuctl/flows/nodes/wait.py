@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import StateError
 from tpuctl.flows.hosts.ssh_access import await_ssh
-from tpuctl.flows.nodes.inventory import Allocation, take_inventory
-from tpuctl.flows.nodes.lookup import choose_candidates, no_answer, no_such_node
+from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.lookup import find_candidates
 from tpuctl.flows.nodes.placement.creation import Patience, await_existing
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import SshKey
@@ -34,16 +34,11 @@ def wait(
 
 
 def _named(provider: Provider, name: str, zone: str | None) -> Allocation:
-    inventory = take_inventory(provider, zone)
-    matches = choose_candidates(inventory.allocations, name)
+    matches = find_candidates(provider, name, zone)
     if len(matches) > 1:
         zones = ", ".join(match.zone for match in matches)
         raise StateError(
             f"'{name}' is not decided: there are candidates in {zones}.",
             hint=f"Repeat the 'tpuctl up' that created them, or delete all: tpuctl down {name}",
         )
-    if matches:
-        return matches[0]
-    if inventory.unreachable:
-        raise no_answer(inventory.unreachable, f"'{name}'")
-    raise no_such_node([name], inventory)
+    return matches[0]
