@@ -31,6 +31,7 @@ class Recorder:
         self._incomplete: set[str] = set()
         """Tests of which some part failed, was skipped or was left out."""
         self._write = bool(os.environ.get(WRITE))
+        self._wrong: list[str] = []
 
     @property
     def passed(self) -> set[str]:
@@ -130,10 +131,17 @@ class Recorder:
 
     def _compare(self, session: pytest.Session) -> None:
         """Fail the run if the evidence of all its processes contradicts the table."""
-        wrong = self.disagreements()
-        if wrong:
-            print("\ndocs/simulator.md and this run disagree:", *wrong, sep="\n")
+        self._wrong = self.disagreements()
+        if self._wrong:
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say why the run failed where its failures stand: after all tests, among the last lines."""
+        if self._wrong:
+            terminalreporter.section("docs/simulator.md and this run disagree: make contract", red=True)
+            for line in self._wrong:
+                terminalreporter.line(f"FAILED {line}")
 
 
 def _name(item: pytest.Item) -> str:
