@@ -103,7 +103,7 @@ def find_allocation(provider: Provider, name: str, zone: str | None, subject: st
 
 
 def find_candidates(provider: Provider, name: str, zone: str | None) -> tuple[Allocation, ...]:
-    """Return one allocation, or all candidates of one search in several zones; raises as `find_allocation`."""
+    """Return one allocation, or all candidates of a search in several zones; raises as `find_allocation`."""
     inventory = take_inventory(provider, zone)
     return choose_candidates(inventory.allocations, name) or _missing(inventory, name, f"'{name}'")
 
