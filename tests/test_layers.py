@@ -54,7 +54,7 @@ SUBPACKAGES = {
         "output": {"order", "schema", "tfrecord", "tokens"},
         "public": {"order"},
     },
-    "cloud": {"simulator": set(), "tpu": set()},
+    "cloud": {"simulator": set(), "ssh": set(), "tpu": set()},
     "cloud/tpu": {"rules": set()},
     "flows": {
         "hosts": set(),
@@ -109,7 +109,7 @@ MODULES = {
     "data": {"plan", "source", "options", "bad_records"},
     "cloud": {
         "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "provider", "recording",
-        "rest", "server_time", "ssh", "storage", "streams",
+        "rest", "server_time", "storage", "streams",
     },
     "cloud/tpu": {
         "api_requests", "billing", "client", "error_document", "error_mapping", "maintenance", "messages",

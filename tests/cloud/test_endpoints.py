@@ -109,7 +109,7 @@ class TestGoogle:
 
     def test_addresses_are_googles_own(self, google: Cloud) -> None:
         assert google.endpoints == Endpoints("gcp")
-        assert google._dial("10.0.0.1") == ("10.0.0.1", 22)
+        assert google._endpoint("10.0.0.1") == ("10.0.0.1", 22)
 
     @pytest.mark.parametrize("client", ["provider", "bucket"])
     def test_without_credentials_it_says_how_to_log_in(self, google: Cloud, client: str) -> None:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tpuctl.cloud.error_table import Service
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.rest import RestApi
-    from tpuctl.cloud.ssh import Ssh
+    from tpuctl.cloud.ssh import ByteStream, Ssh
     from tpuctl.cloud.storage import Bucket
-    from tpuctl.nodes import NodeId
+    from tpuctl.nodes import Node, NodeId
 
 SSH_PORT = 22
 SIM_SETUP = 'eval "$(tpuctl sim env)"'
@@ -183,7 +183,13 @@ class Cloud:
         self._closers.append(client.close)
         return Bucket(client, name, shell_setup=self.endpoints.shell_setup)
 
-    def _dial(self, address: str) -> tuple[str, int]:
+    def _dial(self, node: Node, worker: int) -> ByteStream:
+        """Return a stream to a worker's SSH server; raises HostError or OSError."""
+        from tpuctl.cloud.ssh import dial_address  # noqa: PLC0415
+
+        return dial_address(*self._endpoint(node.addresses[worker]))
+
+    def _endpoint(self, address: str) -> tuple[str, int]:
         """Return the host and port to connect to for a node's address; raises HostError."""
         if not self.endpoints.hosts_file:
             return address, SSH_PORT

@@ -1,0 +1,127 @@
+"""Connecting to a simulated host: our key, its published key, and what can go wrong."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tests.cloud.ssh.keys import private_bytes
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.ssh import Dial, Ssh, dial_address, make_key
+from tpuctl.errors import HostError
+from tpuctl.nodes import Node
+
+OTHER_KEY = Ed25519PrivateKey.generate().public_key().public_bytes(
+    serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+).decode().split()[1]  # fmt: skip
+
+
+@pytest.fixture
+def host_key(cloud: Cloud, ready: Node) -> str:
+    return cloud.provider.host_keys(ready.id)[0]
+
+
+def dials(server: socket.socket) -> Dial:
+    """A dial that reaches a server of the test, whatever the worker."""
+    return lambda node, worker: dial_address(*server.getsockname())
+
+
+class TestConnecting:
+    def refused(self, ssh: Ssh, node: Node, key: str) -> HostError:
+        with pytest.raises(HostError, match=r"^worker 0 of 'n1': ") as caught, ssh.connect(node, 0, key):
+            pass
+        assert caught.value.hint
+        return caught.value
+
+    def test_another_host_key_is_refused(self, cloud: Cloud, ready: Node) -> None:
+        error = self.refused(cloud.ssh, ready, OTHER_KEY)
+        assert "its host key is not the one it published" in error.message
+        assert error.hint == "Do not trust this address."
+
+    @pytest.mark.parametrize(
+        "key",
+        ["", "AAAA", "not base64!", "ü", OTHER_KEY[:-8]],
+        ids=["empty", "short", "not base64", "not ASCII", "cut off"],
+    )
+    def test_a_host_key_that_is_not_valid_is_refused(self, cloud: Cloud, ready: Node, key: str) -> None:
+        assert "host key" in self.refused(cloud.ssh, ready, key).message
+
+    def test_a_key_that_the_node_does_not_accept_is_refused(
+        self, cloud: Cloud, ready: Node, host_key: str, tmp_path: Path
+    ) -> None:
+        make_key(tmp_path / "other")
+        ssh = Ssh(cloud.ssh.user, tmp_path / "other", cloud._dial)
+        error = self.refused(ssh, ready, host_key)
+        assert "it refused the SSH key" in error.message
+        assert "tpuctl up" in error.hint
+
+    def test_a_user_that_the_node_does_not_have_is_refused(
+        self, cloud: Cloud, ready: Node, host_key: str
+    ) -> None:
+        ssh = Ssh("mallory", cloud.ssh.key, cloud._dial)
+        assert "it refused the SSH key" in self.refused(ssh, ready, host_key).message
+
+    def test_a_key_with_a_passphrase_is_named(
+        self, cloud: Cloud, ready: Node, host_key: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "locked").write_bytes(private_bytes(Ed25519PrivateKey.generate(), b"hunter2"))
+        ssh = Ssh(cloud.ssh.user, tmp_path / "locked", cloud._dial)
+        assert "the SSH key has a passphrase" in self.refused(ssh, ready, host_key).message
+
+    def test_a_port_without_a_server_is_a_refused_connection(
+        self, cloud: Cloud, ready: Node, host_key: str
+    ) -> None:
+        with socket.socket() as silent:  # has a port, and does not listen on it
+            silent.bind(("127.0.0.1", 0))
+            ssh = Ssh("ada", cloud.ssh.key, dials(silent))
+            assert "it refused the connection" in self.refused(ssh, ready, host_key).message
+
+    def test_a_server_that_hangs_up_is_a_lost_host(self, cloud: Cloud, ready: Node, host_key: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            thread = threading.Thread(target=lambda: server.accept()[0].close())
+            thread.start()
+            self.refused(Ssh("ada", cloud.ssh.key, dials(server)), ready, host_key)
+            thread.join()
+
+    def test_an_address_without_a_host_is_named(self, cloud: Cloud, ready: Node, host_key: str) -> None:
+        node = replace(ready, addresses=("192.0.2.1",))
+        with pytest.raises(HostError, match=r"No host answers at 192\.0\.2\.1"), \
+                cloud.ssh.connect(node, 0, host_key):  # fmt: skip
+            pass
+
+    def test_a_path_that_looks_like_an_option_or_shell_code_is_a_path(
+        self, cloud: Cloud, ready: Node, host_key: str, tmp_path: Path
+    ) -> None:
+        key = tmp_path / "-oProxyCommand=touch owned; touch owned"
+        key.write_bytes(cloud.ssh.key.read_bytes())
+        ssh = Ssh(cloud.ssh.user, key, cloud.ssh._dial)
+        with ssh.connect(ready, 0, host_key) as session:
+            assert session.run(["printf", "%s", "$(touch owned); -oX"]).stdout == "$(touch owned); -oX"
+            assert session.run(["ls", "owned"]).exit_code != 0
+        assert not Path("owned").exists()
+
+    def test_the_users_ssh_configuration_is_not_read(
+        self, cloud: Cloud, ready: Node, host_key: str, home: Path
+    ) -> None:
+        (home / ".ssh").mkdir(exist_ok=True)
+        (home / ".ssh/config").write_text("Host *\n  User mallory\n  Port 9\n  ProxyCommand false\n")
+        with cloud.ssh.connect(ready, 0, host_key) as session:
+            assert session.run(["id"]).exit_code == 0
+        assert not (home / ".ssh/known_hosts").exists()
+
+    def test_the_users_known_hosts_vouch_for_nobody(
+        self, cloud: Cloud, ready: Node, host_key: str, home: Path
+    ) -> None:
+        """Only the key that the node published does, whatever a file says of this address."""
+        host, port = cloud._endpoint(ready.addresses[0])
+        (home / ".ssh").mkdir(exist_ok=True)
+        (home / ".ssh/known_hosts").write_text(f"[{host}]:{port} ssh-ed25519 {host_key}\n")
+        with pytest.raises(HostError, match="host key is not the one it published"), \
+                cloud.ssh.connect(ready, 0, OTHER_KEY):  # fmt: skip
+            pass

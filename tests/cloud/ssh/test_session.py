@@ -1,0 +1,102 @@
+"""Commands and files over an open connection to a simulated host: quoting, results, and what can go wrong."""
+
+from __future__ import annotations
+
+import threading
+
+import fabric
+import pytest
+
+from tpuctl.cloud.ssh import SshSession
+from tpuctl.errors import HostError
+
+
+class TestCommands:
+    @pytest.mark.parametrize(
+        "word",
+        [
+            "a b",
+            "",
+            "'",
+            '"',
+            'it\'s "quoted"',
+            "line\nline",
+            "$(touch evil)",
+            "`id`",
+            "$HOME",
+            "*",
+            "~",
+            "\\",
+            "!",
+            "a;b",
+            "|",
+            "&",
+            "ü☃",
+            "--",
+            "\t",
+            "#",
+        ],
+    )
+    def test_an_argument_arrives_as_it_is(self, session: SshSession, word: str) -> None:
+        program = "import sys; sys.stdout.write(repr(sys.argv[1:]))"
+        result = session.run(["python3", "-c", program, word, "last"])
+        assert result.stdout == repr([word, "last"])
+        assert session.run(["ls", "evil"]).exit_code != 0
+
+    def test_a_failing_command_has_a_result(self, session: SshSession) -> None:
+        result = session.run(["sh", "-c", "echo out; echo err >&2; exit 7"])
+        assert (result.exit_code, result.stdout, result.stderr) == (7, "out\n", "err\n")
+
+    def test_a_missing_program_is_a_failing_command(self, session: SshSession) -> None:
+        assert session.run(["no-such-program"]).exit_code == 127
+
+    def test_output_that_is_not_text_is_decoded_nevertheless(self, session: SshSession) -> None:
+        assert session.run(["printf", r"\377x"]).stdout.endswith("x")
+
+    def test_a_command_that_takes_too_long_is_a_lost_host(self, session: SshSession) -> None:
+        with pytest.raises(HostError, match=r"worker 0 of 'n1': a command did not end in time"):
+            session.run(["sleep", "60"], timeout=0.2)
+
+    def test_a_timeout_is_reported_also_when_the_command_is_slow_to_end(
+        self, session: SshSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given_up = threading.Event()
+
+        def kill(remote: fabric.runners.Remote) -> None:
+            remote.channel.close()
+            given_up.wait(10)  # the timer of the library is busy until the command has been given up
+            raise EOFError  # as where the connection has ended by then
+
+        monkeypatch.setattr(fabric.runners.Remote, "kill", kill)
+        try:
+            with pytest.raises(HostError, match=r"worker 0 of 'n1': a command did not end in time"):
+                session.run(["sleep", "60"], timeout=0.2)
+        finally:
+            given_up.set()
+
+    def test_a_lost_connection_is_a_lost_host(self, session: SshSession, simulator) -> None:
+        name = "projects/sim-project/locations/europe-west4-a/nodes/n1"
+        timer = threading.Timer(0.2, lambda: simulator.call(simulator.world.preempt(name)))
+        timer.start()
+        try:
+            with pytest.raises(HostError, match="worker 0 of 'n1': "):
+                session.run(["sleep", "60"], timeout=20)
+        finally:
+            timer.join()
+
+    def test_a_file_arrives_as_it_is(self, session: SshSession) -> None:
+        session.put(b"\x00\xff\r\n" * 100_000, "data.bin")
+        assert session.run(["wc", "-c", "data.bin"]).stdout.split()[0] == "400000"
+        session.put(b"", "data.bin")
+        assert session.run(["wc", "-c", "data.bin"]).stdout.split()[0] == "0"
+
+    def test_a_file_is_private_from_its_first_byte_also_one_that_exists(self, session: SshSession) -> None:
+        session.run(["sh", "-c", "umask 0 && touch old && ln old same"])
+        for name in ("old", "new"):
+            session.put(b"secret", name)
+        modes = session.run(["stat", "-c", "%a", "old", "new", "same"]).stdout.split()
+        assert modes == ["600", "600", "600"]
+
+    def test_a_missing_folder_is_an_error_of_the_host(self, session: SshSession) -> None:
+        with pytest.raises(HostError, match=r"worker 0 of 'n1': .*No such file"):
+            session.put(b"", "nowhere/data.bin")

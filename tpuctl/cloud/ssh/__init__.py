@@ -1,0 +1,17 @@
+"""Reaches TPU hosts by SSH: with our key, and with the host keys that the provider published only."""
+
+from tpuctl.cloud.ssh.client import Ssh
+from tpuctl.cloud.ssh.dialing import ByteStream, Dial, dial_address
+from tpuctl.cloud.ssh.keys import make_key, read_public_key
+from tpuctl.cloud.ssh.session import CommandResult, SshSession
+
+__all__ = [
+    "ByteStream",
+    "CommandResult",
+    "Dial",
+    "Ssh",
+    "SshSession",
+    "dial_address",
+    "make_key",
+    "read_public_key",
+]
