@@ -59,6 +59,7 @@ SUBPACKAGES = {
     "flows": {
         "hosts": set(),
         "nodes": {"hosts"},
+        "remote": {"hosts", "nodes"},
         "datasets": set(),
         "runs": {"datasets", "hosts", "nodes"},
         "project": set(),
@@ -70,7 +71,7 @@ SUBPACKAGES = {
     "flows/runs": {"code": set()},
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "offers": set(),
-        "overview": {"nodes"}, "project": set(), "simulator": set(),
+        "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
     "sim": {
         "guest": set(),

@@ -18,7 +18,11 @@ def require_ready(node: Node) -> Node:
             f"Node '{node.name}' is {node.provider_state}.", hint=f"Start it again: tpuctl start {node.name}"
         )
     if node.state is not NodeState.READY:
-        raise StateError(
-            f"Node '{node.name}' is {node.provider_state}.", hint="'tpuctl ls' shows when it is READY."
-        )
+        raise StateError(f"Node '{node.name}' is {node.provider_state}.", hint=_next_step(node))
     return node
+
+
+def _next_step(node: Node) -> str:
+    if node.state.becomes_ready:
+        return f"Wait until it is READY: tpuctl wait {node.name}"
+    return f"What happened: tpuctl why {node.name}"

@@ -54,11 +54,7 @@ def _require_decided(provider: Provider, node: Node) -> Node:
     items = (item for item in take_inventory(provider).allocations if item.race == race and not item.is_over)
     zones = [item.zone for item in items if item.name == own]
     if len(zones) > 1:
-        raise StateError(
-            f"'{own}' is not decided: there are candidates in {', '.join(zones)}.",
-            hint=f"Repeat the 'tpuctl up' that created them, or delete all: tpuctl down {own}",
-            zones=zones,
-        )
+        raise _undecided(own, zones)
     return node
 
 
@@ -100,6 +96,20 @@ def find_allocation(provider: Provider, name: str, zone: str | None, subject: st
     """
     inventory = take_inventory(provider, zone)
     return choose(inventory.allocations, name) or _missing(inventory, name, subject or f"'{name}'")
+
+
+def find_decided(provider: Provider, name: str, zone: str | None) -> Allocation:
+    """Return what a name means, which may not be one of several candidates; raises as `find_allocation`."""
+    return require_decided(name, find_candidates(provider, name, zone))
+
+
+def require_decided(name: str, matches: Sequence[Allocation]) -> Allocation:
+    """Return the only allocation of a name; raises StateError for several."""
+    if len({match.race or match.zone for match in matches}) > 1:
+        _require_single(name, [match.zone for match in matches])
+    if len(matches) > 1:
+        raise _undecided(name, [match.zone for match in matches])
+    return matches[0]
 
 
 def find_candidates(provider: Provider, name: str, zone: str | None) -> tuple[Allocation, ...]:
@@ -157,6 +167,14 @@ def _require_single(name: str, zones: Sequence[str]) -> None:
             hint="Choose one with --zone ZONE.",
             zones=sorted(zones),
         )
+
+
+def _undecided(name: str, zones: Sequence[str]) -> StateError:
+    return StateError(
+        f"'{name}' is not decided: there are candidates in {', '.join(zones)}.",
+        hint=f"Repeat the 'tpuctl up' that created them, or delete all: tpuctl down {name}",
+        zones=list(zones),
+    )
 
 
 def _not_found(names: Sequence[str], existing: Collection[str]) -> NotFoundError:

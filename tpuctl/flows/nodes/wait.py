@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import StateError
 from tpuctl.flows.hosts.ssh_access import await_ssh
 from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.nodes.lookup import find_candidates
+from tpuctl.flows.nodes.lookup import find_decided
 from tpuctl.flows.nodes.placement.creation import Patience, await_existing
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import SshKey
@@ -26,19 +25,8 @@ def wait(
     Raises NotFoundError without one, DeadlineError after so many seconds without capacity or for a zone that
     did not answer, and the error of a request that has failed.
     """
-    allocation = _named(provider, name, zone)
+    allocation = find_decided(provider, name, zone)
     ready = await_existing(provider, allocation, Patience(seconds, gives_up=False), report)
     known = [node for node in ready.nodes if provider.ssh_key_change(node, key) is None]
     values(fanout(lambda node: await_ssh(provider, ssh, node, key, report), known))
     return ready
-
-
-def _named(provider: Provider, name: str, zone: str | None) -> Allocation:
-    matches = find_candidates(provider, name, zone)
-    if len(matches) > 1:
-        zones = ", ".join(match.zone for match in matches)
-        raise StateError(
-            f"'{name}' is not decided: there are candidates in {zones}.",
-            hint=f"Repeat the 'tpuctl up' that created them, or delete all: tpuctl down {name}",
-        )
-    return matches[0]

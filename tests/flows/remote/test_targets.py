@@ -1,0 +1,197 @@
+"""Which hosts a command reaches, why it reaches none, and how our key gets there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.flows.nodes.memory_provider import MemoryProvider, MemorySsh, node, queued_resource
+from tests.flows.passing_time import PassingTime
+from tpuctl.errors import DeadlineError, HostError, NotFoundError, PreemptedError, StateError, TpuctlError
+from tpuctl.flows.remote.targets import Hosts, admission_requests, admit, find_hosts
+from tpuctl.flows.remote.workers import ALL_WORKERS, only_worker
+from tpuctl.nodes import Node, NodeId, NodeState, QueueState, SshKey
+
+KEY = SshKey("ada", "ssh-ed25519 AAAA")
+PAIR = node("n2", addresses=("10.0.0.1", "10.0.0.2"))
+
+
+def find(provider: MemoryProvider, name: str = "") -> Hosts:
+    return find_hosts(provider, name, ALL_WORKERS, "ada", None)
+
+
+def queue(provider: MemoryProvider, state: QueueState, **fields: object) -> MemoryProvider:
+    provider.queue["q1"] = queued_resource(state, **fields)
+    return provider
+
+
+def test_without_a_name_it_is_the_users_only_node() -> None:
+    provider = MemoryProvider(node(), node("theirs", labels={}), node("over", NodeState.PREEMPTED))
+    hosts = find(provider)
+    assert (hosts.node.name, hosts.workers, hosts.host_key(0)) == ("n1", (0,), "host key 0")
+
+
+def test_a_name_means_a_node_whoever_made_it() -> None:
+    assert find(MemoryProvider(node(), node("theirs", labels={})), "theirs").node.name == "theirs"
+
+
+def test_only_the_chosen_workers_are_reached() -> None:
+    assert find_hosts(MemoryProvider(PAIR), "n2", only_worker(1), "ada", None).workers == (1,)
+    with pytest.raises(NotFoundError, match="'n2' has no worker 2: its workers are 0 to 1"):
+        find_hosts(MemoryProvider(PAIR), "n2", only_worker(2), "ada", None)
+
+
+def test_of_several_nodes_one_has_to_be_named() -> None:
+    with pytest.raises(StateError, match=r"^You have 2 TPUs: n1, n2\.$") as several:
+        find(MemoryProvider(PAIR, node()))
+    assert (several.value.hint, several.value.facts) == ("Name one of them.", {"nodes": ["n1", "n2"]})
+
+
+def test_without_any_node_the_hint_makes_one() -> None:
+    with pytest.raises(NotFoundError, match=r"^You have no TPU\.$") as missing:
+        find(MemoryProvider(node(labels={})))
+    assert "tpuctl up v3-8" in missing.value.hint
+
+
+def test_one_name_in_two_zones_is_chosen_by_zone() -> None:
+    provider = MemoryProvider(node())
+    provider.nodes["second"] = node(id=NodeId("memory", "p", "us-east1-d", "n1", "uid-2"))
+    for name in ("", "n1"):
+        with pytest.raises(StateError, match="There are 2 TPUs called 'n1'") as several:
+            find(provider, name)
+        assert "--zone" in several.value.hint
+
+
+def test_candidates_of_a_search_that_is_not_decided_are_left_alone() -> None:
+    labels = {**node().labels, "tpuctl-race": "r1"}
+    provider = MemoryProvider(node(labels=labels))
+    provider.nodes["second"] = node(labels=labels, id=NodeId("memory", "p", "us-east1-d", "n1", "uid-2"))
+    for name in ("", "n1"):
+        with pytest.raises(StateError, match="'n1' is not decided"):
+            find(provider, name)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sentence", "hint"),
+    [
+        ((), "No answer from us-east1-d: your TPU may be there.", "--zone"),
+        ((node(),), "No answer from us-east1-d: another TPU of yours may be there.", "To use 'n1', name it."),
+    ],
+)
+def test_a_silent_zone_may_hold_a_node_of_the_user(nodes: tuple[Node], sentence: str, hint: str) -> None:
+    provider = MemoryProvider(*nodes)
+    provider.unreachable = ("us-east1-d",)
+    with pytest.raises(DeadlineError) as silent:
+        find(provider)
+    assert silent.value.message == sentence
+    assert hint in silent.value.hint
+
+
+def test_a_silent_zone_does_not_hide_a_node_that_is_named() -> None:
+    provider = MemoryProvider(node())
+    provider.unreachable = ("us-east1-d",)
+    assert find(provider, "n1").node.name == "n1"
+    with pytest.raises(DeadlineError, match="'n2' may be there"):
+        find(provider, "n2")
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "hint"),
+    [
+        (NodeState.CREATING, StateError, "tpuctl wait n1"),
+        (NodeState.REPAIRING, StateError, "tpuctl wait n1"),
+        (NodeState.STOPPED, StateError, "tpuctl start n1"),
+        (NodeState.PREEMPTED, PreemptedError, "tpuctl down n1"),
+        (NodeState.DELETING, StateError, "tpuctl why n1"),
+    ],
+)
+@pytest.mark.parametrize("name", ["", "n1"])
+def test_a_node_that_is_not_ready_says_what_to_type(
+    state: NodeState, error: type[TpuctlError], hint: str, name: str
+) -> None:
+    with pytest.raises(error, match=f"Node 'n1' is its {state}") as refused:
+        find(MemoryProvider(node(state=state)), name)
+    assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("state", "hint"),
+    [(QueueState.WAITING, "tpuctl wait q1"), (QueueState.SUSPENDED, "tpuctl why q1")],
+)
+def test_a_request_without_hosts_yet_says_what_to_type(state: QueueState, hint: str) -> None:
+    for name in ("", "q1", "n1"):
+        with pytest.raises(StateError, match=f"'q1' has no hosts: it is its {state}") as waiting:
+            find(queue(MemoryProvider(), state), name)
+        assert hint in waiting.value.hint
+
+
+def test_a_request_that_has_failed_says_why() -> None:
+    failure = StateError("Out of quota.")
+    with pytest.raises(StateError, match="Out of quota"):
+        find(queue(MemoryProvider(), QueueState.FAILED, failure=failure), "q1")
+
+
+def test_a_slice_is_meant_by_its_own_name() -> None:
+    slices = [node(name, queued_resource="q1") for name in ("q1-0", "q1-1")]
+    provider = queue(MemoryProvider(*slices), QueueState.ACTIVE, nodes=tuple(item.id for item in slices))
+    assert find(provider, "q1-1").node.name == "q1-1"
+    with pytest.raises(StateError, match=r"^'q1' has 2 slices: q1-0, q1-1\.$"):
+        find(provider, "q1")
+
+
+def test_a_worker_without_a_published_host_key_is_not_trusted() -> None:
+    hosts = Hosts(PAIR, (0, 1), {0: "host key 0"})
+    assert hosts.host_key(0) == "host key 0"
+    with pytest.raises(HostError, match=r"worker 1 of 'n2': it has published no host key") as missing:
+        hosts.host_key(1)
+    assert "tpuctl wait n2" in missing.value.hint
+
+
+def test_a_key_that_the_node_has_is_not_added_again() -> None:
+    provider, ssh, reports = MemoryProvider(node(metadata={KEY.public_key: ""})), MemorySsh(), list[str]()
+    hosts = find(provider)
+    assert admission_requests(provider, hosts.node, KEY) == []
+    assert admit(provider, ssh, hosts, KEY, reports.append) is hosts  # type: ignore[arg-type]
+    assert (ssh.reached, reports) == ([], [])
+
+
+class Refusing(MemorySsh):
+    """Hosts that refuse the key a few times, then raise or accept."""
+
+    def __init__(self, refusals: int, error: HostError | None = None) -> None:
+        super().__init__()
+        self._errors = [HostError("refused", login="refused")] * refusals + ([error] if error else [])
+
+    @contextmanager
+    def connect(self, node: Node, worker: int, host_key: str) -> Iterator[Refusing]:
+        self.reached.append((node.name, worker, host_key))
+        if self._errors:
+            raise self._errors.pop(0)
+        yield self
+
+
+@pytest.mark.parametrize("error", [None, HostError("it is down")])
+def test_a_new_key_is_awaited_while_hosts_refuse_it(
+    passing_time: PassingTime, error: HostError | None
+) -> None:
+    provider, ssh = MemoryProvider(node(labels={})), Refusing(3, error)
+    hosts = find(provider, "n1")
+    assert [request.method for request in admission_requests(provider, hosts.node, KEY)] == ["UpdateNode"]
+    admitted = admit(provider, ssh, hosts, KEY, lambda _: None)  # type: ignore[arg-type]
+    assert KEY.public_key in admitted.node.metadata
+    assert len(ssh.reached) == 4
+
+
+def test_a_host_that_refuses_a_new_key_for_ever_is_left_to_the_command(passing_time: PassingTime) -> None:
+    provider = MemoryProvider(node(labels={}))
+    admit(provider, Refusing(1000), find(provider, "n1"), KEY, lambda _: None)  # type: ignore[arg-type]
+    assert passing_time.clock() >= 60
+
+
+def test_a_worker_without_a_host_key_does_not_keep_the_others_waiting() -> None:
+    provider, ssh = MemoryProvider(PAIR), MemorySsh()
+    hosts = Hosts(PAIR, (0, 1), {1: "host key 1"})
+    admit(provider, ssh, hosts, KEY, lambda _: None)  # type: ignore[arg-type]
+    assert ssh.reached == [("n2", 1, "host key 1")]

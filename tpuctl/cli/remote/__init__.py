@@ -1,0 +1,1 @@
+"""Commands that reach into the hosts of a node: shells, commands, files and ports."""

@@ -1,0 +1,140 @@
+"""Finds the hosts that a command is to reach, and lets our key log in on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tpuctl.cloud.provider import Provider
+from tpuctl.errors import DeadlineError, HostError, NotFoundError, StateError
+from tpuctl.flows.hosts.ssh_access import install_key
+from tpuctl.flows.nodes.inventory import Allocation, take_inventory
+from tpuctl.flows.nodes.lookup import find_decided, no_answer, require_decided
+from tpuctl.flows.progress import Report
+from tpuctl.flows.remote.workers import WorkerSet
+from tpuctl.nodes import HttpRequest, Node, SshKey
+from tpuctl.nodes.readiness import require_ready
+from tpuctl.parallel import fanout
+from tpuctl.polling import poll
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import Ssh
+
+KEY_ARRIVAL = 60.0
+"""Seconds for which hosts may refuse a key that was just added."""
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The workers of a READY node that a command reaches."""
+
+    node: Node
+    workers: tuple[int, ...]
+    """In ascending order."""
+    host_keys: Mapping[int, str]
+    """The ed25519 keys (base64) of the workers that have published one."""
+
+    def host_key(self, worker: int) -> str:
+        """Return a worker's published host key; raises HostError without one: no other key is trusted."""
+        if worker not in self.host_keys:
+            raise HostError(
+                f"worker {worker} of '{self.node.name}': it has published no host key.",
+                hint=f"It does when it boots: tpuctl wait {self.node.name}. If it never does, check that the "
+                "project has not disabled guest attributes.",
+                host_key="missing",
+            )
+        return self.host_keys[worker]
+
+
+def find_hosts(provider: Provider, name: str, workers: WorkerSet, owner: str, zone: str | None) -> Hosts:
+    """Return the workers of a READY node, whoever created it; without a name, of the owner's only one.
+
+    Sends reads only. Raises NotFoundError, also for a worker that is not there; StateError and
+    PreemptedError, which say how to go on; and DeadlineError where a zone that did not answer may hold it.
+    """
+    allocation = find_decided(provider, name, zone) if name else _only_own(provider, owner, zone)
+    node = require_ready(_node_of(allocation, name))
+    return Hosts(node, workers.select(node), provider.host_keys(node.id))
+
+
+def admission_requests(provider: Provider, node: Node, key: SshKey) -> list[HttpRequest]:
+    """Return the requests by which `admit` changes something, for --dry-run."""
+    change = provider.ssh_key_change(node, key)
+    return [provider.http_request(change)] if change else []
+
+
+def admit(provider: Provider, ssh: Ssh, hosts: Hosts, key: SshKey, report: Report) -> Hosts:
+    """Let our key log in, unless it may already, and return the hosts once it has arrived on them.
+
+    A host that fails for another reason, or refuses the key for longer, is left to the command that uses it.
+    """
+    if provider.ssh_key_change(hosts.node, key) is None:
+        return hosts
+    admitted = replace(hosts, node=install_key(provider, hosts.node, key, report))
+    report("waiting until the hosts know it")
+    fanout(lambda worker: _await_key(ssh, admitted, worker), admitted.workers)
+    return admitted
+
+
+def _await_key(ssh: Ssh, hosts: Hosts, worker: int) -> None:
+    def is_decided() -> bool | None:
+        try:
+            with ssh.connect(hosts.node, worker, hosts.host_key(worker)):
+                return True
+        except HostError as error:
+            return None if "login" in error.facts else True
+
+    poll(is_decided, awaiting=f"worker {worker} to accept the SSH key", timeout=KEY_ARRIVAL)
+
+
+def _only_own(provider: Provider, owner: str, zone: str | None) -> Allocation:
+    """Return the only TPU of an owner; one that is over counts where there is no other."""
+    inventory = take_inventory(provider, zone)
+    own = [item for item in inventory.allocations if item.is_owned_by(owner)]
+    candidates = [item for item in own if not item.is_over] or own
+    names = sorted({item.name for item in candidates})
+    if len(names) > 1:
+        raise StateError(
+            f"You have {len(names)} TPUs: {', '.join(names)}.", hint="Name one of them.", nodes=names
+        )
+    if inventory.unreachable:
+        raise _silent(inventory.unreachable, names)
+    if not names:
+        raise NotFoundError(
+            "You have no TPU.", hint="Create one: tpuctl up v3-8. 'tpuctl ls' shows those of others."
+        )
+    return require_decided(names[0], candidates)
+
+
+def _silent(zones: Sequence[str], names: Sequence[str]) -> DeadlineError:
+    """Return the error where another zone may hold the owner's TPU, or a second one."""
+    if not names:
+        return no_answer(zones, "your TPU")
+    return DeadlineError(
+        f"No answer from {', '.join(zones)}: another TPU of yours may be there.",
+        hint=f"To use '{names[0]}', name it.",
+        unreachable=list(zones),
+        nodes=list(names),
+    )
+
+
+def _node_of(allocation: Allocation, name: str) -> Node:
+    """Return the node that a name means: a slice by its own name, or the only one of a queued resource."""
+    named = [node for node in allocation.nodes if node.name == name]
+    nodes = named or list(allocation.nodes)
+    queued = allocation.queued_resource
+    if len(nodes) == 1:
+        return nodes[0]
+    if nodes:
+        slices = ", ".join(node.name for node in nodes)
+        raise StateError(f"'{allocation.name}' has {len(nodes)} slices: {slices}.", hint="Name one of them.")
+    assert queued
+    if queued.failure:
+        raise queued.failure
+    hint = (
+        f"What happened: tpuctl why {queued.name}"
+        if queued.state.is_over
+        else f"Wait for it: tpuctl wait {queued.name}"
+    )
+    raise StateError(f"'{queued.name}' has no hosts: it is {queued.provider_state}.", hint=hint)
