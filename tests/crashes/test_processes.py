@@ -106,11 +106,12 @@ def test_down_that_is_killed_leaves_nothing_unseen(
     check(simulator, tpuctl)
 
 
-def test_ctrl_c_without_a_terminal_says_what_may_bill(
-    simulator: RunningSimulator, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_without_a_terminal_and_sigterm_say_what_may_bill(
+    simulator: RunningSimulator, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     simulator.faults.add("stuck-operation", method="CreateNode")
-    result = end_at(simulator, monkeypatch, "GetOperation", "after", signal.SIGINT, *UP)
+    result = end_at(simulator, monkeypatch, "GetOperation", "after", number, *UP)
     assert result.code == 130, result.err
     assert f"tpuctl down {NAME}" in result.err
     simulator.faults.clear()

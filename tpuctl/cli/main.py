@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+import signal
 import sys
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -122,7 +124,14 @@ def _complete() -> int:
 
 def _run_guarded() -> int:
     printing.guard()
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end_on_signal)
     return run(sys.argv[1:])
+
+
+def end_on_signal(number: int, frame: FrameType | None) -> NoReturn:
+    """End the command as Ctrl-C does: it says what may bill; `timeout` and CI services send SIGTERM."""
+    raise KeyboardInterrupt
 
 
 def run(arguments: list[str]) -> int:
