@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.crashes.faults import DOWN, NAME, NODE, UP, ZONE
+from tests.crashes.faults import DOWN, NAME, NODE, UP, ZONE, nothing
 from tests.crashes.world import KILLED, CrashWorld, Killed
 
 OTHER_ZONE = "us-central1-a"
 BOTH = ("up", "v3-8", "--name", NAME, "--zone", ZONE, "--zone", OTHER_ZONE, "--yes")
 RACE = (*BOTH, "--race")
 PATIENT = (*UP, "--wait-capacity", "2h")
+ENDING = (*UP, "--ttl", "1h")
+STOP, START, REAP = ("stop", NAME), ("start", NAME), ("reap", "--yes")
 Begin = Callable[[CrashWorld], object]
 
 
@@ -79,6 +81,21 @@ def kill_waiting_race(world: CrashWorld) -> None:
     assert world.tpuctl(*RACE).code == KILLED
 
 
+def leave_preempted_twin(world: CrashWorld) -> None:
+    """Kill a race once every zone has a node, and preempt one of them."""
+
+    def interfere(method: str, number: int, when: str) -> None:
+        states = [node.state for node in world.world.nodes.all()]
+        if states == ["READY"] * len((ZONE, OTHER_ZONE)):
+            raise Killed
+
+    world.interfere = interfere
+    assert world.tpuctl(*RACE).code == KILLED
+    world.interfere = nothing
+    world.do(world.world.preempt(world.world.nodes.all()[0].name))
+    world.pass_time(60)
+
+
 STOCKOUT = add("stockout", zone=ZONE)
 MAIN = (Scenario("up", UP), Scenario("down", DOWN, run(*UP)))
 """Those of which every cell is in `make test`."""
@@ -96,9 +113,14 @@ SCENARIOS = {
         Scenario("down of one that is being created", DOWN, run(*UP, "--detach")),
         Scenario("down of a preempted node", DOWN, in_order(run(*UP), preempt)),
         Scenario("down of a stopped node", DOWN, in_order(run(*UP), stop)),
+        Scenario("stop", STOP, run(*UP)),
+        Scenario("start", START, in_order(run(*UP), stop)),
+        Scenario("reap of a preempted node", REAP, in_order(run(*UP), preempt)),
+        Scenario("reap of a suspended queued resource", REAP, in_order(run(*RACE), preempt), RACE),
         Scenario("down of a race", DOWN, run(*RACE), RACE),
         Scenario("down of waiting candidates", DOWN, in_order(add("stockout"), kill_waiting_race), RACE),
         Scenario("down of a suspended queued resource", DOWN, in_order(run(*RACE), preempt), RACE),
+        Scenario("up beside a preempted twin", RACE, leave_preempted_twin, RACE),
         Scenario("up of a suspended queued resource", RACE, in_order(run(*RACE), preempt), RACE),
     )
 }

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.crashes import contract
-from tests.crashes.faults import FAULTS
-from tests.crashes.scenarios import MAIN, SCENARIOS
-from tests.crashes.world import CrashWorld
+from tests.crashes.faults import FAULTS, nothing
+from tests.crashes.scenarios import MAIN, OTHER_ZONE, RACE, SCENARIOS, STOCKOUT
+from tests.crashes.world import KILLED, CrashWorld, Killed
 
 QUICK = ("killed after", "answer lost")
 """The faults of the other scenarios that are in `make test`."""
@@ -85,3 +85,19 @@ def test_what_bills_is_listed_and_up_resumes_and_down_ends_it(
     plan.begin(world)
     world.interfere = FAULTS[fault].interference(world, step)
     contract.check(world, world.tpuctl(*plan.command), plan.up)
+
+
+def test_the_dry_run_of_a_race_that_goes_on_shows_the_candidate_that_is_missing(world: CrashWorld) -> None:
+    def kill_after_the_first(method: str, number: int, when: str) -> None:
+        if (method, when) == ("CreateQueuedResource", "after"):
+            raise Killed
+
+    world.interfere = kill_after_the_first
+    STOCKOUT(world)
+    assert world.tpuctl(*RACE).code == KILLED
+    world.interfere = nothing
+    requests = world.tpuctl(*RACE, "--dry-run", "--json").json["requests"]
+    assert [request["method"] for request in requests] == ["POST"]
+    assert f"/locations/{OTHER_ZONE}/" in requests[0]["url"]
+    assert world.tpuctl(*RACE).code == 0
+    assert world.latest.count("CreateQueuedResource") == 1

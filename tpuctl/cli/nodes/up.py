@@ -74,7 +74,9 @@ def _ask(session: Session, plan: UpPlan, *, yes: bool) -> None:
     name = plan.options.name
     if plan.ended:
         allocation_table(plan.ended, session.now, err=True)
-        output.note(f"'{name}' has ended: it is deleted first.")
+        zones = ", ".join(item.zone for item in plan.ended)
+        where = f" in {zones}" if plan.existing else ""
+        output.note(f"'{name}'{where} has ended: it is deleted first.")
     if plan.existing is None:
         _show_plan(session, plan)
         note_far_zones(session, plan)

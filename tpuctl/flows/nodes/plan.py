@@ -33,7 +33,10 @@ class UpPlan:
     candidates: tuple[Allocation, ...]
     """What exists of this name, the oldest first: several are candidates of an earlier command."""
     ended: tuple[Allocation, ...]
-    """What is deleted first, since it gives nobody a TPU any more: preempted, suspended or failed."""
+    """What is deleted first, since it gives nobody a TPU any more: preempted, suspended or failed.
+
+    Beside a TPU that is used, only what the same search has left in another zone.
+    """
 
     @property
     def existing(self) -> Allocation | None:
@@ -114,7 +117,15 @@ def plan_up(provider: Provider, ssh_key: SshKey, options: UpOptions, search: Sea
     for item in near.ended:
         _require_own(item, options)
     creations = _creations(provider, ssh_key, options, search, near)
-    return UpPlan(options, search, tuple(creations), near.live, () if near.live else near.ended)
+    return UpPlan(options, search, tuple(creations), near.live, _deletable(near))
+
+
+def _deletable(near: Siblings) -> tuple[Allocation, ...]:
+    """Return what has ended and is deleted: all, or beside a TPU that lives the candidates of its search."""
+    if not near.live:
+        return near.ended
+    race = near.live[0].race
+    return tuple(item for item in near.ended if race and item.race == race)
 
 
 def _creations(

@@ -23,6 +23,7 @@ from tpuctl.errors import (
 from tpuctl.flows.hosts.ssh_access import grant_access
 from tpuctl.flows.nodes.down import DownPlan, changes, down
 from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.placement.creation import zone_of
 from tpuctl.flows.nodes.placement.race import Race
 from tpuctl.flows.nodes.placement.rounds import Rounds
 from tpuctl.flows.nodes.placement.siblings import siblings
@@ -53,7 +54,12 @@ def _changes(provider: Provider, plan: UpPlan) -> Iterator[Change]:
     if plan.existing is None:
         yield from plan.creations
         return
-    winner = next((item for item in plan.candidates if item.has_capacity), plan.existing)
+    secured = next((item for item in plan.candidates if item.has_capacity), None)
+    if plan.search.race and not secured:
+        waiting = {item.zone for item in plan.candidates}
+        yield from (creation for creation in plan.creations if zone_of(creation) not in waiting)
+        return
+    winner = secured or plan.existing
     yield from changes(DownPlan(tuple(item for item in plan.candidates if item is not winner)))
     if plan.stopped:
         yield StartNode(plan.stopped.id)

@@ -15,6 +15,7 @@ from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, NotFoundError, StockoutError, TpuctlError
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.placement.creation import (
+    AGAIN,
     CREATE_TIMEOUT,
     Patience,
     await_existing,
@@ -157,4 +158,4 @@ def _failure(near: Siblings, name: str) -> TpuctlError:
     for item in near.ended:
         if item.queued_resource and item.queued_resource.failure:
             return item.queued_resource.failure
-    return NotFoundError(f"The candidates of '{name}' were deleted meanwhile.", hint="Repeat the command.")
+    return NotFoundError(f"The candidates of '{name}' were deleted meanwhile.", hint=AGAIN)
