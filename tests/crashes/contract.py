@@ -9,6 +9,8 @@ from typing import Any
 from tests.crashes.faults import DOWN, NAME, nothing
 from tests.crashes.world import KILLED, CrashWorld
 from tests.running_simulator import CommandResult
+from tpuctl.keeper.records import TTL
+from tpuctl.sim.world.resources import Node
 
 ATTEMPTS = 8
 """Calls of a command that waits for something; what holds it up is over by then."""
@@ -38,6 +40,20 @@ def assert_listed(world: CrashWorld) -> None:
     missing = set(world.billing) - _resources(listing.json)
     silent = listing.json["unreachable"]
     assert [name for name in missing if name.split("/")[3] not in silent] == []
+
+
+def ready_nodes(world: CrashWorld) -> list[Node]:
+    """Return the nodes that are READY."""
+    return [node for node in world.world.nodes.all() if node.state == "READY"]
+
+
+def assert_spared(world: CrashWorld, nodes: Sequence[Node]) -> None:
+    """Of nodes that were READY before `reap`, those are gone at most whose --ttl is over by now."""
+    for node in nodes:
+        if node.name not in world.billing:
+            length = node.metadata.get(TTL)
+            assert length, f"reap deleted {node.name}, which has no end"
+            assert node.create_time + int(length[:-1]) <= world.time.timestamp(), f"{node.name} had time left"
 
 
 def assert_told(world: CrashWorld, result: CommandResult) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import grpc
 
 from tests.crashes.channel import RefusedCall
 from tests.crashes.world import CrashWorld, Interference, Killed
-from tpuctl.errors import HostError
+from tpuctl.cli.main import end_on_signal
+from tpuctl.errors import DeadlineError, HostError
 from tpuctl.sim.world import ApiError
 
 NAME = "n1"
@@ -18,6 +21,8 @@ NODE = f"projects/sim-project/locations/{ZONE}/nodes/{NAME}"
 UP = ("up", "v3-8", "--name", NAME, "--zone", ZONE, "--yes")
 DOWN = ("down", NAME, "--yes")
 HOUR = 3600.0
+NO_GRPC = {"ssh": HostError, "time": DeadlineError}
+"""Requests that are not of the API -> what the command gets instead of an answer."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,23 @@ def _raise(error: Callable[[], BaseException]) -> Callable[[CrashWorld, str], No
 
 def _refuse(code: grpc.StatusCode, text: str = "The fault of a test.") -> Callable[[CrashWorld, str], None]:
     def act(world: CrashWorld, method: str) -> None:
-        raise HostError("No answer.") if method == "ssh" else RefusedCall(code, text)
+        raise NO_GRPC[method]("No answer.") if method in NO_GRPC else RefusedCall(code, text)
+
+    return act
+
+
+def _terminate(world: CrashWorld, method: str) -> None:
+    """Send this process SIGTERM, handled as the real command handles it."""
+    before = signal.signal(signal.SIGTERM, end_on_signal)
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _wrong_clock(error: timedelta) -> Callable[[CrashWorld, str], None]:
+    def act(world: CrashWorld, method: str) -> None:
+        world.clock_error = error
 
     return act
 
@@ -117,6 +138,10 @@ FAULTS = {
         Fault("killed after", _raise(Killed), "after"),
         Fault("interrupted before", _raise(KeyboardInterrupt)),
         Fault("interrupted after", _raise(KeyboardInterrupt), "after"),
+        Fault("SIGTERM before", _terminate),
+        Fault("SIGTERM after", _terminate, "after"),
+        Fault("clock an hour ahead", _wrong_clock(timedelta(hours=1)), lasts=True),
+        Fault("clock an hour behind", _wrong_clock(timedelta(hours=-1)), lasts=True),
         Fault("request lost", _refuse(CODES.DEADLINE_EXCEEDED)),
         Fault("answer lost", _refuse(CODES.DEADLINE_EXCEEDED), "after"),
         Fault("503 before", _refuse(CODES.UNAVAILABLE)),

@@ -1,4 +1,4 @@
-"""Random walks: up, down, kills and faults in any order; a seed always gives the same walk.
+"""Random walks: up, down, reap, stop, start, kills and faults, in any order; a seed gives one walk.
 
     python -m tests.crashes.walks --count 1000 --seed 0
 
@@ -21,18 +21,18 @@ from pathlib import Path
 
 from tests.crashes import contract
 from tests.crashes.faults import DOWN, FAULTS, UP
-from tests.crashes.scenarios import BOTH, PATIENT, RACE
+from tests.crashes.scenarios import BOTH, ENDING, PATIENT, RACE, REAP, START, STOP
 from tests.crashes.world import KILLED, CrashWorld
 from tpuctl.sim.world import ApiError
 
-UPS = (UP, PATIENT, BOTH, RACE)
+UPS = (UP, PATIENT, BOTH, RACE, ENDING)
 MOST_MOVES = 8
 MOST_STEPS = 40
 """The last request of a command that a fault may meet."""
 FAULT_SHARE, KILL_SHARE = 0.75, 0.5
 """Of the commands that a fault meets, and of the faults that are kills."""
 KILLS = ("killed before", "killed after")
-PAUSES = (0.0, 1.0, 10.0, 600.0)
+PAUSES = (0.0, 1.0, 10.0, 600.0, 1800.0)
 """Seconds between two commands."""
 
 
@@ -62,7 +62,7 @@ def _move_about(world: CrashWorld, draw: random.Random, steps: Walk) -> None:
     for _ in range(draw.randint(2, MOST_MOVES)):
         _move(world, draw, steps, up)
         contract.assert_listed(world)
-        if up in (UP, PATIENT):
+        if up in (UP, PATIENT, ENDING):
             assert len(world.world.nodes.all()) <= 1, f"two nodes under one name: {world.billing}"
         if draw.random() < 0.5:
             world.faults.clear()
@@ -79,7 +79,8 @@ def _move(world: CrashWorld, draw: random.Random, steps: Walk, up: Sequence[str]
     if draw.random() < 0.1:
         _preempt_any(world, draw)
         steps.moves.append("preemption")
-    command = draw.choice([up, up, DOWN, ("down", "--yes"), ("up", *up[1:], "--spot")])
+    others = [DOWN, ("down", "--yes"), ("up", *up[1:], "--spot"), REAP, STOP, START]
+    command = draw.choice([up, up, up, *others])
     move = f"after {pause:g} s: {' '.join(command)}"
     if draw.random() < FAULT_SHARE:
         fault = FAULTS[draw.choice(KILLS) if draw.random() < KILL_SHARE else draw.choice(list(FAULTS))]
@@ -87,11 +88,14 @@ def _move(world: CrashWorld, draw: random.Random, steps: Walk, up: Sequence[str]
         world.interfere = fault.interference(world, step)
         move += f" [{fault.name}, request {step}]"
     steps.moves.append(move)
+    ready = contract.ready_nodes(world) if command is REAP else []
     result = world.tpuctl(*command)
     world.interfere = lambda method, number, when: None
     steps.moves[-1] += f" -> {result.code}"
     steps.kills += result.code == KILLED
     contract.assert_told(world, result)
+    if not any(other in move for other in ("another", "preempted")):
+        contract.assert_spared(world, ready)
 
 
 def _preempt_any(world: CrashWorld, draw: random.Random) -> None:

@@ -11,6 +11,7 @@ import io
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +25,8 @@ from tests.crashes.channel import WorldChannel
 from tests.flows.nodes.memory_provider import MemorySsh
 from tests.running_simulator import CommandResult
 from tests.sim.tpu.recorded_hosts import RecordedHosts
-from tpuctl import parallel, polling
+from tpuctl import clock, parallel, polling
+from tpuctl.catalogue.prices import RateList
 from tpuctl.cli.main import run
 from tpuctl.cloud import endpoints
 from tpuctl.cloud.endpoints import Cloud, Endpoints
@@ -65,6 +67,8 @@ class CrashWorld:
         """Methods of the requests of the command that runs, in order."""
         self.latest: list[str] = []
         """Those of the latest command that has ended."""
+        self.clock_error = timedelta()
+        """How far the laptop's clock is ahead, until the command ends."""
         self._loop = asyncio.new_event_loop()
         self._now = 0.0
         self._end = float("inf")
@@ -85,6 +89,7 @@ class CrashWorld:
         patch = self._patches.setattr
         patch(time, "sleep", self.pass_time)
         patch(time, "monotonic", lambda: self._now)
+        patch(clock, "now", lambda: self.time + self.clock_error)
         for function in (polling.poll, polling.retry):
             self._patches.setitem(function.__kwdefaults__, "sleep", self.pass_time)
             self._patches.setitem(function.__kwdefaults__, "clock", lambda: self._now)
@@ -121,6 +126,7 @@ class CrashWorld:
             except Killed:
                 code = KILLED
         self.latest, self.requests, self._end = self.requests, outer, end
+        self.clock_error = timedelta()
         assert "a bug in tpuctl" not in err.getvalue(), err.getvalue()
         return CommandResult(code, out.getvalue(), err.getvalue())
 
@@ -132,6 +138,11 @@ class CrashWorld:
         answer = deliver()
         self.interfere(method, number, "after")
         return answer
+
+    @property
+    def time(self) -> datetime:
+        """The right time: the provider's."""
+        return datetime.fromtimestamp(self._clock.now(), UTC)
 
     @property
     def billing(self) -> list[str]:
@@ -160,10 +171,18 @@ class _WorldCloud(Cloud):
     def provider(self) -> CloudTpu:  # type: ignore[override]  # the class itself
         return self._world.provider
 
+    def server_time(self) -> datetime:
+        """Return the provider's time, by a request like any other."""
+        return self._world.send("time", lambda: self._world.time)
+
     @property
     def bucket(self) -> Bucket:  # type: ignore[override]  # none
         """No answer, which no command that creates or deletes a TPU may depend on."""
         raise DeadlineError("No answer from the bucket.")
+
+    def read_rates(self, generation: str) -> RateList:
+        """No answer: a command works without prices."""
+        raise DeadlineError("No answer from the price list.")
 
     @cached_property
     def ssh(self) -> WorldSsh:  # type: ignore[override]  # hosts without servers
