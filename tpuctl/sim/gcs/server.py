@@ -13,12 +13,12 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from tpuctl.sim.faults import FaultRegistry
+from tpuctl.sim.faults.bandwidth import BandwidthLimits
+from tpuctl.sim.faults.resets import reset
 from tpuctl.sim.gcs.downloads.routes import Downloads
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.http.authorization import require
-from tpuctl.sim.gcs.http.bandwidth import BandwidthLimits
 from tpuctl.sim.gcs.http.base_url import base_url_of
-from tpuctl.sim.gcs.http.body_faults import reset_connection
 from tpuctl.sim.gcs.http.internal_errors import as_gcs_error
 from tpuctl.sim.gcs.http.request_faults import RequestFaults, faults_of
 from tpuctl.sim.gcs.json_api.batch import Batch
@@ -159,7 +159,7 @@ async def _with_faults(
     error = faults.response_error()
     if response.prepared:
         if error:
-            reset_connection(request)
+            reset(request.transport)
         return response
     await faults.body.delay_response()
     return _error_response(error, renderer) if error else response

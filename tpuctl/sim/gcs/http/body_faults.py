@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from collections.abc import AsyncIterator, Iterator
 
 from aiohttp import web
 
 from tpuctl.sim.faults import Fault, FaultRegistry
+from tpuctl.sim.faults.bandwidth import BandwidthLimits
+from tpuctl.sim.faults.resets import reset
 from tpuctl.sim.faults.wait import while_in_force
-from tpuctl.sim.gcs.http.bandwidth import BandwidthLimits
 
 BODY_FAULTS = ("gcs-cut", "gcs-corrupt", "gcs-stall", "gcs-slow")
 
 OFFSETS = {"gcs-cut": "bytes", "gcs-corrupt": "at", "gcs-stall": "at"}
 """Kind -> the option with the offset in the body at which it takes effect."""
-
-_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class BodyFaults:
@@ -86,17 +83,7 @@ class BodyFaults:
         """End the connection: an upload is reset, the bytes of a download so far still arrive."""
         transport = self._request.transport
         if up:
-            reset_connection(self._request)
+            reset(transport)
         elif transport is not None:
             transport.close()
         raise ConnectionResetError("the connection was cut")
-
-
-def reset_connection(request: web.Request) -> None:
-    """Send a TCP reset to the client of a request."""
-    transport = request.transport
-    if transport is not None:
-        raw = transport.get_extra_info("socket")
-        if raw is not None:
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-        transport.abort()

@@ -9,10 +9,11 @@ from contextvars import ContextVar
 from aiohttp import web
 
 from tpuctl.sim.faults import FaultRegistry
+from tpuctl.sim.faults.bandwidth import BandwidthLimits
+from tpuctl.sim.faults.resets import reset
 from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.http.authorization import authorize
-from tpuctl.sim.gcs.http.bandwidth import BandwidthLimits
-from tpuctl.sim.gcs.http.body_faults import BODY_FAULTS, BodyFaults, reset_connection
+from tpuctl.sim.gcs.http.body_faults import BODY_FAULTS, BodyFaults
 from tpuctl.sim.gcs.http.fault_errors import fault_error
 
 OPERATION_FAULTS = ("gcs-error", "api-off", "permission", "unavailable", "deadline-exceeded", "error")
@@ -56,7 +57,7 @@ class RequestFaults:
         return self._reset() if self._resets_response else self._response_error
 
     def _reset(self) -> GcsError:
-        reset_connection(self._request)
+        reset(self._request.transport)
         return GcsError(499, "The connection was reset.")
 
 

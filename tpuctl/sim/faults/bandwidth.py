@@ -1,4 +1,4 @@
-"""Limits the bandwidth that all requests of one `gcs-slow` fault share."""
+"""Limits the bandwidth that all transfers of one fault share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import defaultdict
 
-from tpuctl.sim.faults import Fault
+from tpuctl.sim.faults.fault import Fault
 
 LARGEST_PIECE = 64 << 10
 """Bytes at most that are sent at a time."""
@@ -23,7 +23,7 @@ class BandwidthLimits:
 
     def piece_size(self, fault: Fault) -> int:
         """Return how many bytes to send at a time: practically unlimited without a bandwidth."""
-        bandwidth: int = fault["bandwidth"] if fault.kind == "gcs-slow" else 0
+        bandwidth: int = fault.get("bandwidth", 0)
         return max(1, min(LARGEST_PIECE, bandwidth // PIECES_PER_SECOND)) if bandwidth else 1 << 30
 
     async def send(self, fault: Fault, size: int, *, up: bool) -> None:
