@@ -83,6 +83,7 @@ SUBPACKAGES = {
         "faults": {"events", "state"},
         "hosts": {"access", "events", "network", "state"},
         "catalogue": {"faults", "iam"},
+        "iap": {"access", "events", "faults", "iam"},
         "compute": {"iam", "state"},
         "world": {"events", "faults", "state"},
         "tpu": {"iam", "world"},

@@ -41,6 +41,8 @@ from tpuctl.sim.hosts.programs.processes import node_uid_of
 from tpuctl.sim.iam.access import Access
 from tpuctl.sim.iam.callers import Callers
 from tpuctl.sim.iam.enforcement import Enforcement
+from tpuctl.sim.iap.relay import Relay
+from tpuctl.sim.iap.targets import Targets
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.network.google_routes import TPU_API, google_routes
 from tpuctl.sim.network.ports import LOOPBACK, Ports, bound
@@ -63,6 +65,8 @@ FAULTS = "faults.json"
 
 LOGGED = {"compute_rest": "compute", "billing_rest": "billing", "quota_rest": "quotas"}
 """Server whose requests are noted as they are -> the name of its service in the event log."""
+RELAY_SHUTDOWN = 0.1
+"""Seconds that the relay's tunnels may take to end when it stops."""
 KEY_DELAYS = {"real": 5.0}
 """Speed -> seconds until hosts accept an SSH key that was added to them; 0 for others."""
 
@@ -79,6 +83,7 @@ class Endpoints(TypedDict, total=False):
     compute_rest: str
     billing_rest: str
     quota_rest: str
+    iap_relay: str
     proxy: str
     metadata: str
     ca_file: str
@@ -150,6 +155,7 @@ class Simulator:
         self._tpu = TpuServers(self._ports, self._web, tls, guard, self._note_use, self._enter_call)
         self._iam = iam
         self._callers = self._enforce(iam) if iam else None
+        self._relay = Relay(Targets(self.world.nodes.hosts, self.hosts.ssh_address), self.events)
         self._proxy: ConnectProxy | None = None
 
     async def start(self) -> None:
@@ -198,6 +204,8 @@ class Simulator:
         billing_rest = await self._web.start("billing_rest", prices)
         limits = quotas.application(self.world.capacity.quotas, self.faults)
         quota_rest = await self._web.start("quota_rest", web.AppRunner(limits, access_log=None))
+        relay = web.AppRunner(self._relay.application(), access_log=None, shutdown_timeout=RELAY_SHUTDOWN)
+        iap_relay = await self._web.start("iap_relay", relay)
         routes = google_routes(self._web, await self._tpu.listen(), self._profile.egress)
         self._proxy = ConnectProxy(routes, self._authority, self._guard, self._isolation.admit)
         proxy = f"http://{LOOPBACK}:{await self._ports.start('proxy', partial(self._proxy.start, LOOPBACK))}"
@@ -213,6 +221,7 @@ class Simulator:
             "compute_rest": compute_rest,
             "billing_rest": billing_rest,
             "quota_rest": quota_rest,
+            "iap_relay": iap_relay,
             "proxy": proxy,
             "metadata": metadata,
             "ca_file": str(ca_file),

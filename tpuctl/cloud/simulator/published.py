@@ -22,6 +22,8 @@ class PublishedEndpoints(msgspec.Struct, frozen=True):
     billing_rest: str = ""
     quota_rest: str = ""
     compute_rest: str = ""
+    iap_relay: str = ""
+    """URL of the relay of Identity-Aware Proxy, over plain HTTP: `/v4/connect`."""
     egress: str = "pass"
     """`pass` or `refuse`: the treatment of traffic from hosts to addresses that are not simulated."""
     iam: str = ""

@@ -13,13 +13,16 @@ from multidict import MultiMapping
 
 SERVED_DOMAINS = ("googleapis.com", "localhost")
 """Names below these, and they themselves, never resolve to this machine by an attacker's choice."""
-SERVED_NAMES = ("metadata.google.internal",)
+SERVED_NAMES = ("metadata.google.internal", "tunnel.cloudproxy.app")
+TUNNELLER = "bot:iap-tunneler"
+"""The Origin of clients of IAP's relay; no page has an origin of this scheme."""
 
 
 def page_refusal(headers: MultiMapping[str]) -> str:
     """Return why a request is refused before its body is read; '' for one that no page made."""
     for origin in headers.getall("Origin", ()):
-        return f"it comes from a web page (Origin: {origin})"
+        if origin != TUNNELLER:
+            return f"it comes from a web page (Origin: {origin})"
     for site in headers.getall("Sec-Fetch-Site", ()):
         if site != "none":
             return f"it comes from a web page (Sec-Fetch-Site: {site})"

@@ -151,6 +151,11 @@ class HostPool:
         """Return the mark of the host whose program is at an address: `connections.host_mark_of`."""
         return await asyncio.to_thread(host_mark_of, address, world_mark(self._folder))
 
+    def ssh_address(self, host: Host) -> tuple[str, int] | None:
+        """Return where a host's SSH server listens; None for a host that is down."""
+        running = self._running.get(_id(host))
+        return running.ssh_endpoint if running else None
+
     def guest_attributes(self, host: Host) -> list[GuestAttribute]:
         """Return what the host has written, up or not; nothing for a host that never started."""
         return HostDisk(self._folder, host).guest.items()

@@ -25,7 +25,7 @@ _COMPUTE_READ = ("compute.*.get", "compute.*.list")
 ROLES: dict[str, tuple[str, ...]] = {
     # role: its permissions; `*` stands for any text
     OWNER: (
-        "cloudquotas.*", "compute.*", "iam.*", "resourcemanager.*", "storage.buckets.create",
+        "cloudquotas.*", "compute.*", "iam.*", "iap.*", "resourcemanager.*", "storage.buckets.create",
         "storage.buckets.delete", "storage.buckets.list", "tpu.*",
     ),
     EDITOR: (
@@ -48,6 +48,9 @@ ROLES: dict[str, tuple[str, ...]] = {
         *_PROJECT, "iam.serviceAccounts.actAs", "iam.serviceAccounts.get", "iam.serviceAccounts.list",
     ),
     "roles/iam.workloadIdentityUser": ("iam.serviceAccounts.getAccessToken",),
+    "roles/iap.tunnelResourceAccessor": (
+        "iap.tunnelDestGroups.accessViaIAP", "iap.tunnelInstances.accessViaIAP",
+    ),
     "roles/storage.admin": (*_PROJECT, "storage.*"),
     "roles/storage.bucketViewer": ("storage.buckets.get", "storage.buckets.list"),
     "roles/storage.legacyBucketOwner": (
@@ -94,7 +97,10 @@ ROLES: dict[str, tuple[str, ...]] = {
     "roles/tpu.viewer": (*_PROJECT, *_TPU_READ),
 }  # fmt: skip
 
-CHECKED = ("roles/cloudquotas.", "roles/compute.", "roles/iam.serviceAccount", "roles/storage.", "roles/tpu.")
+CHECKED = (
+    *("roles/cloudquotas.", "roles/compute.", "roles/iam.serviceAccount", "roles/iap.tunnel"),
+    *("roles/storage.", "roles/tpu."),
+)
 """How roles begin that may hold permissions which the simulated services check."""
 
 

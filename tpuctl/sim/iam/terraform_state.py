@@ -148,6 +148,7 @@ def _check_roles(state: TerraformState) -> None:
 KINDS = {
     "google_project_iam_custom_role": _add_custom_role,
     "google_project_iam": _add_project_binding,
+    "google_iap_tunnel_iam": _add_project_binding,
     "google_service_account_iam": _add_account_binding,
     "google_storage_bucket": _add_bucket,
     "google_storage_bucket_iam": _add_bucket_binding,

@@ -20,6 +20,7 @@ BEFORE = timedelta(days=1)
 PERMITTED: list[x509.GeneralName] = [
     x509.DNSName("googleapis.com"),
     x509.DNSName("metadata.google.internal"),
+    x509.DNSName("cloudproxy.app"),
     x509.DNSName("localhost"),
     x509.IPAddress(ipaddress.ip_network("127.0.0.0/8")),
     x509.IPAddress(ipaddress.ip_network("::1/128")),

@@ -18,6 +18,7 @@ LONGEST_LINE = 64 << 10
 
 _IDENTITY = re.compile(rb"\r\ntransfer-encoding:[ \t]*identity[ \t]*(?=\r\n)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r\n]*chunked", re.IGNORECASE)
+_UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*websocket[ \t]*(?=\r\n)", re.IGNORECASE)
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*(?=\r\n)", re.IGNORECASE)
 _CHUNK_SIZE = re.compile(rb"[0-9a-f]+(?=[;\r \t])", re.IGNORECASE)
 
@@ -46,6 +47,9 @@ class FramingRepair:
         if head is None:
             return self._give_up()
         head = _IDENTITY.sub(b"", head)
+        if _UPGRADE.search(head):
+            self._step = self._unread
+            return head
         if _CHUNKED.search(head):
             self._step = self._chunk_size
             return _LENGTH.sub(b"", head)

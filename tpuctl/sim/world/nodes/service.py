@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from tpuctl.sim.records import GuestAttribute
+from tpuctl.sim.records import GuestAttribute, Host
 from tpuctl.sim.world import names
 from tpuctl.sim.world.api_errors import api_error
 from tpuctl.sim.world.api_json import NodeFields
@@ -46,6 +46,10 @@ class NodeService:
     def all(self) -> list[Node]:
         """Return every node, of all projects and zones."""
         return self._state.nodes.all()
+
+    def hosts(self) -> list[Host]:
+        """Return the hosts of every node, up or not."""
+        return [host for node in self.all() for host in node.hosts()]
 
     def page(
         self, parent: str, size: int, token: str, without: Collection[str] = ()

@@ -1,0 +1,1 @@
+"""The relay of Identity-Aware Proxy, through which clients reach hosts without external addresses."""
