@@ -63,6 +63,7 @@ CALLS = (
     call("start", "n1", "--dry-run", shows=False),
     call("start", WORD, "--yes"),
     call("wait", WORD),
+    call("ssh", WORD, "--dry-run"),
     call("extend", "n1", "2h", "--dry-run", shows=False),
     call("extend", WORD, "2h"),
     call("reap", "--dry-run", shows=False),

@@ -23,6 +23,7 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("status", "show", "inspect"), ("describe", "runs", "ls")),
         **dict.fromkeys(("explain", "operations", "events"), ("why",)),
         **dict.fromkeys(("tail", "follow", "attach"), ("logs -f",)),
+        **dict.fromkeys(("shell", "sh", "connect", "console"), ("ssh",)),
         **dict.fromkeys(("download", "collect", "results", "checkpoints"), ("pull",)),
         **dict.fromkeys(("upload", "convert", "push"), ("data upload",)),
         **dict.fromkeys(("dataset", "datasets"), ("data ls",)),

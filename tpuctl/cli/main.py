@@ -43,6 +43,7 @@ COMMANDS = {
         "tpuctl.cli.datasets.commands",
         "Upload, list, check and remove datasets: TFRecord shards in the bucket.",
     ),
+    "ssh": ("tpuctl.cli.remote.ssh", "Log in on a worker of a TPU, or run a command there, with OpenSSH."),
     "submit": ("tpuctl.cli.runs.submit", "Copy a training script to a TPU and start it."),
     "logs": ("tpuctl.cli.runs.logs", "Show the logs of a run, also after its TPU was deleted."),
     "runs": ("tpuctl.cli.runs.runs", "List runs and how they ended."),
@@ -58,8 +59,17 @@ COMMANDS = {
     "help": ("tpuctl.cli.help", "Show the help of a command."),
 }
 """Name -> module and help line, so that `tpuctl --help` imports no command."""
-ATTRIBUTES = {"help": "show_help"}
+HIDDEN = {"ssh-proxy": "tpuctl.cli.remote.ssh_proxy"}
+"""Name -> module of a command that other programs run, and no list shows."""
+ATTRIBUTES = {"help": "show_help", "ssh-proxy": "ssh_proxy"}
 """Name of a command -> its name in its module, where that is another."""
+
+
+FOREIGN_WORDS = {
+    "submit": "Arguments for the script go after --",
+    "ssh": "Options of ssh, and a command, go after --",
+}
+"""Name of a command -> hint for an option or an argument that it does not know."""
 
 
 class CommandTree(Group):
@@ -69,9 +79,10 @@ class CommandTree(Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        path = COMMANDS[cmd_name][0] if cmd_name in COMMANDS else HIDDEN.get(cmd_name)
+        if path is None:
             return None
-        module = importlib.import_module(COMMANDS[cmd_name][0])
+        module = importlib.import_module(path)
         command: click.Command = getattr(module, ATTRIBUTES.get(cmd_name, cmd_name))
         return command
 
@@ -192,8 +203,9 @@ def _show_usage(error: click.ClickException, *, as_json: bool) -> int:
     if context:
         help_command = f"{context.command_path} --help"
         printing.write_block(f"{context.get_usage()}\nTry '{help_command}' for help.\n", err=True)
-    is_for_script = isinstance(error, click.NoSuchOption) and context and context.info_name == "submit"
-    _say(error.format_message(), "Arguments for the script go after --" if is_for_script else "")
+    is_foreign = isinstance(error, click.NoSuchOption) or "unexpected extra" in error.format_message()
+    name = context.info_name if context and is_foreign else None
+    _say(error.format_message(), FOREIGN_WORDS.get(name or "", ""))
     return EXIT_CODES["usage"]
 
 

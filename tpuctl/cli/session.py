@@ -50,6 +50,10 @@ class Session:
                 printing.say(f"[sim] not used: {', '.join(names)} of {path} (see 'tpuctl config show')")
         self._announced = True
 
+    def keep_quiet(self) -> None:
+        """Leave the simulator's announcement out: another program runs the command, and has said where."""
+        self._announced = True
+
     def _unused(self) -> dict[str, list[str]]:
         """The settings of each file of tpuctl that the simulator does not use; gcloud's are for gcloud."""
         by_file: dict[str, list[str]] = {}

@@ -189,6 +189,13 @@ class Cloud:
 
         return dial_address(*self._endpoint(node.addresses[worker]))
 
+    def ssh_address(self, node: Node, worker: int) -> tuple[str, int] | None:
+        """Return host and port of a worker's SSH server, for another program; None where only `_dial` does.
+
+        Raises HostError.
+        """
+        return self._endpoint(node.addresses[worker])
+
     def _endpoint(self, address: str) -> tuple[str, int]:
         """Return the host and port to connect to for a node's address; raises HostError."""
         if not self.endpoints.hosts_file:

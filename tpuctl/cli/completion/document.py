@@ -27,6 +27,7 @@ KINDS = {
     ("describe", "name"): "nodes",
     ("why", "name"): "nodes",
     ("wait", "name"): "nodes",
+    ("ssh", "name"): "nodes",
     ("help", "command"): "commands",
     ("data fetch", "name"): "public datasets",
 }

@@ -51,6 +51,11 @@ class Ssh:
         finally:
             connection.close()
 
+    def open_stream(self, node: Node, worker: int) -> ByteStream:
+        """Return an open stream to a worker's SSH server, for another program's login; raises HostError."""
+        with translated(f"worker {worker} of '{node.name}'"):
+            return self._dial(node, worker)
+
     def _open(self, node: Node, worker: int, host_key: str) -> fabric.Connection:
         key = _host_key(host_key)
         alias = f"{node.name}-{worker}"  # its address may be anything: the stream is open
