@@ -85,7 +85,7 @@ class Node(Owned):
     queued_resource: str = ""
     """The name of the queued resource that made it; empty for a node that was created directly."""
     created_at: float = 0.0
-    """`created` in seconds since 1970, with their fractions: says which of two was first."""
+    """`created` in seconds since 1970, with fractions: says which of two was first; 0.0 for unknown."""
 
     @property
     def name(self) -> str:

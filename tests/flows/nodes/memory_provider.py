@@ -39,6 +39,8 @@ from tpuctl.nodes import (
 )
 
 ZONE = "us-central1-b"
+CREATED = 1767225600.0
+"""2026-01-01, when the nodes were created."""
 
 
 class MemoryProvider:
@@ -205,6 +207,7 @@ def node(name: str = "n1", state: NodeState = NodeState.READY, **fields: object)
         accelerator="v3-8",
         runtime="image-2",
         created="2026-01-01T00:00:00Z",
+        created_at=CREATED,
         addresses=("10.0.0.1",),
         labels={"managed-by": "tpuctl", "tpuctl-owner": owner_label("ada")},
     )

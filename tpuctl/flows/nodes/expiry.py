@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -35,7 +34,7 @@ def expiry_of(item: Node | QueuedResource) -> datetime | None:
     The time of a --ttl begins with the node: a queued resource has no end before its nodes exist. Metadata
     that is no time counts as none: the keeper says what is wrong with it.
     """
-    created = item.created_at if isinstance(item, Node) else None
+    created = item.created_at or None if isinstance(item, Node) else None
     try:
         moment = records.expiry(item.metadata, created)
         return None if moment is None else datetime.fromtimestamp(moment, UTC)
@@ -90,11 +89,6 @@ def extend(provider: Provider, extension: Extension, report: Report) -> None:
     for node in extension.allocation.nodes:
         _extend(provider, node, extension.expires)
         report(f"{node.name} ends {clock.iso(extension.expires)}")
-
-
-def is_expired(items: Sequence[Node], now: datetime) -> bool:
-    """Whether the time of a node is over."""
-    return any(moment <= now for moment in map(expiry_of, items) if moment)
 
 
 def _change(node: Node, expires: datetime) -> UpdateNode:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from tpuctl import clock
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.nodes import down
-from tpuctl.flows.nodes.expiry import expiry, is_expired
+from tpuctl.flows.nodes.expiry import expiry
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import HttpRequest, NodeState
@@ -98,7 +98,7 @@ def _reason(allocation: Allocation, now: datetime, disuse: Disuse | None) -> str
     if lost:
         return f"{lost[0].name} is {lost[0].provider_state}"
     end = expiry(allocation)
-    if end and is_expired(allocation.nodes, now):
+    if end and end <= now:
         return f"expired {clock.iso(end)}"
     return "owned by no run" if disuse and _is_disused(allocation, now, disuse) else ""
 
@@ -107,7 +107,7 @@ def _is_disused(allocation: Allocation, now: datetime, disuse: Disuse) -> bool:
     return bool(allocation.nodes) and all(
         node.state is NodeState.READY
         and node.id.uid not in disuse.used
-        and datetime.fromtimestamp(node.created_at, UTC) <= now - disuse.age
+        and 0 < node.created_at <= (now - disuse.age).timestamp()
         for node in allocation.nodes
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tpuctl import clock
 from tpuctl.catalogue.prices import CENT, Price
 from tpuctl.errors import TpuctlError
+from tpuctl.flows.nodes.expiry import expiry_of
 from tpuctl.flows.nodes.inventory import Inventory, take_inventory
 from tpuctl.flows.overview.node_runs import RunOnNode, Workload, workload
 from tpuctl.flows.progress import Report
@@ -71,11 +72,8 @@ def _workload(get_bucket: Callable[[], Bucket], inventory: Inventory, warn: Repo
 
 def expiry(item: Node | QueuedResource) -> str:
     """Return when a node ends by itself at the latest, ISO-8601, UTC; empty for never, or not known yet."""
-    created = clock.parse(item.created).timestamp() if item.created and isinstance(item, Node) else None
-    try:
-        return keeper.iso(keeper.expiry(item.metadata, created))
-    except ValueError:
-        return ""
+    moment = expiry_of(item)
+    return clock.iso(moment) if moment else ""
 
 
 def idle_limit(item: Node | QueuedResource) -> int:
