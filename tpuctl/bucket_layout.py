@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tpuctl.keeper.records import deletions_folder, node_folder
+from tpuctl.nodes import NodeId
 from tpuctl.worker.records import LOG_FOLDER, STATUS_FILE, log_file
 
 ATTEMPT_FOLDER = re.compile(r"[1-9][0-9]{0,3}")
@@ -12,7 +14,6 @@ LOG_CHUNK = re.compile(r"(?!0{6})[0-9]{6}\.log")
 """Names that tpuctl gives; what else lies beside them is not its own."""
 DATASETS = "datasets/"
 RUNS = "runs/"
-NODES = "nodes/"
 RUN_ON_NODE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([1-9][0-9]{0,3})\.json")
 """What lies in a node's folder of runs: a run and an attempt."""
 
@@ -43,7 +44,7 @@ class NodePaths:
 
     @property
     def folder(self) -> str:
-        return f"{NODES}{self.project.replace(':', '_')}.{self.zone}.{self.name}.{self.uid}/"
+        return node_folder(self.project, self.zone, self.name, self.uid)
 
     @property
     def runs(self) -> str:
@@ -53,11 +54,16 @@ class NodePaths:
     @property
     def keeper(self) -> str:
         """The folder of what its keeper did, with a trailing slash."""
-        return f"{self.folder}keeper/"
+        return deletions_folder(self.project, self.zone, self.name, self.uid)
 
     def run(self, run: str, attempt: int) -> str:
         """Return the object that says that an attempt of a run was started on it."""
         return f"{self.runs}{run}/{attempt}.json"
+
+    @classmethod
+    def of(cls, node: NodeId) -> NodePaths:
+        """Return where the bucket has what it knows of a node."""
+        return cls(node.project, node.zone, node.name, node.uid)
 
     @classmethod
     def parse(cls, folder: str) -> NodePaths | None:

@@ -20,6 +20,8 @@ IDLE = "tpuctl-idle"
 BUCKET = "tpuctl-bucket"
 """Metadata: the bucket in which a deletion is recorded."""
 
+NODES = "nodes/"
+"""The folder in the bucket of what is known of nodes."""
 NAMESPACE, NOTE = "tpuctl", "keeper"
 """Where a host's guest attributes hold the keeper's note."""
 EXPIRED, IDLED = "expired", "idle"
@@ -73,9 +75,14 @@ class Deletion:
     schema: int = SCHEMA
 
 
+def node_folder(project: str, zone: str, node: str, uid: str) -> str:
+    """Return the folder of one node in the bucket, with a trailing slash."""
+    return "%s%s.%s.%s.%s/" % (NODES, project.replace(":", "_"), zone, node, uid)
+
+
 def deletions_folder(project: str, zone: str, node: str, uid: str) -> str:
     """Return the folder in the bucket with a node's deletions, with a trailing slash."""
-    return "nodes/%s.%s.%s.%s/keeper/" % (project.replace(":", "_"), zone, node, uid)
+    return "%skeeper/" % node_folder(project, zone, node, uid)
 
 
 def encode(record: Union[Note, Deletion]) -> bytes:

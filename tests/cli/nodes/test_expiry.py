@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.nodes import lifetime
+from tpuctl.flows.runs.used_nodes import Usage
 from tpuctl.nodes import DeleteNode, Node, UpdateNode
 
 Command = Callable[..., CommandResult]
@@ -285,13 +289,10 @@ class TestWithoutRun:
         tpuctl("up", "v3-8", "--name", "n1", "--yes")
         submitted = tpuctl("submit", job)
         assert submitted.code == 0, submitted.err
-        uid = only_node(cloud).id.uid
-        from datetime import timedelta
-
-        from tpuctl.flows.runs.used_nodes import used_nodes
-
-        now = cloud.server_time()
-        assert used_nodes(bucket, cloud.provider, now, timedelta(), lambda _: None) == {uid}
+        node = only_node(cloud)
+        usage = Usage(bucket, cloud.provider, cloud.server_time(), timedelta(), lambda _: None)
+        assert usage.used([node]) == {node.id.uid}
+        assert usage.used([replace(node, id=replace(node.id, uid="7"))]) == set()
         assert tpuctl("reap", "--without-run", "0s", "--yes").code == 0
         assert names(cloud) == ["n1"]
 
@@ -299,11 +300,12 @@ class TestWithoutRun:
         self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, bucket: Bucket, job: str
     ) -> None:
         tpuctl("up", "v3-8", "--name", "n1", "--yes")
+        bucket.create(NodePaths.of(only_node(cloud).id).run("odd", 1), b"{}", "application/json")
         bucket.create("runs/odd/run.json", b"{}", "application/json")
         bucket.create("runs/odd/attempts/1/attempt.json", json.dumps({}).encode(), "application/json")
         simulator.simulator.clock.advance(2 * HOUR)
         reaped = tpuctl("reap", "--without-run", "1h", "--yes")
         assert reaped.code == 4
-        assert "nobody knows which TPU" in reaped.err
+        assert "nobody knows whether its TPU is in use" in reaped.err
         assert names(cloud) == ["n1"]
         cloud.provider.begin(DeleteNode(only_node(cloud).id))

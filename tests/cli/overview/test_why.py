@@ -11,7 +11,6 @@ from tests.cli.overview.test_ls import NOW, ZONE, give_run, only_node, queue
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.flows.overview.node_runs import paths_of
 from tpuctl.keeper.records import EXPIRED, Deletion, deletions_folder, encode
 from tpuctl.runs import Verdict
 
@@ -33,7 +32,7 @@ def test_a_node_that_is_gone_has_its_whole_story(tpuctl: Tpuctl, cloud: Cloud, n
     run = give_run(cloud, here)
     run.end(Verdict("digits-1", "failed", 1, "2126-01-31T12:00:00Z", "exit code 3", 3))
     deletion = Deletion("sim-project", ZONE, node, here.id.uid, "", EXPIRED, NOW, NOW, NOW)
-    cloud.bucket.create(f"{paths_of(here.id).keeper}1.json", encode(deletion))
+    cloud.bucket.create(f"{NodePaths.of(here.id).keeper}1.json", encode(deletion))
     assert tpuctl("down", node, "--yes").code == 0
     told = story(tpuctl, node)
     assert texts(told) == [
@@ -136,7 +135,7 @@ def test_a_name_is_not_unknown_where_a_zone_is_silent(tpuctl: Tpuctl, simulator:
 def test_a_bad_record_of_a_keeper_is_a_warning(
     tpuctl: Tpuctl, cloud: Cloud, node: str, content: bytes
 ) -> None:
-    paths = paths_of(only_node(cloud).id)
+    paths = NodePaths.of(only_node(cloud).id)
     cloud.bucket.create(f"{paths.keeper}1.json", content)
     result = tpuctl("why", node)
     assert result.code == 0

@@ -13,7 +13,7 @@ from tpuctl.keeper import records
 from tpuctl.nodes import Node
 
 NOW = clock.parse("2026-01-01T02:00:00Z")
-DISUSE = Disuse(frozenset(), timedelta(hours=1))
+DISUSE = Disuse(lambda nodes: (), timedelta(hours=1))
 WITH_END = {records.TTL: "3600s"}
 
 

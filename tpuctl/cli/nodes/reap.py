@@ -62,11 +62,11 @@ def reap(session: Session, without_run: int | None, all_users: bool, yes: bool, 
 def _plan(session: Session, now: datetime, without_run: int | None, all_users: bool) -> flow.Reaping:
     disuse = None
     if without_run is not None:
-        from tpuctl.flows.runs.used_nodes import used_nodes  # noqa: PLC0415  reads runs for this option alone
+        from tpuctl.flows.runs.used_nodes import Usage  # noqa: PLC0415  reads runs for this option alone
 
         age = timedelta(seconds=without_run)
-        used = used_nodes(session.cloud.bucket, session.cloud.provider, now, age, session.warn)
-        disuse = flow.Disuse(used, age)
+        usage = Usage(session.cloud.bucket, session.cloud.provider, now, age, session.warn)
+        disuse = flow.Disuse(usage.used, age)
     owner = None if all_users else session.owner
     return flow.plan_reap(session.cloud.provider, owner, now, session.from_flag("zone"), disuse)
 

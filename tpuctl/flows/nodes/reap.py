@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,15 +13,15 @@ from tpuctl.flows.nodes import down
 from tpuctl.flows.nodes.expiry import expiry
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import HttpRequest, NodeState
+from tpuctl.nodes import HttpRequest, Node, NodeState
 
 
 @dataclass(frozen=True)
 class Disuse:
     """When a TPU counts as owned by no run."""
 
-    used: Collection[str]
-    """Uids of nodes on which a run has not ended, or ended less than `age` ago."""
+    used: Callable[[Iterable[Node]], Collection[str]]
+    """Returns the uids of those nodes on which a run has not ended, or ended less than `age` ago."""
     age: timedelta
     """Younger nodes count as owned: their run may be about to be submitted."""
 
@@ -104,12 +104,9 @@ def _reason(allocation: Allocation, now: datetime, disuse: Disuse | None) -> str
 
 
 def _is_disused(allocation: Allocation, now: datetime, disuse: Disuse) -> bool:
-    return bool(allocation.nodes) and all(
-        node.state is NodeState.READY
-        and node.id.uid not in disuse.used
-        and 0 < node.created_at <= (now - disuse.age).timestamp()
-        for node in allocation.nodes
-    )
+    latest = (now - disuse.age).timestamp()
+    is_old = all(node.state is NodeState.READY and 0 < node.created_at <= latest for node in allocation.nodes)
+    return bool(allocation.nodes) and is_old and not disuse.used(allocation.nodes)
 
 
 def _key(allocation: Allocation) -> tuple[object, ...]:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpuctl.bucket_layout import RUN_ON_NODE, NodePaths
+from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.progress import Report, silent
+from tpuctl.flows.runs.lookup import StartedRun, started_on
 from tpuctl.flows.runs.outcome import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.nodes import Node, NodeId
+from tpuctl.nodes import Node
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Verdict
 from tpuctl.worker.records import FINISHED, UNKNOWN
@@ -57,15 +58,10 @@ class Workload:
         return run if run and run.works else None
 
 
-def paths_of(node: NodeId) -> NodePaths:
-    """Return where the bucket has what it knows of a node."""
-    return NodePaths(node.project, node.zone, node.name, node.uid)
-
-
 def workload(bucket: Bucket, nodes: Iterable[Node], warn: Report = silent) -> Workload:
     """Return the newest run of each node; a bucket that does not answer is said, and raises nothing."""
     listed = [node for node in nodes if node.id.uid]
-    results = fanout(lambda node: runs_on(bucket, paths_of(node.id), warn, most=1), listed)
+    results = fanout(lambda node: runs_on(bucket, NodePaths.of(node.id), warn, most=1), listed)
     unknown = next((result.error.message for result in results if result.error), "")
     newest = {result.item.id.uid: result.value[0] for result in results if result.value}
     return Workload(newest, unknown)
@@ -75,21 +71,20 @@ def runs_on(
     bucket: Bucket, paths: NodePaths, warn: Report = silent, most: int | None = None
 ) -> list[RunOnNode]:
     """Return the runs that were started on a node, the newest first, `most` at most."""
-    started = sorted(bucket.objects(paths.runs), key=lambda item: item.generation, reverse=True)
-    named = [(RUN_ON_NODE.fullmatch(item.name.removeprefix(paths.runs)), item.updated) for item in started]
-    chosen = [(match[1], int(match[2]), updated) for match, updated in named if match]
+    chosen = started_on(bucket, paths)
     width = most or max(1, len(chosen))
     states: list[RunOnNode] = []
     for first in range(0, min(len(chosen), MOST_NAMED * width), width):
         batch = chosen[first : first + width]
-        states += filter(None, values(fanout(lambda item: _run_on_node(bucket, *item, warn), batch)))
+        states += filter(None, values(fanout(lambda item: _run_on_node(bucket, item, warn), batch)))
         if len(states) >= width:
             break
     return states[:most]
 
 
-def _run_on_node(bucket: Bucket, name: str, attempt: int, started: str, warn: Report) -> RunOnNode | None:
+def _run_on_node(bucket: Bucket, item: StartedRun, warn: Report) -> RunOnNode | None:
     """Return None where the attempt was never written, or is gone."""
+    name, attempt, started = item.run, item.attempt, item.started
     run = StoredRun(bucket, name, warn)
     try:
         verdict = run.verdict()

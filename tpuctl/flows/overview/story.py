@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpuctl.bucket_layout import NODES, NodePaths
+from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects import decoding
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, TpuctlError, nearest
@@ -15,7 +15,7 @@ from tpuctl.flows.nodes.lookup import no_answer
 from tpuctl.flows.overview.node_runs import RunOnNode, runs_on
 from tpuctl.flows.overview.views import next_command, troubles
 from tpuctl.flows.progress import Report
-from tpuctl.keeper.records import EXPIRED, Deletion
+from tpuctl.keeper.records import EXPIRED, NODES, Deletion
 from tpuctl.nodes import History, Node, NodeState, PastChange, QueuedResource
 from tpuctl.parallel import fanout, values
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
+from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, InterruptedByUser, StateError, TpuctlError, UsageError
 from tpuctl.flows.nodes.lookup import find_ready, node_state
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.checkpoints import last_committed
-from tpuctl.flows.runs.lookup import stored_runs
+from tpuctl.flows.runs.lookup import started_on
 from tpuctl.flows.runs.outcome import RunState, settle
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import HttpRequest, Maintenance, Node, NodeState, SimulateMaintenance
@@ -26,7 +28,7 @@ TIMEOUT = 900.0
 REACTION_TIMEOUT = 180.0
 """Seconds for a run to send a heartbeat or to end: longer than it takes to call a run lost."""
 MOST_RUNS = 200
-"""Runs, from the newest, among which those of a node are looked for."""
+"""Runs of a node, from the newest, that are looked at."""
 NOBODY = "-"
 """Names the owner of a node that nobody owns, as in the table of `ls`."""
 
@@ -218,7 +220,10 @@ def _runs_on(bucket: Bucket | None, node: Node) -> tuple[StoredRun, ...]:
         except TpuctlError:  # not a record, or deleted meanwhile: `runs` says which
             return False
 
-    newest = stored_runs(bucket)[-MOST_RUNS:] if bucket else []
+    if bucket is None:
+        return ()
+    names = dict.fromkeys(item.run for item in started_on(bucket, NodePaths.of(node.id)))
+    newest = [StoredRun(bucket, name) for name in islice(names, MOST_RUNS)][::-1]
     return tuple(result.item for result in fanout(is_on_node, newest) if result.value)
 
 

@@ -1,13 +1,14 @@
-"""Finds runs in the bucket: all of them, by name, or one's own last."""
+"""Finds runs in the bucket: all of them, those of a node, by name, or one's own last."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from tpuctl import runs
-from tpuctl.bucket_layout import RUNS
+from tpuctl.bucket_layout import RUN_ON_NODE, RUNS, NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.progress import Report, silent
@@ -33,6 +34,26 @@ def stored_runs(bucket: Bucket, warn: Report = silent) -> list[StoredRun]:
         else:
             warn(BadObjectError(record.name, "is in a folder that cannot be a run's").message)
     return stored
+
+
+@dataclass(frozen=True)
+class StartedRun:
+    """What the folder of a node names: an attempt of a run that was to start there."""
+
+    run: str
+    attempt: int
+    started: str
+    """ISO-8601, UTC."""
+
+
+def started_on(bucket: Bucket, node: NodePaths) -> list[StartedRun]:
+    """Return the attempts that the folder of a node names, the newest first.
+
+    Each is named before it exists, so that none is missing; anybody can write names of others.
+    """
+    listed = sorted(bucket.objects(node.runs), key=lambda item: item.generation, reverse=True)
+    named = ((RUN_ON_NODE.fullmatch(item.name.removeprefix(node.runs)), item.updated) for item in listed)
+    return [StartedRun(match[1], int(match[2]), updated) for match, updated in named if match]
 
 
 def find_run(bucket: Bucket, name: str | None, warn: Report = silent, submitter: str = "") -> StoredRun:

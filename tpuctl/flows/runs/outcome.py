@@ -109,7 +109,7 @@ def decide(
 
 def end_by_keeper(bucket: Bucket, node: NodeId) -> str:
     """Return what the record of a node's keeper says about its end; empty without a record."""
-    folder = NodePaths(node.project, node.zone, node.name, node.uid).keeper
+    folder = NodePaths.of(node).keeper
     names = [item.name.removeprefix(folder) for item in bucket.objects(folder, most=MOST_ENDS)]
     reasons = [
         KEEPER_REASONS[reason] for name in names if (reason := name.partition("-")[0]) in KEEPER_REASONS

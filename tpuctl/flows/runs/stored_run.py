@@ -121,8 +121,7 @@ class StoredRun:
 
         What says in the node's folder that it works there comes first: readers follow it to the attempt.
         """
-        tpu = record.tpu
-        note = NodePaths(tpu.project, tpu.zone, tpu.name, tpu.uid).run(self.name, record.attempt)
+        note = NodePaths.of(record.tpu.id).run(self.name, record.attempt)
         try:
             self.bucket.create(note, encode({"run": self.name, "attempt": record.attempt}))
         except ConflictError:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
+from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, StateError
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.lookup import WIDTH, stored_runs
+from tpuctl.flows.runs.lookup import WIDTH, started_on
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.nodes import Node
 from tpuctl.parallel import fanout, values
 
 if TYPE_CHECKING:
@@ -19,36 +22,48 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
 
 
-def used_nodes(
-    bucket: Bucket, provider: Provider, now: datetime, age: timedelta, warn: Report
-) -> frozenset[str]:
-    """Return the uids of nodes on which a run of this bucket has not ended, or ended less than `age` ago.
+class Usage:
+    """Says which nodes the runs of a bucket use."""
 
-    Raises StateError for a run that cannot be read: nobody knows which node it uses.
-    """
-    uids = values(
-        fanout(lambda run: _used_node(run, provider, now, age), stored_runs(bucket, warn), width=WIDTH)
-    )
-    return frozenset(uid for uid in uids if uid)
+    def __init__(
+        self, bucket: Bucket, provider: Provider, now: datetime, age: timedelta, warn: Report
+    ) -> None:
+        self._bucket = bucket
+        self._provider = provider
+        self._warn = warn
+        self._since = now - age
+        self._now = now
 
+    def used(self, nodes: Iterable[Node]) -> frozenset[str]:
+        """Return the uids of nodes on which a run has not ended, or ended less than the age ago.
 
-def _used_node(run: StoredRun, provider: Provider, now: datetime, age: timedelta) -> str:
-    try:
-        state = settle(run, provider, now)
-        uid = run.last_attempt().record.tpu.uid
-    except NotFoundError:
-        return ""  # it was never started
-    except BadObjectError as error:
-        raise _unknown(run, error) from error
-    if state.error:
-        raise _unknown(run, state.error) from state.error
-    if state.verdict and clock.parse(state.verdict.decided) <= now - age:
-        return ""
-    return uid
+        Raises StateError for a run of a node that cannot be read: nobody knows whether it has ended.
+        """
+        listed = list(nodes)
+        answers = values(fanout(self._is_used, listed, width=WIDTH))
+        return frozenset(node.id.uid for node, is_used in zip(listed, answers, strict=True) if is_used)
+
+    def _is_used(self, node: Node) -> bool:
+        """Whether one of its runs holds a node; the newest are looked at first."""
+        names = dict.fromkeys(item.run for item in started_on(self._bucket, NodePaths.of(node.id)))
+        return any(self._holds(StoredRun(self._bucket, name, self._warn), node) for name in names)
+
+    def _holds(self, run: StoredRun, node: Node) -> bool:
+        try:
+            if run.last_attempt().record.tpu.uid != node.id.uid:
+                return False  # it goes on elsewhere
+            state = settle(run, self._provider, self._now)
+        except NotFoundError:
+            return False  # it was never started
+        except BadObjectError as error:
+            raise _unknown(run, error) from error
+        if state.error:
+            raise _unknown(run, state.error) from state.error
+        return not (state.verdict and clock.parse(state.verdict.decided) <= self._since)
 
 
 def _unknown(run: StoredRun, error: BadObjectError) -> StateError:
     return StateError(
-        f"Run '{run.name}' cannot be read, so nobody knows which TPU it uses: {error.message}",
+        f"Run '{run.name}' cannot be read, so nobody knows whether its TPU is in use: {error.message}",
         hint="Delete its folder from the bucket, or leave --without-run away.",
     )
