@@ -54,7 +54,7 @@ SUBPACKAGES = {
         "output": {"order", "schema", "tfrecord", "tokens"},
         "public": {"order"},
     },
-    "cloud": {"simulator": set(), "ssh": set(), "tpu": set()},
+    "cloud": {"iap": set(), "simulator": set(), "ssh": set(), "tpu": set()},
     "cloud/tpu": {"rules": set()},
     "flows": {
         "hosts": set(),
@@ -161,6 +161,7 @@ THIRD_PARTY = {
     "grpc_status": {"sim"},
     "google": {"cloud", "sim"},
     "requests": {"cloud"},
+    "websockets": {"cloud"},
     "urllib3": {"cloud"},
     "fabric": {"cloud"},
     "paramiko": {"cloud"},

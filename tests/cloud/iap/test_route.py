@@ -1,0 +1,120 @@
+"""Tests the way to the relay: the user's proxy, and the user's certificate authorities."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tpuctl.cloud.iap import route
+from tpuctl.cloud.iap.endings import Interruption
+from tpuctl.sim.network.certificate_authority import CertificateAuthority
+
+NAME = "tunnel.cloudproxy.app"
+
+
+class Proxy:
+    """An HTTP proxy that answers CONNECT, and connects everything to one server that speaks TLS."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = CertificateAuthority(folder)
+        self.ca_file = authority.ca_file
+        self._context = authority.server_context([NAME])
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.status = "200 Connection established"
+        self.requests: list[str] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                stream, _ = self._listener.accept()
+                with suppress(OSError), stream:
+                    self._answer(stream)
+
+    def _answer(self, stream: socket.socket) -> None:
+        request = b""
+        while b"\r\n\r\n" not in request:
+            request += stream.recv(1)
+        self.requests.append(request.decode())
+        stream.sendall(f"HTTP/1.1 {self.status}\r\n\r\n".encode())
+        with self._context.wrap_socket(stream, server_side=True) as inner:
+            inner.sendall(b"hello")
+            inner.recv(1)
+
+
+@pytest.fixture
+def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    for name in (
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "no_proxy",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+    ):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    running = Proxy(tmp_path)
+    monkeypatch.setenv("https_proxy", f"http://ada:s%40cret@{running.address}")
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_the_users_proxy_and_authorities_are_used(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, str(proxy.ca_file))
+    with route.connect(f"wss://{NAME}/v4/connect", 5, is_local=False) as stream:
+        assert stream.recv(5) == b"hello"
+    assert proxy.requests[0].startswith(f"CONNECT {NAME}:443 HTTP/1.")
+    login = base64.b64encode(b"ada:s@cret").decode()
+    assert f"authorization: basic {login}".lower() in proxy.requests[0].lower()
+
+
+def test_an_unknown_authority_is_refused(proxy: Proxy) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError):
+        route.connect(f"wss://{NAME}/v4/connect", 5, is_local=False)
+
+
+def test_a_proxy_that_refuses_is_named_without_its_password(proxy: Proxy) -> None:
+    proxy.status = "407 Proxy Authentication Required"
+    with pytest.raises(Interruption, match="407 Proxy Authentication Required") as raised:
+        route.connect(f"wss://{NAME}/v4/connect", 5, is_local=False)
+    assert proxy.address in raised.value.reason
+    assert "cret" not in raised.value.reason
+
+
+def test_another_kind_of_proxy_is_named(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "socks5://ada:secret@127.0.0.1:1")
+    with pytest.raises(Interruption, match=r"socks5://127\.0\.0\.1 cannot be used: only http:// proxies can"):
+        route.connect(f"wss://{NAME}/v4/connect", 5, is_local=False)
+
+
+def test_certificates_that_cannot_be_read_are_named(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/file")
+    with pytest.raises(Interruption, match=r"certificates of /no/such/file cannot be read: No such file"):
+        route.authorities()
+
+
+def test_hosts_of_no_proxy_and_the_simulator_are_reached_without_one(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"ws://127.0.0.1:{server.getsockname()[1]}/v4"
+        route.connect(url, 5, is_local=True).close()
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        route.connect(url, 5, is_local=False).close()
+    assert proxy.requests == []

@@ -1,0 +1,95 @@
+"""Asks the relay for a tunnel, or for the rest of one that was interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from tpuctl import __version__
+from tpuctl.cloud.iap.endings import Refusal
+from tpuctl.cloud.iap.websocket import WebSocket
+
+URL = "wss://tunnel.cloudproxy.app/v4"
+"""Google's relay: gcloud's `iap_tunnel_websocket_utils.py`."""
+UNAUTHENTICATED = 401
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A port of a virtual machine: a worker of a node."""
+
+    project: str
+    zone: str
+    name: str
+    """Its hostname, as its guest attributes say."""
+    interface: str = "nic0"
+    port: int = 22
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds after which something is no longer waited for."""
+
+    connect: float = 20.0
+    """For a connection to the relay, until it has reached the host."""
+    ping: float = 20.0
+    """Of silence, before the relay is asked whether it is there."""
+    silence: float = 45.0
+    """Of silence, before the connection counts as lost."""
+    resume: float = 120.0
+    """Until a lost connection is resumed."""
+    pause: float = 1.0
+    """Between two attempts to resume it."""
+    linger: float = 10.0
+    """Of silence after our goodbye: the relay answers it when it has read what we sent before."""
+    acknowledge: float = 2.0
+    """Until the relay is told what has arrived, however little."""
+
+
+@dataclass(frozen=True)
+class Relay:
+    """Where the relay is, and who asks."""
+
+    token: Callable[[bool], str]
+    """Returns an access token, '' for none; a new one with True: the relay has refused the last."""
+    url: str = URL
+    is_local: bool = False
+    """It is on loopback: not for the user's proxy."""
+    patience: Patience = Patience()
+
+    def begin(self, instance: Instance) -> WebSocket:
+        """Open a connection for a new tunnel; raises Ending."""
+        query = {
+            "project": instance.project,
+            "port": instance.port,
+            "newWebsocket": "True",
+            "zone": instance.zone,
+            "instance": instance.name,
+            "interface": instance.interface,
+        }
+        return self._open("connect", query)
+
+    def resume(self, instance: Instance, session: bytes, received: int, *, renew: bool) -> WebSocket:
+        """Open a connection for the rest of a tunnel, with a new token if `renew`; raises Ending."""
+        query = {
+            "sid": session.decode(errors="replace"),
+            "ack": received,
+            "newWebsocket": "True",
+            "zone": instance.zone,
+        }
+        return self._open("reconnect", query, renew=renew)
+
+    def _open(self, path: str, query: dict[str, object], *, renew: bool = False) -> WebSocket:
+        url = f"{self.url.rstrip('/')}/{path}?{urlencode(query)}"
+        try:
+            return WebSocket(url, self._headers(renew=renew), self.patience.connect, is_local=self.is_local)
+        except Refusal as refusal:
+            if renew or refusal.code != UNAUTHENTICATED:
+                raise
+        return WebSocket(url, self._headers(renew=True), self.patience.connect, is_local=self.is_local)
+
+    def _headers(self, *, renew: bool) -> dict[str, str]:
+        token = self.token(renew)
+        authorization = {"Authorization": f"Bearer {token}"} if token else {}
+        return {"User-Agent": f"tpuctl/{__version__}", **authorization}

@@ -1,0 +1,306 @@
+"""Carries bytes between a socket pair and the relay, across connections that are lost in between."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from tpuctl.cloud.iap.endings import REAUTHENTICATE, Ending, Interruption, close, explain
+from tpuctl.cloud.iap.frames import (
+    MOST_DATA,
+    Acknowledged,
+    Connected,
+    Data,
+    Frame,
+    FrameDecoder,
+    LongClose,
+    Reconnected,
+    encode,
+)
+from tpuctl.cloud.iap.ledger import ACK_EVERY, Ledger
+from tpuctl.cloud.iap.relay import Instance, Relay
+from tpuctl.cloud.iap.websocket import WebSocket
+from tpuctl.errors import TpuctlError
+
+MOST_PENDING = 1 << 18
+"""Bytes that wait for the reader of the socket, or for the network, before no more are taken."""
+READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
+
+
+class TunnelSocket(socket.socket):
+    """A connection to a worker: a socket whose `recv` raises the reason when the tunnel has failed."""
+
+    def __init__(self, descriptor: int, tunnel: Tunnel) -> None:
+        super().__init__(fileno=descriptor)
+        self._tunnel = tunnel
+
+    def recv(self, size: int, flags: int = 0, /) -> bytes:
+        """Return bytes, none at the end; raises HostError or ConfigError if the tunnel has failed."""
+        try:
+            data = super().recv(size, flags)
+        except ConnectionResetError:  # the tunnel ended with bytes that it had not taken
+            data = b""
+        if not data and size and self._tunnel.failure:
+            raise self._tunnel.failure
+        return data
+
+    def close(self) -> None:
+        """Close the connection; the tunnel sends what it has, and ends."""
+        self._tunnel.abandon()
+        super().close()
+
+
+def open_tunnel(relay: Relay, instance: Instance, subject: str) -> TunnelSocket:
+    """Return a connection to a port of an instance; `subject` names it in errors: "Worker 0 of 'n1'".
+
+    Raises HostError, and ConfigError if the user may not use the tunnel.
+    """
+    tunnel = Tunnel(relay, instance, subject)
+    return tunnel.open()
+
+
+class Tunnel:
+    """One tunnel, in a thread of its own: connections to the relay come and go, the tunnel stays."""
+
+    def __init__(self, relay: Relay, instance: Instance, subject: str) -> None:
+        self.failure: TpuctlError | None = None
+        self._relay = relay
+        self._instance = instance
+        self._subject = subject
+        self._patience = relay.patience
+        self._abandoned = threading.Event()
+        self._ledger = Ledger()
+        self._incoming = bytearray()
+        self._session = b""
+        self._has_greeting = False
+        self._local_ended = False
+        self._last_heard = self._next_ping = 0.0
+        self._connection: WebSocket
+        self._decoder: FrameDecoder
+        self._local: socket.socket
+
+    def open(self) -> TunnelSocket:
+        """Connect to the host and return the near end; raises HostError or ConfigError."""
+        try:
+            self._adopt(self._relay.begin(self._instance))
+        except Ending as ending:
+            raise explain(ending, self._subject, self._instance) from ending
+        try:
+            near, self._local = socket.socketpair()
+        except OSError:
+            self._connection.close()
+            raise
+        self._local.setblocking(False)
+        threading.Thread(target=self._run, name=f"iap {self._instance.name}", daemon=True).start()
+        return TunnelSocket(near.detach(), self)
+
+    def abandon(self) -> None:
+        """Say that nobody uses the near end any more."""
+        self._abandoned.set()
+
+    def _run(self) -> None:
+        try:
+            self._carry()
+        except Ending as ending:
+            if not ending.is_normal:
+                self.failure = explain(ending, self._subject, self._instance)
+        except TpuctlError as error:  # such as credentials that cannot be renewed
+            self.failure = error
+        except OSError:
+            pass  # the near end is closed
+        finally:
+            self._connection.close()
+            self._deliver_all()
+            self._local.close()
+
+    def _carry(self) -> None:
+        """Carry bytes until either side has ended; raises the Ending of the relay's side."""
+        while not self._has_sent_all:
+            try:
+                self._step()
+            except Interruption as interruption:
+                self._resume(interruption)
+        with suppress(Ending):
+            self._say_goodbye()
+
+    @property
+    def _has_sent_all(self) -> bool:
+        """Whether the near end was closed, and all that it sent is with the relay.
+
+        A relay that has read our goodbye may fail to acknowledge, and drop what it has not carried yet.
+        """
+        is_quiet = time.monotonic() - self._last_heard >= self._patience.linger
+        is_sent = not (self._ledger.has_unsent or self._connection.output_size)
+        return self._local_ended and is_sent and (is_quiet or not self._ledger.awaits_confirmation)
+
+    def _step(self) -> None:
+        """Wait until something can be read or written, and do that."""
+        self._send()
+        near, relay = self._poll()
+        if relay:
+            for frame in self._frames():
+                self._handle(frame)
+        if near & READABLE:
+            self._take()
+        if self._incoming:
+            self._deliver()
+        self._keep_alive()
+
+    def _poll(self) -> tuple[int, int]:
+        """Return the events of the near end and of the relay."""
+        poll = select.poll()
+        takes = not (self._local_ended or self._ledger.is_full)
+        near = (select.POLLIN if takes else 0) | (select.POLLOUT if self._incoming else 0)
+        relay = (select.POLLIN if self._has_room else 0) | (
+            select.POLLOUT if self._connection.output_size else 0
+        )
+        if near:
+            poll.register(self._local, near)
+        if relay:
+            poll.register(self._connection, relay)
+        ready = self._has_room and self._connection.has_input
+        events = dict(poll.poll(0 if ready else self._timeout() * 1000))
+        readable = events.get(self._connection.fileno(), 0) & READABLE
+        return events.get(self._local.fileno(), 0), int((readable and self._has_room) or ready)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._incoming) < MOST_PENDING
+
+    def _timeout(self) -> float:
+        """Seconds until something has to be said to the relay."""
+        moment = min(self._next_ping, self._last_heard + self._patience.silence)
+        if self._ledger.unacknowledged:
+            moment = min(moment, self._last_heard + self._patience.acknowledge)
+        return max(moment - time.monotonic(), 0.0)
+
+    def _take(self) -> None:
+        """Read what the user of the near end has sent."""
+        try:
+            data = self._local.recv(MOST_DATA)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:  # it was closed with bytes unread
+            data = b""
+        if data:
+            self._ledger.add(data)
+        else:
+            self._local_ended = True
+
+    def _deliver(self) -> None:
+        """Write to the near end what it takes; what nobody reads any more is dropped."""
+        try:
+            del self._incoming[: self._local.send(self._incoming)]
+        except BlockingIOError:
+            pass
+        except (BrokenPipeError, ConnectionResetError):
+            self._incoming.clear()
+            self._local_ended = True
+
+    def _deliver_all(self) -> None:
+        """Write all that has arrived, also to a slow reader."""
+        self._local.setblocking(True)
+        while self._incoming and not self._abandoned.is_set():
+            self._deliver()
+
+    def _send(self) -> None:
+        """Write what is to be sent, as far as the network takes it."""
+        while self._ledger.has_unsent and self._connection.output_size < MOST_PENDING:
+            self._connection.send(encode(Data(self._ledger.next_chunk())))
+        is_quiet = time.monotonic() - self._last_heard >= self._patience.acknowledge
+        if self._ledger.unacknowledged > (0 if is_quiet else ACK_EVERY):
+            self._connection.send(encode(Acknowledged(self._ledger.acknowledge())))
+        self._connection.flush()
+
+    def _keep_alive(self) -> None:
+        """Ask a silent relay whether it is there; raises Interruption when it does not answer."""
+        now = time.monotonic()
+        if not self._has_room:  # it is we who do not listen
+            self._last_heard = now
+        if now - self._last_heard >= self._patience.silence:
+            raise Interruption(f"the relay did not answer for {now - self._last_heard:.0f} s")
+        if now >= self._next_ping:
+            self._connection.ping()
+            self._next_ping = now + self._patience.ping
+
+    def _frames(self) -> Iterator[Frame]:
+        self._last_heard = time.monotonic()
+        self._next_ping = self._last_heard + self._patience.ping
+        for data, ends_message in self._connection.receive():
+            yield from self._decoder.feed(data, ends_message=ends_message)
+
+    def _handle(self, frame: Frame) -> None:
+        """Act on a frame; raises Ending for one that does not belong there."""
+        match frame:
+            case LongClose(code, reason):
+                raise close(code, reason.decode(errors="replace"))
+            case Connected(session) if not self._has_greeting and not self._session:
+                self._session, self._has_greeting = session, True
+            case Reconnected(received) if not self._has_greeting and self._session:
+                self._ledger.rewind(received)
+                self._has_greeting = True
+            case Data(payload) if self._has_greeting:
+                self._ledger.receive(len(payload))
+                self._incoming += payload
+            case Acknowledged(received) if self._has_greeting:
+                self._ledger.confirm(received)
+            case _:
+                raise Ending(f"the relay sent {type(frame).__name__} at the wrong moment")
+
+    def _adopt(self, connection: WebSocket) -> None:
+        """Use a new connection, once the relay has greeted on it; raises Ending."""
+        self._connection, self._decoder, self._has_greeting = connection, FrameDecoder(), False
+        self._last_heard = time.monotonic()
+        self._next_ping = self._last_heard + self._patience.ping
+        deadline = self._last_heard + self._patience.connect
+        try:
+            while not self._has_greeting:
+                for frame in self._frames():
+                    self._handle(frame)
+                if not self._has_greeting:
+                    _await_input(connection, deadline)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _resume(self, interruption: Interruption) -> None:
+        """Go on with a new connection; raises Ending when that cannot be, or took too long."""
+        self._connection.close()
+        deadline = time.monotonic() + self._patience.resume
+        renew = interruption.code == REAUTHENTICATE
+        while not self._abandoned.is_set():
+            try:
+                return self._adopt(
+                    self._relay.resume(self._instance, self._session, self._ledger.received, renew=renew)
+                )
+            except Interruption as failure:
+                if time.monotonic() >= deadline:
+                    raise Ending(
+                        f"the connection was lost, and then: {failure.reason}", failure.code
+                    ) from failure
+                renew = failure.code == REAUTHENTICATE
+            self._abandoned.wait(self._patience.pause)
+        raise interruption
+
+    def _say_goodbye(self) -> None:
+        """Close the connection in a way that leaves the relay time to read everything; ends by an Ending."""
+        self._connection.say_goodbye()
+        self._last_heard = time.monotonic()
+        while True:
+            self._connection.flush()
+            _await_input(self._connection, self._last_heard + self._patience.linger)
+            for frame in self._frames():
+                self._handle(frame)
+
+
+def _await_input(connection: WebSocket, deadline: float) -> None:
+    """Return when the relay has sent something; raises Interruption at the deadline."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    remaining = deadline - time.monotonic()
+    if not connection.has_input and (remaining <= 0 or not poll.poll(remaining * 1000)):
+        raise Interruption("the relay did not answer in time")
