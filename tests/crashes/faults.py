@@ -151,6 +151,7 @@ FAULTS = {
         Fault("INTERNAL before", _refuse(CODES.INTERNAL)),
         Fault("INTERNAL after", _refuse(CODES.INTERNAL), "after"),
         Fault("INTERNAL from here on", _refuse(CODES.INTERNAL), lasts=True),
+        Fault("ABORTED from here on", _refuse(CODES.ABORTED), lasts=True),
         Fault("ABORTED", _refuse(CODES.ABORTED)),
         Fault("permission lost", _refuse(CODES.PERMISSION_DENIED), lasts=True),
         Fault("credentials expired", _refuse(CODES.UNAUTHENTICATED), lasts=True),

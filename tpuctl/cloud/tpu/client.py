@@ -127,7 +127,7 @@ class CloudTpu:
             with translated(subject, SERVICE):
                 future = call(request, retry=None, timeout=TIMEOUT)
         else:
-            future = send(subject, call, request)
+            future = send(subject, call, request, changes=True)
         return self.operation(subject, future.operation.name)
 
     def creations(self, node: NodeId) -> Mapping[str, Operation]:

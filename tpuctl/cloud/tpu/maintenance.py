@@ -57,7 +57,7 @@ def simulate_maintenance(client: tpu_v2.TpuClient, subject: str, change: Simulat
     request = tpu_v2alpha1.SimulateMaintenanceEventRequest(
         name=node_name(change.node), worker_ids=[str(change.worker)]
     )
-    future = send(subject, _alpha_client(client).simulate_maintenance_event, request)
+    future = send(subject, _alpha_client(client).simulate_maintenance_event, request, changes=True)
     return str(future.operation.name)
 
 

@@ -24,10 +24,14 @@ TRANSIENT = (
 )
 
 
-def send(subject: str, call: Callable[..., T], request: object) -> T:
-    """Return the answer to a request that may be sent twice; `subject` names the resource in errors."""
+def send(subject: str, call: Callable[..., T], request: object, *, changes: bool = False) -> T:
+    """Return the answer to a request that may be sent twice; `subject` names the resource in errors.
+
+    Of one that changes something, ABORTED means that another change came first: its caller reads again.
+    """
+    on = TRANSIENT if changes else (*TRANSIENT, exceptions.Aborted)
     with translated(subject, SERVICE):
-        return retry(lambda: call(request, retry=None, timeout=TIMEOUT), on=TRANSIENT, timeout=RETRY_TIMEOUT)
+        return retry(lambda: call(request, retry=None, timeout=TIMEOUT), on=on, timeout=RETRY_TIMEOUT)
 
 
 class Pager(Protocol[Page]):

@@ -46,6 +46,10 @@ class NoCapacityError(TpuctlError):
         self.errors = tuple(errors)
 
 
+class _TakenError(ConflictError):
+    """The name is that of a TPU that is being deleted; the next round may find it free."""
+
+
 class Rounds:
     """The zones that are left to try; a zone that refuses for good is not tried again."""
 
@@ -83,7 +87,7 @@ class Rounds:
         for zone in order:
             try:
                 return self._try(zone, existing if existing and existing.zone == zone else None)
-            except (StockoutError, ConflictError) as error:
+            except (StockoutError, _TakenError) as error:
                 errors.append(error)
             except (QuotaError, ConfigError) as error:
                 if not self._refuses_for_good(zone, error):
@@ -125,11 +129,11 @@ class Rounds:
         creation = self._creations[zone]
         try:
             operation = begin(self._provider, creation, self._report)
-        except ConflictError:
+        except ConflictError as error:
             near = siblings(self._provider, name_of(creation), (zone,))
             if near.live:
                 return self._use(near.live[0])
-            raise
+            raise _TakenError(error.message, hint=error.hint, **error.facts) from error
         if self._search.detach:
             return self._look(creation)
         rival = self._rival(creation) if len(self._search.zones) > 1 else None
