@@ -8,20 +8,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import ConflictError, DeadlineError, HostError
+from tpuctl.errors import DeadlineError, HostError
 from tpuctl.flows.hosts import os_login
+from tpuctl.flows.hosts.metadata import change_metadata
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Node, SshKey
 from tpuctl.nodes.readiness import require_ready
 from tpuctl.parallel import fanout, values
-from tpuctl.polling import NO_PAUSE, poll, retry
+from tpuctl.polling import poll
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
 
-KEY_TIMEOUT = 120.0
-KEY_ATTEMPTS = 8
-"""Other users may add theirs at the same time: the metadata is replaced as a whole."""
 SSH_TIMEOUT = 300.0
 OS_LOGIN_PATIENCE = 30.0
 """Seconds for which a host of a project with OS Login may refuse a key that its profile has: it boots."""
@@ -45,20 +43,13 @@ def install_key(provider: Provider, node: Node, key: SshKey, report: Report) -> 
 
     Keys of other users that are added at the same time stay: the metadata is read again until it has ours.
     """
-
-    def install() -> Node:
-        nonlocal node
-        change = provider.ssh_key_change(node, key)
-        if change is None:
-            return node
-        report(f"adding your SSH key to {node.name}")
-        provider.begin(change).wait("to accept the SSH key", KEY_TIMEOUT)
-        node = require_ready(provider.get_node(node.id))
-        if provider.ssh_key_change(node, key):
-            raise ConflictError(f"The metadata of '{node.name}' is being changed by another client.")
+    if provider.ssh_key_change(node, key) is None:
         return node
-
-    return retry(install, on=ConflictError, attempts=KEY_ATTEMPTS, backoff=NO_PAUSE)
+    report(f"adding your SSH key to {node.name}")
+    changed = change_metadata(
+        provider, node, lambda current: provider.ssh_key_change(current, key), "to accept the SSH key"
+    )
+    return require_ready(changed)
 
 
 def await_ssh(provider: Provider, ssh: Ssh, node: Node, key: SshKey, report: Report) -> None:

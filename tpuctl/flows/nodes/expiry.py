@@ -7,17 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 from tpuctl import clock
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import ConflictError, StateError, UsageError
+from tpuctl.errors import StateError, UsageError
+from tpuctl.flows.hosts.metadata import change_metadata
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import find_allocation
 from tpuctl.flows.progress import Report
 from tpuctl.keeper import records
 from tpuctl.nodes import HttpRequest, Node, QueuedResource, UpdateNode
-from tpuctl.polling import NO_PAUSE, retry
-
-UPDATE_TIMEOUT = 120.0
-ATTEMPTS = 8
-"""Other clients may change the metadata at the same time: it is replaced as a whole."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,8 @@ def plan_extension(
 
 def changes(extension: Extension) -> list[UpdateNode]:
     """Return the changes by which `extend` moves the end."""
-    return [_change(node, extension.expires) for node in extension.allocation.nodes]
+    planned = [_change(node, extension.expires) for node in extension.allocation.nodes]
+    return [change for change in planned if change]
 
 
 def requests(provider: Provider, extension: Extension) -> list[HttpRequest]:
@@ -87,25 +84,15 @@ def requests(provider: Provider, extension: Extension) -> list[HttpRequest]:
 def extend(provider: Provider, extension: Extension, report: Report) -> None:
     """Move the end of every node; what others change in the metadata at the same time stays."""
     for node in extension.allocation.nodes:
-        _extend(provider, node, extension.expires)
+        change_metadata(
+            provider, node, lambda current: _change(current, extension.expires), "to take the new expiry"
+        )
         report(f"{node.name} ends {clock.iso(extension.expires)}")
 
 
-def _change(node: Node, expires: datetime) -> UpdateNode:
+def _change(node: Node, expires: datetime) -> UpdateNode | None:
+    """Return the change that moves the end of a node; None for one that ends then or later."""
+    stored = expiry_of(node)
+    if stored and stored >= expires:
+        return None
     return UpdateNode(node, metadata={**node.metadata, records.EXPIRES: clock.iso(expires)})
-
-
-def _extend(provider: Provider, node: Node, expires: datetime) -> None:
-    current = node
-
-    def move() -> None:
-        nonlocal current
-        provider.begin(_change(current, expires)).wait("to take the new expiry", UPDATE_TIMEOUT)
-        current = provider.get_node(node.id)
-        stored = expiry_of(current)
-        if stored is None or stored < expires:
-            raise ConflictError(
-                f"The metadata of '{node.name}' is being changed by another client.", hint="Try again."
-            )
-
-    retry(move, on=ConflictError, attempts=ATTEMPTS, backoff=NO_PAUSE)
