@@ -12,6 +12,7 @@ import click
 import pytest
 
 from tests.paths import ROOT
+from tpuctl.cli.groups import CONTEXT
 from tpuctl.cli.main import COMMANDS, cli
 from tpuctl.data.output.shard_counts import MAX_SIZE, MIN_SIZE, readable_size
 from tpuctl.faults import KINDS
@@ -20,7 +21,7 @@ from tpuctl.faults import KINDS
 def leaves(
     group: click.Group = cli, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    with click.Context(group) as ctx:
+    with click.Context(group, **CONTEXT) as ctx:
         for name in group.list_commands(ctx):
             command = group.get_command(ctx, name)
             assert command
@@ -39,7 +40,7 @@ def test_the_help_ends_in_an_example_that_parses(path: tuple[str, ...], command:
     example = command.help.split("Example:")[1].strip().splitlines()[-1].strip()
     words = shlex.split(re.sub(r'^eval "\$\((.*)\)"$', r"\1", example))
     assert words[: len(path) + 1] == ["tpuctl", *path]
-    with click.Context(command) as ctx:
+    with click.Context(command, **CONTEXT) as ctx:
         command.make_parser(ctx).parse_args(words[len(path) + 1 :])
 
 
@@ -92,7 +93,7 @@ def test_a_flag_takes_no_value(path: tuple[str, ...], command: click.Command, fl
     """Else `tpuctl ls --json` would complain, or take the next argument for its value."""
     for parameter in command.params:
         if flag in parameter.opts:
-            with click.Context(command) as ctx:
+            with click.Context(command, **CONTEXT) as ctx:
                 values, _, _ = command.make_parser(ctx).parse_args([flag, "argument"])
             assert values[str(parameter.name)] is True
 
@@ -103,7 +104,7 @@ def words(text: str) -> list[str]:
 
 def test_the_line_in_the_table_shortens_the_first_sentence_of_the_help() -> None:
     """It leaves words out, and has none that the help does not have in this order."""
-    with click.Context(cli) as ctx:
+    with click.Context(cli, **CONTEXT) as ctx:
         for name, (_, line) in COMMANDS.items():
             command = cli.get_command(ctx, name)
             assert command

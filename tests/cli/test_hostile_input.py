@@ -64,6 +64,8 @@ CALLS = (
     call("start", WORD, "--yes"),
     call("wait", WORD),
     call("ssh", WORD, "--dry-run"),
+    call("ssh-config", "n1", shows=False),
+    call("ssh-config", WORD),
     call("extend", "n1", "2h", "--dry-run", shows=False),
     call("extend", WORD, "2h"),
     call("reap", "--dry-run", shows=False),

@@ -43,7 +43,14 @@ COMMANDS = {
         "tpuctl.cli.datasets.commands",
         "Upload, list, check and remove datasets: TFRecord shards in the bucket.",
     ),
-    "ssh": ("tpuctl.cli.remote.ssh", "Log in on a worker of a TPU, or run a command there, with OpenSSH."),
+    "ssh": (
+        "tpuctl.cli.remote.ssh",
+        "Log in on a worker of a TPU with the system's OpenSSH, or run a command.",
+    ),
+    "ssh-config": (
+        "tpuctl.cli.remote.ssh_config",
+        "Print or install entries for 'ssh NAME', VS Code, scp and rsync.",
+    ),
     "submit": ("tpuctl.cli.runs.submit", "Copy a training script to a TPU and start it."),
     "logs": ("tpuctl.cli.runs.logs", "Show the logs of a run, also after its TPU was deleted."),
     "runs": ("tpuctl.cli.runs.runs", "List runs and how they ended."),
@@ -61,7 +68,7 @@ COMMANDS = {
 """Name -> module and help line, so that `tpuctl --help` imports no command."""
 HIDDEN = {"ssh-proxy": "tpuctl.cli.remote.ssh_proxy"}
 """Name -> module of a command that other programs run, and no list shows."""
-ATTRIBUTES = {"help": "show_help", "ssh-proxy": "ssh_proxy"}
+ATTRIBUTES = {"help": "show_help", "ssh-config": "ssh_config", "ssh-proxy": "ssh_proxy"}
 """Name of a command -> its name in its module, where that is another."""
 
 

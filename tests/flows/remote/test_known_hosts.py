@@ -21,8 +21,8 @@ NODE = node("n2", addresses=("10.0.0.1", "10.0.0.2"))
 def test_every_published_key_is_in_it_under_two_names(tmp_path: Path) -> None:
     path = write_known_hosts(tmp_path / "keys", Hosts(NODE, (0,), dict(enumerate(KEYS[:2]))))
     assert path.read_text().splitlines() == [
-        f"tpuctl.uid-0.0,n2-w0.tpuctl ssh-ed25519 {KEYS[0]}",
-        f"tpuctl.uid-0.1,n2-w1.tpuctl ssh-ed25519 {KEYS[1]}",
+        f"tpuctl.uid-0.0,n2-w0.*tpuctl,n2.*tpuctl ssh-ed25519 {KEYS[0]}",
+        f"tpuctl.uid-0.1,n2-w1.*tpuctl ssh-ed25519 {KEYS[1]}",
     ]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert key_alias(NODE, 1) == "tpuctl.uid-0.1"
@@ -32,7 +32,10 @@ def test_a_node_that_is_made_anew_has_the_same_file_with_its_own_keys(tmp_path: 
     former = write_known_hosts(tmp_path, Hosts(NODE, (0,), {0: KEYS[0]}))
     successor = replace(NODE, id=replace(NODE.id, uid="uid-9"))
     path = write_known_hosts(tmp_path, Hosts(successor, (0,), {0: KEYS[2]}))
-    assert (path, path.read_text()) == (former, f"tpuctl.uid-9.0,n2-w0.tpuctl ssh-ed25519 {KEYS[2]}\n")
+    assert (path, path.read_text()) == (
+        former,
+        f"tpuctl.uid-9.0,n2-w0.*tpuctl,n2.*tpuctl ssh-ed25519 {KEYS[2]}\n",
+    )
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
 
@@ -52,7 +55,7 @@ def test_names_are_no_patterns_and_no_paths(tmp_path: Path) -> None:
     hostile = replace(NODE, id=replace(NODE.id, name="../*,!x", uid="* ssh-rsa"))
     path = write_known_hosts(tmp_path, Hosts(hostile, (0,), {0: KEYS[0]}))
     assert path.parent == tmp_path
-    assert path.read_text().startswith("tpuctl.--ssh-rsa.0,------x-w0.tpuctl ssh-ed25519 ")
+    assert path.read_text().startswith("tpuctl.--ssh-rsa.0,------x-w0.*tpuctl,------x.*tpuctl ssh-ed25519 ")
 
 
 def test_a_file_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:

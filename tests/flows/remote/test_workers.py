@@ -13,6 +13,7 @@ from tpuctl.flows.remote.workers import (
     only_worker,
     parse_host_name,
     parse_workers,
+    worker_of_entry,
 )
 
 FOUR = node("n4", addresses=("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"))
@@ -64,3 +65,16 @@ def test_workers_are_named_by_the_name_or_by_the_option_but_not_twice() -> None:
     assert chosen_workers(parse_host_name("n1"), "all", only_worker(0)) == ALL_WORKERS
     with pytest.raises(UsageError, match="named twice"):
         chosen_workers(parse_host_name("n1@3"), "3", only_worker(0))
+
+
+@pytest.mark.parametrize(
+    ("host", "worker"),
+    [("n1", 0), ("n1-w3", 3), ("n1.tpuctl", 0), ("n1-w12.sim.tpuctl", 12), ("n1.sim.tpuctl", 0), ("2", 2)],
+)
+def test_a_name_of_an_entry_means_a_worker(host: str, worker: int) -> None:
+    assert worker_of_entry("n1", host) == only_worker(worker)
+
+
+def test_a_name_of_another_entry_means_none() -> None:
+    with pytest.raises(UsageError):
+        worker_of_entry("n1", "other-w1.tpuctl")

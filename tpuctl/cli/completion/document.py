@@ -28,6 +28,7 @@ KINDS = {
     ("why", "name"): "nodes",
     ("wait", "name"): "nodes",
     ("ssh", "name"): "nodes",
+    ("ssh-config", "names"): "nodes",
     ("help", "command"): "commands",
     ("data fetch", "name"): "public datasets",
 }

@@ -24,9 +24,10 @@ def key_alias(node: Node, worker: int) -> str:
     return f"tpuctl.{_plain(node.id.uid or node.name)}.{worker}"
 
 
-def host_name(name: str, worker: int) -> str:
-    """Return the name of a worker in entries of `ssh-config`: the same for its successor."""
-    return f"{_plain(name)}-w{worker}.tpuctl"
+def _entry_names(name: str, worker: int) -> list[str]:
+    """Return patterns of a worker's names in entries of `ssh-config`: the same for its successor."""
+    names = [f"{name}-w{worker}", *([name] if worker == 0 else [])]
+    return [f"{_plain(name)}.*tpuctl" for name in names]
 
 
 def known_hosts_file(folder: Path, project: str, name: str) -> Path:
@@ -58,7 +59,7 @@ def write_known_hosts(folder: Path, hosts: Hosts) -> Path:
 
 
 def _names(node: Node, worker: int) -> str:
-    return f"{key_alias(node, worker)},{host_name(node.name, worker)}"
+    return ",".join([key_alias(node, worker), *_entry_names(node.name, worker)])
 
 
 def _replace(path: Path, content: bytes) -> None:

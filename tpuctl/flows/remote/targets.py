@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, HostError, NotFoundError, StateError
+from tpuctl.errors import DeadlineError, HostError, NotFoundError, StateError, TpuctlError
 from tpuctl.flows.hosts.ssh_access import install_key
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.nodes.lookup import find_decided, no_answer, require_decided
 from tpuctl.flows.progress import Report
 from tpuctl.flows.remote.workers import WorkerSet
-from tpuctl.nodes import HttpRequest, Node, SshKey
+from tpuctl.nodes import HttpRequest, Node, QueuedResource, SshKey
 from tpuctl.nodes.readiness import require_ready
 from tpuctl.parallel import fanout
 from tpuctl.polling import poll
@@ -101,16 +101,14 @@ def _only_own(provider: Provider, owner: str, zone: str | None) -> Allocation:
     if inventory.unreachable:
         raise _silent(inventory.unreachable, names)
     if not names:
-        raise NotFoundError(
-            "You have no TPU.", hint="Create one: tpuctl up v3-8. 'tpuctl ls' shows those of others."
-        )
+        raise no_own_tpu()
     return require_decided(names[0], candidates)
 
 
-def _silent(zones: Sequence[str], names: Sequence[str]) -> DeadlineError:
+def _silent(zones: Sequence[str], names: Sequence[str]) -> TpuctlError:
     """Return the error where another zone may hold the owner's TPU, or a second one."""
     if not names:
-        return no_answer(zones, "your TPU")
+        return no_own_tpu(zones)
     return DeadlineError(
         f"No answer from {', '.join(zones)}: another TPU of yours may be there.",
         hint=f"To use '{names[0]}', name it.",
@@ -130,11 +128,25 @@ def _node_of(allocation: Allocation, name: str) -> Node:
         slices = ", ".join(node.name for node in nodes)
         raise StateError(f"'{allocation.name}' has {len(nodes)} slices: {slices}.", hint="Name one of them.")
     assert queued
+    raise no_hosts_yet(queued)
+
+
+def no_own_tpu(silent_zones: Sequence[str] = ()) -> TpuctlError:
+    """Return the error of an owner without a TPU, or with one in a zone that does not answer, perhaps."""
+    if silent_zones:
+        return no_answer(silent_zones, "your TPU")
+    return NotFoundError(
+        "You have no TPU.", hint="Create one: tpuctl up v3-8. 'tpuctl ls' shows those of others."
+    )
+
+
+def no_hosts_yet(queued: QueuedResource) -> TpuctlError:
+    """Return the error of a queued resource without nodes: why, and what to do."""
     if queued.failure:
-        raise queued.failure
+        return queued.failure
     hint = (
         f"What happened: tpuctl why {queued.name}"
         if queued.state.is_over
         else f"Wait for it: tpuctl wait {queued.name}"
     )
-    raise StateError(f"'{queued.name}' has no hosts: it is {queued.provider_state}.", hint=hint)
+    return StateError(f"'{queued.name}' has no hosts: it is {queued.provider_state}.", hint=hint)

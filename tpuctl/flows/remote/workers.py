@@ -73,6 +73,12 @@ def parse_host_name(text: str) -> HostName:
     return HostName(name, parse_workers(workers) if separator else None)
 
 
+def worker_of_entry(name: str, host: str) -> WorkerSet:
+    """Return the worker that a name in an entry of `ssh-config` means, such as `NAME-w3.tpuctl`."""
+    number = host.removesuffix(".tpuctl").removesuffix(".sim").removeprefix(name).removeprefix("-w")
+    return parse_workers(number or "0")
+
+
 def chosen_workers(host: HostName, option: str | None, default: WorkerSet) -> WorkerSet:
     """Return the workers that `NAME@3` or `--worker 3` names, else `default`; raises UsageError for both."""
     if option is None:

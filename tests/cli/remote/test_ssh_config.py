@@ -1,0 +1,97 @@
+"""`ssh NAME` by an entry of ours: with OpenSSH itself, also after the node was made anew."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import CommandResult, RunningSimulator
+
+Call = Callable[..., CommandResult]
+pytestmark = pytest.mark.skipif(not shutil.which("ssh"), reason="there is no ssh on PATH")
+
+
+@pytest.fixture
+def config(remote: RunningSimulator, command: Call) -> Iterator[Path]:
+    """The user's configuration, without our entries after the test."""
+    yield Path(os.environ["HOME"]) / ".ssh" / "config"
+    assert command("ssh-config", "--remove").code == 0
+
+
+def ssh(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run OpenSSH with only this configuration, from another folder."""
+    command = ["ssh", "-F", str(config), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd="/")
+
+
+def test_the_entries_of_all_own_nodes_are_printed(command: Call) -> None:
+    shown = command("ssh-config")
+    assert "Host n1.sim n1-w0.sim\n" in shown.out
+    assert "Host pair.sim pair-w0.sim pair-w1.sim\n" in shown.out
+    assert shown.out == "".join(item["text"] for item in command("ssh-config", "--json").json["entries"])
+
+
+def test_ssh_reaches_every_worker_by_its_name(command: Call, config: Path) -> None:
+    assert command("ssh-config", "--install", "pair").code == 0
+    for host, number in (("pair.sim", 0), ("pair-w1.sim", 1)):
+        ended = ssh(config, host, "echo $HOSTNAME; exit 3")
+        assert (ended.returncode, ended.stdout.strip()[-4:]) == (3, f"-w-{number}"), ended.stderr
+        assert ended.stderr == ""
+
+
+def test_an_entry_holds_for_the_node_that_is_made_anew(command: Call, config: Path) -> None:
+    up = ("up", "v3-8", "--zone", "europe-west4-a", "--name", "again", "--yes")
+    assert command(*up).code == 0
+    assert command("ssh-config", "--install", "again").code == 0
+    assert ssh(config, "again.sim", "touch first").returncode == 0
+    assert command("down", "again", "--yes").code == 0
+    ended = ssh(config, "again.sim", "true")
+    assert (ended.returncode, "There is no node 'again'" in ended.stderr) == (255, True), ended.stderr
+    assert command(*up).code == 0
+    ended = ssh(config, "again.sim", "ls")
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+    assert command("down", "again", "--yes").code == 0
+
+
+def test_another_host_key_is_refused(command: Call, config: Path, faults: Callable[..., object]) -> None:
+    assert command("ssh-config", "--install", "n1").code == 0
+    faults("wrong-host-key", node="n1")
+    ended = ssh(config, "n1.sim", "true")
+    assert (ended.returncode, "Host key verification failed" in ended.stderr) == (255, True)
+
+
+def test_a_host_that_is_down_is_named_with_the_next_command(
+    command: Call, config: Path, faults: Callable[..., object]
+) -> None:
+    assert command("ssh-config", "--install", "n1").code == 0
+    faults("ssh-refused", node="n1")
+    ended = ssh(config, "n1.sim", "true")
+    assert "worker 0 of 'n1': it refused the connection" in ended.stderr
+    assert "tpuctl ls" in ended.stderr
+
+
+def test_a_node_that_was_preempted_says_so(command: Call, config: Path, remote: RunningSimulator) -> None:
+    up = ("up", "v3-8", "--spot", "--zone", "europe-west4-a", "--name", "lost", "--yes")
+    assert command(*up).code == 0
+    assert command("ssh-config", "--install", "lost").code == 0
+    remote.faults.add("preemption", node="lost")
+    while command("ssh", "lost", "--dry-run").code != 7:
+        pass
+    ended = ssh(config, "lost.sim", "true")
+    assert (ended.returncode, "Node 'lost' is PREEMPTED" in ended.stderr) == (255, True), ended.stderr
+    assert command("down", "lost", "--yes").code == 0
+
+
+def test_install_and_remove_are_reported(command: Call, config: Path) -> None:
+    installed = command("ssh-config", "--install", "n1")
+    assert "ssh knows n1.sim, n1-w0.sim." in installed.err
+    assert "ssh n1.sim" in installed.err
+    assert command("ssh-config", "--remove", "n1", "--json").json["removed"] == ["n1"]
+    assert "There is no entry to remove." in command("ssh-config", "--remove").err
+    assert command("ssh-config", "--install", "--remove").code == 2
+    assert command("ssh-config", "n9").code == 4

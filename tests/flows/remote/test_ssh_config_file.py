@@ -1,0 +1,135 @@
+"""Our entries in the user's ~/.ssh/config: added once, taken away without a trace, all else untouched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.flows.nodes.memory_provider import node
+from tpuctl.errors import ConfigError, ConflictError
+from tpuctl.flows.remote.ssh_config_file import SshConfig
+from tpuctl.flows.remote.ssh_entries import Entry, entry
+
+OWN = b"# my own \xff\r\nHost n1 *\n  User me\nHost last"
+PLACE = "project p"
+
+
+def entry_of(name: str = "n1", place: str = PLACE, suffix: str = "") -> Entry:
+    return entry(node(name), place, suffix, {"User": "ada"})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> SshConfig:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_bytes(OWN)
+    return SshConfig(tmp_path)
+
+
+def user_of(config: SshConfig, host: str) -> str:
+    """The user with whom OpenSSH logs in."""
+    if not shutil.which("ssh"):
+        pytest.skip("there is no ssh on PATH")
+    command = ["ssh", "-F", str(config.path), "-G", host]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("user "))
+
+
+def test_an_entry_comes_before_those_of_the_user(config: SshConfig) -> None:
+    config.path.chmod(0o600)
+    config.install([entry_of()])
+    assert [user_of(config, host) for host in ("n1", "n1-w0", "n2")] == ["ada", "ada", "me"]
+
+
+def test_the_content_of_the_user_stays_byte_for_byte(config: SshConfig) -> None:
+    config.install([entry_of()])
+    assert config.path.read_bytes().endswith(OWN)
+    assert config.remove(PLACE) == ["n1"]
+    assert config.path.read_bytes() == OWN
+    assert not config.folder.exists()
+
+
+def test_installing_again_writes_nothing(config: SshConfig) -> None:
+    config.install([entry_of()])
+    before = {path: path.stat().st_mtime_ns for path in (config.path, *config.folder.iterdir())}
+    config.install([entry_of()])
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert [path.name for path in config.folder.iterdir()] == ["n1"]
+
+
+def test_files_are_for_the_user_alone_and_keep_their_mode(config: SshConfig, tmp_path: Path) -> None:
+    config.path.chmod(0o640)
+    config.install([entry_of()])
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (config.path, config.folder, config.folder / "n1")]
+    assert modes == [0o640, 0o700, 0o600]
+    fresh = SshConfig(tmp_path / "other")
+    fresh.install([entry_of()])
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (fresh.path.parent, fresh.path)]
+    assert modes == [0o700, 0o600]
+
+
+def test_a_link_to_the_file_stays_a_link(config: SshConfig, tmp_path: Path) -> None:
+    dotfiles = tmp_path / "dotfiles"
+    config.path.rename(dotfiles)
+    config.path.symlink_to(dotfiles)
+    config.install([entry_of()])
+    assert config.path.is_symlink()
+    assert dotfiles.read_bytes().endswith(OWN)
+    config.remove(PLACE)
+    assert dotfiles.read_bytes() == OWN
+
+
+def test_an_include_that_holds_for_some_hosts_only_does_not_count(config: SshConfig) -> None:
+    config.install([entry_of()])
+    head = config.path.read_bytes().removesuffix(OWN)
+    config.path.write_bytes(b"Match host other\n" + head)
+    config.install([entry_of()])
+    assert config.path.read_bytes() == head + b"Match host other\n" + head
+    config.remove(PLACE)
+    assert config.path.read_bytes() == b"Match host other\n"
+
+
+def test_the_last_entry_takes_the_include_with_it(config: SshConfig) -> None:
+    config.install([entry_of("n1"), entry_of("n2")])
+    assert config.remove(PLACE, ["n1", "n9"]) == ["n1"]
+    assert config.path.read_bytes() != OWN
+    assert config.remove(PLACE) == ["n2"]
+    assert config.path.read_bytes() == OWN
+    assert config.remove(PLACE) == []
+
+
+def test_entries_of_two_places_do_not_mix(config: SshConfig) -> None:
+    simulator = entry_of(place="the simulator in /s", suffix=".sim")
+    config.install([entry_of(), simulator])
+    with pytest.raises(ConflictError, match="'n1' is node n1 of project p in"):
+        config.install([entry_of(place="project q")])
+    assert config.remove("project q") == []
+    assert config.remove("the simulator in /s") == ["n1"]
+    assert [path.name for path in config.folder.iterdir()] == ["n1"]
+
+
+def test_a_home_with_patterns_and_spaces_in_its_name_works(tmp_path: Path) -> None:
+    config = SshConfig(tmp_path / "a [b] *c")
+    config.install([entry_of()])
+    assert user_of(config, "n1") == "ada"
+
+
+def test_a_file_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / ".ssh").write_text("no folder")
+    with pytest.raises(ConfigError, match="cannot be written") as error:
+        SshConfig(tmp_path).install([entry_of()])
+    assert "without --install" in error.value.hint
+
+
+def test_a_write_that_fails_leaves_the_file_of_before(config: SshConfig) -> None:
+    if os.geteuid() == 0 and not Path("/dev/full").exists():
+        pytest.skip("nothing fails for root here")
+    blocker = config.path.with_name(f".config.{os.getpid()}.part")
+    blocker.mkdir()
+    with pytest.raises(ConfigError):
+        config.install([entry_of()])
+    assert config.path.read_bytes() == OWN
