@@ -127,8 +127,8 @@ MODULES = {
         "upload", "verify",
     },
     "cli": {
-        "crash_report", "groups", "help", "hints", "layout", "main", "output", "printing", "progress",
-        "session", "terminal", "value_types", "warning_lines",
+        "crash_report", "groups", "help", "hints", "layout", "main", "output", "price_fields", "printing",
+        "progress", "session", "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
         "checkpoints", "drill", "environment", "launch", "logs", "lookup", "outcome", "plan", "pull",

@@ -38,6 +38,16 @@ class Price:
         """The amount for a column of a table: `12.88 USD`, or `unknown`."""
         return "unknown" if self.amount is None else f"{_rounded(self.amount)} {self.currency}"
 
+    @property
+    def digits(self) -> str | None:
+        """The amount as decimal text, for JSON: every digit, and no zeros at the end; None for unknown."""
+        return None if self.amount is None else f"{self.amount.normalize():f}"
+
+    @property
+    def origin(self) -> str:
+        """Where the amount is from, with the day: `Cloud Billing Catalog, 2026-01-31`."""
+        return f"{self.source}, {self.as_of[:10]}" if self.as_of else self.source
+
     def times(self, count: int | Decimal) -> Price:
         """Return the price of several such things, or of several hours."""
         return self if self.amount is None else replace(self, amount=self.amount * count)
@@ -46,8 +56,7 @@ class Price:
         """Return the amount with its source and date, or the reason why it is unknown."""
         if self.amount is None:
             return f"unknown: {self.reason}"
-        date = f", {self.as_of[:10]}" if self.as_of else ""
-        return f"{self.short} ({self.source}{date})"
+        return f"{self.short} ({self.origin})"
 
 
 def unknown(reason: str, hint: str = "") -> Price:

@@ -129,6 +129,17 @@ class TestPrice:
         assert row[1:5] == ["9.77", "USD", "2.93", "USD"]
         assert " ".join(row[5:]).startswith("made up by the simulator, 2")
 
+    def test_every_command_writes_the_same_digits(self, tpuctl: Tpuctl) -> None:
+        Path("tpuctl.toml").write_text("[prices]\n'v3-8' = 12.50\n")
+        assert tpuctl("up", "v3-8", "--name", "n1", "--zone", ZONE, "--yes").code == 0
+        answers = {
+            "ls": tpuctl("ls", "--json").json["nodes"][0]["price_per_hour"],
+            "describe": tpuctl("describe", "n1", "--json").json["nodes"][0]["price_per_hour"],
+            "zones": tpuctl("zones", "v3-8", "--zone", ZONE, "--json").json["zones"][0]["price_per_hour"],
+            "price": tpuctl("price", "v3-8", "--zone", ZONE, "--json").json["prices"][0]["on_demand"],
+        }
+        assert {name: price["amount"] for name, price in answers.items()} == dict.fromkeys(answers, "12.5")
+
     def test_several_slices_cost_as_much_more(self, tpuctl: Tpuctl) -> None:
         result = tpuctl("price", "v5litepod-16", "--zone", "us-west4-a", "--slices", "3", "--spot", "--json")
         (row,) = result.json["prices"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpuctl.catalogue.prices import Price
+from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session
 from tpuctl.flows.overview.node_runs import RunOnNode
 from tpuctl.flows.overview.views import (
@@ -21,6 +21,7 @@ def node_fields(session: Session, overview: Overview, node: Node) -> dict[str, o
     """Return what is known of a node."""
     announced, run = overview.maintenance.get(node.id.uid), overview.workload.newest.get(node.id.uid)
     price = session.prices.of(node)
+    cost = cost_so_far(node, price, session.now)
     return {
         "name": node.name,
         "project": node.id.project,
@@ -38,7 +39,7 @@ def node_fields(session: Session, overview: Overview, node: Node) -> dict[str, o
         "idle_seconds": idle_limit(node),
         "bills": bills(node),
         "price_per_hour": price_fields(price),
-        "cost_so_far": price_fields(cost_so_far(node, price, session.now)),
+        "cost_so_far": price_fields(cost) if cost else None,
         "spot": node.spot,
         "runtime": node.runtime,
         "created": node.created,
@@ -78,16 +79,3 @@ def queue_fields(session: Session, queued: QueuedResource) -> dict[str, object]:
 def run_fields(run: RunOnNode) -> dict[str, object]:
     """Return a run that was started on a node."""
     return {"run": run.run, "attempt": run.attempt, "started": run.started, "state": run.state}
-
-
-def price_fields(price: Price | None) -> dict[str, object] | None:
-    """Return a price: its amount is a decimal number in a string, or null with the reason."""
-    if price is None:
-        return None
-    return {
-        "amount": None if price.amount is None else f"{price.amount:.6f}",
-        "currency": price.currency,
-        "source": price.source,
-        "as_of": price.as_of,
-        "reason": price.reason,
-    }

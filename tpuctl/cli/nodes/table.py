@@ -38,10 +38,15 @@ def show_overview(session: Session, overview: Overview) -> None:
         output.json(overview_fields(session, overview))
         return
     overview_table(session, overview, session.now)
-    for zone in overview.inventory.unreachable:
-        output.note(f"Warning: no answer from {zone}: what is there is not listed, and may bill.")
+    note_unlisted(overview.inventory)
     if overview.workload.unknown:
         output.note(f"Which runs work there is not known: {overview.workload.unknown}")
+
+
+def note_unlisted(inventory: Inventory) -> None:
+    """Name the zones that did not answer, one a line."""
+    for zone in inventory.unreachable:
+        output.note(f"Warning: no answer from {zone}: what is there is not listed, and may bill.")
 
 
 def overview_fields(session: Session, overview: Overview) -> dict[str, object]:

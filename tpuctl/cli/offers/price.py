@@ -8,7 +8,7 @@ from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.prices import Price
 from tpuctl.cli import output
-from tpuctl.cli.offers.rows import price_fields
+from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import ACCELERATOR
 
@@ -54,12 +54,8 @@ def _zone_of_each_region(kind: Accelerator) -> list[str]:
 
 
 def _row(zone: str, prices: list[Price]) -> tuple[object, ...]:
-    sources = dict.fromkeys(_source(price) for price in prices if price.is_known)
+    sources = dict.fromkeys(price.origin for price in prices if price.is_known)
     return accelerators.region(zone), *(price.short for price in prices), "; ".join(sources) or "-"
-
-
-def _source(price: Price) -> str:
-    return f"{price.source}, {price.as_of[:10]}" if price.as_of else price.source
 
 
 def _note_unknown(prices: list[Price]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.offers.rows import UNKNOWN, note_silent
+from tpuctl.cli.offers.rows import UNKNOWN, note_silent, offer_cells, offer_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.flows.offers.survey import Survey, default_of, survey_runtimes
 
@@ -24,30 +24,20 @@ def runtimes(session: Session) -> None:
       tpuctl runtimes --zone europe-west4-a
     """
     survey = survey_runtimes(session.cloud.provider, session.from_flag("zone"))
-    rows = [_fields(survey, name) for name in survey.names]
     if session.as_json:
+        rows = [_fields(survey, name) for name in survey.names]
         output.json({"runtimes": rows, "silent": survey.silent})
     else:
-        output.table(COLUMNS, [_cells(row, len(survey.zones)) for row in rows])
+        output.table(COLUMNS, [_cells(survey, name) for name in survey.names])
     note_silent(survey)
 
 
 def _fields(survey: Survey, name: str) -> dict[str, object]:
-    offers = survey.of(name)
-    return {
-        "runtime": name,
-        "default_of": default_of(name),
-        "sources": sorted({source for zone in offers for source in zone.sources(name).split(", ")}),
-        "zones": [zone.zone for zone in offers if name in zone.names],
-    }
+    return {"runtime": name, "default_of": default_of(name), **offer_fields(survey, name)}
 
 
-def _cells(row: dict[str, object], zones: int) -> tuple[object, ...]:
-    listed, generations, sources = (row[name] for name in ("zones", "default_of", "sources"))
-    assert isinstance(listed, list)
-    assert isinstance(generations, list)
-    assert isinstance(sources, list)
-    count = "all" if len(listed) == zones and zones > 1 else ", ".join(listed[:4])
-    more = f" and {len(listed) - 4} more" if count != "all" and len(listed) > 4 else ""
-    places = f"{count}{more}" or UNKNOWN
-    return row["runtime"], ", ".join(generations) or UNKNOWN, ", ".join(sources), places
+def _cells(survey: Survey, name: str) -> tuple[object, ...]:
+    offer = offer_fields(survey, name)
+    sources, zones = offer_cells(offer)
+    is_everywhere = len(offer["zones"]) == len(survey.zones) > 1
+    return name, ", ".join(default_of(name)) or UNKNOWN, sources, "all" if is_everywhere else zones

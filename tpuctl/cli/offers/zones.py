@@ -9,7 +9,8 @@ from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.prices import Price
 from tpuctl.catalogue.quotas import Quota, QuotaList
 from tpuctl.cli import output
-from tpuctl.cli.offers.rows import note_silent, price_fields, quota_fields
+from tpuctl.cli.offers.rows import note_silent, quota_fields
+from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import ACCELERATOR
 from tpuctl.flows.offers.survey import Survey, ZoneOffer, read_quotas, survey_types
@@ -76,7 +77,7 @@ def _show_type(session: Session, survey: Survey, kind: Accelerator) -> None:
 def _note_prices(prices: list[Price]) -> None:
     """Say where the prices are from, and why some are unknown, each once."""
     notes = [
-        f"Prices: {price.source}{f', {price.as_of[:10]}' if price.as_of else ''}." if price.is_known else
+        f"Prices: {price.origin}." if price.is_known else
         f"A price is unknown: {price.reason}."
         for price in prices
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from tpuctl import clock
 from tpuctl.cli import output, printing
-from tpuctl.cli.nodes.table import overview_table
+from tpuctl.cli.nodes.table import note_unlisted, overview_table
 from tpuctl.cli.session import Session
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.overview.changes import Difference, Key, Snapshot, differences, snapshots
@@ -46,8 +46,7 @@ def _redraw(session: Session, overview: Overview) -> None:
     printing.clear_screen()
     output.note(f"Every {INTERVAL:.0f} s until Ctrl-C; {clock.iso(now)}")
     overview_table(session, overview, now)
-    for zone in overview.inventory.unreachable:
-        output.note(f"Warning: no answer from {zone}: what is there is not listed, and may bill.")
+    note_unlisted(overview.inventory)
 
 
 def _show_line(session: Session, difference: Difference) -> None:
