@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.cloud.ssh.keys import private_bytes
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import Dial, Ssh, dial_address, make_key
-from tpuctl.errors import HostError
+from tpuctl.errors import ConfigError, HostError
 from tpuctl.nodes import Node
 
 OTHER_KEY = Ed25519PrivateKey.generate().public_key().public_bytes(
@@ -67,12 +67,14 @@ class TestConnecting:
         ssh = Ssh("mallory", cloud.ssh.key, cloud._dial)
         assert "it refused the SSH key" in self.refused(ssh, ready, host_key).message
 
-    def test_a_key_with_a_passphrase_is_named(
+    def test_a_key_with_a_passphrase_is_named_and_no_host_is_blamed(
         self, cloud: Cloud, ready: Node, host_key: str, tmp_path: Path
     ) -> None:
         (tmp_path / "locked").write_bytes(private_bytes(Ed25519PrivateKey.generate(), b"hunter2"))
         ssh = Ssh(cloud.ssh.user, tmp_path / "locked", cloud._dial)
-        assert "the SSH key has a passphrase" in self.refused(ssh, ready, host_key).message
+        with pytest.raises(ConfigError, match=f"The SSH key {ssh.key} cannot be used: .*password"), \
+                ssh.connect(ready, 0, host_key):  # fmt: skip
+            pass
 
     def test_a_port_without_a_server_is_a_refused_connection(
         self, cloud: Cloud, ready: Node, host_key: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-import fabric
+import paramiko
 import pytest
 
 from tpuctl.cloud.ssh import SshSession
@@ -57,22 +57,23 @@ class TestCommands:
         with pytest.raises(HostError, match=r"worker 0 of 'n1': a command did not end in time"):
             session.run(["sleep", "60"], timeout=0.2)
 
-    def test_a_timeout_is_reported_also_when_the_command_is_slow_to_end(
+    def test_a_timeout_is_reported_also_when_the_connection_ends_meanwhile(
         self, session: SshSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        given_up = threading.Event()
+        close = paramiko.Channel.close
 
-        def kill(remote: fabric.runners.Remote) -> None:
-            remote.channel.close()
-            given_up.wait(10)  # the timer of the library is busy until the command has been given up
-            raise EOFError  # as where the connection has ended by then
+        def close_late(channel: paramiko.Channel) -> None:
+            close(channel)
+            raise EOFError
 
-        monkeypatch.setattr(fabric.runners.Remote, "kill", kill)
-        try:
-            with pytest.raises(HostError, match=r"worker 0 of 'n1': a command did not end in time"):
-                session.run(["sleep", "60"], timeout=0.2)
-        finally:
-            given_up.set()
+        monkeypatch.setattr(paramiko.Channel, "close", close_late)
+        with pytest.raises(HostError, match=r"worker 0 of 'n1': a command did not end in time"):
+            session.run(["sleep", "60"], timeout=0.2)
+
+    def test_the_connection_serves_the_next_command_after_a_timeout(self, session: SshSession) -> None:
+        with pytest.raises(HostError, match="did not end in time"):
+            session.run(["sleep", "60"], timeout=0.2)
+        assert session.run(["echo", "next"]).stdout == "next\n"
 
     def test_a_lost_connection_is_a_lost_host(self, session: SshSession, simulator) -> None:
         name = "projects/sim-project/locations/europe-west4-a/nodes/n1"

@@ -3,12 +3,14 @@
 from tpuctl.cloud.ssh.client import Ssh
 from tpuctl.cloud.ssh.dialing import ByteStream, Dial, dial_address
 from tpuctl.cloud.ssh.keys import make_key, read_public_key
+from tpuctl.cloud.ssh.pool import Pool
 from tpuctl.cloud.ssh.session import CommandResult, SshSession
 
 __all__ = [
     "ByteStream",
     "CommandResult",
     "Dial",
+    "Pool",
     "Ssh",
     "SshSession",
     "dial_address",

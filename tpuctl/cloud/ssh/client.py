@@ -1,20 +1,22 @@
-"""Connects to TPU hosts by SSH, through fabric: with our key and their published host keys only."""
+"""Connects to TPU hosts by SSH: with our key and their published host keys only."""
 
 from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
-import fabric
 import paramiko
 
-from tpuctl.cloud.ssh.dialing import CONNECT_TIMEOUT, ByteStream, Dial
+from tpuctl.cloud.ssh.dialing import ByteStream, Dial
 from tpuctl.cloud.ssh.explanations import translated
-from tpuctl.cloud.ssh.keys import check_private, make_key, read_public_key
-from tpuctl.cloud.ssh.session import SshSession, TimedCommand
+from tpuctl.cloud.ssh.handshake import authenticate
+from tpuctl.cloud.ssh.keys import check_private, load_key, make_key, read_public_key
+from tpuctl.cloud.ssh.pool import Pool
+from tpuctl.cloud.ssh.session import SshSession
 from tpuctl.nodes import Node, SshKey
 
 
@@ -41,48 +43,35 @@ class Ssh:
     def connect(self, node: Node, worker: int, host_key: str) -> Iterator[SshSession]:
         """Open a connection to one worker whose ed25519 host key has to be `host_key` (base64).
 
-        Raises HostError, with the fact `host_key` when the worker has another host key.
+        Raises HostError, with the fact `host_key` when the worker has another host key, and ConfigError for
+        an unusable key of ours.
         """
         name = f"worker {worker} of '{node.name}'"
+        key = self._private_key
         with translated(name):
-            connection = self._open(node, worker, host_key)
+            published = _host_key(host_key)
+            transport = authenticate(self._dial(node, worker), published, self.user, key)
         try:
-            yield SshSession(connection, name)
+            yield SshSession(transport, name)
         finally:
-            connection.close()
+            transport.close()
 
     def open_stream(self, node: Node, worker: int) -> ByteStream:
         """Return an open stream to a worker's SSH server, for another program's login; raises HostError."""
         with translated(f"worker {worker} of '{node.name}'"):
             return self._dial(node, worker)
 
-    def _open(self, node: Node, worker: int, host_key: str) -> fabric.Connection:
-        key = _host_key(host_key)
-        alias = f"{node.name}-{worker}"  # its address may be anything: the stream is open
-        stream = self._dial(node, worker)
-        connection = self._connection(alias, stream)
-        connection.client.get_host_keys().add(alias, "ssh-ed25519", key)
-        connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        try:
-            connection.open()
-        except BaseException:
-            stream.close()
-            raise
-        return connection
+    def pool(self, node: Node, host_key: Callable[[int], str]) -> Pool:
+        """Return the connections to a node's workers, which are opened at their first use within its block.
 
-    def _connection(self, alias: str, stream: ByteStream) -> fabric.Connection:
-        return fabric.Connection(
-            alias,
-            user=self.user,
-            connect_timeout=int(CONNECT_TIMEOUT),
-            connect_kwargs={
-                "key_filename": str(self.key),
-                "allow_agent": False,
-                "look_for_keys": False,
-                "sock": stream,
-            },
-            config=fabric.Config(overrides={"load_ssh_configs": False, "runners": {"remote": TimedCommand}}),
-        )
+        `host_key` returns the key of a worker, or raises HostError.
+        """
+        return Pool(lambda worker: self.connect(node, worker, host_key(worker)))
+
+    @cached_property
+    def _private_key(self) -> paramiko.PKey:
+        """Our key, which is read once for all connections."""
+        return load_key(self.key)
 
 
 def _host_key(published: str) -> paramiko.PKey:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from typing import Protocol
 
 from tpuctl.nodes import Node
 
 CONNECT_TIMEOUT = 20.0
+"""Seconds for each step of a connection: reaching the host, the key exchange, the login."""
+LOST_AFTER = 60
+"""Seconds without an acknowledgement after which a connection counts as lost: the laptop slept, or the
+network changed."""
 
 
 class ByteStream(Protocol):
@@ -44,4 +49,17 @@ def dial_address(host: str, port: int) -> socket.socket:
     connection = socket.create_connection((host, port), timeout=CONNECT_TIMEOUT)
     # Small packets at once: paramiko leaves Nagle on, which with delayed ACKs costs 40 ms a request.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option, value in LIMITS:
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
     return connection
+
+
+def _limits() -> Iterator[tuple[int, int]]:
+    """Yield the options of TCP, with their values, that this system has for the loss of a connection."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux, in milliseconds
+        yield socket.TCP_USER_TIMEOUT, 1000 * LOST_AFTER
+    if hasattr(socket, "TCP_RXT_CONNDROPTIME"):  # macOS, in seconds
+        yield socket.TCP_RXT_CONNDROPTIME, LOST_AFTER
+
+
+LIMITS = tuple(_limits())

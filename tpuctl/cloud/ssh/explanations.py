@@ -7,9 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import paramiko
-from invoke.exceptions import CommandTimedOut
+from paramiko.ssh_exception import IncompatiblePeer
 
 from tpuctl.errors import HostError
+
+
+class SilentHost(Exception):
+    """The host has stopped answering; says at which step."""
+
+
+class CommandTimeout(Exception):
+    """A command has not ended in its time."""
+
+
+class Flood(Exception):
+    """A command has printed more than is kept; says how many bytes that is."""
 
 
 @contextmanager
@@ -25,18 +37,18 @@ def translated(worker: str) -> Iterator[None]:
 
 FACTS: dict[type[BaseException], dict[str, str]] = {
     paramiko.BadHostKeyException: {"host_key": "wrong"},
-    paramiko.PasswordRequiredException: {},
     paramiko.AuthenticationException: {"login": "refused"},
 }
 """Error class and its facts; the first class that matches is used."""
-FAILURES = (paramiko.SSHException, EOFError, OSError, CommandTimedOut)
+FAILURES = (paramiko.SSHException, EOFError, OSError, SilentHost, CommandTimeout, Flood)
 
 
 def _explain(error: BaseException) -> tuple[str, str]:
     for kind, text, hint in EXPLANATIONS:
         if isinstance(error, kind):
             return text.format(error=error), hint
-    return str(error) or type(error).__name__, f"The host may be down: {SEE_STATE}"
+    reason = error.strerror if isinstance(error, OSError) else None
+    return reason or str(error) or type(error).__name__, f"The host may be down: {SEE_STATE}"
 
 
 INSTALL_KEY = "Run 'tpuctl up' again: it installs the key."
@@ -44,10 +56,14 @@ SEE_STATE = "'tpuctl ls' shows the node's state."
 
 EXPLANATIONS: tuple[tuple[type[BaseException], str, str], ...] = (
     (paramiko.BadHostKeyException, "its host key is not the one it published", "Do not trust this address."),
-    (paramiko.PasswordRequiredException, "the SSH key has a passphrase", "Use a key without one."),
     (paramiko.AuthenticationException, "it refused the SSH key", INSTALL_KEY),
-    (CommandTimedOut, "a command did not end in time", f"The host may hang: {SEE_STATE}"),
+    (IncompatiblePeer, "it speaks another SSH: {error}", "Is it a host of this TPU? " + SEE_STATE),
+    (CommandTimeout, "a command did not end in time", f"The host may hang: {SEE_STATE}"),
+    (SilentHost, "it did not answer in time, at {error}", f"The host may boot or hang: {SEE_STATE}"),
+    (Flood, "a command printed more than {error} bytes", "Look at what a login runs there: ~/.bashrc."),
     (socket.timeout, "it did not answer in time", "Check that port 22 is open to you, and the host up."),
     (ConnectionRefusedError, "it refused the connection", f"It may still boot, or be deleted: {SEE_STATE}"),
+    (ConnectionError, "it closed the connection", f"It may boot, or be deleted: {SEE_STATE}"),
+    (EOFError, "it closed the connection", f"It may boot, or be deleted: {SEE_STATE}"),
 )
 """Error class, message and hint; the first class that matches is used."""

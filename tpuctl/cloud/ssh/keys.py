@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -47,6 +48,12 @@ def read_public_key(path: Path) -> str:
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
     return line.decode()
+
+
+def load_key(path: Path) -> paramiko.PKey:
+    """Return the private key of a file; raises ConfigError when it is unusable."""
+    read_public_key(path)
+    return paramiko.PKey.from_path(path)
 
 
 def check_private(path: Path) -> None:

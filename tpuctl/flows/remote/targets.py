@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, HostError, NotFoundError, StateError, TpuctlError
+from tpuctl.flows.hosts.host_keys import published_key
 from tpuctl.flows.hosts.ssh_access import install_key
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.nodes.lookup import find_decided, no_answer, require_decided
@@ -37,14 +38,7 @@ class Hosts:
 
     def host_key(self, worker: int) -> str:
         """Return a worker's published host key; raises HostError without one: no other key is trusted."""
-        if worker not in self.host_keys:
-            raise HostError(
-                f"worker {worker} of '{self.node.name}': it has published no host key.",
-                hint=f"It does when it boots: tpuctl wait {self.node.name}. If it never does, check that the "
-                "project has not disabled guest attributes.",
-                host_key="missing",
-            )
-        return self.host_keys[worker]
+        return published_key(self.node, self.host_keys, worker)
 
 
 def find_hosts(provider: Provider, name: str, workers: WorkerSet, owner: str, zone: str | None) -> Hosts:

@@ -1,0 +1,107 @@
+"""Hosts that hang, refuse or vanish at each step: a sentence that names the worker, and nothing open."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from tests.cloud.ssh.bad_host import BadHost
+from tests.flows.nodes.memory_provider import node
+from tests.sim.live_host import wait_until
+from tpuctl.cloud.ssh import Ssh, SshSession, handshake, make_key
+from tpuctl.errors import HostError
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    make_key(tmp_path / "key")
+    return tmp_path / "key"
+
+
+@pytest.fixture(autouse=True)
+def ends_its_threads() -> Iterator[None]:
+    """Neither a timer nor a connection's thread outlives a test."""
+    yield
+    for thread in threading.enumerate():
+        if isinstance(thread, (threading.Timer, paramiko.Transport)):
+            thread.join(10)
+            assert not thread.is_alive(), thread
+
+
+def failure(host: BadHost, key: Path, timeout: float = 20.0) -> HostError:
+    """The error of a command on the host, which has lost the client by then."""
+    ssh = Ssh("ada", key, host.dial)
+    with host.served():
+        with (
+            pytest.raises(HostError, match=r"^worker 0 of 'n1': ") as caught,
+            ssh.connect(node(), 0, host.host_key) as session,
+        ):
+            session.run(["true"], timeout=timeout)
+        wait_until(lambda: host.is_left)
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        ("greeting", "it did not answer in time, at the begin of the connection"),
+        ("key exchange", "it did not answer in time, at the begin of the connection"),
+        ("login", "it did not answer in time, at the login"),
+        ("channel", "a command did not end in time"),
+        ("command", "a command did not end in time"),
+        ("output", "a command did not end in time"),
+    ],
+)
+def test_a_host_that_hangs_is_given_up_and_named_with_the_step(
+    step: str, text: str, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "CONNECT_TIMEOUT", 0.3)
+    assert text in failure(BadHost(step, tmp_path), key, timeout=0.3).message
+
+
+def test_a_host_that_refuses_to_run_commands_is_no_lost_host(key: Path, tmp_path: Path) -> None:
+    """As when its user may start no more processes."""
+    assert failure(BadHost("refusal", tmp_path), key).message.endswith("it refused to run a command.")
+
+
+@pytest.mark.parametrize("step", ["greeting", "key exchange", "login", "command"])
+def test_a_host_that_hangs_up_is_said_to_have_closed_the_connection(
+    step: str, key: Path, tmp_path: Path
+) -> None:
+    host = BadHost(step, tmp_path)
+    host.hangs_up = True
+    assert failure(host, key).message.endswith("it closed the connection.")
+
+
+def test_a_host_without_a_key_of_the_published_type_is_refused(key: Path, tmp_path: Path) -> None:
+    """Not another type's key in its place: nobody has vouched for that."""
+    host = BadHost("output", tmp_path)
+    host.present_another_type()
+    assert "it speaks another SSH: " in failure(host, key).message
+
+
+class TestCommandsThatFlood:
+    def test_a_flood_ends_the_command_and_not_the_memory(self, session: SshSession) -> None:
+        with pytest.raises(
+            HostError, match=r"worker 0 of 'n1': a command printed more than 16,777,216 bytes"
+        ):
+            session.run(["cat", "/dev/zero"])
+        assert session.run(["echo", "still here"]).stdout == "still here\n"
+
+    def test_both_streams_and_the_input_may_be_large_at_once(self, session: SshSession) -> None:
+        """None of them waits for another one that is full."""
+        program = (
+            "import sys; n = 3_000_000; sys.stderr.write('e' * n); sys.stdout.write('o' * n);"
+            " sys.stdout.flush(); sys.stdout.write(str(len(sys.stdin.read())))"
+        )
+        result = session.run(["python3", "-c", program], stdin=b"i" * 5_000_000)
+        assert (len(result.stderr), result.stdout) == (3_000_000, "o" * 3_000_000 + "5000000")
+
+    def test_a_command_that_ends_before_its_input_has_its_result(self, session: SshSession) -> None:
+        result = session.run(["sh", "-c", "echo enough; exit 3"], stdin=b"i" * 10_000_000)
+        assert (result.exit_code, result.stdout) == (3, "enough\n")
