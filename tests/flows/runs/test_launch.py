@@ -2,56 +2,77 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator, Sequence
+import stat
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.flows.nodes.memory_provider import node
+from tests.running_simulator import RunningSimulator
+from tests.sim.live_host import wait_until
 from tests.worker.host import SPEC
-from tpuctl.cloud.ssh import CommandResult
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.ssh import CommandResult, Pool, SshSession
 from tpuctl.errors import HostError
-from tpuctl.flows.runs.launch import launch, launch_all, stop
+from tpuctl.flows.runs.launch import START, _tar, launch, launch_all
 from tpuctl.nodes import Node
+from tpuctl.sim.hosts.programs.disk_full import FULL
 from tpuctl.worker import timing
-from tpuctl.worker.records import Spec
+from tpuctl.worker.records import Spec, encode
 
 
 class RecordingSsh:
-    """Hosts that answer `launch` with what `answers` has for their worker: output, and errors."""
+    """Hosts that answer a start with what `answers` has for their worker: output, errors and exit code."""
 
-    def __init__(self, *answers: tuple[str, str]) -> None:
+    def __init__(self, *answers: tuple[str, str] | tuple[str, str, int]) -> None:
         self._answers = answers
         self.commands: list[tuple[int, tuple[str, ...]]] = []
         self.timeouts: list[float] = []
-        self.files: list[str] = []
+        self.files: dict[str, tuple[int, bytes]] = {}
+        """Name of each file -> its mode and content."""
+
+    def pool(self, node: Node, host_key: Callable[[int], str]) -> Pool:
+        return Pool(lambda worker: self.connect(node, worker, host_key(worker)))  # type: ignore[arg-type]
 
     @contextmanager
     def connect(self, node: Node, worker: int, host_key: str) -> Iterator[RecordingSession]:
         yield RecordingSession(self, worker)
 
     def answer(self, worker: int) -> CommandResult:
-        return CommandResult(0, *self._answers[worker])
+        out, errors, code = (*self._answers[worker], 0)[:3]
+        return CommandResult(code, out, errors)
 
 
 class RecordingSession:
     """A connection to one worker."""
 
+    is_open = True
+
     def __init__(self, ssh: RecordingSsh, worker: int) -> None:
         self._ssh = ssh
         self._worker = worker
 
-    def run(self, argv: Sequence[str], timeout: float = 0.0) -> CommandResult:
+    def run(self, argv: Sequence[str], timeout: float = 0.0, stdin: bytes = b"") -> CommandResult:
         self._ssh.commands.append((self._worker, tuple(argv)))
-        if argv[0] != "python3":
+        if argv[0] == "kill":
             return CommandResult(0, "", "")
         self._ssh.timeouts.append(timeout)
+        with tarfile.open(fileobj=io.BytesIO(stdin)) as archive:
+            for member in archive:
+                content = archive.extractfile(member)
+                self._ssh.files[member.name] = (member.mode, content.read() if content else b"")
         return self._ssh.answer(self._worker)
 
-    def put(self, data: bytes, path: str) -> None:
-        self._ssh.files.append(path)
+
+def start(ssh: RecordingSsh) -> int:
+    """Launch on worker 0."""
+    return launch(RecordingSession(ssh, 0), b"zip", spec(0))  # type: ignore[arg-type]
 
 
 def started(pid: int) -> tuple[str, str]:
@@ -65,20 +86,17 @@ def spec(worker: int) -> Spec:
 def test_the_program_has_the_time_to_give_up_by_itself() -> None:
     """Else SSH would end first, and the reason be lost."""
     ssh = RecordingSsh(started(7))
-    assert launch(ssh, node(), "key", b"zip", spec(0)) == 7  # type: ignore[arg-type]
+    assert start(ssh) == 7
     assert ssh.timeouts == [180.0]
     assert ssh.timeouts[0] >= timing.START_TIMEOUT + 30
 
 
-def test_program_and_spec_are_copied_into_the_attempts_folder_first() -> None:
+def test_program_and_spec_travel_with_the_command_that_starts_them() -> None:
+    """In one round trip, and on no command line, which every user of the host can read."""
     ssh = RecordingSsh(started(7))
-    launch(ssh, node(), "key", b"zip", spec(0))  # type: ignore[arg-type]
-    folder = ".tpuctl/runs/r1/1"
-    assert ssh.files == [f"{folder}/worker.zip", f"{folder}/spec.json"]
-    assert ssh.commands == [
-        (0, ("install", "-d", "-m", "700", ".tpuctl", folder)),
-        (0, ("python3", f"{folder}/worker.zip", "launch", f"{folder}/spec.json")),
-    ]
+    start(ssh)
+    assert ssh.files == {"worker.zip": (0o600, b"zip"), "spec.json": (0o600, encode(spec(0)))}
+    assert ssh.commands == [(0, ("sh", "-c", START, "sh", ".tpuctl/runs/r1/1"))]
 
 
 @pytest.mark.parametrize(
@@ -93,13 +111,13 @@ def test_program_and_spec_are_copied_into_the_attempts_folder_first() -> None:
 )
 def test_an_answer_without_a_pid_is_an_error_with_the_reason(answer: tuple[str, str], reason: str) -> None:
     with pytest.raises(HostError) as failed:
-        launch(RecordingSsh(answer), node(), "key", b"zip", spec(0))  # type: ignore[arg-type]
+        start(RecordingSsh(answer))
     assert failed.value.message == f"Worker 0 could not start the script: {reason}."
 
 
 def test_what_a_login_prints_before_the_answer_is_passed_over() -> None:
     out, err = started(7)
-    assert launch(RecordingSsh((f"Welcome!\n{out}\n", err)), node(), "key", b"zip", spec(0)) == 7  # type: ignore[arg-type]
+    assert start(RecordingSsh((f"Welcome!\n{out}\n", err))) == 7
 
 
 def test_a_failure_on_one_worker_stops_those_that_started() -> None:
@@ -109,11 +127,102 @@ def test_a_failure_on_one_worker_stops_those_that_started() -> None:
     assert [command for command in ssh.commands if command[1][0] == "kill"] == [(0, ("kill", "-TERM", "7"))]
 
 
-def test_a_worker_that_cannot_be_reached_is_not_stopped_and_no_error() -> None:
-    class Unreachable(RecordingSsh):
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (91, "Worker 0 cannot make .tpuctl/runs/r1/1: No space left on device."),
+        (92, "Worker 0 cannot write the program into .tpuctl/runs/r1/1: No space left on device."),
+        (93, "Worker 0 has no python3."),
+    ],
+)
+def test_the_step_that_fails_is_named(code: int, text: str) -> None:
+    with pytest.raises(HostError) as failed:
+        start(RecordingSsh(("", "tar: No such thing\nNo space left on device\n", code)))
+    assert failed.value.message == text
+    assert failed.value.hint
+
+
+def test_a_worker_without_a_host_key_is_named_and_the_others_are_stopped() -> None:
+    """Its host may still boot; it is no bug of ours."""
+    ssh = RecordingSsh(started(7), started(8))
+    with pytest.raises(HostError, match="worker 1 of 'n1': it has published no host key") as failed:
+        launch_all(ssh, node(), {0: "key"}, [spec(0), spec(1)])  # type: ignore[arg-type]
+    assert "tpuctl wait n1" in failed.value.hint
+    assert ssh.commands[-1] == (0, ("kill", "-TERM", "7"))
+
+
+def test_a_worker_that_is_lost_before_it_is_stopped_hides_no_reason() -> None:
+    class Lost(RecordingSession):
+        def run(self, argv: Sequence[str], timeout: float = 0.0, stdin: bytes = b"") -> CommandResult:
+            if argv[0] == "kill":
+                raise HostError("No route.")
+            return super().run(argv, timeout, stdin)
+
+    class LostSsh(RecordingSsh):
         @contextmanager
         def connect(self, node: Node, worker: int, host_key: str) -> Iterator[RecordingSession]:
-            raise HostError("No route.")
-            yield
+            yield Lost(self, worker)
 
-    stop(Unreachable(), node(), 0, "key", 7)  # type: ignore[arg-type]
+    ssh = LostSsh(started(7), (json.dumps({"error": "no disk"}), ""))
+    with pytest.raises(HostError, match="Worker 1 could not start the script: no disk"):
+        launch_all(ssh, node(), {0: "key", 1: "key"}, [spec(0), spec(1)])  # type: ignore[arg-type]
+
+
+class TestHost:
+    """The command that starts the program, on a simulated host."""
+
+    FOLDER = ".tpuctl/runs/r1/1"
+
+    @pytest.fixture
+    def session(self, cloud: Cloud, node: str) -> Iterator[SshSession]:
+        ready = cloud.provider.list_nodes().nodes[0]
+        with cloud.ssh.connect(ready, 0, cloud.provider.host_keys(ready.id)[0]) as session:
+            yield session
+
+    def home(self, simulator: RunningSimulator) -> Path:
+        return next(Path(simulator.folder, "hosts").glob("*/w0/home"))
+
+    def test_folders_and_files_are_private_also_those_that_existed(
+        self, session: SshSession, simulator: RunningSimulator
+    ) -> None:
+        home = self.home(simulator)
+        folder = home / self.FOLDER
+        folder.mkdir(parents=True)
+        (folder / "worker.zip").write_bytes(b"old")
+        for path in (home / ".tpuctl", folder, folder / "worker.zip"):
+            path.chmod(0o777)
+        with pytest.raises(HostError):
+            launch(session, b"no zip", spec(0))
+        modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (home / ".tpuctl", folder)}
+        assert set(modes.values()) == {0o700}, modes
+        assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+        assert (folder / "worker.zip").read_bytes() == b"no zip"
+        assert (folder / "spec.json").read_bytes() == encode(spec(0))
+
+    def test_a_full_disk_is_named_and_no_secret_stays(
+        self, session: SshSession, simulator: RunningSimulator
+    ) -> None:
+        home = self.home(simulator)
+        simulator.faults.add("disk-full", node="n1")
+        wait_until((home.parent / FULL).exists)
+        with pytest.raises(
+            HostError, match=rf"Worker 0 cannot write the program into {self.FOLDER}: "
+        ) as full:
+            launch(session, b"zip", spec(0))
+        assert "Is its disk full?" in full.value.hint
+        assert not (home / self.FOLDER / "spec.json").exists()
+
+    def test_a_connection_that_ends_while_files_are_sent_starts_nothing(
+        self, session: SshSession, simulator: RunningSimulator
+    ) -> None:
+        """Half a tar file is none."""
+        argv = ["sh", "-c", START, "sh", self.FOLDER]
+        result = session.run(argv, stdin=b"worker.zip".ljust(200, b"\0"))
+        assert result.exit_code == 92
+        assert list((self.home(simulator) / self.FOLDER).iterdir()) == []
+
+    def test_a_host_without_python3_is_told_so(self, session: SshSession) -> None:
+        path = session.run(["sh", "-c", "mkdir bin; for p in sh install tar rm; do "
+                            "ln -s $(command -v $p) bin; done; echo $PWD/bin"]).stdout.strip()  # fmt: skip
+        result = session.run(["env", f"PATH={path}", "sh", "-c", START, "sh", self.FOLDER], stdin=_tar({}))
+        assert result.exit_code == 93

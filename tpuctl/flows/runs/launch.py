@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import HostError, TpuctlError
+from tpuctl.flows.hosts.host_keys import published_key
 from tpuctl.flows.hosts.program_zip import program
 from tpuctl.nodes import Node
-from tpuctl.parallel import fanout, values
+from tpuctl.parallel import values
 from tpuctl.worker.records import Spec, encode
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.ssh import Ssh
+    from tpuctl.cloud.ssh import CommandResult, Ssh, SshSession
 
 LAUNCH_TIMEOUT = 180.0
 """Seconds for the program's first answer; it gives up by itself after its own START_TIMEOUT."""
+PROGRAM, SPEC = "worker.zip", "spec.json"
+
+START = (
+    "umask 077; "
+    # Also a folder of an earlier version becomes private; `mkdir -m` leaves those above it readable.
+    'install -d -m 700 .tpuctl "$1" || exit 91; '
+    f'tar -xof - -C "$1" || {{ rm -f "$1/{SPEC}"; exit 92; }}; '
+    "command -v python3 >/dev/null || exit 93; "
+    f'exec python3 "$1/{PROGRAM}" launch "$1/{SPEC}" </dev/null'
+)
+"""For sh: makes the attempt's folder, unpacks the tar file on stdin there and starts the program.
+
+All in one round trip. The spec has secrets, which no command line may show.
+"""
+IS_FULL = "Is its disk full? 'df -h' on the host shows it."
+FAILURES = {
+    91: ("cannot make {folder}: {reason}", IS_FULL),
+    92: ("cannot write the program into {folder}: {reason}", IS_FULL),
+    93: ("has no python3", "Choose a runtime version that has it: tpuctl up --runtime"),
+}
+"""Exit code of START -> what the worker could not do, and a hint."""
 
 
 def launch_all(ssh: Ssh, node: Node, host_keys: Mapping[int, str], specs: Sequence[Spec]) -> None:
@@ -25,45 +49,43 @@ def launch_all(ssh: Ssh, node: Node, host_keys: Mapping[int, str], specs: Sequen
     Raises the first worker's HostError, with a count of those that failed in its hint.
     """
     program = worker_program()
-    launches = fanout(lambda spec: launch(ssh, node, host_keys[spec.worker], program, spec), specs)
-    try:
-        values(launches)
-    except TpuctlError:
-        for launched in launches:
-            if launched.value:
-                worker = launched.item.worker
-                stop(ssh, node, worker, host_keys[worker], launched.value)
-        raise
+    by_worker = {spec.worker: spec for spec in specs}
+    with ssh.pool(node, lambda worker: published_key(node, host_keys, worker)) as pool:
+        launches = pool.run_all(
+            lambda session, worker: launch(session, program, by_worker[worker]), by_worker
+        )
+        try:
+            values(launches)
+        except TpuctlError:
+            pids = {launched.item: launched.value for launched in launches if launched.value}
+            pool.run_all(lambda session, worker: stop(session, pids[worker]), pids)
+            raise
 
 
-def launch(ssh: Ssh, node: Node, host_key: str, program: bytes, spec: Spec) -> int:
+def launch(session: SshSession, program: bytes, spec: Spec) -> int:
     """Copy program and spec to the spec's worker, start the program there, detached, and return its pid.
 
     Raises HostError that names the worker and the reason.
     """
     folder = f".tpuctl/runs/{spec.run}/{spec.attempt}"
-    with ssh.connect(node, spec.worker, host_key) as session:
-        # Also a folder of an earlier version becomes private; `mkdir -m` leaves those above it readable.
-        private = session.run(["install", "-d", "-m", "700", ".tpuctl", folder])
-        if private.exit_code:
-            raise HostError(
-                f"Worker {spec.worker} cannot make {folder}: {private.stderr.strip()}.",
-                hint="Is its disk full?",
-            )
-        session.put(program, f"{folder}/worker.zip")
-        session.put(encode(spec), f"{folder}/spec.json")
-        command = ["python3", f"{folder}/worker.zip", "launch", f"{folder}/spec.json"]
-        launched = session.run(command, timeout=LAUNCH_TIMEOUT)
-    return _read_pid(launched.stdout, launched.stderr, spec.worker)
+    files = _tar({PROGRAM: program, SPEC: encode(spec)})
+    return _read_pid(session.run(["sh", "-c", START, "sh", folder], LAUNCH_TIMEOUT, files), spec, folder)
 
 
-def stop(ssh: Ssh, node: Node, worker: int, host_key: str, pid: int) -> None:
-    """Stop a program that `launch` started; a worker that cannot be reached is skipped."""
-    try:
-        with ssh.connect(node, worker, host_key) as session:
-            session.run(["kill", "-TERM", str(pid)])
-    except HostError:
-        pass
+def stop(session: SshSession, pid: int) -> None:
+    """Stop a program that `launch` started; raises HostError where it is not reached."""
+    session.run(["kill", "-TERM", str(pid)])
+
+
+def _tar(files: Mapping[str, bytes]) -> bytes:
+    """Return a tar file whose files only their owner can read."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), 0o600
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
 
 
 def worker_program() -> bytes:
@@ -71,15 +93,15 @@ def worker_program() -> bytes:
     return program("worker")
 
 
-def _read_pid(out: str, err: str, worker: int) -> int:
+def _read_pid(result: CommandResult, spec: Spec, folder: str) -> int:
     """Return the pid in the program's answer; raises HostError with its reason or the last line of stderr."""
+    reason = (result.stderr.strip().splitlines() or ["no answer"])[-1]
+    text, hint = "could not start the script: {reason}", "Check the host's python3."
     try:
-        answer = json.loads(out.strip().splitlines()[-1])
+        answer = json.loads(result.stdout.strip().splitlines()[-1])
         return int(answer["pid"])
     except (IndexError, ValueError):
-        reason = (err.strip().splitlines() or ["no answer"])[-1]
+        text, hint = FAILURES.get(result.exit_code, (text, hint))
     except KeyError:
         reason = answer["error"]
-    raise HostError(
-        f"Worker {worker} could not start the script: {reason}.", hint="Check the host's python3."
-    )
+    raise HostError(f"Worker {spec.worker} {text.format(folder=folder, reason=reason)}.", hint=hint)
