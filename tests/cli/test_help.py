@@ -137,7 +137,7 @@ def modules_after(*arguments: str) -> set[str]:
 
 def test_help_imports_neither_clients_nor_rich() -> None:
     loaded = modules_after("--help")
-    assert not {"google.cloud", "grpc", "fabric", "rich", "msgspec", "tpuctl.config"} & loaded
+    assert not {"google.cloud", "grpc", "paramiko", "rich", "msgspec", "tpuctl.config"} & loaded
 
 
 @pytest.mark.usefixtures("simulator")
@@ -147,7 +147,7 @@ def test_help_imports_neither_clients_nor_rich() -> None:
 def test_no_command_imports_tensorflow_and_few_import_much(command: tuple[str, ...]) -> None:
     loaded = modules_after(*command)
     assert not {"tensorflow", "numpy", "keras", "sklearn"} & loaded
-    assert ("fabric" in loaded) == (command[0] == "up")
+    assert ("paramiko" in loaded) == (command[0] == "up")
     if command == ("ls",):
         assert "google.cloud.storage" not in loaded
     if command in (("data", "ls"),):

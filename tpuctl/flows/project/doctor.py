@@ -32,7 +32,7 @@ PACKAGES = (
     "google.cloud.tpu_v2",
     "google.cloud.storage",
     "google_crc32c",
-    "fabric",
+    "paramiko",
 )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, HostError, NotFoundError, StateError, TpuctlError
-from tpuctl.flows.hosts.host_keys import published_key
+from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.hosts.ssh_access import install_key
 from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 from tpuctl.flows.nodes.lookup import find_decided, no_answer, require_decided

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import HostError, TpuctlError
-from tpuctl.flows.hosts.host_keys import published_key
 from tpuctl.flows.hosts.program_zip import program
+from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.nodes import Node
 from tpuctl.parallel import values
 from tpuctl.worker.records import Spec, encode
