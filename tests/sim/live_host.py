@@ -51,6 +51,7 @@ class User:
             accelerator_type=accelerator,
             runtime_version="tpu-ubuntu2204-base",
             scheduling_config=tpu_v2.SchedulingConfig(spot=True),
+            network_config=tpu_v2.NetworkConfig(enable_external_ips=True),
             metadata={"ssh-keys": self.key_line} if metadata is None else metadata,
         )
         with tpu_client(address) as client:

@@ -116,6 +116,7 @@ DOORS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "compute_rest": ("http", GET, FORBIDDEN),
     "billing_rest": ("http", GET, FORBIDDEN),
     "quota_rest": ("http", GET, FORBIDDEN),
+    "iap_relay": ("http", GET, FORBIDDEN),
     "tpu_rest": ("http", GET, FORBIDDEN),
     "tpu_grpc": ("create_node", NODE_NAME, "PermissionDenied"),
     "TLS": ("tls", GET, ""),

@@ -46,8 +46,8 @@ while True:
 
 PORTS = {
     "ports.json": (
-        "storage", "compute_rest", "billing_rest", "quota_rest", "proxy", "metadata", "tokens", "tpu_rest",
-        "tpu_grpc", "control",
+        "storage", "compute_rest", "billing_rest", "quota_rest", "iap_relay", "proxy", "metadata", "tokens",
+        "tpu_rest", "tpu_grpc", "control",
     ),
     "hosts-ports.json": ("ssh", "metadata"),
 }  # fmt: skip

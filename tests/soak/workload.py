@@ -143,6 +143,7 @@ class Workload:
         node = tpu_v2.Node(
             accelerator_type=self._random.choice(TYPES),
             runtime_version="tpu-ubuntu2204-base",
+            network_config={"enable_external_ips": True},
             metadata={"ssh-keys": f"{USER}:{read_public_key(self._key)} {USER}"},
         )
         self._tpu.create_node(parent=PARENT, node_id=name, node=node).result(polling=POLLING)

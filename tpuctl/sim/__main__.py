@@ -32,6 +32,12 @@ def main() -> None:
         help="pass or refuse traffic from hosts to addresses that are not simulated, such as a package index",
     )
     parser.add_argument(
+        "--no-external-ips",
+        dest="external_ips",
+        action="store_false",
+        help="give no node external addresses: hosts are reached through Identity-Aware Proxy alone",
+    )
+    parser.add_argument(
         "--iam",
         nargs="?",
         const="",
@@ -56,6 +62,7 @@ async def serve(
     key_delay: float | None = None,
     scenario: Path | None = None,
     egress: str = PASS,
+    external_ips: bool = True,
     iam: str | None = None,
     iam_user: str | None = None,
 ) -> None:
@@ -67,7 +74,9 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    simulator = Simulator(folder, speed=speed, key_delay=key_delay, egress=egress, iam=enforced)
+    simulator = Simulator(
+        folder, speed=speed, key_delay=key_delay, egress=egress, external_ips=external_ips, iam=enforced
+    )
     os.dup(simulator.lock)  # keeps the folder locked until the process has ended
     try:
         if faults:

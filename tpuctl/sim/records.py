@@ -35,6 +35,8 @@ class Host:
     """Addresses of worker 0 of each slice of a multislice request; empty for a single slice."""
     named_account: str = ""
     """The service account that the node names; '' for the project's default one."""
+    external: bool = True
+    """Whether its address can be reached from outside of the simulated network."""
 
     @property
     def project(self) -> str:

@@ -54,6 +54,8 @@ class Profile:
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     egress: str = PASS
+    external_ips: bool = True
+    """Whether nodes get the external addresses that they ask for."""
 
     def seconds(self, transition: str) -> float:
         """Return how long `transition` takes."""

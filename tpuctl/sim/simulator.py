@@ -90,6 +90,7 @@ class Endpoints(TypedDict, total=False):
     hosts_file: str
     ssh_config: str
     egress: str
+    external_ips: bool
     iam: str
     environment: dict[str, str]
     tpu_rest: str
@@ -101,8 +102,9 @@ class Simulator:
 
     A restart, also after a kill -9, resumes every service; programs on hosts keep running. Hosts accept a
     new SSH key after `key_delay` seconds (None: by `speed`). The Cloud TPU API, hosts and faults use
-    `clock`; Cloud Storage uses the machine's. `egress` is explained in `settings.Profile`, `aliases` in
-    `hosts.network.Network`, `iam` in `iam.enforcement`: without it every caller may do everything.
+    `clock`; Cloud Storage uses the machine's. `egress` and `external_ips` are explained in
+    `settings.Profile`, `aliases` in `hosts.network.Network`, `iam` in `iam.enforcement`: without it every
+    caller may do everything.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Simulator:
         key_delay: float | None = None,
         clock: Clock | None = None,
         egress: str = PASS,
+        external_ips: bool = True,
         iam: Enforcement | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -124,7 +127,9 @@ class Simulator:
             folder.chmod(0o700)
         self.lock = lock_folder(files.lock)
         self.clock = clock = clock or Clock()
-        self._profile = settings = replace(profile(speed, egress=egress), clock=clock.now, sleep=clock.sleep)
+        self._profile = settings = replace(
+            profile(speed, egress=egress), external_ips=external_ips, clock=clock.now, sleep=clock.sleep
+        )
         self.last_call = time.monotonic()
         self.endpoints: Endpoints = {}
         self.events = Events(clock.now, files.events)
@@ -155,7 +160,7 @@ class Simulator:
         self._tpu = TpuServers(self._ports, self._web, tls, guard, self._note_use, self._enter_call)
         self._iam = iam
         self._callers = self._enforce(iam) if iam else None
-        self._relay = Relay(Targets(self.world.nodes.hosts, self.hosts.ssh_address), self.events)
+        self._relay = Relay(Targets(self.world.nodes.hosts, self.hosts.connect), self.events)
         self._proxy: ConnectProxy | None = None
 
     async def start(self) -> None:
@@ -228,6 +233,7 @@ class Simulator:
             "hosts_file": str(self.hosts.hosts_file),
             "ssh_config": str(self.hosts.ssh_config),
             "egress": self._profile.egress,
+            "external_ips": self._profile.external_ips,
             "iam": self._iam.user if self._iam else "",
             "environment": self._clients.environment(proxy, storage, ca_file),
         }

@@ -88,6 +88,7 @@ def test_grpc_needs_it_in_the_metadata_and_ssh_a_key(blind: RunningSimulator, tm
     node = tpu_v2.Node(
         accelerator_type="v3-8",
         runtime_version="tpu-ubuntu2204-base",
+        network_config={"enable_external_ips": True},
         metadata={"ssh-keys": user.key_line},
     )
     metadata = [("authorization", f"Bearer {secret_of(blind)}")]

@@ -28,8 +28,8 @@ PATIENCE = 20.0
 class Site:
     """A simulator with a node of one host."""
 
-    def __init__(self, folder: Path) -> None:
-        self.running = RunningSimulator(folder / "sim")
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.running = RunningSimulator(folder / "sim", **options)
         self.user = User(folder)
         self.user.create(self.url("tpu_grpc"))
 

@@ -125,3 +125,7 @@ def test_a_simulator_that_runs_keeps_its_setting(
     refused = tpuctl("sim", "start", "--egress", "refuse")
     assert refused.code == 4
     assert "runs already, with --egress pass" in refused.err
+    assert tpuctl("sim", "status", "--json").json["external_ips"]
+    refused = tpuctl("sim", "start", "--no-external-ips")
+    assert refused.code == 4
+    assert "runs already, and gives external addresses" in refused.err

@@ -24,7 +24,10 @@ from google.cloud import tpu_v2
 client = tpu_v2.TpuClient()
 parent = "projects/sim-project/locations/europe-west4-a"
 node = tpu_v2.Node(
-    accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base", metadata={"ssh-keys": sys.argv[1]}
+    accelerator_type="v3-8",
+    runtime_version="tpu-ubuntu2204-base",
+    network_config={"enable_external_ips": True},
+    metadata={"ssh-keys": sys.argv[1]},
 )
 created = client.create_node(parent=parent, node_id="one", node=node).result(timeout=60)
 print(client.api_endpoint, created.state.name, len(list(client.list_nodes(parent=parent))))

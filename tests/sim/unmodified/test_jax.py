@@ -96,6 +96,7 @@ def two_slices_of_one_request(address: str, user: User) -> list[list[str]]:
     node = tpu_v2.Node(
         accelerator_type="v4-8",
         runtime_version="tpu-ubuntu2204-base",
+        network_config={"enable_external_ips": True},
         metadata={"ssh-keys": user.key_line},
     )
     spec = tpu_v2.QueuedResource.Tpu.NodeSpec(

@@ -29,6 +29,7 @@ def create(tpu_simulator_environment: Simulator, key: Path) -> Callable[[], str]
             accelerator_type="v3-8",
             runtime_version="tpu-ubuntu2204-base",
             scheduling_config=tpu_v2.SchedulingConfig(spot=True),
+            network_config=tpu_v2.NetworkConfig(enable_external_ips=True),
             metadata={"ssh-keys": f"me:{key.with_suffix('.pub').read_text()}"},
         )
         with tpu_v2.TpuClient() as client:

@@ -32,6 +32,12 @@ from tpuctl.errors import StateError, UsageError
     "refuse it as a firewall does; until the simulator stops.",
 )
 @click.option(
+    "--no-external-ips",
+    is_flag=True,
+    help="Give no TPU VM an external address, whatever is asked for: hosts are reached through "
+    "Identity-Aware Proxy alone; until the simulator stops.",
+)
+@click.option(
     "--iam",
     is_flag=False,
     flag_value="",
@@ -46,13 +52,19 @@ from tpuctl.errors import StateError, UsageError
 )
 @click.option("--json", "as_json", is_flag=True, help="Show the result as JSON.")
 def start(
-    scenario: Path | None, egress: str | None, iam: str | None, iam_user: str | None, as_json: bool
+    scenario: Path | None,
+    egress: str | None,
+    no_external_ips: bool,
+    iam: str | None,
+    iam_user: str | None,
+    as_json: bool,
 ) -> None:
     """Start the simulator, if it does not run; other commands start it by themselves.
 
     \b
     Example:
       tpuctl sim start --scenario rehearsal.toml
+      tpuctl sim start --no-external-ips
       tpuctl sim start --iam iam.json --iam-user user:ada@example.com
       tpuctl sim start
     """
@@ -61,8 +73,11 @@ def start(
     rehearsed = faults.load_scenario(scenario) if scenario else None  # its mistakes, before anything starts
     options = {"--egress": egress, "--iam": _absolute(iam), "--iam-user": iam_user}
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    given += ["--no-external-ips"] if no_external_ips else []
     endpoints = simulator.ensure(simulator_folder(), *given)
     _check_egress(egress, endpoints.egress)
+    if no_external_ips and endpoints.external_ips:
+        raise _runs_already("and gives external addresses")
     _check_iam(iam, iam_user, endpoints.iam)
     if rehearsed:
         added = ControlClient(simulator_folder()).add(rehearsed.faults, rehearsed.name)
@@ -110,10 +125,7 @@ def reset(yes: bool) -> None:
 
 def _check_egress(requested: str | None, actual: str) -> None:
     if requested not in (None, actual):
-        raise StateError(
-            f"The simulator runs already, with --egress {actual}.",
-            hint="'tpuctl sim stop' ends it, and every program on its hosts.",
-        )
+        raise _runs_already(f"with --egress {actual}")
 
 
 def _absolute(file: str | None) -> str | None:
@@ -124,8 +136,11 @@ def _absolute(file: str | None) -> str | None:
 def _check_iam(file: str | None, user: str | None, enforced_for: str) -> None:
     """Refuse to pass over --iam when a simulator without it, or for another user, runs already."""
     if file is not None and (not enforced_for or user not in (None, enforced_for)):
-        running = f"as {enforced_for}" if enforced_for else "without --iam"
-        raise StateError(
-            f"The simulator runs already, {running}.",
-            hint="'tpuctl sim stop' ends it, and every program on its hosts.",
-        )
+        raise _runs_already(f"as {enforced_for}" if enforced_for else "without --iam")
+
+
+def _runs_already(how: str) -> StateError:
+    return StateError(
+        f"The simulator runs already, {how}.",
+        hint="'tpuctl sim stop' ends it, and every program on its hosts.",
+    )

@@ -46,6 +46,7 @@ def show_endpoints(endpoints: simulator.PublishedEndpoints, *, as_json: bool) ->
         "tpu_rest": endpoints.tpu_rest,
         "storage": endpoints.storage,
         "egress": endpoints.egress,
+        "external_ips": endpoints.external_ips,
         "iam": endpoints.iam or None,
         "folder": str(simulator_folder()),
     }

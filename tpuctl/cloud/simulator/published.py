@@ -26,6 +26,8 @@ class PublishedEndpoints(msgspec.Struct, frozen=True):
     """URL of the relay of Identity-Aware Proxy, over plain HTTP: `/v4/connect`."""
     egress: str = "pass"
     """`pass` or `refuse`: the treatment of traffic from hosts to addresses that are not simulated."""
+    external_ips: bool = True
+    """Whether nodes get the external addresses that they ask for."""
     iam: str = ""
     """The member as whom programs outside its hosts call, if roles are enforced; '' if they are not."""
     environment: dict[str, str] = {}

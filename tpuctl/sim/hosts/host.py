@@ -105,9 +105,10 @@ class RunningHost:
             await self.close()
             raise
 
-    def update(self, metadata: Mapping[str, str]) -> None:
+    def update(self, host: Host, metadata: Mapping[str, str]) -> None:
         """Show the node's changed metadata at once; SSH keys in it count after the delay."""
-        self._show(replace(self._instance, metadata=dict(metadata)))
+        self.host = host
+        self._show(replace(self._instance, host=host, metadata=dict(metadata)))
 
     def update_project(self, metadata: Mapping[str, str]) -> None:
         """Show the project's changed metadata in the same way."""
@@ -183,6 +184,8 @@ class RunningHost:
 
     async def _serve(self, network: Network, service: str, serve: Serve) -> Endpoint:
         listener = self._listeners[service] = network.listen(self.host.address, service)
+        if service == "ssh":
+            listener.admits = lambda address: self.host.external or network.is_inside(address)
         try:
             await serve(listener)
         except BaseException:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
+import struct
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,12 @@ from tpuctl.sim.network.ports import LOOPBACK, Ports
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+Address = tuple[str, int]
+
 PROBE = "127.64.0.1"
 SERVICES = ("ssh", "metadata")
 BACKLOG = 128
+NO_LINGER = struct.pack("ii", 1, 0)
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
@@ -26,12 +31,21 @@ class Network:
 
     With `aliases` (addresses of their own) all hosts listen on one port, as real ones do, unless another
     program has taken it there; None means where the system can. `ports` remembers the ports.
+    `is_of_a_host` tells whether a connection's other end is a program on a simulated host.
     """
 
-    def __init__(self, ports: Ports, guard: Guard, aliases: bool | None = None) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        guard: Guard,
+        aliases: bool | None = None,
+        is_of_a_host: Callable[[Address], bool] = lambda _: False,
+    ) -> None:
         self.aliases = has_aliases() if aliases is None else aliases
         self._ports = ports
         self._guard = guard
+        self._is_of_a_host = is_of_a_host
+        self._own_ends: set[Address] = set()
 
     def listen(self, address: str, service: str) -> HostListener:
         """Return a listening socket for one of the `SERVICES` of the host at `address`."""
@@ -43,6 +57,29 @@ class Network:
             if shared is not None:
                 return shared
         return self._ports.listen(own, partial(_bound, address, self._guard))
+
+    async def connect(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a host from inside the network, as IAP does; raises OSError."""
+        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        own_end: Address | None = None
+        try:
+            connection.setblocking(False)
+            connection.bind((LOOPBACK, 0))
+            own_end = connection.getsockname()
+            self._own_ends.add(own_end)  # before the host accepts
+            await asyncio.get_running_loop().sock_connect(connection, address)
+            return await asyncio.open_connection(sock=connection)
+        except BaseException:
+            connection.close()
+            self._own_ends.discard(own_end)
+            raise
+
+    def is_inside(self, address: Address) -> bool:
+        """Return whether a connection from an address comes from inside the network; each is asked once."""
+        if address in self._own_ends:
+            self._own_ends.discard(address)
+            return True
+        return self._is_of_a_host(address)
 
     def forget(self, address: str) -> None:
         """Forget the ports of a host that will not come back."""
@@ -64,11 +101,12 @@ class Network:
 class HostListener(socket.socket):
     """A listening socket whose connections have no delay, and answer nothing while it is muted.
 
-    What `guard` calls foreign is closed at once.
+    What `guard` calls foreign is closed at once. What `admits` does not admit, by its address, is reset.
     """
 
     def __init__(self, guard: Guard) -> None:
         super().__init__(socket.AF_INET, socket.SOCK_STREAM)
+        self.admits: Callable[[Address], bool] = lambda _: True
         self._guard = guard
         self._mute = False
         self._ignored: list[socket.socket] = []
@@ -103,7 +141,9 @@ class HostListener(socket.socket):
         while True:
             plain, peer = super().accept()
             if not self._guard.is_foreign(plain):
-                return plain, peer
+                if self.admits(peer):
+                    return plain, peer
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)  # a reset, no orderly end
             plain.close()
 
     def _set_mute(self, *, mute: bool) -> None:

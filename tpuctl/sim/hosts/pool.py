@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.events import Events
-from tpuctl.sim.hosts.connections import host_mark_of
+from tpuctl.sim.hosts.connections import can_tell, host_mark_of
 from tpuctl.sim.hosts.disk import HostDisk
 from tpuctl.sim.hosts.host import RunningHost
 from tpuctl.sim.hosts.metadata.identity import Signer
@@ -31,6 +31,8 @@ GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL when a host ends."""
 OPEN_FILES = 16_384
 """Enough for two listening sockets a host, some ten descriptors a session, with 256 hosts a slice."""
+
+SSH_PORT = 22
 
 SSH_CONFIG = "Host {}\n  HostName {}\n  Port {}\n"
 
@@ -77,7 +79,7 @@ class HostPool:
         self._clock = clock
         self._events = Events() if events is None else events
         self._ports = Ports(folder.with_name(f"{folder.name}-ports.json"))
-        self._network = Network(self._ports, guard, aliases)
+        self._network = Network(self._ports, guard, aliases, self._is_of_a_host)
         self._signer = Signer(folder.with_name(f"{folder.name}-identity.pem"))
         self._running: dict[HostId, RunningHost] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -151,10 +153,16 @@ class HostPool:
         """Return the mark of the host whose program is at an address: `connections.host_mark_of`."""
         return await asyncio.to_thread(host_mark_of, address, world_mark(self._folder))
 
-    def ssh_address(self, host: Host) -> tuple[str, int] | None:
-        """Return where a host's SSH server listens; None for a host that is down."""
+    async def connect(self, host: Host, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a port of a host from inside its network; raises OSError, also when it is down.
+
+        Port 22 is the one that SSH listens on here, which needs no root.
+        """
         running = self._running.get(_id(host))
-        return running.ssh_endpoint if running else None
+        if running is None:
+            raise ConnectionRefusedError
+        address, ssh_port = running.ssh_endpoint
+        return await self._network.connect((address, ssh_port if port == SSH_PORT else port))
 
     def guest_attributes(self, host: Host) -> list[GuestAttribute]:
         """Return what the host has written, up or not; nothing for a host that never started."""
@@ -177,6 +185,9 @@ class HostPool:
     def _lock(self, hosts: Sequence[Host]) -> asyncio.Lock:
         """Return the lock of a node; it lives as long as a task holds it or waits for it."""
         return self._locks.setdefault(_node(hosts), asyncio.Lock())
+
+    def _is_of_a_host(self, address: tuple[str, int]) -> bool:
+        return can_tell() and bool(host_mark_of(address, world_mark(self._folder)))
 
     def _is_ours(self, mark: str) -> bool:
         return mark.startswith(world_mark(self._folder))
@@ -215,8 +226,9 @@ class HostPool:
         await asyncio.gather(*(running.close() for running in running_hosts))
 
     def _update(self, hosts: Sequence[Host], metadata: Mapping[str, str]) -> None:
-        for running in self._up(hosts):
-            running.update(metadata)
+        for host in hosts:
+            if _id(host) in self._running:
+                self._running[_id(host)].update(host, metadata)
 
     def _up(self, hosts: Sequence[Host]) -> list[RunningHost]:
         return [self._running[_id(host)] for host in hosts if _id(host) in self._running]

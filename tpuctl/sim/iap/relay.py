@@ -14,14 +14,12 @@ from tpuctl.sim.events import Events
 from tpuctl.sim.iam.access import current_caller
 from tpuctl.sim.iap import close_codes, frames
 from tpuctl.sim.iap.close_codes import Closing
-from tpuctl.sim.iap.targets import Target, Targets, target_of
+from tpuctl.sim.iap.targets import Targets, target_of
 from tpuctl.sim.iap.tunnel import Tunnel
 
 SUBPROTOCOL = "relay.tunnel.cloudproxy.app"
 BEARER = "bearer "
 
-CONNECT_TIMEOUT = 10.0
-"""Seconds to connect to the port of a host."""
 RESUMABLE = 600.0
 """Seconds for which a tunnel that has lost its client can be resumed; Google's own are not known."""
 CLOSE_TIMEOUT = 1.0
@@ -54,7 +52,9 @@ class Relay:
         self._events.note("request", "connect", target.name, f"port {target.port}", service="iap")
         async with self._accepted(request) as socket:
             self._targets.authorize(target)
-            tunnel = await self._open(target)
+            host = self._targets.find(target)
+            tunnel = Tunnel(*await self._targets.open(host, target.port), owner=_member())
+            self._tunnels[tunnel.session] = tunnel
             await socket.send_bytes(frames.connected(tunnel.session))
             await self._serve(tunnel, socket)
         return socket
@@ -89,18 +89,6 @@ class Relay:
             await socket.close(code=closing.code, message=closing.reason.encode())
         finally:
             self._sockets.discard(socket)
-
-    async def _open(self, target: Target) -> Tunnel:
-        """Connect to a port of a host; raises Closing."""
-        address = self._targets.address(target)
-        try:
-            opening = asyncio.open_connection(*address)
-            reader, writer = await asyncio.wait_for(opening, CONNECT_TIMEOUT)
-        except OSError:
-            raise Closing(close_codes.BACKEND_UNREACHABLE) from None
-        tunnel = Tunnel(reader, writer, _member())
-        self._tunnels[tunnel.session] = tunnel
-        return tunnel
 
     async def _serve(self, tunnel: Tunnel, socket: web.WebSocketResponse) -> None:
         """Carry bytes; a tunnel whose client is lost waits for it, any other ends."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -15,11 +16,12 @@ from tpuctl.sim.records import Host
 
 PERMISSION = "iap.tunnelInstances.accessViaIAP"
 TYPE = "iap.googleapis.com/TunnelInstance"
-SSH_PORT = 22
-"""Where clients expect SSH; simulated hosts listen on ports that need no root."""
 INTERFACE = "nic0"
 
-Address = tuple[str, int]
+CONNECT_TIMEOUT = 10.0
+"""Seconds to connect to the port of a host."""
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,10 @@ def target_of(query: Mapping[str, str]) -> Target:
 
 @dataclass(frozen=True)
 class Targets:
-    """The hosts of all nodes, and the address of the SSH server of one that is up."""
+    """The hosts of all nodes, and how to connect to a port of one from inside its network."""
 
     hosts: Callable[[], Iterable[Host]]
-    ssh_address: Callable[[Host], Address | None]
+    connect: Callable[[Host, int], Awaitable[Streams]]
 
     def authorize(self, target: Target) -> None:
         """Raise Closing unless the caller may have a tunnel."""
@@ -66,18 +68,17 @@ class Targets:
         if caller and not caller.may(PERMISSION, Resource(target.project, name, TYPE)):
             raise Closing(NOT_AUTHORIZED)
 
-    def address(self, target: Target) -> Address:
-        """Return where to connect to; raises Closing."""
-        host = self._host(target)
-        if host is None:
-            raise Closing(LOOKUP_FAILED)
-        address = self.ssh_address(host)
-        if address is None:
-            raise Closing(BACKEND_UNREACHABLE)
-        return address if target.port == SSH_PORT else (address[0], target.port)
-
-    def _host(self, target: Target) -> Host | None:
+    def find(self, target: Target) -> Host:
+        """Return the host that a client names; raises Closing."""
         named = (target.project, target.zone, target.instance)
-        return next(
-            (host for host in self.hosts() if (host.project, host.zone, host.hostname) == named), None
-        )
+        for host in self.hosts():
+            if (host.project, host.zone, host.hostname) == named:
+                return host
+        raise Closing(LOOKUP_FAILED)
+
+    async def open(self, host: Host, port: int) -> Streams:
+        """Connect to a port of a host; raises Closing."""
+        try:
+            return await asyncio.wait_for(self.connect(host, port), CONNECT_TIMEOUT)
+        except OSError:
+            raise Closing(BACKEND_UNREACHABLE) from None

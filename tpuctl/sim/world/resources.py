@@ -78,6 +78,7 @@ class Node:
                 preemptible=self.preemptible,
                 slices=self.slices,
                 named_account=account if account != DEFAULT_ACCOUNT else "",
+                external=self.external_ips,
             )
             for worker, address in enumerate(self.addresses)
         ]

@@ -74,6 +74,7 @@ def host(simulator: Any, channel: grpc.Channel) -> Any:
         runtime_version="tpu-ubuntu2204-base",
         metadata=metadata,
         scheduling_config={"spot": True},
+        network_config={"enable_external_ips": True},
     )
     client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
     created = client.create_node(parent=PARENT, node_id="one", node=node).result(polling=POLLING)

@@ -120,7 +120,7 @@ def host_bounds(kind: Accelerator) -> tuple[int, ...]:
 
 def _network_interface(host: Host, number: int) -> JsonObject:
     return {
-        "access-configs": [{"external-ip": host.address, "type": "ONE_TO_ONE_NAT"}],
+        "access-configs": [{"external-ip": host.address, "type": "ONE_TO_ONE_NAT"}] if host.external else [],
         "ip": host.address,
         "mac": "42:01:" + ":".join(f"{int(part):02x}" for part in host.address.split(".")),
         "network": f"projects/{number}/networks/default",

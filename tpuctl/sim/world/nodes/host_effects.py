@@ -13,6 +13,8 @@ from tpuctl.sim.world.resources import Node, Operation
 NO_HEALTH = "HEALTH_UNSPECIFIED"
 MAINTENANCE = Notices(maintenance_event="TERMINATE_ON_HOST_MAINTENANCE")
 MAINTENANCE_WINDOW = timedelta(hours=1)
+SHOWN_ON_HOSTS = {"metadata", "networkConfig"}
+"""Fields of a node whose changes its hosts take over."""
 LATEST_START = timedelta(days=1)
 """Both ours: how long real windows last, and how far they can be moved, was not found."""
 
@@ -58,7 +60,7 @@ class HostEffects:
 
     async def _update(self, node: Node, operation: Operation) -> Node:
         updated = node.updated(operation.changes)
-        if "metadata" in operation.changes and node.state == "READY":
+        if SHOWN_ON_HOSTS & operation.changes.keys() and node.state == "READY":
             await _uncancelled(self._hosts.update_metadata(updated.hosts(), updated.metadata))
         return updated
 

@@ -87,7 +87,8 @@ class NodeService:
         accelerator = availability.accelerator(names.parse(name).zone, spec["acceleratorType"])
         uid = secrets.randbits(62) | 1 << 61
         now = self._state.profile.clock()
-        return Node(name, uid, "CREATING", now, spec, self._new_addresses(accelerator.hosts))
+        addresses = self._new_addresses(accelerator.hosts)
+        return Node(name, uid, "CREATING", now, self._in_network(spec), addresses)
 
     def add(self, node: Node, context: RequestContext = DEFAULT_CONTEXT) -> Operation:
         """Begin to create a drafted node; raises RESOURCE_EXHAUSTED for quota, a stockout fails later."""
@@ -116,7 +117,7 @@ class NodeService:
         if self._state.operations.running_on(name):
             raise api_error("concurrent_update", name=name)
         changes = specs.changes(sent, mask, hosts=len(node.addresses))
-        return self._lifecycle.begin("update", node, context, changes=changes)
+        return self._lifecycle.begin("update", node, context, changes=self._in_network(changes))
 
     def stop(self, name: str, context: RequestContext = DEFAULT_CONTEXT) -> Operation:
         """Stop a node of one host."""
@@ -192,6 +193,10 @@ class NodeService:
         if self.get(name).queued_resource:
             raise api_error("queued_power", call=call, name=name)
         return self._require(name, call)
+
+    def _in_network(self, fields: NodeFields) -> NodeFields:
+        """Return fields as the simulated network allows them."""
+        return fields if self._state.profile.external_ips else specs.without_external_ips(fields)
 
     def _new_addresses(self, hosts: int) -> tuple[str, ...]:
         database = self._state.database

@@ -53,6 +53,18 @@ def changes(sent: Mapping[str, object], mask: Sequence[str], *, hosts: int) -> N
     return changed
 
 
+def without_external_ips(fields: NodeFields) -> NodeFields:
+    """Return fields that ask for no external addresses, whatever they asked for."""
+    inside: NodeFields = {**fields}
+    if "networkConfig" in fields:
+        inside["networkConfig"] = {**fields["networkConfig"], "enableExternalIps": False}
+    if "networkConfigs" in fields:
+        inside["networkConfigs"] = [
+            {**network, "enableExternalIps": False} for network in fields["networkConfigs"]
+        ]
+    return inside
+
+
 def _check(spec: NodeFields, hosts: int) -> None:
     labels.check(spec.get("labels", {}))
     if len(spec.get("description", "")) > MAX_DESCRIPTION:
