@@ -48,6 +48,23 @@ def test_the_warning_names_both_places() -> None:
     )
 
 
+def test_the_warning_about_several_zones_is_one_sentence() -> None:
+    bucket = BucketLocation("b", "us-east1")
+    assert bucket.warning("us-east1-d", "europe-west4-a") == bucket.warning("europe-west4-a")
+    assert bucket.warning("us-east1-d", "europe-west4-a", "us-central1-a", "us-central1-b") == (
+        "The bucket gs://b is in us-east1, and europe-west4-a and us-central1-a are in other regions: "
+        "training reads slowly there, and Google bills the traffic between regions."
+    )
+    zones = [f"europe-west{number}-a" for number in range(1, 7)]
+    assert "europe-west1-a, europe-west2-a, europe-west3-a and 3 more are in" in bucket.warning(*zones)
+    assert BucketLocation("b", "us").warning("us-central1-a", "us-east1-d", "us-east1-c") == (
+        "The bucket gs://b is in the multi-region us: reading it from us-central1 and us-east1 may be billed "
+        "as traffic."
+    )
+    both = BucketLocation("b", "us").warning("us-central1-a", "europe-west4-a")
+    assert both.endswith("bills the traffic between regions; from us-central1 it may be billed, too.")
+
+
 ZONES = ["asia-east1-c", "us-central1-a", "europe-west1-b", "us-east1-d", "europe-west4-a"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tpuctl.accelerators import region
@@ -23,6 +23,8 @@ DUAL_REGIONS = {
     "asia1": ("asia-northeast1", "asia-northeast2"),
 }
 """Both: https://cloud.google.com/storage/docs/locations. Other dual-regions name their regions themselves."""
+MOST_NAMED = 3
+"""Zones or regions that a warning names."""
 CONTINENTS = {"eu": "europe"}
 """Multi-region -> how its regions begin, where that is another word."""
 
@@ -46,18 +48,21 @@ class BucketLocation:
         """Whether objects are surely in the region of a zone itself."""
         return region(zone) in self._regions()
 
-    def warning(self, zone: str) -> str:
-        """Return the sentence that `up` says before a TPU in another region; empty in the same one."""
-        if self.is_in_region(zone):
-            return ""
-        if self.is_near(zone):
-            return (
-                f"The bucket gs://{self.bucket} is in the multi-region {self.name}: reading it from "
-                f"{region(zone)} may be billed as traffic."
-            )
+    def warning(self, *zones: str) -> str:
+        """Return the sentence that `up` says before a TPU in other regions; empty in the same one."""
+        others = {region(zone): zone for zone in reversed(zones) if not self.is_in_region(zone)}
+        around = [place for place in reversed(others) if self._is_around(place)]
+        far = [zone for place, zone in reversed(others.items()) if not self._is_around(place)]
+        bucket = f"The bucket gs://{self.bucket} is in"
+        if not far:
+            multi_region = f"the multi-region {self.name}: reading it from {_listed(around)}"
+            return f"{bucket} {multi_region} may be billed as traffic." if around else ""
+        there = " there" if len(far) > 1 else ""
+        places = f"is in {region(far[0])}" if len(far) == 1 else "are in other regions"
+        too = f"; from {_listed(around)} it may be billed, too" if around else ""
         return (
-            f"The bucket gs://{self.bucket} is in {self._place()}, and {zone} is in {region(zone)}: "
-            "training reads slowly, and Google bills the traffic between regions."
+            f"{bucket} {self._place()}, and {_listed(far)} {places}: training reads slowly{there}, "
+            f"and Google bills the traffic between regions{too}."
         )
 
     @property
@@ -93,6 +98,12 @@ def nearest_first(zones: Iterable[str], location: BucketLocation | None) -> list
             _continent(zone) != location.continent,
         ),
     )
+
+
+def _listed(places: Sequence[str]) -> str:
+    """Return names as a sentence has them, the first few of many."""
+    first = [*places[:MOST_NAMED], *([f"{len(places) - MOST_NAMED} more"] if places[MOST_NAMED:] else [])]
+    return " and ".join(filter(None, (", ".join(first[:-1]), *first[-1:])))
 
 
 def _continent(place: str) -> str:

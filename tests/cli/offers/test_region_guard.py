@@ -24,6 +24,13 @@ def test_a_bucket_elsewhere_is_a_warning(
     assert len(simulator.events.find(kind="request", what="buckets.get")) == 1, "the location is asked once"
 
 
+@pytest.mark.usefixtures("simulator")
+def test_zones_in_several_other_regions_are_one_warning(tpuctl: Tpuctl) -> None:
+    result = tpuctl("up", "v3-8", "--zone", "any")
+    assert result.err.count("Warning: The bucket") == 1
+    assert result.err.count("Google bills the traffic") == 1
+
+
 def test_a_bucket_that_does_not_say_is_a_warning_too(simulator: RunningSimulator, tpuctl: Tpuctl) -> None:
     simulator.faults.add("permission", method="storage.buckets.get")
     result = tpuctl("up", "v3-8")

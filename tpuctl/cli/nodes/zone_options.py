@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tpuctl import durations
-from tpuctl.accelerators import Accelerator, region
+from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cli import output
 from tpuctl.cli.session import Session
@@ -70,16 +70,13 @@ def price_text(session: Session, plan: UpPlan) -> str:
 
 
 def note_far_zones(session: Session, plan: UpPlan) -> None:
-    """Warn of the bill for traffic between the bucket and each region that may be used."""
+    """Warn, in one sentence, of the bill for traffic between the bucket and regions that may be used."""
     location, bucket = _bucket_location(session), session.config.get("bucket")
     if location is None and bucket:
         output.note(f"Warning: where gs://{bucket} is cannot be read: traffic from another region is billed.")
-    zones: dict[str, str] = {}
-    for creation in plan.creations:
-        zones.setdefault(region(creation.request.id.zone), creation.request.id.zone)
-    for warning in (location.warning(zone) for zone in zones.values()) if location else ():
-        if warning:
-            output.note(f"Warning: {warning}")
+    zones = [creation.request.id.zone for creation in plan.creations]
+    if location and (warning := location.warning(*zones)):
+        output.note(f"Warning: {warning}")
 
 
 def _bucket_location(session: Session) -> BucketLocation | None:
