@@ -68,7 +68,7 @@ def assert_told(world: CrashWorld, result: CommandResult) -> None:
 
 
 def assert_up_resumes(world: CrashWorld, up: Sequence[str]) -> None:
-    """The same `up` ends with one READY node; others are being deleted at most."""
+    """The same `up` ends with one READY node, and nothing beside it."""
     result = world.tpuctl(*up)
     for _ in range(ATTEMPTS):
         if result.code == 0:
@@ -80,7 +80,8 @@ def assert_up_resumes(world: CrashWorld, up: Sequence[str]) -> None:
         result = world.tpuctl(*up)
     assert result.code == 0, result.err
     nodes = [(node.name, node.state) for node in world.world.nodes.all()]
-    assert [state for _, state in nodes if state != "DELETING"] == ["READY"], nodes
+    assert [state for _, state in nodes] == ["READY"], nodes
+    assert len(world.world.queued_resources.all()) <= 1, world.billing
 
 
 def assert_down_ends_it(world: CrashWorld) -> None:

@@ -22,6 +22,7 @@ from tpuctl.errors import (
     UsageError,
 )
 from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
@@ -228,10 +229,15 @@ class TestWhatChangesMeanwhile:
     """`up` is asked, and another command is faster, or an answer is lost."""
 
     @pytest.mark.parametrize(
-        ("other", "kind"), [({"accelerator": "v2-8"}, "v2-8, not spot"), ({}, "v3-8, not spot")]
+        ("other", "difference"),
+        [
+            ({"accelerator": "v2-8"}, "is a v2-8 and is not spot and has no --ttl"),
+            ({"metadata": {"tpuctl-ttl": "60s"}}, "is not spot"),
+            ({"spot": True}, "has no --ttl"),
+        ],
     )
     def test_a_node_of_another_kind_under_the_name_is_refused(
-        self, other: dict[str, object], kind: str
+        self, other: dict[str, object], difference: str
     ) -> None:
         provider = MemoryProvider()
 
@@ -240,8 +246,8 @@ class TestWhatChangesMeanwhile:
             raise ConflictError("It exists.")
 
         provider.on_create = overtaken
-        with pytest.raises(StateError, match=f"Node 'n1' is a {kind}: another command created it"):
-            run_up(provider, MemorySsh(), [], spot=True)
+        with pytest.raises(StateError, match=f"Node 'n1' {difference}: another command created it"):
+            run_up(provider, MemorySsh(), [], spot=True, lifetime=Lifetime(ttl=3600))
 
     def test_a_stockout_whose_answer_to_the_create_is_lost_is_a_stockout(self) -> None:
         def stocked_out() -> bool:

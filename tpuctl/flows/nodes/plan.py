@@ -155,17 +155,16 @@ def _creations(
 
 def _require_same(item: Allocation, options: UpOptions) -> None:
     """Raise StateError for a TPU that is not what the options name explicitly."""
-    differences = [difference for node in item.nodes[:1] for difference in _differences(node, options)]
     queued = item.queued_resource
-    if queued and not item.nodes:
-        differences = _differences(queued, options)
+    first = item.nodes[0] if item.nodes else queued
+    texts = differences(first, options) if first else []
     slices = len(queued.nodes) if queued else 1
     if options.slices != slices:
-        differences.append(f"has {slices} slice{'s' if slices > 1 else ''}")
-    if differences:
+        texts.append(f"has {slices} slice{'s' if slices > 1 else ''}")
+    if texts:
         kind = "Node" if item.nodes else "Queued resource"
         raise StateError(
-            f"{kind} '{item.name}' exists and {' and '.join(differences)}.",
+            f"{kind} '{item.name}' exists and {' and '.join(texts)}.",
             hint="Give the new one another name with --name, or delete the old one with 'tpuctl down'.",
         )
     for node in item.nodes:
@@ -229,16 +228,16 @@ def _runtime(provider: Provider, options: UpOptions, zone: str) -> str:
     return options.runtime
 
 
-def _differences(node: Node | QueuedResource, options: UpOptions) -> list[str]:
+def differences(node: Node | QueuedResource, options: UpOptions) -> list[str]:
     """Return how a node differs from what the options name explicitly."""
-    differences = []
+    texts = []
     if node.accelerator != options.accelerator:
-        differences.append(f"is a {node.accelerator}")
+        texts.append(f"is a {node.accelerator}")
     if options.spot and not node.spot:
-        differences.append("is not spot")
+        texts.append("is not spot")
     if options.runtime and options.runtime != node.runtime:
-        differences.append(f"has the runtime {node.runtime}")
+        texts.append(f"has the runtime {node.runtime}")
     for mark in options.lifetime.marks:
         if mark not in node.metadata:
-            differences.append(f"has no {mark.replace('tpuctl-', '--')}")
-    return differences
+            texts.append(f"has no {mark.replace('tpuctl-', '--')}")
+    return texts

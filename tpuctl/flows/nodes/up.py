@@ -27,7 +27,7 @@ from tpuctl.flows.nodes.placement.creation import zone_of
 from tpuctl.flows.nodes.placement.race import Race
 from tpuctl.flows.nodes.placement.rounds import Rounds
 from tpuctl.flows.nodes.placement.siblings import siblings
-from tpuctl.flows.nodes.plan import UpPlan
+from tpuctl.flows.nodes.plan import UpPlan, differences
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Change, HttpRequest, Node, NodeState, StartNode
 from tpuctl.parallel import fanout, values
@@ -129,12 +129,11 @@ def _start(provider: Provider, node: Node, wait: float, report: Report) -> None:
 
 def _require_as_requested(allocation: Allocation, plan: UpPlan) -> Allocation:
     """Raise StateError for a node that another command has created meanwhile, and that is another one."""
-    request = plan.request
     for node in allocation.nodes:
-        if node.accelerator != request.accelerator or (request.spot and not node.spot):
-            kind = f"{node.accelerator}{', spot' if node.spot else ', not spot'}"
+        texts = differences(node, plan.options)
+        if texts:
             raise StateError(
-                f"Node '{node.name}' is a {kind}: another command created it meanwhile.",
+                f"Node '{node.name}' {' and '.join(texts)}: another command created it meanwhile.",
                 hint="Give yours another name with --name.",
                 accelerator=node.accelerator,
             )
