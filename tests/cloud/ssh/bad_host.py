@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import paramiko
 
-from tpuctl.cloud.ssh import ByteStream, dial_address, make_key
+from tpuctl.cloud.ssh import dial_address, make_key
 from tpuctl.cloud.ssh.keys import load_key
 from tpuctl.nodes import Node
 
@@ -33,6 +34,8 @@ class BadHost(paramiko.ServerInterface):
         self._transport: paramiko.Transport | None = None
         self._stream: socket.socket | None = None
         self._thread = threading.Thread(target=self._serve)
+        self.asked_alive = threading.Event()
+        """Set once the client has sent a packet for its own sake."""
         self._dialed: list[socket.socket] = []
 
     @property
@@ -40,7 +43,7 @@ class BadHost(paramiko.ServerInterface):
         """Its public key, as a node publishes it."""
         return self._published
 
-    def dial(self, node: Node, worker: int) -> ByteStream:
+    def dial(self, node: Node, worker: int) -> socket.socket:
         """Connect to it, whatever the worker."""
         self._dialed.append(dial_address(*self._listener.getsockname()))
         return self._dialed[-1]
@@ -95,6 +98,16 @@ class BadHost(paramiko.ServerInterface):
     def present_another_type(self) -> None:
         """Have a host key of another type than the published one."""
         self._key = paramiko.ECDSAKey.generate()
+
+    def check_global_request(self, kind: str, msg: paramiko.Message) -> bool:
+        self.asked_alive.set()
+        return False
+
+    def reset(self) -> None:
+        """End the connection as a router does that has forgotten it."""
+        assert self._stream
+        self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._stream.close()
 
     def _hang(self, step: str) -> None:
         if self._step == step:

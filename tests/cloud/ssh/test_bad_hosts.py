@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,35 @@ def test_a_host_without_a_key_of_the_published_type_is_refused(key: Path, tmp_pa
     host = BadHost("output", tmp_path)
     host.present_another_type()
     assert "it speaks another SSH: " in failure(host, key).message
+
+
+class TestLaptopThatSlept:
+    """A connection that was dead for minutes: its loss is noticed, and not waited for."""
+
+    def test_a_quiet_connection_sends_a_packet_now_and_then(
+        self, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """So that a lost one fails, and no router forgets one that lives."""
+        monkeypatch.setattr(handshake, "KEEP_ALIVE", 0.05)
+        host = BadHost("output", tmp_path)
+        with host.served(), Ssh("ada", key, host.dial).connect(node(), 0, host.host_key):
+            assert host.asked_alive.wait(20)
+
+    @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has no such option")
+    def test_packets_that_nobody_acknowledges_for_a_minute_end_a_connection(self, tmp_path: Path) -> None:
+        host = BadHost("output", tmp_path)
+        with host.served():
+            stream = host.dial(node(), 0)
+            assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+            stream.close()
+
+    def test_a_command_on_a_connection_that_is_lost_says_so(self, key: Path, tmp_path: Path) -> None:
+        host = BadHost("output", tmp_path)
+        with host.served(), Ssh("ada", key, host.dial).connect(node(), 0, host.host_key) as session:
+            host.reset()
+            with pytest.raises(HostError, match="worker 0 of 'n1': it closed the connection"):
+                session.run(["true"])
+            assert not session.is_open
 
 
 class TestCommandsThatFlood:

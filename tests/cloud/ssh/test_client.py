@@ -15,6 +15,7 @@ from tests.cloud.ssh.keys import private_bytes
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import Dial, Ssh, dial_address, make_key
 from tpuctl.errors import ConfigError, HostError
+from tpuctl.flows.hosts.ssh_access import install_key
 from tpuctl.nodes import Node
 
 OTHER_KEY = Ed25519PrivateKey.generate().public_key().public_bytes(
@@ -127,3 +128,12 @@ class TestConnecting:
         with pytest.raises(HostError, match="host key is not the one it published"), \
                 cloud.ssh.connect(ready, 0, OTHER_KEY):  # fmt: skip
             pass
+
+    def test_two_users_of_one_node_log_in_side_by_side(
+        self, cloud: Cloud, ready: Node, host_key: str, tmp_path: Path
+    ) -> None:
+        other = Ssh("bob", tmp_path / "bobs_key", cloud._dial)
+        shared = install_key(cloud.provider, ready, other.login_key(), lambda line: None)
+        with cloud.ssh.connect(shared, 0, host_key) as own, other.connect(shared, 0, host_key) as bobs:
+            users = [session.run(["printenv", "USER"]).stdout.strip() for session in (own, bobs)]
+        assert users == [cloud.ssh.user, "bob"]
