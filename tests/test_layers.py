@@ -68,7 +68,7 @@ SUBPACKAGES = {
     },
     "flows/datasets": {"beam": set()},
     "flows/nodes": {"placement": set()},
-    "flows/runs": {"code": set()},
+    "flows/runs": {"code": set(), "evidence": set()},
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "offers": set(),
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
@@ -132,7 +132,7 @@ MODULES = {
     },
     "flows/runs": {
         "checkpoints", "drill", "environment", "launch", "logs", "lookup", "outcome", "plan", "pull",
-        "startup_lines", "stored_run", "submit", "summaries", "used_nodes",
+        "startup_lines", "stored_attempt", "stored_run", "submit", "summaries", "used_nodes",
     },
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",

@@ -44,6 +44,12 @@ NOT_STORED = "(not stored)"
 """Stands in run.json for the value of a variable."""
 
 SUCCEEDED, FAILED, PREEMPTED, LOST, STOPPED = "succeeded", "failed", "preempted", "lost", "stopped"
+MAINTENANCE = "maintenance"
+
+BY_WORKERS, BY_MACHINE, BY_SILENCE = "workers", "machine", "silence"
+"""Who said how a run ended, the most credible first: docs/runs.md."""
+RANKS = {BY_SILENCE: 1, BY_MACHINE: 2, BY_WORKERS: 3}
+"""A verdict gives way to one of a higher rank."""
 
 
 class Git(msgspec.Struct, frozen=True):
@@ -76,6 +82,8 @@ class Run(msgspec.Struct, frozen=True):
     """Versions of Python that the header asks for, as in PEP 440; empty for any."""
     requirements: str = ""
     """Path of the lock file inside the bundle; empty for none."""
+    token: Label = ""
+    """Random: tells the record of one submit from that of another that asks for the same."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -127,6 +135,10 @@ class Attempt(msgspec.Struct, frozen=True):
     tpu: Tpu
     workers: Annotated[tuple[WorkerNumber, ...], msgspec.Meta(min_length=1, max_length=4096)]
     """The workers that run the script."""
+    token: Label = ""
+    """Random, as that of the run."""
+    login: Label = ""
+    """The user on the hosts whose home holds the attempt's files; empty where it was not recorded."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -137,21 +149,31 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """verdict.json: how the run ended, and the evidence; create-only."""
+    """verdict.json: how the run ended, and the evidence; only better evidence replaces it."""
 
     run: RunName
     outcome: Word
-    """succeeded, failed, preempted, lost or stopped"""
+    """succeeded, failed, preempted, maintenance, stopped or lost"""
     attempt: AttemptNumber
     decided: str
     evidence: Line
     exit_code: ExitCode | None = None
     """The failed script's own exit code."""
+    basis: Word | None = None
+    """BY_WORKERS, BY_MACHINE or BY_SILENCE; None in records of earlier versions."""
+    silent: Annotated[tuple[WorkerNumber, ...], msgspec.Meta(max_length=4096)] = ()
+    """The workers whose silence is part of the evidence: a later status of theirs refutes it."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
         """Raise ValueError, which readers translate, for a time that no clock shows."""
         clock.parse(self.decided)
+
+    @property
+    def rank(self) -> int:
+        """How credible its evidence is; earlier versions called runs lost by silence alone."""
+        basis = self.basis or (BY_SILENCE if self.outcome == LOST else BY_WORKERS)
+        return RANKS.get(basis, RANKS[BY_WORKERS])
 
 
 LARGEST: dict[type, int] = {
@@ -200,11 +222,12 @@ def check_status(status: WorkerStatus, attempt: int, worker: int) -> None:
     for time in (status.heartbeat, status.started or status.heartbeat, status.finished or status.heartbeat):
         clock.parse(time)
     msgspec.convert(status.state, Word)
-    msgspec.convert(
-        (status.tpu_uid, status.signal, status.stopped, status.supervisor, status.seal), tuple[Label, ...]
-    )
+    labels = (
+        status.tpu_uid, status.signal, status.stopped, status.supervisor, status.seal, status.cause,
+    )  # fmt: skip
+    msgspec.convert(labels, tuple[Label, ...])
     msgspec.convert((status.pid, status.log_chunks), tuple[Count, ...])
-    msgspec.convert((status.error, status.exit_code), tuple[Line, ExitCode | None])
+    msgspec.convert((status.error, status.tail, status.exit_code), tuple[Line, Line, ExitCode | None])
 
 
 def submitter() -> str:

@@ -32,6 +32,8 @@ from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.beam.worker import Failure
 from tpuctl.flows.datasets.commit import Moves
+from tpuctl.flows.runs.evidence.witnesses import HostAnswer, read_answer
+from tpuctl.flows.runs.evidence.words import HostState
 from tpuctl.keeper.records import Deletion, Note
 from tpuctl.keeper.records import encode as encode_of_keeper
 from tpuctl.worker.records import WorkerStatus, read_spec
@@ -51,7 +53,9 @@ RUN = runs.Run(
     "r1", CREATED, "ada@laptop", "job.py", ("--epochs", "3"), "0" * 64, "jax", "v3-32", ("numpy",),
     {"RATE": "0.1"}, PinnedDataset("pets", "1.0.0", "0" * 64), runs.Git("0" * 40, "diff"),
 )  # fmt: skip
-VERDICT = runs.Verdict("r1", runs.FAILED, 1, CREATED, "worker 0's script ended with exit code 3", 3)
+VERDICT = runs.Verdict(
+    "r1", runs.FAILED, 1, CREATED, "worker 0's script ended with exit code 3", 3, runs.BY_SILENCE, (0, 2)
+)
 SHARD = ShardEntry("pets-train.tfrecord-00000-of-00001", 2, 100, "AAAAAA==")
 BAD = BadRecord("a.csv", "is empty", 3)
 MANIFEST = Manifest(
@@ -92,6 +96,11 @@ KINDS = {
         lambda data: runs.decode(
             data, WorkerStatus, "status.json", lambda status: runs.check_status(status, 1, 0)
         ),
+    ),
+    "answer of a host": Kind(
+        msgspec.json.encode(HostAnswer(HostState.GONE, "the host was restarted", STATUS)),
+        lambda data: read_answer(data, 1, 0),
+        DecodeError,
     ),
     "manifest.json": Kind(encode_manifest(MANIFEST), lambda data: decode_manifest(data, PETS)),
     "note of a staged shard": Kind(

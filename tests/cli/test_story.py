@@ -345,16 +345,37 @@ def test_ls_of_one_zone_lists_that_zone(tpuctl: Tpuctl, node: str) -> None:
     assert len(tpuctl("ls", "--zone", "europe-west4-a", "--json").json["nodes"]) == 1
 
 
-def test_a_supervisor_killed_hard_is_noticed_by_its_silence(tpuctl: Tpuctl, node: str, monkeypatch) -> None:
-    from tpuctl.flows.runs import outcome
+def test_a_supervisor_killed_hard_is_noticed_by_its_host(tpuctl: Tpuctl, node: str, monkeypatch) -> None:
+    from tpuctl.flows.runs.evidence import decision
 
     body = "import os, signal\nprint('going', flush=True)\nos.kill(os.getppid(), signal.SIGKILL)\n"
     run = submit(tpuctl, body + "import time\ntime.sleep(600)\n")
-    monkeypatch.setattr(outcome, "CHECK_NODE_AFTER", 0.0)
-    monkeypatch.setattr(outcome, "LOST_AFTER", 0.0)
+    monkeypatch.setattr(decision, "CHECK_NODE_AFTER", -1.0)
+    monkeypatch.setattr(decision, "ASK_HOST_AFTER", -1.0)
     result = tpuctl("logs", "-f", run)
     assert result.code == 4
-    assert "lost" in result.err
+    assert "was lost: what ran the script on worker 0 ended without a word" in result.err
+
+
+def test_a_script_whose_host_lives_goes_on_however_long_it_is_silent(
+    tpuctl: Tpuctl, node: str, simulator: RunningSimulator, monkeypatch
+) -> None:
+    """Its writes fail for minutes, which used to be the end of it: its success is told as success."""
+    from tpuctl.flows.runs.evidence import decision
+
+    body = (
+        "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)\nprint('done')\n"
+    )
+    run = submit(tpuctl, body)
+    outage = simulator.faults.add("gcs-error", method="storage.objects.create", object="*/workers/*")
+    for name, seconds in (("CHECK_NODE_AFTER", -1.0), ("ASK_HOST_AFTER", -1.0), ("LOST_AFTER", -1.0)):
+        monkeypatch.setattr(decision, name, seconds)
+    states = [tpuctl("runs", "--json").json["runs"][0]["state"] for _ in range(2)]
+    assert set(states) <= {"starting", "preparing", "running"}
+    simulator.faults.remove(outage.id)
+    next(Path(simulator.folder, "hosts").glob(f"*/w0/home/.tpuctl/runs/{run}/1/code")).joinpath("go").touch()
+    followed = tpuctl("logs", "-f", run)
+    assert (followed.code, followed.out) == (0, "done\n"), followed.err
 
 
 def test_two_ups_at_once_make_one_node(home: Path, simulator: RunningSimulator) -> None:

@@ -21,6 +21,7 @@ from tpuctl.errors import DeclinedError
 if TYPE_CHECKING:
     from tpuctl.cli.completion.names import ListedNames
     from tpuctl.flows.nodes.prices import Prices
+    from tpuctl.flows.runs.evidence.witnesses import Witnesses
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -79,6 +80,13 @@ class Session:
         from tpuctl.flows.nodes.prices import Prices  # noqa: PLC0415  not every command shows a price
 
         return Prices(self.config.prices, lambda generation: self.cloud.read_rates(generation))
+
+    @cached_property
+    def witnesses(self) -> Witnesses:
+        """Who can be asked about a run whose workers are silent."""
+        from tpuctl.flows.runs.evidence.witnesses import Witnesses  # noqa: PLC0415  not every command asks
+
+        return Witnesses(self.cloud.provider, lambda: self.cloud.ssh)
 
     def close(self) -> None:
         """Close the clients, when any were built, and say how many warnings were not shown."""

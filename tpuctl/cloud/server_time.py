@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import time
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
 
 from tpuctl.errors import DeadlineError
+
+if TYPE_CHECKING:
+    import requests
 
 CLOUD_TPU = "https://tpu.googleapis.com/"
 TIMEOUT = 20.0
@@ -22,3 +27,22 @@ def server_time(url: str = "") -> datetime:
         raise DeadlineError(
             f"No server tells the time: {error}.", hint="Expiries are not compared with this machine's clock."
         ) from error
+
+
+class AnswerClock:
+    """The time of a service: the Date of its last answer, and what has passed since then."""
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None
+
+    def note(self, response: requests.Response, **_: object) -> None:
+        """Take the time of an answer: a hook of `requests`."""
+        try:
+            date = parsedate_to_datetime(response.headers["Date"])
+        except (KeyError, ValueError):
+            return
+        self._ahead = date.timestamp() - time.monotonic()
+
+    def now(self) -> datetime | None:
+        """Return the service's time; None before its first answer."""
+        return None if self._ahead is None else datetime.fromtimestamp(self._ahead + time.monotonic(), UTC)

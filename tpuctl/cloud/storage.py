@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.error_table import Service
 from tpuctl.cloud.recording import Recorder
+from tpuctl.cloud.server_time import AnswerClock
 from tpuctl.cloud.streams import BoundedBuffer, BufferFullError, ChunkStream, ObjectStream
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError
 from tpuctl.nodes import HttpRequest
@@ -81,6 +83,8 @@ class Bucket:
         self._client = client
         self._bucket = client.bucket(name)
         self._shell_setup = shell_setup
+        self._clock = AnswerClock()
+        client._http.hooks["response"].append(self._clock.note)
         self.name = name
 
     def dry_run(self) -> DryRunBucket:
@@ -90,6 +94,15 @@ class Bucket:
     def check(self) -> None:
         """Raise unless the bucket exists and its objects can be listed."""
         self.objects("datasets/", most=1)
+
+    def now(self) -> datetime:
+        """Return the time by which the bucket dates its objects; raises DeadlineError if it tells none."""
+        if self._clock.now() is None:
+            self.check()
+        now = self._clock.now()
+        if now is None:
+            raise DeadlineError(f"{gs(self.name, '')} does not tell the time.", hint="Try again in a minute.")
+        return now
 
     def location(self) -> BucketLocation:
         """Return where the bucket is, asked once; raises ConfigError without storage.buckets.get."""

@@ -1,4 +1,4 @@
-"""Runs the worker program: `launch` detaches it and answers, `supervise` runs detached."""
+"""Runs the worker program: `launch` detaches it and answers, `supervise` runs detached, `ask` looks at it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,33 @@ import fcntl
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import BinaryIO, List, Mapping
 
 from tpuctl.worker import packages, timing
 from tpuctl.worker.records import read_spec
+from tpuctl.worker.status import read_last
 from tpuctl.worker.supervisor import STARTED, Supervisor
 
+LOCK = "lock"
+"""File in the attempt's folder: `launch` creates it, the supervisor holds it as long as it lives."""
+BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
 STARTED_BEFORE = "this attempt was started on this host before"
 
 
 def main(arguments: List[str]) -> int:
-    """Run `launch SPEC` or `supervise FOLDER`: the attempt's folder on this host, which SPEC is in."""
+    """Run `launch SPEC`, `supervise FOLDER` or `ask FOLDER`: the attempt's folder, which SPEC is in."""
     command, path = arguments
     if command == "launch":
         return launch(path)
+    if command == "ask":
+        return ask(path)
     spec = read_spec(sys.stdin)
     with open(os.devnull, "rb") as empty:
         os.dup2(empty.fileno(), sys.stdin.fileno())  # frees the deleted file
-    with open(os.path.join(path, "lock"), "ab") as lock:
+    with open(os.path.join(path, LOCK), "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the keeper sees by it that the run goes on
         Supervisor(spec, os.path.abspath(path)).run()
     return 0
@@ -49,10 +56,34 @@ def launch(path: str) -> int:
         return _start(spec, folder) if _lock(folder) else _answer({"error": STARTED_BEFORE}, 1)
 
 
+def ask(folder: str) -> int:
+    """Print one line of JSON: whether the supervisor lives, and its last status on this disk."""
+    lock = os.path.join(folder, LOCK)
+    if not os.path.exists(lock):
+        return _answer({"state": "absent"}, 0)
+    with open(lock, "rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _answer({"state": "alive"}, 0)
+        restarted = _boot_time() > os.fstat(stream.fileno()).st_mtime
+    detail = "the host was restarted" if restarted else ""
+    return _answer({"state": "gone", "detail": detail, "status": read_last(folder)}, 0)
+
+
+def _boot_time() -> float:
+    try:
+        with open("/proc/stat", encoding="ascii") as stream:
+            match = BOOT_TIME.search(stream.read())
+    except OSError:  # not Linux
+        return 0.0
+    return float(match.group(1)) if match else 0.0
+
+
 def _lock(folder: str) -> bool:
     """Return whether this is the first launch in the folder."""
     try:
-        os.close(os.open(os.path.join(folder, "lock"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.close(os.open(os.path.join(folder, LOCK), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return False
     return True

@@ -15,6 +15,10 @@ UNKNOWN = "unknown"
 MOST_CHARACTERS = 4000
 """Of a text in a status: readers refuse a status that is too long."""
 
+PREEMPTION, MAINTENANCE = "preempted", "maintenance"
+OUT_OF_MEMORY, DISK_FULL = "out of memory", "disk full"
+"""Causes of an end that a worker recognizes."""
+
 STATUS_FILE = "status.json"
 LOG_FOLDER = "log/"
 REPORTS_FOLDER = "reports/"
@@ -88,6 +92,10 @@ class WorkerStatus:
     """Why the script did not start or was not watched to its end; empty for a failure of its own."""
     stopped: str = ""
     """The signal that stopped the supervisor: the host was preempted, deleted or shut down."""
+    cause: str = ""
+    """PREEMPTION or MAINTENANCE of a host that was stopped, OUT_OF_MEMORY or DISK_FULL of a failure."""
+    tail: str = ""
+    """The last line that a failed script printed."""
     log_chunks: int = 0
     supervisor: str = ""
     """Which process wrote it: a random name."""

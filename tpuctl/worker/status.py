@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import secrets
 import sys
 import time
 from dataclasses import replace
-from typing import List
+from typing import List, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.records import PREPARING, STATUS_FILE, Spec, WorkerStatus, encode
 
 LIMIT = 64 * 1024
 """Bytes of a status: a larger object is not read."""
+LAST_FILE = "last_status.json"
+"""In the attempt's folder on the host: what its end was, also where the bucket could not be told."""
 TRIES = 5
 """Of one write, while others write the same object."""
 
@@ -30,8 +33,10 @@ class AnotherSupervisorError(Exception):
 class StatusWriter:
     """Owns one status object for one supervisor."""
 
-    def __init__(self, bucket: gcs.Bucket, spec: Spec) -> None:
+    def __init__(self, bucket: gcs.Bucket, spec: Spec, folder: str = "") -> None:
+        """Take the attempt's `folder` on this host, where each status is kept, too; empty for none."""
         self._bucket = bucket
+        self._folder = folder
         self._name = spec.folder + STATUS_FILE
         self._key = spec.key.encode()
         self._generation = 0
@@ -55,6 +60,8 @@ class StatusWriter:
         """
         self.last = replace(status, heartbeat=now())
         data = encode(self.last)
+        if self._folder:
+            _keep(data, self._folder)
         self._unconfirmed.append(data)
         for _ in range(TRIES):
             try:
@@ -99,6 +106,27 @@ class StatusWriter:
 
     def _seal(self, supervisor: str) -> str:
         return hmac.new(self._key, _bytes(self._name + "\n" + supervisor), "sha256").hexdigest()
+
+
+def read_last(folder: str) -> Optional[Mapping[str, object]]:
+    """Return the newest status in an attempt's folder; None without one."""
+    try:
+        with open(os.path.join(folder, LAST_FILE), "rb") as stream:
+            content = json.loads(stream.read(LIMIT))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _keep(data: bytes, folder: str) -> None:
+    """Write a status beside the script's own files, whole or not at all; a full disk keeps the old one."""
+    path = os.path.join(folder, LAST_FILE)
+    try:
+        with open(path + ".part", "wb") as stream:
+            stream.write(data)
+        os.replace(path + ".part", path)
+    except OSError as error:
+        print("[tpuctl] %s: %s" % (path, error), file=sys.stderr, flush=True)
 
 
 def _bytes(text: str) -> bytes:

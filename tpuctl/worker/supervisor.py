@@ -32,7 +32,7 @@ class Supervisor:
         self._log = os.path.join(folder, "log")
         self._reports = os.path.abspath(os.path.join(folder, "reports"))
         self._bucket = gcs.Bucket(spec.bucket)
-        self._status = StatusWriter(self._bucket, spec)
+        self._status = StatusWriter(self._bucket, spec, folder)
         self._shipper = LogShipper(self._bucket, spec.folder, self._log)
         self._preparing = False
         self._script: Optional[Script] = None

@@ -14,6 +14,7 @@ from tpuctl.bucket_layout import NodePaths
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.nodes import lifetime
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.used_nodes import Usage
 from tpuctl.nodes import DeleteNode, Node, UpdateNode
 
@@ -290,7 +291,7 @@ class TestWithoutRun:
         submitted = tpuctl("submit", job)
         assert submitted.code == 0, submitted.err
         node = only_node(cloud)
-        usage = Usage(bucket, cloud.provider, cloud.server_time(), timedelta(), lambda _: None)
+        usage = Usage(bucket, Witnesses(cloud.provider), cloud.server_time(), timedelta(), lambda _: None)
         assert usage.used([node]) == {node.id.uid}
         assert usage.used([replace(node, id=replace(node.id, uid="7"))]) == set()
         assert tpuctl("reap", "--without-run", "0s", "--yes").code == 0

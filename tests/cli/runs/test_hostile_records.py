@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cli.warning_lines import MOST
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.stored_run import FEW_WORKERS, StoredRun
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.worker.records import encode as encode_status
 
 Command = Callable[..., CommandResult]
@@ -143,13 +144,15 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_a_state_that_cannot_be_read_is_unknown_and_nothing_is_guessed(
-    tpuctl: Command, bucket: Bucket, good: list[str], case: str
+    tpuctl: Command, bucket: Bucket, good: list[str], case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = StoredRun(bucket, "odd")
     put(bucket, run.paths.record, record("odd"))
     write_chunk(run.create_attempt(ATTEMPT), 0, 1, "I am odd\n")
     name, content = UNKNOWN[case]
     put(bucket, f"runs/odd/{name}", content)
+    now = Bucket.now
+    monkeypatch.setattr(Bucket, "now", lambda own: now(own) + timedelta(hours=1))
     listed = tpuctl("runs", "--json")
     states = {run["run"]: run["state"] for run in listed.json["runs"]}
     assert listed.code == 0
@@ -214,6 +217,5 @@ def test_statuses_of_many_workers_are_read_where_they_are(
     put(bucket, run.paths.status(2, 4095), encode_status(STATUS).replace(b'"worker": 0', b'"worker": 4095'))
     before = len(simulator.events.find(kind="request", service="storage"))
     statuses = run.attempt(2).statuses()
-    assert len(workers) > FEW_WORKERS
     assert len(simulator.events.find(kind="request", service="storage")) - before <= 4
     assert len(statuses) == len(workers)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.stored_run import StoredAttempt, StoredRun
+from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Attempt, Run, Tpu
 from tpuctl.worker.records import RUNNING, WorkerStatus, encode
 
@@ -13,6 +15,12 @@ CREATED = "2026-01-01T12:00:00Z"
 TPU = Tpu("n1", "7", "sim-project", "europe-west4-a", "v3-32", "base", 4, spot=False)
 ATTEMPT = Attempt(1, CREATED, TPU, (0, 1, 2, 3))
 STATUS = WorkerStatus(0, 1, "7", RUNNING, CREATED)
+
+
+def pass_time(bucket: Bucket, seconds: float) -> None:
+    """Let the bucket's clock show a later time than that of its last writes."""
+    read = bucket.now
+    bucket.now = lambda: read() + timedelta(seconds=seconds)  # type: ignore[method-assign]
 
 
 def write_run(bucket: Bucket, name: str = "r1") -> StoredRun:

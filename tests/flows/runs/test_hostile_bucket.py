@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 from tests.bucket_objects.records import KINDS
 from tests.bucket_objects.test_fuzz import candidates
 from tests.flows.nodes.memory_provider import MemoryProvider
-from tests.flows.runs.records import CREATED, write_run
-from tpuctl import clock
+from tests.flows.runs.records import pass_time, write_run
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import TpuctlError
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.summaries import summaries
 
-AT = clock.parse(CREATED)
 FOLDERS = st.sampled_from(["bad", "BAD", "²", "..", ".git", "x" * 200, "a b", "\x1b[2J", "\u202e", "-rf"])
 PLACES = {
     # object below a run's folder: the kind of record that belongs there
@@ -39,6 +38,8 @@ def hostile_objects(draw: st.DrawFn) -> list[tuple[str, bytes]]:
 def test_good_runs_are_listed_whatever_lies_beside_them(bucket: Bucket) -> None:
     for name in ("good-1", "good-2"):
         write_run(bucket, name)
+    pass_time(bucket, 3600)
+    witnesses = Witnesses(MemoryProvider())
 
     @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     @given(hostile_objects())
@@ -46,7 +47,7 @@ def test_good_runs_are_listed_whatever_lies_beside_them(bucket: Bucket) -> None:
         for name, content in objects:
             bucket.upload(name, [content], "application/json")
         warnings: list[str] = []
-        listed = [summary.run for summary in summaries(bucket, MemoryProvider(), AT, warnings.append)]
+        listed = [summary.run for summary in summaries(bucket, witnesses, warnings.append)]
         assert [name for name in listed if name.startswith("good")] == ["good-1", "good-2"]
         assert {name for name in listed if not name.startswith("good")} <= {"bad"}
         assert all(line.isprintable() for line in warnings)

@@ -13,7 +13,7 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.runs import logs
 from tpuctl.flows.runs.logs import Line, LogReader
 from tpuctl.flows.runs.startup_lines import hides_startup_lines, is_startup_line
-from tpuctl.flows.runs.stored_run import StoredAttempt
+from tpuctl.flows.runs.stored_attempt import StoredAttempt
 
 
 @pytest.fixture

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import msgspec
 import pytest
 
 from tests.flows.runs.records import ATTEMPT, CREATED, write_run, write_status
 from tests.running_simulator import RunningSimulator
-from tpuctl import runs
+from tpuctl import clock, runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConflictError, NotFoundError, UsageError
 from tpuctl.flows.runs.lookup import find_run, stored_runs
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.runs import Attempt, Verdict
+from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS, Attempt, Verdict
 from tpuctl.worker.records import FINISHED, RUNNING
 
 
@@ -22,8 +25,11 @@ def reads(simulator: RunningSimulator, name: str) -> int:
     return len([request for request in requests if request.what.endswith("objects.get")])
 
 
-def verdict(outcome: str) -> Verdict:
-    return Verdict("r1", outcome, 1, CREATED, "because")
+HOUR = timedelta(hours=1)
+
+
+def verdict(outcome: str, basis: str | None = None, silent: tuple[int, ...] = ()) -> Verdict:
+    return Verdict("r1", outcome, 1, CREATED, "because", basis=basis, silent=silent)
 
 
 def test_immutable_records_are_read_once(bucket: Bucket, simulator: RunningSimulator) -> None:
@@ -49,6 +55,60 @@ def test_of_two_verdicts_the_first_stands_and_both_machines_return_it(bucket: Bu
     assert second.end(verdict(runs.LOST)).outcome == runs.PREEMPTED
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "stands"),
+    [
+        (verdict(runs.LOST, BY_SILENCE), verdict(runs.STOPPED, BY_MACHINE), runs.STOPPED),
+        (verdict(runs.STOPPED, BY_MACHINE), verdict(runs.SUCCEEDED, BY_WORKERS), runs.SUCCEEDED),
+        (verdict(runs.LOST), verdict(runs.SUCCEEDED, BY_WORKERS), runs.SUCCEEDED),  # of an earlier version
+        (verdict(runs.STOPPED, BY_MACHINE), verdict(runs.PREEMPTED, BY_MACHINE), runs.STOPPED),
+        (verdict(runs.STOPPED, BY_MACHINE), verdict(runs.LOST, BY_SILENCE), runs.STOPPED),
+        (verdict(runs.FAILED, BY_WORKERS), verdict(runs.SUCCEEDED, BY_WORKERS), runs.FAILED),
+        (verdict(runs.FAILED), verdict(runs.SUCCEEDED, BY_WORKERS), runs.FAILED),
+    ],
+)
+def test_only_better_evidence_overrules_a_verdict(
+    bucket: Bucket, before: Verdict, after: Verdict, stands: str
+) -> None:
+    write_run(bucket).end(before)
+    assert StoredRun(bucket, "r1").end(after).outcome == stands
+    stored = StoredRun(bucket, "r1").verdict()
+    assert stored
+    assert stored.outcome == stands
+
+
+def test_a_worker_that_writes_again_refutes_that_it_was_silent(bucket: Bucket) -> None:
+    run = write_run(bucket)
+    attempt = run.last_attempt()
+    write_status(attempt, 1, RUNNING)
+    lost = run.end(verdict(runs.LOST, BY_SILENCE, silent=(1,)))
+    old = [replace(word, age=word.age + 60) for word in attempt.words()]
+    assert not run.is_refuted(lost, attempt, old)
+    bucket.now = lambda: clock.parse(bucket.objects(run.paths.verdict)[0].updated) + HOUR  # type: ignore[method-assign]
+    assert not run.is_refuted(lost, attempt, attempt.words())
+    fresh = [replace(word, age=10.0) for word in attempt.words()]
+    assert run.is_refuted(lost, attempt, fresh)
+    assert run.end(verdict(runs.LOST, BY_SILENCE), is_refuted=lambda _: True).silent == ()
+
+
+@pytest.mark.parametrize(
+    ("stored", "hours", "closed"),
+    [
+        (verdict(runs.SUCCEEDED, BY_WORKERS), 0, True), (verdict(runs.PREEMPTED, BY_MACHINE), 1, False),
+        (verdict(runs.PREEMPTED, BY_MACHINE), 3, True), (verdict(runs.LOST, BY_SILENCE), 1000, False),
+        (verdict(runs.LOST), 1000, False), (verdict(runs.PREEMPTED), 0, True),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_open_while_better_evidence_can_come(
+    bucket: Bucket, stored: Verdict, hours: int, closed: bool
+) -> None:
+    write_run(bucket).end(stored)
+    bucket.now = lambda: clock.parse(bucket.objects("runs/r1/verdict.json")[0].updated) + hours * HOUR  # type: ignore[method-assign]
+    run = StoredRun(bucket, "r1")
+    assert run.verdict() == stored
+    assert run.is_closed == closed
+
+
 def test_statuses_are_in_the_order_of_the_workers(bucket: Bucket) -> None:
     attempt = write_run(bucket).last_attempt()
     write_status(attempt, 2, RUNNING)
@@ -56,14 +116,26 @@ def test_statuses_are_in_the_order_of_the_workers(bucket: Bucket) -> None:
     assert [status and status.state for status in attempt.statuses()] == [FINISHED, None, RUNNING, None]
 
 
-def test_the_status_of_a_finished_worker_is_read_once(bucket: Bucket, simulator: RunningSimulator) -> None:
+def test_a_status_that_has_not_changed_is_not_read_again(bucket: Bucket, simulator: RunningSimulator) -> None:
     attempt = write_run(bucket).last_attempt()
-    for worker, state in enumerate((FINISHED, RUNNING)):
-        write_status(attempt, worker, state)
+    write_status(attempt, 0, FINISHED)
     for _ in range(3):
+        write_status(attempt, 1, RUNNING)
+        assert [status and status.state for status in attempt.statuses()][:2] == [FINISHED, RUNNING]
         attempt.statuses()
     assert reads(simulator, "workers/0/status.json") == 1
     assert reads(simulator, "workers/1/status.json") == 3
+
+
+def test_the_age_of_a_status_is_by_the_buckets_clock(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the host's clock, which wrote the heartbeat, nor that of this machine counts."""
+    attempt = write_run(bucket).last_attempt()
+    write_status(attempt, 0, RUNNING)  # its heartbeat says January
+    monkeypatch.setattr(clock, "now", lambda: pytest.fail("the clock of a laptop was asked"))
+    words = attempt.words()
+    assert [word.age < 60 for word in words] == [True] * 4
+    bucket.now = lambda: clock.parse(bucket.objects(attempt.run.paths.status(1, 0))[0].updated) + HOUR  # type: ignore[method-assign]
+    assert attempt.words()[0].age == 3600.0
 
 
 def test_attempts_are_ordered_by_number(bucket: Bucket) -> None:

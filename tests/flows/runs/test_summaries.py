@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
 from tests.flows.nodes.memory_provider import MemoryProvider
-from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, write_chunk, write_run, write_status
+from tests.flows.runs.records import (
+    ATTEMPT,
+    CREATED,
+    STATUS,
+    pass_time,
+    write_chunk,
+    write_run,
+    write_status,
+)
+from tests.running_simulator import RunningSimulator
 from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.cloud.storage import Bucket
+from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.datasets import PinnedDataset
-from tpuctl.errors import ConfigError, InterruptedByUser
+from tpuctl.errors import ConfigError, DeadlineError, InterruptedByUser, TpuctlError
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.logs import Line, LogReader, follow
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import Summary, summaries
@@ -22,7 +31,13 @@ from tpuctl.nodes import Node, NodeId
 from tpuctl.runs import Run
 from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, encode
 
-AT = clock.parse(CREATED)
+NOBODY = Witnesses(MemoryProvider())
+
+
+@pytest.fixture(autouse=True)
+def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's clock may be wrong: nothing here looks at it."""
+    monkeypatch.setattr(clock, "now", lambda: pytest.fail("the clock of a laptop was asked"))
 
 
 def end_all(run: StoredRun, exit_code: int = 0) -> None:
@@ -38,7 +53,7 @@ class TestSummaries:
         for name, made_from in (("b", dataset), ("a", None)):
             run = Run(name, CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {}, made_from)
             StoredRun(bucket, name).create(run)
-        assert summaries(bucket, MemoryProvider(), AT) == [
+        assert summaries(bucket, NOBODY) == [
             Summary("b", CREATED, "v3-32", "pets/1.0.0", "not started", "ada@laptop"),
             Summary("a", CREATED, "v3-32", "", "not started", "ada@laptop"),
         ]
@@ -46,30 +61,29 @@ class TestSummaries:
     @pytest.mark.parametrize("state", [PREPARING, RUNNING])
     def test_a_run_without_a_verdict_is_as_far_as_its_workers(self, bucket: Bucket, state: str) -> None:
         attempt = write_run(bucket).last_attempt()
-        assert [summary.state for summary in summaries(bucket, MemoryProvider(), AT)] == ["starting"]
+        assert [summary.state for summary in summaries(bucket, NOBODY)] == ["starting"]
         for worker in ATTEMPT.workers:
             write_status(attempt, worker, state)
-        assert [summary.state for summary in summaries(bucket, MemoryProvider(), AT)] == [state]
+        assert [summary.state for summary in summaries(bucket, NOBODY)] == [state]
 
     def test_a_run_that_has_ended_gets_its_verdict(self, bucket: Bucket) -> None:
         run = write_run(bucket)
         end_all(run)
-        assert [summary.state for summary in summaries(bucket, MemoryProvider(), AT)] == [runs.SUCCEEDED]
+        assert [summary.state for summary in summaries(bucket, NOBODY)] == [runs.SUCCEEDED]
         stored = StoredRun(bucket, "r1").verdict()
         assert stored
         assert stored.outcome == runs.SUCCEEDED
 
     def test_a_run_whose_node_is_gone_was_stopped(self, bucket: Bucket) -> None:
         write_run(bucket)
-        later = AT + timedelta(seconds=31)
-        assert [summary.state for summary in summaries(bucket, MemoryProvider(), later)] == [runs.STOPPED]
+        pass_time(bucket, 31)
+        assert [summary.state for summary in summaries(bucket, NOBODY)] == [runs.STOPPED]
 
 
 class TestFollow:
     @pytest.fixture
-    def run(self, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> StoredRun:
+    def run(self, bucket: Bucket) -> StoredRun:
         """A run that has just sent heartbeats."""
-        monkeypatch.setattr(clock, "now", lambda: AT)
         run = write_run(bucket)
         for worker in ATTEMPT.workers:
             write_status(run.last_attempt(), worker, RUNNING)
@@ -86,7 +100,7 @@ class TestFollow:
             events.pop(0)()
 
         reader = LogReader(run.last_attempt())
-        verdict = follow(run, MemoryProvider(), reader, lines.append, sleep=sleep)
+        verdict = follow(run, NOBODY, reader, lines.append, sleep=sleep)
         return [line.text for line in lines], verdict.outcome, pauses
 
     def test_new_lines_are_shown_each_second_until_the_run_ends(self, run: StoredRun) -> None:
@@ -124,17 +138,82 @@ def test_following_a_run_whose_verdict_cannot_be_read_ends_with_its_name(bucket:
     bucket.upload(run.paths.verdict, [b"{}"], "application/json")
     lines: list[Line] = []
     with pytest.raises(BadObjectError, match=r"runs/r1/verdict\.json is not a Verdict"):
-        follow(run, MemoryProvider(), LogReader(run.last_attempt()), lines.append)
+        follow(run, NOBODY, LogReader(run.last_attempt()), lines.append)
     assert [line.text for line in lines] == ["the last words"]
 
 
-def test_a_node_that_may_not_be_read_makes_one_run_unknown(bucket: Bucket) -> None:
-    class Refusing(MemoryProvider):
-        def get_node(self, node: NodeId) -> Node:
-            raise ConfigError("You may not read it.")
+class Refusing(MemoryProvider):
+    """A provider that answers with an error."""
 
+    def __init__(self, error: TpuctlError) -> None:
+        super().__init__()
+        self.error: TpuctlError | None = error
+
+    def get_node(self, node: NodeId) -> Node:
+        if self.error:
+            raise self.error
+        return super().get_node(node)
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError("You may not read it."), DeadlineError("No answer in 60 s.")], ids=["403", "none"]
+)
+def test_a_node_that_cannot_be_looked_up_makes_one_run_unknown(bucket: Bucket, error: TpuctlError) -> None:
     write_run(bucket)
+    pass_time(bucket, 3600)
+    write_run(bucket, "r2")
+    end_all(StoredRun(bucket, "r2"))
     warnings: list[str] = []
-    later = AT + timedelta(hours=1)
-    assert [summary.state for summary in summaries(bucket, Refusing(), later, warnings.append)] == ["unknown"]
-    assert warnings == ["The state of run 'r1' is unknown: You may not read it."]
+    listed = summaries(bucket, Witnesses(Refusing(error)), warnings.append)
+    assert [summary.state for summary in listed] == ["unknown", runs.SUCCEEDED]
+    assert warnings == [f"The state of run 'r1' is unknown: {error.message}"]
+    assert StoredRun(bucket, "r1").verdict() is None, "no answer is no evidence"
+
+
+def test_one_record_that_cannot_be_read_hides_no_other_run(
+    bucket: Bucket, simulator: RunningSimulator
+) -> None:
+    for name in ("bad", "good"):
+        write_run(bucket, name)
+    bucket.upload("runs/bad/run.json", [b"{"], "application/json")
+    warnings: list[str] = []
+    assert [summary.run for summary in summaries(bucket, NOBODY, warnings.append)] == ["good"]
+    assert "runs/bad/run.json" in warnings[0]
+
+
+def test_following_survives_services_that_do_not_answer(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(bucket)
+    write_chunk(run.last_attempt(), 0, 1, "one\n")
+    provider, warnings = Refusing(DeadlineError("No answer in 60 s.")), list[str]()
+    run.warn = warnings.append
+    pass_time(bucket, 100)
+    real = bucket.objects
+    outage = DeadlineError("gs://b does not answer.")
+
+    def fail(*_: object, **__: object) -> list[Object]:
+        raise outage
+
+    events: list[Callable[[], object]] = [
+        lambda: monkeypatch.setattr(bucket, "objects", fail),
+        lambda: None,
+        lambda: monkeypatch.setattr(bucket, "objects", real),
+        lambda: write_chunk(run.last_attempt(), 0, 2, "two\n"),
+        lambda: setattr(provider, "error", None),
+    ]
+    lines: list[Line] = []
+    verdict = follow(
+        run,
+        Witnesses(provider),
+        LogReader(run.last_attempt()),
+        lines.append,
+        sleep=lambda _: events.pop(0)() and None,
+    )
+    assert verdict.outcome == runs.STOPPED, "the node is gone"
+    assert [line.text for line in lines] == ["one", "two"]
+    assert warnings == [
+        "What the TPU is doing is unknown: No answer in 60 s. Still following.",
+        "gs://b does not answer. Still following.",
+        "What the TPU is doing is unknown: No answer in 60 s. Still following.",
+    ]

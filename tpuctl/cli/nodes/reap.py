@@ -65,7 +65,7 @@ def _plan(session: Session, now: datetime, without_run: int | None, all_users: b
         from tpuctl.flows.runs.used_nodes import Usage  # noqa: PLC0415  reads runs for this option alone
 
         age = timedelta(seconds=without_run)
-        usage = Usage(session.cloud.bucket, session.cloud.provider, now, age, session.warn)
+        usage = Usage(session.cloud.bucket, session.witnesses, now, age, session.warn)
         disuse = flow.Disuse(usage.used, age)
     owner = None if all_users else session.owner
     return flow.plan_reap(session.cloud.provider, owner, now, session.from_flag("zone"), disuse)

@@ -51,7 +51,7 @@ def logs(
     reader = LogReader(attempt, worker, is_startup_line if hides else None)
     show = _raw if raw else _printer(session, many=len(reader.workers) > 1)
     if follow:
-        verdict = follow_run(stored, session.cloud.provider, reader, show, tail)
+        verdict = follow_run(stored, session.witnesses, reader, show, tail)
         _note_hidden(reader.hidden)
         _end(verdict)
         return

@@ -35,7 +35,7 @@ def pull(session: Session, run: str | None, folder: Path | None) -> None:
     """
     stored = find_run(session.cloud.bucket, run, session.warn)
     with show_steps() as report:
-        state = settle(stored, session.cloud.provider, session.now)
+        state = settle(stored, session.witnesses)
         result = flow.pull(stored, folder or Path(stored.name), report)
     for refusal in result.refused:
         session.warn(f"{refusal.name} {refusal.reason}: it is left out.")

@@ -20,7 +20,7 @@ def runs(session: Session) -> None:
     Example:
       tpuctl runs
     """
-    listed = summaries(session.cloud.bucket, session.cloud.provider, session.now, session.warn)
+    listed = summaries(session.cloud.bucket, session.witnesses, session.warn)
     session.listed.replace("runs", (run.run for run in listed))
     if session.as_json:
         output.json({"runs": listed})

@@ -14,6 +14,7 @@ from tpuctl.errors import DeadlineError, InterruptedByUser, StateError, TpuctlEr
 from tpuctl.flows.nodes.lookup import find_ready, node_state
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.checkpoints import last_committed
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import started_on
 from tpuctl.flows.runs.outcome import RunState, settle
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -130,6 +131,7 @@ class _Drill:
 
     def __init__(self, provider: Provider, plan: DrillPlan, report: Report) -> None:
         self._provider = provider
+        self._witnesses = Witnesses(provider)
         self._plan = plan
         self._report = report
         self._moments: list[Moment] = []
@@ -197,7 +199,7 @@ class _Drill:
         return states
 
     def _settle(self, run: StoredRun) -> RunState:
-        return settle(run, self._provider, clock.now())
+        return settle(run, self._witnesses)
 
     def _note_state(self) -> NodeState:
         state = node_state(self._provider, self._plan.node.id)

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpuctl import clock
 from tpuctl.bucket_layout import chunk_number
-from tpuctl.errors import InterruptedByUser, NotFoundError, UsageError
-from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.stored_run import StoredAttempt, StoredRun
+from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError, UsageError
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, Sleep, poll
 from tpuctl.runs import Verdict
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Object
 
 EVERY_SECOND = Backoff(first=1.0, longest=1.0)
@@ -151,7 +151,7 @@ class LogReader:
 
 def follow(
     run: StoredRun,
-    provider: Provider,
+    witnesses: Witnesses,
     reader: LogReader,
     show: Callable[[Line], None],
     tail: int | None = None,
@@ -159,25 +159,14 @@ def follow(
 ) -> Verdict:
     """Show new lines each second until the run has ended, and return its verdict.
 
-    Begins with the last `tail` lines, or with all. Raises BadObjectError where a record that decides cannot
-    be read: no verdict can come any more.
+    Begins with the last `tail` lines, or with all. A service that does not answer is said once, and waited
+    for. Raises BadObjectError where a record that decides cannot be read: no verdict can come any more.
     On Ctrl-C raises InterruptedByUser with the command to resume; the run keeps running.
     """
-
-    def show_new_lines() -> Verdict | None:
-        nonlocal tail
-        state = settle(run, provider, clock.now())  # before the lines: none can come after a verdict
-        has_ended = state.verdict or state.error
-        for line in last(reader.all_lines() if has_ended else reader.lines(), tail):
-            show(line)
-        tail = None
-        if state.error:
-            raise state.error
-        return state.verdict
-
+    follower = _Follower(run, witnesses, reader, show, tail)
     try:
         return poll(
-            show_new_lines,
+            follower.look,
             awaiting=f"run '{run.name}' to end",
             timeout=math.inf,
             backoff=EVERY_SECOND,
@@ -187,6 +176,57 @@ def follow(
         raise InterruptedByUser(
             f"Interrupted; run '{run.name}' keeps running.", hint=f"Resume with: tpuctl logs -f {run.name}"
         ) from error
+
+
+class _Follower:
+    """One command that follows a run."""
+
+    def __init__(
+        self,
+        run: StoredRun,
+        witnesses: Witnesses,
+        reader: LogReader,
+        show: Callable[[Line], None],
+        tail: int | None,
+    ) -> None:
+        self._run = run
+        self._witnesses = witnesses
+        self._reader = reader
+        self._show = show
+        self._tail = tail
+        self._trouble = ""
+
+    def look(self) -> Verdict | None:
+        """Show what is new, and return the verdict if there is one."""
+        try:
+            state = settle(self._run, self._witnesses)  # before the lines: none can come after a verdict
+            has_ended = state.verdict or state.error
+            for line in last(self._reader.all_lines() if has_ended else self._reader.lines(), self._tail):
+                self._show(line)
+        except DeadlineError as error:  # a service that does not answer: the run may go on
+            self._say("no answer", error.message)
+            return None
+        self._tail = None
+        self._say_doubt(state)
+        if state.error:
+            raise state.error
+        return state.verdict
+
+    def _say_doubt(self, state: RunState) -> None:
+        if state.verdict or state.error:
+            return
+        if state.unanswered:
+            self._say("unanswered", f"What the TPU is doing is unknown: {state.unanswered}")
+        elif state.doubt:
+            self._say("doubt", f"{state.doubt[0].upper()}{state.doubt[1:]}.")
+        elif self._trouble:
+            self._say("", "Every worker is heard of again.")
+
+    def _say(self, trouble: str, text: str) -> None:
+        """Say a trouble when it begins and when it is over, and not at each look."""
+        if trouble != self._trouble:
+            self._run.warn(f"{text} Still following." if trouble else text)
+        self._trouble = trouble
 
 
 def last(lines: Iterator[Line], count: int | None) -> Iterable[Line]:

@@ -1,45 +1,31 @@
-"""Decides how a run ended: by its workers' statuses, or by its node if they stop sending heartbeats."""
+"""Settles how a run ended: gathers what its workers and machine say, and writes its verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tpuctl import clock, runs
-from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import JobFailedError, PreemptedError, StateError, TpuctlError
-from tpuctl.flows.nodes.lookup import node_state
+from tpuctl.flows.runs.evidence import decision
+from tpuctl.flows.runs.evidence.decision import Ending
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.evidence.words import HostState, WorkerWord
+from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.keeper.records import EXPIRED, IDLED
-from tpuctl.nodes import NodeId, NodeState
-from tpuctl.runs import Attempt, Verdict
+from tpuctl.nodes import NodeState
+from tpuctl.runs import Verdict
 from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, UNKNOWN, WorkerStatus
-
-if TYPE_CHECKING:
-    from tpuctl.cloud.provider import Provider
-    from tpuctl.cloud.storage import Bucket
 
 Statuses = Sequence[WorkerStatus | None]
 """One per worker that runs the script; None for a worker that has written none yet."""
 
-CHECK_NODE_AFTER = 30.0
-"""Seconds without a heartbeat (one comes every 10) after which the node's state is read."""
-
-LOST_AFTER = 120.0
-"""Seconds without a heartbeat after which a worker is lost though its node is still there."""
-
-NODE_STATE_DELAY = 30.0
-"""Seconds within which a node shows that it is being preempted or deleted, after its workers were stopped."""
-
-KEEPER_REASONS = {EXPIRED: "the end of its --ttl", IDLED: "that nobody used it for its --idle"}
-MOST_ENDS = 20
-"""Records of a keeper that are listed: each failed deletion may leave one."""
-
-STARTING = "starting"
-"""State of a worker that has written no status yet."""
+UNREACHABLE_AFTER = 60.0
+"""Seconds of silence after which a run without an end is shown as unreachable."""
+STARTING, UNREACHABLE = "starting", "unreachable"
+"""States of a worker that has written no status yet, and of a run that nobody can say anything of."""
 STATES = (STARTING, PREPARING, RUNNING, FINISHED)
 
 
@@ -51,6 +37,10 @@ class RunState:
     statuses: Statuses = ()
     error: BadObjectError | None = None
     """Why nothing is known: the verdict, or the attempt that would decide it, cannot be read."""
+    doubt: str = ""
+    """Why it is not known whether the run goes on: nobody who could say so answers. Empty if it is."""
+    unanswered: str = ""
+    """Why the provider did not say what the node is doing; empty if it did or was not asked."""
 
     @property
     def label(self) -> str:
@@ -59,76 +49,130 @@ class RunState:
             return UNKNOWN
         if self.verdict:
             return self.verdict.outcome
+        if self.unanswered:
+            return UNKNOWN
+        if self.doubt:
+            return UNREACHABLE
         states = [status.state if status else STARTING for status in self.statuses]
         return min(states, key=lambda state: STATES.index(state) if state in STATES else -1)
 
 
-def settle(run: StoredRun, provider: Provider, at: datetime) -> RunState:
+def settle(run: StoredRun, witnesses: Witnesses) -> RunState:
     """Return the run's state, after writing its verdict when it can be decided now.
 
-    The first reader decides; of two at once one verdict is written and both return it.
+    Of several readers at once the best evidence is written, and all return it; docs/runs.md has the rules.
     Raises NotFoundError for a run without an attempt.
     """
     try:
         verdict = run.verdict()
-        if verdict:
+        if verdict and run.is_closed:
             return RunState(verdict)
         attempt = run.last_attempt()
-        statuses = attempt.statuses()
+        words = attempt.words()
+        return _settle_open(run, attempt, words, witnesses, verdict)
     except BadObjectError as error:
         return RunState(None, error=error)
-    node = attempt.record.tpu.id
-    decided = decide(
-        run.name,
-        attempt.record,
-        statuses,
-        at,
-        lambda: node_state(provider, node),
-        lambda: end_by_keeper(run.bucket, node),
-    )
-    return RunState(run.end(decided) if decided else None, statuses)
 
 
-def decide(
-    run: str,
-    attempt: Attempt,
-    statuses: Statuses,
-    at: datetime,
-    read_node: Callable[[], NodeState],
-    read_end: Callable[[], str] = lambda: "",
-) -> Verdict | None:
-    """Return the verdict that statuses and the node's state allow; None while it cannot be decided.
+def _settle_open(
+    run: StoredRun,
+    attempt: StoredAttempt,
+    words: Sequence[WorkerWord],
+    witnesses: Witnesses,
+    verdict: Verdict | None,
+) -> RunState:
+    """Decide, asking no more than is needed: statuses, then the provider, then hosts."""
+    node = None
+    if decision.needs_node(words):
+        node = witnesses.node(run.bucket, attempt.record.tpu.id)
+        words = attempt.words()  # a last word may have come while the machine was ending
+    ending = decision.decide(words, node)
+    asked = decision.to_be_asked(words, node) if node and not ending else []
+    if asked:
+        words = _with_hosts(run, attempt, witnesses, asked)
+        ending = decision.decide(words, node)
+    if verdict and run.is_refuted(verdict, attempt, words):
+        verdict = None
+    if ending:
+        ended = _verdict(run, attempt, ending)
+        verdict = run.end(ended, is_refuted=lambda other: run.is_refuted(other, attempt, words))
+    statuses = [word.status for word in words]
+    if verdict:
+        return RunState(verdict, statuses)
+    unanswered = node.detail if node and node.state is NodeState.UNKNOWN else ""
+    return RunState(None, statuses, doubt=_doubt(words), unanswered=unanswered)
 
-    `read_node` reads the state of the attempt's node, `read_end` why its keeper ended it.
+
+def _with_hosts(
+    run: StoredRun, attempt: StoredAttempt, witnesses: Witnesses, asked: Sequence[int]
+) -> Sequence[WorkerWord]:
+    """Return what workers wrote and their hosts say: the statuses are read after the hosts were asked.
+
+    A last word that is only on a host's disk counts as if it were in the bucket.
     """
-    ending = _ending_by_workers(statuses) or _ending_by_node(attempt, statuses, at, read_node, read_end)
-    if ending is None:
-        return None
-    return Verdict(run, ending.outcome, attempt.attempt, clock.iso(at), ending.evidence, ending.exit_code)
+    answers = witnesses.hosts(run.name, attempt.record, asked)
+    words = []
+    for word in attempt.words():
+        host = answers.get(word.worker)
+        if host and host.last and host.last.is_finished and not word.is_over:
+            word = replace(word, status=host.last)
+        words.append(replace(word, host=host))
+    return words
 
 
-def end_by_keeper(bucket: Bucket, node: NodeId) -> str:
-    """Return what the record of a node's keeper says about its end; empty without a record."""
-    folder = NodePaths.of(node).keeper
-    names = [item.name.removeprefix(folder) for item in bucket.objects(folder, most=MOST_ENDS)]
-    reasons = [
-        KEEPER_REASONS[reason] for name in names if (reason := name.partition("-")[0]) in KEEPER_REASONS
-    ]
-    return f"the node was deleted: its keeper recorded {reasons[-1]}" if reasons else ""
+def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending) -> Verdict:
+    return Verdict(
+        run.name,
+        ending.outcome,
+        attempt.number,
+        clock.iso(run.bucket.now()),
+        ending.evidence,
+        ending.exit_code,
+        ending.basis,
+        ending.silent,
+    )
+
+
+def _doubt(words: Sequence[WorkerWord]) -> str:
+    """Return why it is not known whether the silent ones go on; empty if none is silent, or a host knows."""
+    silent = [word for word in words if word.silence > UNREACHABLE_AFTER and not word.lives]
+    if not silent:
+        return ""
+    word = max(silent, key=lambda word: word.silence)
+    answer = f": {word.host.detail}" if word.host and word.host.state is HostState.NO_ANSWER else ""
+    return f"worker {word.worker} has been silent for {word.silence:.0f} s{answer}"
+
+
+class _Consequence(NamedTuple):
+    """What an outcome but success means for who waited."""
+
+    error: type[TpuctlError]
+    words: str
+    hint: str
+
+
+LOG_END = "See the end of its log: tpuctl logs {run} --tail 20"
+CONSEQUENCES = {
+    runs.FAILED: _Consequence(JobFailedError, "failed", LOG_END),
+    runs.PREEMPTED: _Consequence(PreemptedError, "was preempted", LOG_END),
+    runs.MAINTENANCE: _Consequence(StateError, "was ended by maintenance", LOG_END),
+    runs.STOPPED: _Consequence(StateError, "was stopped", LOG_END),
+    runs.LOST: _Consequence(StateError, "was lost", LOG_END),
+}
 
 
 def error_of(verdict: Verdict) -> TpuctlError | None:
     """Return the error that a verdict means for a command that waited for the run; None for success."""
-    hint = f"See the end of its log: {next_command(verdict)}"
     if verdict.outcome == runs.SUCCEEDED:
         return None
-    if verdict.outcome == runs.PREEMPTED:
-        return PreemptedError(f"Run '{verdict.run}' was preempted: {verdict.evidence}.", hint=hint)
-    if verdict.outcome == runs.FAILED:
-        return JobFailedError(
-            f"Run '{verdict.run}' failed: {verdict.evidence}.", hint=hint, job_exit_code=verdict.exit_code
-        )
-    return StateError(f"Run '{verdict.run}' was {verdict.outcome}: {verdict.evidence}.", hint=hint)
+    consequence = CONSEQUENCES.get(verdict.outcome, CONSEQUENCES[runs.LOST])
+    words = consequence.words if verdict.outcome in CONSEQUENCES else f"was {verdict.outcome}"
+    facts = {"job_exit_code": verdict.exit_code} if verdict.outcome == runs.FAILED else {}
+    return consequence.error(
+        f"Run '{verdict.run}' {words}: {verdict.evidence}.",
+        hint=consequence.hint.format(run=verdict.run),
+        **facts,
+    )
 
 
 def next_command(verdict: Verdict) -> str:
@@ -136,88 +180,3 @@ def next_command(verdict: Verdict) -> str:
     if verdict.outcome == runs.SUCCEEDED:
         return f"tpuctl pull {verdict.run}"
     return f"tpuctl logs {verdict.run} --tail 20"
-
-
-class _Ending(NamedTuple):
-    outcome: str
-    evidence: str
-    exit_code: int | None = None
-
-
-def _ending_by_workers(statuses: Statuses) -> _Ending | None:
-    """Return how the scripts ended, unless a worker was stopped: then its node decides."""
-    if _stopped(statuses):
-        return None
-    failed = [status for status in _finished(statuses) if status.exit_code != 0]
-    if failed:
-        # The other workers would wait for it for ever, and bill.
-        others = "" if _all_finished(statuses) else "; the other workers may keep running until 'tpuctl down'"
-        return _Ending(runs.FAILED, _failure(failed[0]) + others, failed[0].exit_code)
-    if _all_finished(statuses):
-        return _Ending(runs.SUCCEEDED, "every worker's script ended with exit code 0")
-    return None
-
-
-def _ending_by_node(
-    attempt: Attempt,
-    statuses: Statuses,
-    at: datetime,
-    read_node: Callable[[], NodeState],
-    read_end: Callable[[], str],
-) -> _Ending | None:
-    """Return what the node's state says of workers that were stopped or that send no heartbeats."""
-    stopped = _stopped(statuses)
-    silence = _silence(attempt, statuses, at)
-    if not stopped and silence <= CHECK_NODE_AFTER:
-        return None
-    state = read_node()
-    if state is NodeState.PREEMPTED:
-        return _Ending(runs.PREEMPTED, f"the node is {state}")
-    if state in (NodeState.GONE, NodeState.DELETING):
-        return _Ending(runs.STOPPED, read_end() or "the node was deleted")
-    if state in (NodeState.STOPPING, NodeState.STOPPED):
-        return _Ending(runs.STOPPED, "the node was stopped")
-    if stopped:
-        decided = _all_finished(statuses) and _node_state_is_current(stopped[0], at)
-        evidence = f"worker {stopped[0].worker} was ended by {stopped[0].stopped}"
-        return _Ending(runs.STOPPED, evidence) if decided else None
-    if silence <= LOST_AFTER or any(status and status.state == UNKNOWN for status in statuses):
-        return None
-    return _Ending(runs.LOST, f"no heartbeat for {LOST_AFTER:.0f} s while the node was {state}")
-
-
-def _finished(statuses: Statuses) -> list[WorkerStatus]:
-    return [status for status in statuses if status and status.is_finished]
-
-
-def _stopped(statuses: Statuses) -> list[WorkerStatus]:
-    return [status for status in _finished(statuses) if status.stopped]
-
-
-def _all_finished(statuses: Statuses) -> bool:
-    return len(_finished(statuses)) == len(statuses)
-
-
-def _silence(attempt: Attempt, statuses: Statuses, at: datetime) -> float:
-    """Return the seconds since the oldest heartbeat of the workers that have not finished; 0 without any.
-
-    The start of the attempt stands for a heartbeat that nobody wrote, or that cannot be read.
-    """
-    unfinished = [status for status in statuses if not (status and status.is_finished)]
-    heartbeats = [(status and status.heartbeat) or attempt.created for status in unfinished]
-    return max(((at - clock.parse(heartbeat)).total_seconds() for heartbeat in heartbeats), default=0.0)
-
-
-def _node_state_is_current(status: WorkerStatus, at: datetime) -> bool:
-    """Return whether the node would show by now that it is going away: a worker is stopped before that."""
-    if not status.finished:
-        return True
-    return (at - clock.parse(status.finished)).total_seconds() > NODE_STATE_DELAY
-
-
-def _failure(status: WorkerStatus) -> str:
-    if status.error:
-        return f"worker {status.worker}: {status.error}"
-    if status.signal:
-        return f"worker {status.worker}'s script was ended by {status.signal}"
-    return f"worker {status.worker}'s script ended with exit code {status.exit_code}"

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tpuctl import runs
-from tpuctl.bucket_layout import ATTEMPT_FOLDER, LOG_CHUNK, NodePaths, RunPaths
+from tpuctl.bucket_layout import ATTEMPT_FOLDER, NodePaths, RunPaths
 from tpuctl.bucket_objects.bad_object import BadObjectError, too_large
 from tpuctl.errors import ConflictError, NotFoundError, UsageError
 from tpuctl.flows.progress import Report, silent
-from tpuctl.parallel import fanout, values
-from tpuctl.runs import Attempt, Run, Verdict, decode, encode
-from tpuctl.worker.records import MOST_CHARACTERS, UNKNOWN, WorkerStatus
+from tpuctl.flows.runs.evidence.words import WorkerWord
+from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
+from tpuctl.runs import BY_MACHINE, BY_WORKERS, RANKS, Attempt, Run, Verdict, decode, encode
+from tpuctl.worker.records import MOST_CHARACTERS
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.storage import Bucket, Object
-
-Record = TypeVar("Record")
+    from tpuctl.cloud.storage import Bucket
 
 
 MOST_UNREADABLE = 5
 """Attempts, from the newest, of which one has to be readable."""
-FEW_WORKERS = 8
-"""Workers whose statuses are read without a look at which there are."""
+CLOSE_AFTER = 7200.0
+"""Seconds after which what the machine said is final: a worker tries to write its last word for an hour."""
+REPLACEMENTS = 5
+"""Times that a verdict is looked at again, because another reader has replaced it meanwhile."""
+FRESH = 5.0
+"""Seconds within which a status and a verdict count as written at the same time."""
 
 
 class StoredRun:
@@ -40,20 +43,53 @@ class StoredRun:
         self.paths = RunPaths(name)
         self._attempts: dict[int, StoredAttempt] = {}
         self._verdict: Verdict | None = None
+        self._closed = False
 
     @cached_property
     def record(self) -> Run:
         """run.json; raises NotFoundError when there is no such run, BadObjectError when it is no record."""
-        record = _find(self.bucket, self.paths.record, Run, self._check)
+        record = find_record(self.bucket, self.paths.record, Run, self._check)
         if record is None:
             raise self.not_found()
         return record
 
     def verdict(self) -> Verdict | None:
-        """Return verdict.json, or None before it is written; raises BadObjectError when it is no verdict."""
-        if self._verdict is None:
-            self._verdict = _find(self.bucket, self.paths.verdict, Verdict, self._check)
+        """Return verdict.json, or None before it is written; raises BadObjectError when it is no verdict.
+
+        It may be replaced until it is closed.
+        """
+        if not self._closed:
+            self._note(find_record(self.bucket, self.paths.verdict, Verdict, self._check))
         return self._verdict
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the verdict that was read last is final."""
+        return self._closed
+
+    def _note(self, verdict: Verdict | None) -> None:
+        self._verdict = verdict
+        rank = verdict.rank if verdict else 0
+        self._closed = rank >= RANKS[BY_WORKERS]
+        if rank == RANKS[BY_MACHINE]:
+            stored = self.bucket.stat(self.paths.verdict)
+            self._closed = age_of(stored, self.bucket.now()) > CLOSE_AFTER
+
+    def is_refuted(self, verdict: Verdict, attempt: StoredAttempt, words: Sequence[WorkerWord]) -> bool:
+        """Return whether a verdict builds on the silence of a worker that has written since.
+
+        So it is if it is of an attempt that another has followed.
+        """
+        if verdict.attempt < attempt.number:
+            return True
+        silent = [
+            word for word in words if word.worker in verdict.silent and word.status and word.is_readable
+        ]
+        if not silent:
+            return False
+        stored = self.bucket.stat(self.paths.verdict)
+        age = age_of(stored, self.bucket.now())
+        return any(word.age < age - FRESH for word in silent)
 
     def _check(self, record: Run | Verdict) -> None:
         if record.run != self.name:
@@ -129,88 +165,30 @@ class StoredRun:
         self.bucket.create(self.paths.attempt(record.attempt), encode(record))
         return self.attempt(record.attempt)
 
-    def end(self, verdict: Verdict) -> Verdict:
-        """Write a verdict unless the run has one; return the one that the bucket holds then."""
+    def end(self, verdict: Verdict, *, is_refuted: Callable[[Verdict], bool] = lambda _: False) -> Verdict:
+        """Write a verdict unless the run has one on evidence as good; return the one that the bucket holds.
+
+        `is_refuted` says of another verdict whether its evidence has turned out wrong: it gives way to any.
+        """
         verdict = msgspec.structs.replace(verdict, evidence=verdict.evidence[:MOST_CHARACTERS])
-        try:
-            self.bucket.create(self.paths.verdict, encode(verdict))
-        except ConflictError:
-            return self.verdict() or verdict
-        self._verdict = verdict
-        return verdict
+        for _ in range(REPLACEMENTS):
+            try:
+                item = self.bucket.stat(self.paths.verdict)
+                other = find_record(self.bucket, self.paths.verdict, Verdict, self._check) if item else None
+                if item is None or other is None:
+                    self.bucket.create(self.paths.verdict, encode(verdict))
+                elif other.rank >= verdict.rank and not is_refuted(other):
+                    verdict = other
+                else:
+                    self.bucket.replace(item, encode(verdict))
+            except ConflictError:
+                continue  # another reader was first: what it wrote may be better
+            self._note(verdict)
+            return verdict
+        raise ConflictError(f"The verdict of run '{self.name}' keeps changing.", hint="Try again.")
 
     def not_found(self) -> NotFoundError:
         """Return the error for a run that the bucket does not have."""
         return NotFoundError(
             f"There is no run '{self.name}'.", hint="'tpuctl runs' lists them.", run=self.name
         )
-
-
-class StoredAttempt:
-    """One attempt of a run: its record, and what its workers write."""
-
-    def __init__(self, run: StoredRun, number: int) -> None:
-        self.run = run
-        self.number = number
-        self._finished: dict[int, WorkerStatus] = {}
-
-    @cached_property
-    def record(self) -> Attempt:
-        """attempt.json; raises NotFoundError when there is none, BadObjectError when it is no record."""
-        name = self.run.paths.attempt(self.number)
-        return decode(self.run.bucket.read(name, runs.LARGEST[Attempt]), Attempt, name, self._check)
-
-    def _check(self, record: Attempt) -> None:
-        if record.attempt != self.number:
-            raise ValueError(f"it is of attempt {record.attempt}")
-
-    def statuses(self) -> list[WorkerStatus | None]:
-        """Return each worker's status, in the order of the record; None for a worker without one yet.
-
-        One that cannot be read is UNKNOWN. All are read at once, and those of many workers only where the
-        bucket lists one; a status that says finished is the worker's last, so it is read once.
-        """
-        workers = self.record.workers
-        listed = self._listed_statuses() if len(workers) > FEW_WORKERS else None
-        names = {worker: self.run.paths.status(self.number, worker) for worker in workers}
-        present = [worker for worker in workers if listed is None or names[worker] in listed]
-        statuses = dict(zip(present, values(fanout(self._status, present)), strict=True))
-        return [statuses.get(worker) for worker in workers]
-
-    def _listed_statuses(self) -> set[str]:
-        folder = self.run.paths.worker(self.number, 0).removesuffix("0/")
-        return {item.name for item in self.run.bucket.objects(folder, glob=f"{folder}*/status.json")}
-
-    def log_chunks(self, worker: int, after: int = 0) -> list[Object]:
-        """Return the chunks of a worker's log that come after the given number, in order."""
-        paths = self.run.paths
-        folder, first = paths.logs(self.number, worker), paths.log(self.number, worker, after + 1)
-        listed = self.run.bucket.objects(folder, start=first)
-        chunks = {item: LOG_CHUNK.fullmatch(item.name.removeprefix(folder)) for item in listed}
-        for item, matches in chunks.items():
-            if not matches:
-                self.run.warn(BadObjectError(item.name, "is no chunk of a log").message)
-        return [item for item, matches in chunks.items() if matches]
-
-    def _status(self, worker: int) -> WorkerStatus | None:
-        if worker in self._finished:
-            return self._finished[worker]
-        name = self.run.paths.status(self.number, worker)
-        try:
-            status = _find(self.run.bucket, name, WorkerStatus, self._check_status(worker))
-        except BadObjectError as error:
-            self.run.warn(error.message)
-            return WorkerStatus(worker, self.number, "", UNKNOWN, "")
-        if status and status.is_finished:
-            self._finished[worker] = status
-        return status
-
-    def _check_status(self, worker: int) -> Callable[[WorkerStatus], None]:
-        return lambda status: runs.check_status(status, self.number, worker)
-
-
-def _find(
-    bucket: Bucket, name: str, kind: type[Record], check: Callable[[Record], None] | None = None
-) -> Record | None:
-    data = bucket.find(name, runs.LARGEST[kind])
-    return None if data is None else decode(data, kind, name, check)

@@ -11,6 +11,7 @@ from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, StateError
 from tpuctl.flows.progress import Report
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import WIDTH, started_on
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -18,7 +19,6 @@ from tpuctl.nodes import Node
 from tpuctl.parallel import fanout, values
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
 
 
@@ -26,13 +26,12 @@ class Usage:
     """Says which nodes the runs of a bucket use."""
 
     def __init__(
-        self, bucket: Bucket, provider: Provider, now: datetime, age: timedelta, warn: Report
+        self, bucket: Bucket, witnesses: Witnesses, now: datetime, age: timedelta, warn: Report
     ) -> None:
         self._bucket = bucket
-        self._provider = provider
+        self._witnesses = witnesses
         self._warn = warn
         self._since = now - age
-        self._now = now
 
     def used(self, nodes: Iterable[Node]) -> frozenset[str]:
         """Return the uids of nodes on which a run has not ended, or ended less than the age ago.
@@ -52,7 +51,7 @@ class Usage:
         try:
             if run.last_attempt().record.tpu.uid != node.id.uid:
                 return False  # it goes on elsewhere
-            state = settle(run, self._provider, self._now)
+            state = settle(run, self._witnesses)
         except NotFoundError:
             return False  # it was never started
         except BadObjectError as error:

@@ -1,0 +1,202 @@
+"""Decides from what workers and machine say whether a run has ended, and how: a function of its evidence.
+
+Ages are by the bucket's clock. The order of the rules is that of docs/runs.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tpuctl import runs
+from tpuctl.flows.runs.evidence.words import HostState, NodeWord, WorkerWord
+from tpuctl.nodes import NodeState
+from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS
+from tpuctl.worker.records import MAINTENANCE, PREEMPTION
+
+CHECK_NODE_AFTER = 30.0
+"""Seconds of silence (a heartbeat comes every 10) after which the provider is asked for the node's state."""
+ASK_HOST_AFTER = 45.0
+"""Seconds of silence after which the worker's host is asked."""
+LOST_AFTER = 900.0
+"""Seconds of silence after which a worker is lost if neither its host nor the provider says anything."""
+NEVER_STARTED_AFTER = 300.0
+"""Seconds within which `submit` may still be on its way to a worker that has written nothing."""
+NODE_STATE_DELAY = 30.0
+"""Seconds within which a node shows that it is being preempted or deleted, after its workers were stopped."""
+
+ENDED = (
+    NodeState.PREEMPTED, NodeState.GONE, NodeState.DELETING, NodeState.STOPPING, NodeState.STOPPED,
+)  # fmt: skip
+"""States of a node on which nothing runs any more."""
+
+
+class Ending(NamedTuple):
+    """How a run ended, and who says so."""
+
+    outcome: str
+    evidence: str
+    basis: str
+    exit_code: int | None = None
+    silent: tuple[int, ...] = ()
+    """The workers whose silence is part of the evidence."""
+
+
+def needs_node(words: Sequence[WorkerWord]) -> bool:
+    """Return whether the provider has to be asked before anything can be said."""
+    silence = max(word.silence for word in words)
+    return bool(_stopped(words)) or silence > CHECK_NODE_AFTER or _may_be_a_consequence(words)
+
+
+def to_be_asked(words: Sequence[WorkerWord], node: NodeWord) -> list[int]:
+    """Return the workers whose hosts have to be asked: silent ones, while the node has not ended."""
+    if node.state in ENDED:
+        return []
+    return [word.worker for word in words if word.silence > ASK_HOST_AFTER]
+
+
+def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
+    """Return how the scripts ended; None while one goes on, or where one was stopped before any failed."""
+    failed = [word for word in words if word.is_over and not _is_stop(word) and _has_failed(word)]
+    stopped = _stopped(words)
+    if stopped and failed:
+        first = max(word.age for word in stopped)
+        failed = [word for word in failed if word.age > first + NODE_STATE_DELAY]
+    if failed:
+        word = max(failed, key=lambda word: word.age)
+        assert word.status is not None
+        return Ending(runs.FAILED, _failure(word) + _others(words), BY_WORKERS, word.status.exit_code)
+    if not stopped and all(word.is_over for word in words):
+        return Ending(runs.SUCCEEDED, "every worker's script ended with exit code 0", BY_WORKERS)
+    return None
+
+
+def decide(words: Sequence[WorkerWord], node: NodeWord | None = None) -> Ending | None:
+    """Return how the run ended; None while it goes on, and while nobody can say that it does not.
+
+    `node` is None before the provider was asked.
+    """
+    ending = _by_cause(words) or decide_by_workers(words)
+    if ending and node and _may_be_a_consequence(words):
+        return _by_node(words, node) or ending
+    if ending or node is None:
+        return ending
+    return _by_node(words, node) or _by_hosts(words) or _by_stops(words) or _by_silence(words, node)
+
+
+def _may_be_a_consequence(words: Sequence[WorkerWord]) -> bool:
+    """Whether a script failed just now while others run: hosts of a node that ends do not end at once."""
+    failed = [word for word in words if word.is_over and not _is_stop(word) and _has_failed(word)]
+    is_alone = not all(word.is_over for word in words)
+    return bool(failed) and is_alone and max(word.age for word in failed) <= NODE_STATE_DELAY
+
+
+def _by_cause(words: Sequence[WorkerWord]) -> Ending | None:
+    """Return what a worker was told by its host when it was stopped."""
+    for cause, outcome in ((PREEMPTION, runs.PREEMPTED), (MAINTENANCE, runs.MAINTENANCE)):
+        stopped = _stopped(words) if decide_by_workers(words) is None or _may_be_a_consequence(words) else []
+        told = [word for word in stopped if word.status and word.status.cause == cause]
+        if told:
+            evidence = f"the host of worker {told[0].worker} announced {_ANNOUNCED[cause]} and stopped it"
+            return Ending(outcome, evidence + _others(words), BY_MACHINE)
+    return None
+
+
+_ANNOUNCED = {PREEMPTION: "its preemption", MAINTENANCE: "its maintenance"}
+
+
+def _by_node(words: Sequence[WorkerWord], node: NodeWord) -> Ending | None:
+    silent = _silent(words)
+    if node.state is NodeState.PREEMPTED:
+        return Ending(runs.PREEMPTED, f"the node is {node.state}", BY_MACHINE)
+    if node.state in (NodeState.GONE, NodeState.DELETING):
+        return Ending(runs.STOPPED, node.detail or "the node was deleted", BY_MACHINE)
+    if node.state in (NodeState.STOPPING, NodeState.STOPPED):
+        return Ending(runs.STOPPED, "the node was stopped", BY_MACHINE)
+    if node.state is NodeState.REPAIRING and not any(word.lives for word in words):
+        return Ending(runs.MAINTENANCE, f"the node is {node.state}", BY_MACHINE, silent=silent)
+    return None
+
+
+def _by_hosts(words: Sequence[WorkerWord]) -> Ending | None:
+    """Return the end of a run whose program is missing on a host that is up."""
+    known = [word for word in words if word.status or word.age > NEVER_STARTED_AFTER]
+    gone = [word for word in known if word.host and word.host.state is HostState.GONE]
+    absent = [word for word in known if word.host and word.host.state is HostState.ABSENT]
+    if absent and all(word.status is None for word in absent):
+        evidence = f"it was never started on worker {absent[0].worker}: its host has no trace of it"
+        return Ending(runs.FAILED, evidence, BY_MACHINE, silent=_numbers(absent))
+    if not gone:
+        return None
+    word, stopped = gone[0], _stopped(words)
+    if stopped:
+        return _stop(stopped, f"; what ran on worker {word.worker} ended without a word", _numbers(gone))
+    detail = f" ({word.host.detail})" if word.host and word.host.detail else ""
+    evidence = f"what ran the script on worker {word.worker} ended without a word{detail}: its host says so"
+    return Ending(runs.LOST, evidence + _others(words, gone), BY_MACHINE, silent=_numbers(gone))
+
+
+def _by_stops(words: Sequence[WorkerWord]) -> Ending | None:
+    """Return the end of a run of which a worker was stopped, once the node would show why."""
+    stopped = _stopped(words)
+    if not stopped or max(word.age for word in stopped) <= NODE_STATE_DELAY:
+        return None
+    return _stop(stopped, _others(words), ())
+
+
+def _stop(stopped: Sequence[WorkerWord], others: str, silent: tuple[int, ...]) -> Ending:
+    status = stopped[0].status
+    assert status is not None
+    evidence = f"worker {status.worker} was ended by {status.stopped}{others}"
+    return Ending(runs.STOPPED, evidence, BY_MACHINE, silent=silent)
+
+
+def _by_silence(words: Sequence[WorkerWord], node: NodeWord) -> Ending | None:
+    """Return that a worker is lost, which is a guess: nobody who could know has answered for so long."""
+    if node.state is NodeState.UNKNOWN or not all(word.is_readable for word in words):
+        return None
+    lost = [word for word in words if word.silence > LOST_AFTER and word.host and not word.lives]
+    if not lost:
+        return None
+    word = lost[0]
+    asked = f"its host was asked over SSH: {word.host.detail}" if word.host and word.host.detail else ""
+    tried = "; ".join(filter(None, (f"the node is {node.state}", asked)))
+    evidence = f"no word of worker {word.worker} for {word.silence:.0f} s ({tried})"
+    return Ending(runs.LOST, evidence, BY_SILENCE, silent=_numbers(lost))
+
+
+def _stopped(words: Sequence[WorkerWord]) -> list[WorkerWord]:
+    return [word for word in words if word.is_over and _is_stop(word)]
+
+
+def _is_stop(word: WorkerWord) -> bool:
+    return bool(word.status and word.status.stopped)
+
+
+def _has_failed(word: WorkerWord) -> bool:
+    return bool(word.status and word.status.exit_code != 0)
+
+
+def _silent(words: Sequence[WorkerWord]) -> tuple[int, ...]:
+    return tuple(word.worker for word in words if word.silence > CHECK_NODE_AFTER)
+
+
+def _numbers(words: Sequence[WorkerWord]) -> tuple[int, ...]:
+    return tuple(word.worker for word in words)
+
+
+def _others(words: Sequence[WorkerWord], ended: Sequence[WorkerWord] = ()) -> str:
+    """Say that other workers may go on: they would wait for this one for ever, and bill."""
+    over = all(word.is_over or word in ended for word in words)
+    return "" if over else "; the other workers may keep running until 'tpuctl down'"
+
+
+def _failure(word: WorkerWord) -> str:
+    status = word.status
+    assert status is not None
+    cause = f" ({status.cause})" if status.cause else ""
+    if status.error:
+        return f"worker {status.worker}: {status.error}{cause}"
+    if status.signal:
+        return f"worker {status.worker}'s script was ended by {status.signal}{cause}"
+    return f"worker {status.worker}'s script ended with exit code {status.exit_code}{cause}"

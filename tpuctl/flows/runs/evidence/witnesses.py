@@ -1,0 +1,141 @@
+"""Asks the machine what became of workers that are silent: the provider, and their hosts over SSH."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tpuctl import runs
+from tpuctl.bucket_layout import NodePaths
+from tpuctl.bucket_objects import decoding
+from tpuctl.bucket_objects.fields import Label
+from tpuctl.errors import HostError, NotFoundError, TpuctlError
+from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
+from tpuctl.keeper.records import EXPIRED, IDLED
+from tpuctl.nodes import Node, NodeId, NodeState
+from tpuctl.parallel import fanout
+from tpuctl.worker.records import WorkerStatus
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.provider import Provider
+    from tpuctl.cloud.ssh import Ssh
+    from tpuctl.cloud.storage import Bucket
+    from tpuctl.runs import Attempt
+
+KEEPER_REASONS = {EXPIRED: "the end of its --ttl", IDLED: "that nobody used it for its --idle"}
+MOST_ENDS = 20
+"""Records of a keeper that are listed: each failed deletion may leave one."""
+ANSWER_TIMEOUT = 20.0
+"""Seconds for a host's answer."""
+LARGEST_ANSWER = 128 << 10
+INTERVAL = 15.0
+"""Seconds between two questions to one host by a command that follows a run."""
+QUESTION = 'exec python3 "$1/worker.zip" ask "$1" </dev/null'
+"""A program of an earlier version fails at once, as it reads a spec; its answer is none."""
+NO_SUCH_FILE = "can't open file"
+"""Python's error for a program that is not there."""
+Clock = Callable[[], float]
+
+
+class Witnesses:
+    """Who can be asked about a run besides its workers, each no more often than every INTERVAL."""
+
+    def __init__(
+        self, provider: Provider, get_ssh: Callable[[], Ssh] | None = None, clock: Clock = time.monotonic
+    ) -> None:
+        """Take `get_ssh`, which returns the client for hosts; None for a command that asks none."""
+        self.provider = provider
+        self._get_ssh = get_ssh
+        self._clock = clock
+        self._answers: dict[tuple[str, int], tuple[float, HostWord]] = {}
+
+    def node(self, bucket: Bucket, node: NodeId) -> NodeWord:
+        """Return what the provider says of a node: UNKNOWN with the reason where it does not answer."""
+        try:
+            state = self.provider.get_node(node).state
+        except NotFoundError:
+            state = NodeState.GONE
+        except TpuctlError as error:
+            return NodeWord(NodeState.UNKNOWN, error.message)
+        ended = state in (NodeState.GONE, NodeState.DELETING)
+        return NodeWord(state, end_by_keeper(bucket, node) if ended else "")
+
+    def hosts(self, run: str, attempt: Attempt, workers: Sequence[int]) -> dict[int, HostWord]:
+        """Return what the hosts of these workers say; all are asked at once, and none raises."""
+        if not workers or self._get_ssh is None:
+            return {}
+        uid, now = attempt.tpu.uid, self._clock()
+        late = [
+            worker
+            for worker in workers
+            if (uid, worker) not in self._answers or now - self._answers[uid, worker][0] >= INTERVAL
+        ]
+        for worker, word in zip(late, self._ask_all(run, attempt, late), strict=True):
+            self._answers[uid, worker] = self._clock(), word
+        return {worker: self._answers[uid, worker][1] for worker in workers}
+
+    def _ask_all(self, run: str, attempt: Attempt, workers: Sequence[int]) -> list[HostWord]:
+        if not workers or self._get_ssh is None:
+            return []
+        try:
+            ssh, node = self._get_ssh(), self.provider.get_node(attempt.tpu.id)
+            keys = self.provider.host_keys(node.id)
+        except TpuctlError as error:
+            return [HostWord(HostState.NO_ANSWER, error.message.rstrip("."))] * len(workers)
+        answers = fanout(lambda worker: _ask(ssh, node, worker, keys.get(worker, ""), run, attempt), workers)
+        return [answer.value or _no_answer(answer.error) for answer in answers]
+
+
+def end_by_keeper(bucket: Bucket, node: NodeId) -> str:
+    """Return what the record of a node's keeper says about its end; empty without a record."""
+    folder = NodePaths(node.project, node.zone, node.name, node.uid).keeper
+    names = [item.name.removeprefix(folder) for item in bucket.objects(folder, most=MOST_ENDS)]
+    reasons = [
+        KEEPER_REASONS[reason] for name in names if (reason := name.partition("-")[0]) in KEEPER_REASONS
+    ]
+    return f"the node was deleted: its keeper recorded {reasons[-1]}" if reasons else ""
+
+
+def _no_answer(error: TpuctlError | None) -> HostWord:
+    return HostWord(HostState.NO_ANSWER, error.message.rstrip(".") if error else "it said nothing")
+
+
+def _ask(ssh: Ssh, node: Node, worker: int, host_key: str, run: str, attempt: Attempt) -> HostWord:
+    """Ask one host for the program of an attempt; raises HostError where nobody answers."""
+    if not host_key:
+        raise HostError(f"Worker {worker} has published no host key.")
+    folder = f".tpuctl/runs/{run}/{attempt.attempt}"
+    with ssh.connect(node, worker, host_key) as session:
+        answer = session.run(["sh", "-c", QUESTION, "ask", folder], timeout=ANSWER_TIMEOUT)
+    if answer.exit_code and NO_SUCH_FILE in answer.stderr:
+        if attempt.login == ssh.user:
+            return HostWord(HostState.ABSENT)
+        return HostWord(HostState.NO_ANSWER, f"{ssh.user} has no files of it there")
+    try:
+        return read_answer(answer.stdout[:LARGEST_ANSWER].encode(), attempt.attempt, worker)
+    except decoding.DecodeError:  # also that of a program of an earlier version, which cannot be asked
+        return HostWord(HostState.NO_ANSWER, "its program cannot be asked")
+
+
+class HostAnswer(msgspec.Struct, frozen=True):
+    """What the worker program prints for `ask`."""
+
+    state: HostState
+    detail: Label = ""
+    """What happened to the host."""
+    status: WorkerStatus | None = None
+    """The last one that the program wrote to the host's own disk."""
+
+
+def read_answer(data: bytes, attempt: int, worker: int) -> HostWord:
+    """Return what a host's answer says; a host may print anything. Raises DecodeError."""
+
+    def check(answer: HostAnswer) -> None:
+        if answer.status:
+            runs.check_status(answer.status, attempt, worker)
+
+    answer = decoding.decode(data, HostAnswer, check)
+    return HostWord(answer.state, answer.detail, answer.status)

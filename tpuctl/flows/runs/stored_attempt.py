@@ -1,0 +1,110 @@
+"""Reads one attempt of a run from the bucket: its record once, what its workers write on every access."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from tpuctl import clock, runs
+from tpuctl.bucket_layout import LOG_CHUNK
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.flows.runs.evidence.words import WorkerWord
+from tpuctl.parallel import fanout, values
+from tpuctl.runs import Attempt, decode
+from tpuctl.worker.records import UNKNOWN, WorkerStatus
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket, Object
+    from tpuctl.flows.runs.stored_run import StoredRun
+
+Record = TypeVar("Record")
+
+
+class StoredAttempt:
+    """One attempt of a run: its record, and what its workers write."""
+
+    def __init__(self, run: StoredRun, number: int) -> None:
+        self.run = run
+        self.number = number
+        self._read: dict[int, tuple[int, WorkerStatus | None]] = {}
+        """Worker -> the generation of the status that was read last, and the status."""
+
+    @cached_property
+    def record(self) -> Attempt:
+        """attempt.json; raises NotFoundError when there is none, BadObjectError when it is no record."""
+        name = self.run.paths.attempt(self.number)
+        return decode(self.run.bucket.read(name, runs.LARGEST[Attempt]), Attempt, name, self._check)
+
+    def _check(self, record: Attempt) -> None:
+        if record.attempt != self.number:
+            raise ValueError(f"it is of attempt {record.attempt}")
+
+    def statuses(self) -> list[WorkerStatus | None]:
+        """Return each worker's status, in the order of the record; None for a worker without one yet.
+
+        One that cannot be read is UNKNOWN. One that has not changed since it was read is not read again.
+        """
+        return [word.status for word in self.words()]
+
+    def words(self) -> list[WorkerWord]:
+        """Return each worker's status with its age by the bucket's clock, by one listing."""
+        workers, paths = self.record.workers, self.run.paths
+        listed = {item.name: item for item in self._listed()}
+        items = {worker: listed.get(paths.status(self.number, worker)) for worker in workers}
+        now = self.run.bucket.now()
+        made = listed.get(paths.attempt(self.number))
+        ages = {worker: age_of(items[worker] or made, now) for worker in workers}
+        unread = [worker for worker, item in items.items() if item and self._is_unread(worker, item)]
+        statuses = values(fanout(self._status, unread))
+        for worker, status in zip(unread, statuses, strict=True):
+            item = items[worker]
+            self._read[worker] = (item.generation if item else 0), status
+        return [
+            WorkerWord(worker, self._read[worker][1] if items[worker] else None, ages[worker])
+            for worker in workers
+        ]
+
+    def _is_unread(self, worker: int, item: Object) -> bool:
+        return worker not in self._read or self._read[worker][0] != item.generation
+
+    def _listed(self) -> list[Object]:
+        """Return the objects of the attempt's record and of its workers' statuses."""
+        folder = self.run.paths.worker(self.number, 0).removesuffix("workers/0/")
+        return self.run.bucket.objects(folder, glob=f"{folder}{{attempt.json,workers/*/status.json}}")
+
+    def log_chunks(self, worker: int, after: int = 0) -> list[Object]:
+        """Return the chunks of a worker's log that come after the given number, in order."""
+        paths = self.run.paths
+        folder, first = paths.logs(self.number, worker), paths.log(self.number, worker, after + 1)
+        listed = self.run.bucket.objects(folder, start=first)
+        chunks = {item: LOG_CHUNK.fullmatch(item.name.removeprefix(folder)) for item in listed}
+        for item, matches in chunks.items():
+            if not matches:
+                self.run.warn(BadObjectError(item.name, "is no chunk of a log").message)
+        return [item for item, matches in chunks.items() if matches]
+
+    def _status(self, worker: int) -> WorkerStatus | None:
+        name = self.run.paths.status(self.number, worker)
+        try:
+            return find_record(self.run.bucket, name, WorkerStatus, self._check_status(worker))
+        except BadObjectError as error:
+            self.run.warn(error.message)
+            return WorkerStatus(worker, self.number, "", UNKNOWN, "")
+
+    def _check_status(self, worker: int) -> Callable[[WorkerStatus], None]:
+        return lambda status: runs.check_status(status, self.number, worker)
+
+
+def find_record(
+    bucket: Bucket, name: str, kind: type[Record], check: Callable[[Record], None] | None = None
+) -> Record | None:
+    """Return the record in an object, None without the object; raises BadObjectError."""
+    data = bucket.find(name, runs.LARGEST[kind])
+    return None if data is None else decode(data, kind, name, check)
+
+
+def age_of(item: Object | None, now: datetime) -> float:
+    """Return the seconds since an object was written, by the bucket's own clock; 0 without it."""
+    return max(0.0, (now - clock.parse(item.updated)).total_seconds()) if item else 0.0
