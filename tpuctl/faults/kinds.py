@@ -109,7 +109,19 @@ _STORED = (
 )
 _BODIES = "the body of an upload (storage.objects.create) or of a download (storage.objects.get)"
 
+_TUNNELS = (
+    _PROJECT,
+    _NODE,
+    _ZONE,
+    _TYPE,
+    _WORKER,
+    Field("request", "pattern", "requests that it matches: connect, reconnect", "*"),
+)
+_BOTH = "both directions together, of one connection"
+_CLOSE_CODES = ("4000", "4001", "4003", "4004", "4033", "4047")
+
 API, NODES, HOSTS, STORAGE = "Cloud TPU API", "Nodes", "Hosts", "Cloud Storage"
+IAP = "Identity-Aware Proxy"
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
@@ -276,6 +288,52 @@ KINDS: dict[str, Kind] = {
             "of files instead (Linux only), wherever they are: the write fails with EFBIG, or SIGXFSZ ends "
             "the program.",
             stays=True,
+        ),
+        Kind(
+            "iap-refused", IAP,
+            "The relay closes a new tunnel with a code, or answers the request with an HTTP status.",
+            (
+                *_TUNNELS,
+                Field(
+                    "code", "choice",
+                    "close code (4003: no connection to the host, 4033: not authorized, 4047: no such "
+                    "instance, 4001: no such session), or HTTP status", "4003",
+                    ("401", "403", "503", *_CLOSE_CODES),
+                ),
+            ),
+            "--code 4033 --node n1 --worker 0",
+        ),
+        Kind(
+            "iap-cut", IAP,
+            "A tunnel's connection to the relay is cut after some bytes; the tunnel can be resumed.",
+            (
+                *_TUNNELS,
+                Field("bytes", "bytes", f"bytes before the cut, {_BOTH}", 0),
+                Field("code", "choice", "close code; default: a reset", "", ("1001", "1011", *_CLOSE_CODES)),
+                Field("lost", "flag", "the tunnel cannot be resumed", False),
+            ),
+            "--bytes 300kB --count 1",
+            "With 0 bytes, tunnels that are open are cut at once, and new ones as soon as they are.",
+        ),
+        Kind(
+            "iap-stall", IAP,
+            "Tunnels fall silent in both directions, then resume.",
+            (
+                *_TUNNELS,
+                Field("seconds", "seconds", "how long it is silent; 0: until the fault is removed", 0.0),
+                Field("at", "bytes", f"bytes before the silence, {_BOTH}", 0),
+            ),
+            "--node n1 --seconds 20 --count 1", stays=True,
+        ),
+        Kind(
+            "iap-slow", IAP,
+            "Tunnels open late, and all matching tunnels share a bandwidth.",
+            (
+                *_TUNNELS,
+                Field("latency", "seconds", "time until a tunnel is open, or resumed", 0.0),
+                Field("bandwidth", "bytes", "bytes a second, each way; 0: not limited", 0),
+            ),
+            "--latency 2s --bandwidth 200kB",
         ),
         Kind(
             "gcs-error", STORAGE,

@@ -160,7 +160,7 @@ class Simulator:
         self._tpu = TpuServers(self._ports, self._web, tls, guard, self._note_use, self._enter_call)
         self._iam = iam
         self._callers = self._enforce(iam) if iam else None
-        self._relay = Relay(Targets(self.world.nodes.hosts, self.hosts.connect), self.events)
+        self._relay = Relay(Targets(self.world.nodes.hosts, self.hosts.connect), self.faults, self.events)
         self._proxy: ConnectProxy | None = None
 
     async def start(self) -> None:

@@ -16,6 +16,7 @@ from tpuctl.faults.methods import GCS, TPU
 from tpuctl.sim.fault_executor import HOST_KINDS, NODE_KINDS
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.http import request_faults
+from tpuctl.sim.iap import faults as tunnels
 from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
 from tpuctl.sim.world import injected_faults
 
@@ -26,7 +27,14 @@ def test_the_document_is_what_the_table_says() -> None:
 
 def test_every_kind_is_acted_on_by_somebody() -> None:
     elsewhere = {"quota", "unreachable", "slow-operation", "stuck-operation"}
-    acting = {*injected_faults.ERRORS, *request_faults.FAULTS, *NODE_KINDS, *HOST_KINDS, *elsewhere}
+    acting = {
+        *injected_faults.ERRORS,
+        *request_faults.FAULTS,
+        *NODE_KINDS,
+        *HOST_KINDS,
+        *tunnels.KINDS,
+        *elsewhere,
+    }
     assert acting == set(KINDS)
 
 

@@ -6,6 +6,7 @@ google-github-actions/ssh-compute#44). The other reasons are ours.
 
 from __future__ import annotations
 
+UNKNOWN = 4000
 SESSION_UNKNOWN = 4001
 SESSION_IN_USE = 4002
 BACKEND_UNREACHABLE = 4003
@@ -22,6 +23,7 @@ LOOKUP_FAILED = 4047
 REWIND_FAILED = 4074
 
 REASONS = {
+    UNKNOWN: "unknown error",
     SESSION_UNKNOWN: "session not found",
     SESSION_IN_USE: "session in use",
     BACKEND_UNREACHABLE: "failed to connect to backend",
@@ -43,9 +45,10 @@ RESUMABLE = (REAUTHENTICATION_REQUIRED, SESSION_IN_USE)
 
 
 class Closing(Exception):
-    """The relay closes the WebSocket with a code."""
+    """The relay closes the WebSocket with a code, 0 for a reset; the tunnel may be `resumable`."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(REASONS[code])
+    def __init__(self, code: int, *, resumable: bool | None = None) -> None:
         self.code = code
-        self.reason = REASONS[code]
+        self.reason = REASONS.get(code, "")
+        self.resumable = code in RESUMABLE if resumable is None else resumable
+        super().__init__(self.reason)

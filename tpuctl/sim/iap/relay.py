@@ -11,11 +11,16 @@ from aiohttp import web
 
 from tpuctl.sim.access.web_pages import TUNNELLER
 from tpuctl.sim.events import Events
+from tpuctl.sim.faults import FaultRegistry
+from tpuctl.sim.faults.bandwidth import BandwidthLimits
+from tpuctl.sim.faults.resets import reset
 from tpuctl.sim.iam.access import current_caller
 from tpuctl.sim.iap import close_codes, frames
 from tpuctl.sim.iap.close_codes import Closing
+from tpuctl.sim.iap.faults import TunnelFaults
 from tpuctl.sim.iap.targets import Targets, target_of
 from tpuctl.sim.iap.tunnel import Tunnel
+from tpuctl.sim.records import Host
 
 SUBPROTOCOL = "relay.tunnel.cloudproxy.app"
 BEARER = "bearer "
@@ -30,8 +35,10 @@ LARGEST_MESSAGE = 1 << 20
 class Relay:
     """The tunnels of one simulator."""
 
-    def __init__(self, targets: Targets, events: Events) -> None:
+    def __init__(self, targets: Targets, registry: FaultRegistry, events: Events) -> None:
         self._targets = targets
+        self._registry = registry
+        self._limits = BandwidthLimits()
         self._events = events
         self._tunnels: dict[str, Tunnel] = {}
         self._sockets: set[web.WebSocketResponse] = set()
@@ -50,13 +57,16 @@ class Relay:
         _check_client(request)
         target = target_of(request.query)
         self._events.note("request", "connect", target.name, f"port {target.port}", service="iap")
-        async with self._accepted(request) as socket:
+        host = self._targets.find(target)
+        async with self._accepted(request, host) as (socket, faults):
+            await faults.open()
             self._targets.authorize(target)
-            host = self._targets.find(target)
-            tunnel = Tunnel(*await self._targets.open(host, target.port), owner=_member())
+            streams = await self._targets.open(host, target.port)
+            assert host is not None
+            tunnel = Tunnel(*streams, host, _member())
             self._tunnels[tunnel.session] = tunnel
             await socket.send_bytes(frames.connected(tunnel.session))
-            await self._serve(tunnel, socket)
+            await self._serve(tunnel, socket, faults)
         return socket
 
     async def _reconnect(self, request: web.Request) -> web.StreamResponse:
@@ -65,57 +75,73 @@ class Relay:
         if not position.isascii() or not position.isdecimal():
             raise web.HTTPBadRequest(text="ack has to be a number of bytes.")
         self._events.note("request", "reconnect", session[:8], f"ack {position}", service="iap")
-        async with self._accepted(request) as socket:
-            tunnel = self._tunnels.get(session)
+        tunnel = self._tunnels.get(session)
+        async with self._accepted(request, tunnel.host if tunnel else None) as (socket, faults):
+            await faults.open()
             if tunnel is None or tunnel.owner != _member():
                 raise Closing(close_codes.SESSION_UNKNOWN)
             tunnel.rewind(int(position))
-            self._keep(tunnel)
+            self._stop_timer(tunnel)
             await socket.send_bytes(frames.reconnected(tunnel.received))
-            await self._serve(tunnel, socket)
+            await self._serve(tunnel, socket, faults)
         return socket
 
     @asynccontextmanager
-    async def _accepted(self, request: web.Request) -> AsyncIterator[web.WebSocketResponse]:
+    async def _accepted(
+        self, request: web.Request, host: Host | None
+    ) -> AsyncIterator[tuple[web.WebSocketResponse, TunnelFaults]]:
         """Accept a WebSocket, and close it with the code of a Closing that is raised inside."""
+        faults = TunnelFaults(self._registry, self._limits, request, host)
+        faults.refuse()
         socket = web.WebSocketResponse(
             timeout=CLOSE_TIMEOUT, protocols=(SUBPROTOCOL,), compress=False, max_msg_size=LARGEST_MESSAGE
         )
         await socket.prepare(request)
         self._sockets.add(socket)
         try:
-            yield socket
+            yield socket, faults
         except Closing as closing:
-            await socket.close(code=closing.code, message=closing.reason.encode())
+            if closing.code:
+                await socket.close(code=closing.code, message=closing.reason.encode())
+            else:
+                reset(request.transport)
         finally:
             self._sockets.discard(socket)
 
-    async def _serve(self, tunnel: Tunnel, socket: web.WebSocketResponse) -> None:
+    async def _serve(self, tunnel: Tunnel, socket: web.WebSocketResponse, faults: TunnelFaults) -> None:
         """Carry bytes; a tunnel whose client is lost waits for it, any other ends."""
+        resumable = False
         try:
-            finished = await tunnel.serve(socket)
+            resumable = not await tunnel.serve(socket, faults)
         except Closing as closing:
-            if closing.code not in close_codes.RESUMABLE:
-                await self._end(tunnel)
+            resumable = closing.resumable
             raise
-        if finished:
-            await self._end(tunnel)
-        else:
-            loop = asyncio.get_running_loop()
-            self._expiring[tunnel.session] = loop.call_later(RESUMABLE, self._expire, tunnel)
+        finally:
+            if resumable:
+                self._keep(tunnel)
+            else:
+                await self._end(tunnel)
 
     def _keep(self, tunnel: Tunnel) -> None:
+        """Have a tunnel end after a while without a client."""
+        self._stop_timer(tunnel)
+        loop = asyncio.get_running_loop()
+        self._expiring[tunnel.session] = loop.call_later(RESUMABLE, self._expire, tunnel)
+
+    def _stop_timer(self, tunnel: Tunnel) -> None:
         timer = self._expiring.pop(tunnel.session, None)
         if timer is not None:
             timer.cancel()
 
     def _expire(self, tunnel: Tunnel) -> None:
+        if tunnel.in_use:  # another WebSocket has taken it over
+            return
         task = asyncio.ensure_future(self._end(tunnel))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
     async def _end(self, tunnel: Tunnel) -> None:
-        self._keep(tunnel)
+        self._stop_timer(tunnel)
         self._tunnels.pop(tunnel.session, None)
         await tunnel.close()
 

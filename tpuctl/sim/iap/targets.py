@@ -68,16 +68,17 @@ class Targets:
         if caller and not caller.may(PERMISSION, Resource(target.project, name, TYPE)):
             raise Closing(NOT_AUTHORIZED)
 
-    def find(self, target: Target) -> Host:
-        """Return the host that a client names; raises Closing."""
+    def find(self, target: Target) -> Host | None:
+        """Return the host that a client names, if there is one."""
         named = (target.project, target.zone, target.instance)
-        for host in self.hosts():
-            if (host.project, host.zone, host.hostname) == named:
-                return host
-        raise Closing(LOOKUP_FAILED)
+        return next(
+            (host for host in self.hosts() if (host.project, host.zone, host.hostname) == named), None
+        )
 
-    async def open(self, host: Host, port: int) -> Streams:
+    async def open(self, host: Host | None, port: int) -> Streams:
         """Connect to a port of a host; raises Closing."""
+        if host is None:
+            raise Closing(LOOKUP_FAILED)
         try:
             return await asyncio.wait_for(self.connect(host, port), CONNECT_TIMEOUT)
         except OSError:

@@ -10,6 +10,8 @@ from aiohttp import WSMsgType, web
 
 from tpuctl.sim.iap import close_codes, frames
 from tpuctl.sim.iap.close_codes import Closing
+from tpuctl.sim.iap.faults import TunnelFaults
+from tpuctl.sim.records import Host
 
 WINDOW = 1 << 20
 """Bytes that the relay keeps for a client until it acknowledges them; then the host has to wait."""
@@ -27,8 +29,11 @@ class Tunnel:
     `owner` is the member (see `iam.access.Caller`) who opened it, who alone may resume it.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, owner: str = "") -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: Host, owner: str = ""
+    ) -> None:
         self.session = secrets.token_urlsafe(48)
+        self.host = host
         self.owner = owner
         self.received = 0
         """Bytes of the client's that the host has got."""
@@ -44,6 +49,11 @@ class Tunnel:
         self._ended = False
         self._changed = asyncio.Event()
         self._reading = asyncio.create_task(self._read())
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a WebSocket carries it now."""
+        return self._serving is not None
 
     def rewind(self, position: int) -> None:
         """Resume after the first `position` bytes for the client; raises Closing if that cannot be."""
@@ -61,7 +71,7 @@ class Tunnel:
         self._kept_from = position
         self._notify()
 
-    async def serve(self, socket: web.WebSocketResponse) -> bool:
+    async def serve(self, socket: web.WebSocketResponse, faults: TunnelFaults) -> bool:
         """Carry bytes over a WebSocket until it is lost or closed; returns whether the client has closed it.
 
         A WebSocket that carries it already is closed: its client has lost it, and came back before the relay
@@ -70,7 +80,8 @@ class Tunnel:
         await self._take_over()
         self._serving = replaced = asyncio.Event()
         try:
-            return await _first(self._receive(socket), self._send(socket), _replaced(replaced))
+            receiving, sending = self._receive(socket, faults), self._send(socket, faults)
+            return await _first(receiving, sending, faults.watch(), _replaced(replaced))
         except ConnectionResetError:
             return False
         finally:
@@ -101,7 +112,7 @@ class Tunnel:
         self._ended = True
         self._notify()
 
-    async def _send(self, socket: web.WebSocketResponse) -> bool:
+    async def _send(self, socket: web.WebSocketResponse, faults: TunnelFaults) -> bool:
         """Send what is kept from the first byte on, then what comes."""
         position = self._kept_from
         while True:
@@ -109,13 +120,14 @@ class Tunnel:
             content = bytes(self._kept[start : start + frames.LARGEST_DATA])
             if content:
                 position += len(content)
+                await faults.carry(len(content), up=False)
                 await socket.send_bytes(frames.data(content))
             elif self._ended:
                 raise Closing(close_codes.READ_FAILED)
             else:
                 await self._change()
 
-    async def _receive(self, socket: web.WebSocketResponse) -> bool:
+    async def _receive(self, socket: web.WebSocketResponse, faults: TunnelFaults) -> bool:
         reader = frames.FrameReader()
         while (message := await socket.receive()).type not in ENDS:
             if message.type is not WSMsgType.BINARY:
@@ -124,6 +136,7 @@ class Tunnel:
                 if isinstance(frame, frames.Ack):
                     self.confirm(frame.received)
                 else:
+                    await faults.carry(len(frame.content), up=True)
                     await self._write(frame.content)
             if self.received - self._acknowledged > ACK_AFTER:
                 self._acknowledged = self.received
