@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from aiohttp import web
@@ -21,7 +21,7 @@ from tpuctl.sim.state.private_file import write_private
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 """RFC 7523: an assertion signed with the account's key is exchanged for a token."""
 KEY_BITS = 1024
-"""Ten times faster to make than 2,048 bits; the key is good for this simulator alone."""
+"""Ten times faster to make than 2,048 bits; the key is good for simulators alone."""
 LIFETIME = 3600
 SHUTDOWN = 0.01
 
@@ -98,7 +98,13 @@ class TokenServer:
             key = serialization.load_pem_private_key(pem, password=None)
             assert isinstance(key, rsa.RSAPrivateKey)
             return key
-        return rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+        return _new_key()
+
+
+@cache
+def _new_key() -> rsa.RSAPrivateKey:
+    """Return the key of all new simulators of this process: tests start thousands."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
 
 
 def _bytes(text: str) -> bytes:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from google.cloud.tpu_v2.services.tpu.transports import rest_base
 from google.protobuf import json_format
@@ -114,12 +115,13 @@ class Route:
         return {name: value for name, value in sent.items() if name not in live}
 
 
-def routes() -> list[Route]:
+@cache
+def routes() -> tuple[Route, ...]:
     """Return the routes of every method of both versions."""
-    return [
+    return (
         *_routes("v2", _rules(), lambda method: "v[12]" if method in V1_METHODS else "v2"),
         *_routes("v2alpha1", [*_rules(), *_alpha_rules()], lambda _: "v2alpha1"),
-    ]
+    )
 
 
 def _rules() -> list[tuple[str, dict[str, str]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from email.utils import formatdate
 
 from aiohttp import web
@@ -51,7 +51,7 @@ def application(world: World) -> web.Application:
 
 
 def _handler(
-    services: dict[str, Service], table: list[Route], world: World
+    services: dict[str, Service], table: Sequence[Route], world: World
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
@@ -81,7 +81,7 @@ def _description(version: str | None) -> JsonObject:
     return discovery.document(version or discovery.DEFAULT_VERSION)
 
 
-async def _respond(services: dict[str, Service], table: list[Route], request: web.Request) -> Message:
+async def _respond(services: dict[str, Service], table: Sequence[Route], request: web.Request) -> Message:
     for route in table:
         match = route.path.fullmatch(request.path) if route.verb == request.method else None
         if match:

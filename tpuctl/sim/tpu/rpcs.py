@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import grpc
@@ -59,14 +60,15 @@ Codec = Callable[..., object]
 """`Node.serialize`, `Operation.FromString`: a class method of a message."""
 
 
-def rpcs(version: str) -> list[Rpc]:
+@cache
+def rpcs(version: str) -> tuple[Rpc, ...]:
     """Return every RPC of a version of the API that its client's gRPC transport speaks."""
     own = []
     for path, (serializer, deserializer) in _prepared_methods(version).items():
         _, service, name = path.split("/")
         if service.startswith("google.cloud.tpu."):
             own.append(Rpc(service, name, _message_class(serializer), _message_class(deserializer)))
-    return own
+    return tuple(own)
 
 
 def _prepared_methods(version: str) -> dict[str, tuple[Codec, Codec]]:
