@@ -43,7 +43,7 @@ from tpuctl.sim.world import World
 
 T = TypeVar("T")
 TURNS = 40
-"""Turns of the event loop after which everything that is due has happened."""
+"""Most turns of the event loop while something is due: what never rests is not waited for."""
 SCALE = 0.1
 """A create takes 6.5 s of the world's time: long enough to be seen in each of its states."""
 PATIENCE = 4 * 3600.0
@@ -150,9 +150,9 @@ class CrashWorld:
         resources = [*self.world.nodes.all(), *self.world.queued_resources.all()]
         return sorted(resource.name for resource in resources)
 
-    @property
+    @cached_property
     def provider(self) -> CloudTpu:
-        """The client of this world."""
+        """The client of all commands of this world: building one takes longer than most of them."""
         channel = WorldChannel(self.world, self.do, self._send_message)
         return CloudTpu(tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel)), "sim-project")
 
@@ -208,5 +208,9 @@ class WorldSsh(MemorySsh):
 
 
 async def _turns() -> None:
+    """Let everything happen that is due."""
+    loop = asyncio.get_running_loop()
     for _ in range(TURNS):
         await asyncio.sleep(0)
+        if not loop._ready:  # type: ignore[attr-defined]  # nothing else says that the loop rests
+            break
