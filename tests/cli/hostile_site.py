@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from PIL import Image
 
 from tests.cli.pseudo_terminal import in_terminal
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS
+from tests.forks import commands
 from tests.hostile.names import NAMES
 from tests.hostile.text import ESCAPES
 from tests.paths import RECORDED_OUTPUT
@@ -36,7 +34,7 @@ HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# accelerator = "v
 
 
 class HostileSite:
-    """A simulator with hostile content, and a working folder; commands run as processes of their own."""
+    """A simulator with hostile content, and a working folder; commands run as programs of their own."""
 
     def __init__(self, simulator: RunningSimulator, folder: Path) -> None:
         self.simulator = simulator
@@ -49,17 +47,13 @@ class HostileSite:
             cloud.close()
         _plant_files(folder)
 
-    def call(self, *arguments: str, **variables: str) -> tuple[int, bytes]:
+    def call(self, *arguments: str, pauses: bool = True, **variables: str) -> tuple[int, bytes]:
         """Return the exit code and all that a command writes without a terminal."""
-        process = subprocess.run(
-            [sys.executable, "-m", "tpuctl", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, env={**os.environ, **variables}, check=False, timeout=120,
-        )  # fmt: skip
-        return process.returncode, process.stdout
+        return commands.call(*arguments, pauses=pauses, **variables)
 
-    def call_in_terminal(self, *arguments: str, **variables: str) -> str:
+    def call_in_terminal(self, *arguments: str, pauses: bool = True, **variables: str) -> str:
         """Return what a command shows on a terminal whose user declines."""
-        return in_terminal(*arguments, columns=120, typed="n\n", **variables)
+        return in_terminal(*arguments, columns=120, typed="n\n", pauses=pauses, **variables)
 
     def plant_node(self) -> None:
         """Create a node, and change what the API says of it."""

@@ -6,37 +6,38 @@ import fcntl
 import os
 import pty
 import struct
-import subprocess
-import sys
 import termios
+from threading import Thread
+
+from tests.forks.commands import run
 
 
 def in_terminal(
     *arguments: str, columns: int, program: tuple[str, ...] = ("-m", "tpuctl"), typed: str = "",
-    **variables: str,
+    pauses: bool = True, **variables: str,
 ) -> str:  # fmt: skip
     """Return what a Python program shows on a terminal of so many columns, with line ends as in files.
 
-    `typed` is what its user has typed before it asks.
+    `typed` is what its user has typed before it asks. `pauses`: see `commands.run`.
     """
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
-    process = subprocess.Popen(
-        [sys.executable, *program, *arguments],
-        stdin=follower, stdout=follower, stderr=follower,
-        env={**environment, "TERM": "xterm-256color", **variables}, start_new_session=True,
-    )  # fmt: skip
-    os.close(follower)
+    reading = Thread(target=_read_all, args=(leader, chunks := []))
+    reading.start()
     os.write(leader, typed.encode())
-    shown = _read_all(leader)
-    os.close(leader)
-    process.wait(60)
-    return shown.replace("\r\n", "\n")
+    try:
+        terminal = {**environment, "TERM": "xterm-256color", **variables}
+        run((*program, *arguments), terminal, [follower] * 3, pauses=pauses)
+    finally:
+        os.close(follower)
+        reading.join()
+        os.close(leader)
+    return b"".join(chunks).decode().replace("\r\n", "\n")
 
 
-def _read_all(descriptor: int) -> str:
-    chunks = []
+def _read_all(descriptor: int, chunks: list[bytes]) -> None:
+    """Read until nobody has the other end open."""
     while True:
         try:
             chunk = os.read(descriptor, 1 << 16)
@@ -45,4 +46,3 @@ def _read_all(descriptor: int) -> str:
         if not chunk:
             break
         chunks.append(chunk)
-    return b"".join(chunks).decode()

@@ -181,13 +181,15 @@ def test_nothing_steers_a_pipe_or_a_terminal(site: HostileSite, hostile: Call) -
     if hostile.fault:
         site.simulator.faults.add("error", method=hostile.fault, code="INTERNAL", message=WORD)
     try:
-        code, output = site.call(*arguments, **hostile.variables)
-        shown = site.call_in_terminal(*arguments, **hostile.variables)
+        pauses = not hostile.fault
+        code, output = site.call(*arguments, pauses=pauses, **hostile.variables)
+        shown = site.call_in_terminal(*arguments, pauses=pauses, **hostile.variables)
     finally:
         site.simulator.faults.clear()
     text = output.decode()
     assert code not in (-1, 1), text
-    assert "a bug in tpuctl" not in text
+    assert "a bug in tpuctl" not in text + shown
+    assert "Traceback" not in text + shown
     assert not steers(text.replace("\n", "").replace("\t", ""))
     assert hostile.command in LOGS or "\nError: forged" not in text + shown
     assert not steers(OWN_SEQUENCES.sub("", shown).replace("\n", "").replace("\t", ""))

@@ -1,12 +1,13 @@
-"""Runs many programs that use TensorFlow, and imports it once: each program is a fork of this process.
+"""Runs many programs that import the same, and imports it once: each program is a fork of this process.
 
-`python -m tests.forks.tensorflow_server FD` serves the listening Unix socket FD until SIGTERM. A child
-process reads the request of each connection, forks the program, and answers with its exit status. This
-process runs no operation of TensorFlow, so that a program starts as if it had just imported it.
+`python -m tests.forks.server tensorflow FD` (or `commands`) serves the listening Unix socket FD until
+SIGTERM. A child process reads the request of each connection, forks the program, and answers with its exit
+status. This process only imports, so that a program starts as if it had just imported the same.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -15,21 +16,34 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
+from tests.flows.passing_time import PassingTime
+from tpuctl.polling import retry
+
 LENGTH = struct.Struct("!I")
-"""Of the request, which is JSON; stdout and stderr travel as descriptors beside it."""
+"""Of the request, which is JSON; stdin, stdout and stderr travel as descriptors beside it."""
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 """Read when TensorFlow is loaded, so the same for every program."""
 
 
-def serve(listener: socket.socket) -> None:
-    """Answer connections until SIGTERM; TensorFlow is imported when the first one comes."""
+NOT_OF_COMMANDS = ("sim", "keeper", "worker", "testing", "__main__", "flows.datasets.beam")
+"""Modules of tpuctl that run in processes of their own, or with packages that are not always installed."""
+
+
+def serve(listener: socket.socket, load: Callable[[], None]) -> None:
+    """Answer connections until SIGTERM; `load` imports when the first one comes."""
     signal.signal(signal.SIGCHLD, _reap)
+    is_loaded = False
     while True:
         connection, _ = listener.accept()
-        _import_tensorflow()
+        if not is_loaded:
+            load()
+            gc.freeze()  # else each collection in a program copies the pages of all that is imported
+            is_loaded = True
         if os.fork():
             connection.close()
             continue
@@ -49,11 +63,24 @@ def _reap(*_: object) -> None:
 
 
 def _import_tensorflow() -> None:
-    if "tensorflow" not in sys.modules:
-        os.environ.update(QUIET)
-        import tensorflow
+    os.environ.update(QUIET)
+    import tensorflow
 
-        tensorflow.keras.Model  # noqa: B018  loads Keras 3, which is lazy
+    tensorflow.keras.Model  # noqa: B018  loads Keras 3, which is lazy
+
+
+def _import_commands() -> None:
+    import tpuctl
+
+    left_out = tuple(f"tpuctl.{name}" for name in NOT_OF_COMMANDS)
+    for module in walk_packages(tpuctl.__path__, "tpuctl."):
+        if not module.name.startswith(left_out):
+            import_module(module.name)
+    for name in ("google.cloud.tpu_v2", "google.cloud.storage"):
+        import_module(name)
+
+
+LOADS = {"tensorflow": _import_tensorflow, "commands": _import_commands}
 
 
 def _answer(connection: socket.socket) -> None:
@@ -79,7 +106,7 @@ def _answer(connection: socket.socket) -> None:
 
 def receive(connection: socket.socket) -> tuple[Mapping[str, Any], Sequence[int]]:
     """Return a request and the descriptors that came with it."""
-    first, descriptors, _, _ = socket.recv_fds(connection, LENGTH.size, 2)
+    first, descriptors, _, _ = socket.recv_fds(connection, LENGTH.size, 3)
     (length,) = LENGTH.unpack(first)
     data = b""
     while len(data) < length:
@@ -96,19 +123,23 @@ def send(connection: socket.socket, request: Mapping[str, Any], descriptors: Seq
 
 def _run(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     """Become the program: its output, folder, environment and arguments, as of a new interpreter."""
-    for target, descriptor in zip((1, 2), descriptors, strict=True):
+    for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
         os.close(descriptor)
+    for target, name in enumerate(("stdin", "stdout", "stderr")):
+        _open_stream(target, name)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    if request["cpus"] is not None:
+    if request.get("cpus"):
         os.sched_setaffinity(0, request["cpus"])
     first, *rest = request["arguments"]
     folder = {"-m": os.getcwd(), "-c": ""}.get(first, os.path.dirname(first))
     path = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.path[:1] = [folder, *path]  # in the place of this program's own folder
     _emulate_tpu()
+    if request.get("without_pauses"):
+        _let_retries_take_no_time()
     if first == "-m":
         sys.argv = [rest[0], *rest[1:]]
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
@@ -120,6 +151,26 @@ def _run(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
+def _let_retries_take_no_time() -> None:
+    time = PassingTime()
+    retry.__kwdefaults__.update(sleep=time.sleep, clock=time.clock)
+
+
+def _open_stream(descriptor: int, name: str) -> None:
+    """Open a standard stream as a new interpreter does: whether it is a terminal is seen now alone."""
+    earlier = getattr(sys, name)
+    stream = open(  # noqa: SIM115  open until the program ends
+        descriptor,
+        "r" if name == "stdin" else "w",
+        buffering=1 if name == "stderr" else -1,
+        encoding=earlier.encoding,
+        errors=earlier.errors,
+        closefd=False,
+    )
+    setattr(sys, name, stream)
+    setattr(sys, f"__{name}__", stream)
+
+
 def _emulate_tpu() -> None:
     """What the simulated host's `sitecustomize` does once TensorFlow is loaded."""
     if os.environ.get("TPUCTL_SIM_TPU"):
@@ -129,4 +180,4 @@ def _emulate_tpu() -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[2])), LOADS[sys.argv[1]])
