@@ -13,11 +13,12 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import clock, runs
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.config import load
-from tpuctl.errors import ConfigError, HostError, TpuctlError
+from tpuctl.errors import ConfigError, ConflictError, HostError, TpuctlError
 from tpuctl.flows.runs.plan import SubmitRequest, plan_submit
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submit import requests, submit
 from tpuctl.object_content import Content
+from tpuctl.parallel import fanout
 from tpuctl.polling import Backoff, poll
 from tpuctl.sim.faults import grpc_fault
 from tpuctl.worker.records import WorkerStatus
@@ -109,6 +110,45 @@ def test_nothing_is_written_before_everything_is_read(
     assert cloud.bucket.objects("") == []
 
 
+def test_of_two_equal_submits_at_once_one_owns_the_name_and_the_other_harms_nothing(
+    cloud: Cloud, simulator: RunningSimulator, request_of_four: SubmitRequest
+) -> None:
+    """Both look before either writes, and their records differ in nothing that a user sees."""
+    plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), request_of_four, clock.now())
+    results = fanout(lambda _: submit(cloud.bucket, cloud.provider, cloud.ssh, plan), range(2))
+    assert sorted(type(result.error) for result in results if result.error) == [ConflictError]
+    run = StoredRun(cloud.bucket, "r1")
+    assert run.verdict() is None
+    assert run.record.token
+    assert len(run.last_attempt().record.token) == len(run.record.token) == 32
+    assert [status and status.is_finished for status in run.last_attempt().statuses()] == [False] * 4
+    with pytest.raises(ConflictError, match="There is a run 'r1' already"):
+        submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
+    assert StoredRun(cloud.bucket, "r1").verdict() is None
+
+
+def test_names_that_nobody_chose_do_not_collide(cloud: Cloud, request_of_four: SubmitRequest) -> None:
+    unnamed = replace(request_of_four, name=None)
+    plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), unnamed, clock.now())
+    names = [submit(cloud.bucket, cloud.provider, cloud.ssh, plan).run.run for _ in range(2)]
+    assert names == [plan.run.run, f"{plan.run.run}-2"]
+
+
+def test_a_worker_without_a_host_key_is_named_before_anything_is_written(
+    cloud: Cloud, request_of_four: SubmitRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command works later: the name is not taken."""
+    plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), request_of_four, clock.now())
+    keys = cloud.provider.host_keys(plan.node.id)
+    some = {worker: key for worker, key in keys.items() if worker != 2}
+    with monkeypatch.context() as patch:
+        patch.setattr(cloud.provider, "host_keys", lambda _: some)
+        with pytest.raises(HostError, match="worker 2 of 'pod': it has published no host key"):
+            submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
+    assert cloud.bucket.objects("") == []
+    submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
+
+
 @pytest.fixture
 def code(cloud: Cloud, request_of_four: SubmitRequest) -> str:
     """The name of the bundle of a run that was submitted."""
@@ -154,10 +194,10 @@ def test_a_bundle_that_was_overwritten_is_written_again(
     again = replace(request_of_four, name="r2")
     assert written_names(cloud, again)[0] == code
     plan = plan_submit(cloud.data_bucket, cloud.provider, owner(), again, clock.now())
-    assert submit(cloud.bucket, cloud.provider, cloud.ssh, plan) == [
+    assert submit(cloud.bucket, cloud.provider, cloud.ssh, plan).notes == (
         f"Warning: gs://{cloud.bucket.name}/{code} did not hold the code that it is named by. "
-        "The code was written again."
-    ]
+        "The code was written again.",
+    )
     assert cloud.bucket.read(code) == data
 
 

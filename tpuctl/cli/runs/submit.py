@@ -12,7 +12,8 @@ from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.cli.value_types import ACCELERATOR, LOCAL_PATH
 from tpuctl.flows.runs import submit as flow
 from tpuctl.flows.runs.environment import parse_environment
-from tpuctl.flows.runs.plan import SubmitPlan, SubmitRequest, plan_submit
+from tpuctl.flows.runs.plan import SubmitRequest, plan_submit
+from tpuctl.runs import Attempt, Run
 
 
 @click.command()
@@ -67,14 +68,14 @@ def submit(
     if dry_run:
         output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
         return
-    for text in flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan):
+    submission = flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
+    for text in submission.notes:
         output.note(text)
-    session.listed.add("runs", plan.run.run)
-    _show(session, plan)
+    session.listed.add("runs", submission.run.run)
+    _show(session, submission.run, plan.attempt)
 
 
-def _show(session: Session, plan: SubmitPlan) -> None:
-    run, attempt = plan.run, plan.attempt
+def _show(session: Session, run: Run, attempt: Attempt) -> None:
     content = {
         "run": run.run,
         "on": f"{attempt.tpu.name} ({attempt.tpu.accelerator}, {attempt.tpu.zone})",

@@ -65,6 +65,8 @@ class SubmitPlan:
     """Values that no record gets, wherever a message quotes them."""
     notes: tuple[str, ...] = ()
     """Sentences for the user."""
+    is_named: bool = True
+    """Whether the user chose the run's name."""
 
 
 def plan_submit(
@@ -109,6 +111,7 @@ def plan_submit(
         },
         secrets=(*arguments.values, *_unstored_values(request)),
         notes=tuple(notes),
+        is_named=bool(request.name),
     )
 
 

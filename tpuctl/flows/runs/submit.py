@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from tpuctl import clock, runs
 from tpuctl.bucket_layout import RunPaths, bundle, gs
 from tpuctl.errors import ConflictError, TpuctlError
+from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.runs import launch
 from tpuctl.flows.runs.code.bundles import Bundle
 from tpuctl.flows.runs.plan import SubmitPlan
@@ -16,7 +20,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.masking.text import masked
 from tpuctl.nodes import HttpRequest
 from tpuctl.object_content import Content
-from tpuctl.runs import Verdict
+from tpuctl.runs import BY_MACHINE, Attempt, Run, Verdict
 from tpuctl.worker.records import Spec
 
 if TYPE_CHECKING:
@@ -24,26 +28,75 @@ if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket, Object
 
+Record = TypeVar("Record", Run, Attempt)
 
-def submit(bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan) -> list[str]:
-    """Write the run and its attempt, start the script on every worker that runs it, and return notes.
+MOST_NUMBERED = 20
+"""Runs of one script that may be submitted in one second under names of tpuctl's choice."""
 
-    Raises ConflictError when the name is taken. Any failure after that gives the run the verdict "failed",
-    so that nobody waits for it, and stops the workers that had started.
+
+@dataclass(frozen=True)
+class Submission:
+    """A run that was started."""
+
+    run: Run
+    """As it was recorded: a name that was not chosen by the user may have got a number."""
+    notes: tuple[str, ...]
+    """Sentences for the user."""
+
+
+def submit(bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan) -> Submission:
+    """Write the run and its attempt, and start the script on every worker that runs it.
+
+    Nothing is written before everything is read that can refuse it. Raises ConflictError when the name is
+    taken. Any failure after that gives the run the verdict "failed", so that nobody waits for it, and stops
+    the workers that had started.
     """
     host_keys = provider.host_keys(plan.node.id)
+    for worker in plan.attempt.workers:
+        published_key(plan.node, host_keys, worker)
     stored, is_same = _stored_bundle(bucket, plan.code)
-    specs = [_spec(bucket.name, plan, worker) for worker in plan.attempt.workers]
     notes = [] if is_same else _store(bucket, plan.code, stored)
-    run = StoredRun(bucket, plan.run.run)
-    run.create(plan.run)
+    run, record = _create(bucket, plan)
+    plan = replace(plan, run=record)
     try:
-        run.create_attempt(plan.attempt)
+        run.create_attempt(_signed(plan.attempt, login=ssh.user))
+    except ConflictError:
+        raise  # another process has made this attempt: how it ends is not for us to say
+    except TpuctlError as error:
+        _fail(run, plan, error)
+        raise
+    try:
+        specs = [_spec(bucket.name, plan, worker) for worker in plan.attempt.workers]
         launch.launch_all(ssh, plan.node, host_keys, specs)
     except TpuctlError as error:
         _fail(run, plan, error)
         raise
-    return notes
+    return Submission(record, tuple(notes))
+
+
+def _create(bucket: Bucket, plan: SubmitPlan) -> tuple[StoredRun, Run]:
+    """Write the run's record with a token of this submit; of two equal ones at once one owns the name.
+
+    A name that the user did not choose gets a number when it is taken.
+    """
+    names = [plan.run.run]
+    if not plan.is_named:
+        names += [f"{plan.run.run}-{number}" for number in range(2, MOST_NUMBERED + 1)]
+    for name in names:
+        run, record = StoredRun(bucket, name), _signed(plan.run, run=name)
+        try:
+            run.create(record)
+        except ConflictError:
+            if name == names[-1]:
+                raise
+        else:
+            return run, record
+    raise AssertionError("there is a name")
+
+
+def _signed(record: Record, **changes: object) -> Record:
+    """Return a record with a random token: equal bytes are not taken for one's own write then."""
+    return msgspec.structs.replace(record, token=secrets.token_hex(16), **changes)
 
 
 def requests(bucket: Bucket, plan: SubmitPlan) -> list[HttpRequest]:
@@ -120,8 +173,8 @@ def _spec(bucket: str, plan: SubmitPlan, worker: int) -> Spec:
 
 def _fail(run: StoredRun, plan: SubmitPlan, error: TpuctlError) -> None:
     evidence = masked(f"it could not be started: {error.message}", plan.secrets)
-    at = clock.iso(clock.now())
     try:
-        run.end(Verdict(run.name, runs.FAILED, plan.attempt.attempt, at, evidence))
+        at = clock.iso(run.bucket.now())
+        run.end(Verdict(run.name, runs.FAILED, plan.attempt.attempt, at, evidence, basis=BY_MACHINE))
     except TpuctlError:
         pass  # the bucket cannot be reached: the error that ended the launch says more

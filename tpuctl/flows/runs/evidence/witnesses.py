@@ -12,16 +12,16 @@ from tpuctl import runs
 from tpuctl.bucket_layout import NodePaths
 from tpuctl.bucket_objects import decoding
 from tpuctl.bucket_objects.fields import Label
-from tpuctl.errors import HostError, NotFoundError, TpuctlError
+from tpuctl.errors import NotFoundError, TpuctlError
+from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.keeper.records import EXPIRED, IDLED
-from tpuctl.nodes import Node, NodeId, NodeState
-from tpuctl.parallel import fanout
+from tpuctl.nodes import NodeId, NodeState
 from tpuctl.worker.records import WorkerStatus
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
-    from tpuctl.cloud.ssh import Ssh
+    from tpuctl.cloud.ssh import Ssh, SshSession
     from tpuctl.cloud.storage import Bucket
     from tpuctl.runs import Attempt
 
@@ -85,7 +85,10 @@ class Witnesses:
             keys = self.provider.host_keys(node.id)
         except TpuctlError as error:
             return [HostWord(HostState.NO_ANSWER, error.message.rstrip("."))] * len(workers)
-        answers = fanout(lambda worker: _ask(ssh, node, worker, keys.get(worker, ""), run, attempt), workers)
+        with ssh.pool(node, lambda worker: published_key(node, keys, worker)) as pool:
+            answers = pool.run_all(
+                lambda session, worker: _ask(session, worker, run, attempt, ssh.user), workers
+            )
         return [answer.value or _no_answer(answer.error) for answer in answers]
 
 
@@ -103,17 +106,14 @@ def _no_answer(error: TpuctlError | None) -> HostWord:
     return HostWord(HostState.NO_ANSWER, error.message.rstrip(".") if error else "it said nothing")
 
 
-def _ask(ssh: Ssh, node: Node, worker: int, host_key: str, run: str, attempt: Attempt) -> HostWord:
-    """Ask one host for the program of an attempt; raises HostError where nobody answers."""
-    if not host_key:
-        raise HostError(f"Worker {worker} has published no host key.")
+def _ask(session: SshSession, worker: int, run: str, attempt: Attempt, user: str) -> HostWord:
+    """Ask one host for the program of an attempt, as `user`; raises HostError where nobody answers."""
     folder = f".tpuctl/runs/{run}/{attempt.attempt}"
-    with ssh.connect(node, worker, host_key) as session:
-        answer = session.run(["sh", "-c", QUESTION, "ask", folder], timeout=ANSWER_TIMEOUT)
+    answer = session.run(["sh", "-c", QUESTION, "ask", folder], timeout=ANSWER_TIMEOUT)
     if answer.exit_code and NO_SUCH_FILE in answer.stderr:
-        if attempt.login == ssh.user:
+        if attempt.login == user:
             return HostWord(HostState.ABSENT)
-        return HostWord(HostState.NO_ANSWER, f"{ssh.user} has no files of it there")
+        return HostWord(HostState.NO_ANSWER, f"{user} has no files of it there")
     try:
         return read_answer(answer.stdout[:LARGEST_ANSWER].encode(), attempt.attempt, worker)
     except decoding.DecodeError:  # also that of a program of an earlier version, which cannot be asked
