@@ -55,6 +55,7 @@ COMMANDS = {
     "logs": ("tpuctl.cli.runs.logs", "Show the logs of a run, also after its TPU was deleted."),
     "runs": ("tpuctl.cli.runs.runs", "List runs and how they ended."),
     "pull": ("tpuctl.cli.runs.pull", "Download a run's checkpoints, logs and records, and verify checksums."),
+    "exec": ("tpuctl.cli.remote.exec", "Run a command on every host of a TPU at once."),
     "init": ("tpuctl.cli.project.init", "Write tpuctl.toml for a Google Cloud project."),
     "config": ("tpuctl.cli.project.config", "Show each setting and where it comes from."),
     "doctor": ("tpuctl.cli.project.doctor", "Check credentials, project, API, zone, buckets and SSH key."),
@@ -68,7 +69,7 @@ COMMANDS = {
 """Name -> module and help line, so that `tpuctl --help` imports no command."""
 HIDDEN = {"ssh-proxy": "tpuctl.cli.remote.ssh_proxy"}
 """Name -> module of a command that other programs run, and no list shows."""
-ATTRIBUTES = {"help": "show_help", "ssh-config": "ssh_config", "ssh-proxy": "ssh_proxy"}
+ATTRIBUTES = {"help": "show_help", "ssh-config": "ssh_config", "ssh-proxy": "ssh_proxy", "exec": "execute"}
 """Name of a command -> its name in its module, where that is another."""
 
 

@@ -19,6 +19,8 @@ from tpuctl.text import printable
 Answer = TypeVar("Answer")
 Painted = tuple[str, str]
 """A text and the name of its colour, empty for none."""
+_PLAIN_LOG = bytes([*range(0x20, 0x7F)]) + b"\t\n"
+"""Bytes of log lines that are shown as they are."""
 
 
 def write(*pieces: str | Painted, err: bool = False) -> None:
@@ -73,10 +75,25 @@ def write_log_line(text: str, label: str = "") -> None:
     _write(printable.line(label) + shown, sys.stdout, flush=True)
 
 
-def write_bytes(data: bytes) -> None:
-    """Write bytes to stdout as they are, for a user who asks for that."""
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+def write_log_lines(lines: bytes, label: str, stream: TextIO) -> None:
+    """Print lines of a program's log at once, each with its line end; many cost little if they are plain."""
+    if not lines.translate(None, _PLAIN_LOG):
+        text = lines[:-1].decode("ascii").replace("\n", f"\n{label}")
+        _write(label + text, stream, flush=True)
+        return
+    colours = terminal.shows_colours(stream)
+    shown = (
+        label + printable.log_line(line.decode(errors="backslashreplace").removesuffix("\r"), colours=colours)
+        for line in lines[:-1].split(b"\n")
+    )
+    _write("\n".join(shown), stream, flush=True)
+
+
+def write_bytes(data: bytes, *, err: bool = False) -> None:
+    """Write bytes as they are, for a user who asks for that."""
+    stream = (sys.stderr if err else sys.stdout).buffer
+    stream.write(data)
+    stream.flush()
 
 
 def confirm(question: str) -> bool:

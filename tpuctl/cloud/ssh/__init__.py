@@ -4,6 +4,7 @@ from tpuctl.cloud.ssh.client import Ssh
 from tpuctl.cloud.ssh.dialing import ByteStream, Dial, dial_address
 from tpuctl.cloud.ssh.keys import make_key, read_public_key
 from tpuctl.cloud.ssh.pool import Pool
+from tpuctl.cloud.ssh.process import RemoteProcess
 from tpuctl.cloud.ssh.session import CommandResult, SshSession
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "CommandResult",
     "Dial",
     "Pool",
+    "RemoteProcess",
     "Ssh",
     "SshSession",
     "dial_address",

@@ -11,6 +11,7 @@ import paramiko
 from tpuctl.atomic_files import PRIVATE
 from tpuctl.cloud.ssh.conversation import Limit, converse
 from tpuctl.cloud.ssh.explanations import translated
+from tpuctl.cloud.ssh.process import WINDOW, RemoteProcess
 
 COMMAND_TIMEOUT = 120.0
 
@@ -60,6 +61,13 @@ class SshSession:
             if self._is_lost():
                 raise EOFError from error
             raise paramiko.SSHException("it refused to run a command") from error
+
+    def start(self, argv: Sequence[str], window: int = WINDOW) -> RemoteProcess:
+        """Start a command whose streams are read and written meanwhile; quotes the arguments.
+
+        At most `window` bytes of its output are on their way. Raises HostError.
+        """
+        return RemoteProcess(self.transport, self._worker, shlex.join(argv), window)
 
     def _is_lost(self) -> bool:
         """Whether the connection has ended: its commands end first, itself a moment later."""

@@ -1,0 +1,245 @@
+"""`tpuctl exec`: a command on every host, its output, its worst exit code, and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud.ssh import process
+
+Call = Callable[..., CommandResult]
+SLEEP = "echo $$; while :; do sleep 1; done"
+"""Says the number of its process group, and does not end."""
+
+
+@pytest.fixture
+def starting(remote: RunningSimulator) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """The command line in a process that a test can interrupt."""
+    processes = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        program = [sys.executable, "-P", "-m", "tpuctl", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(
+            program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def is_alive(pid: str) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def await_end(pids: list[str]) -> None:
+    deadline = time.monotonic() + 30
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < deadline, pids
+        time.sleep(0.05)
+
+
+def await_text(path: Path, text: str) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists() or path.read_text() != text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+class TestOutput:
+    def test_each_line_has_its_worker_and_its_stream(self, command: Call) -> None:
+        result = command("exec", "pair", "--", "echo a; echo b >&2; printf 'no end'")
+        assert result.code == 0
+        assert sorted(result.out.splitlines()) == ["[0] a", "[0] no end", "[1] a", "[1] no end"]
+        assert {"[0] b", "[1] b"} < set(result.err.splitlines())
+
+    def test_one_worker_has_no_label(self, command: Call) -> None:
+        assert command("exec", "pair@1", "--", "echo a").out == "a\n"
+        assert command("exec", "pair", "--worker", "1", "--", "echo a").out == "a\n"
+
+    def test_lines_of_two_hosts_are_not_mixed(self, command: Call) -> None:
+        line = "x" * 5000
+        result = command("exec", "pair", "--", f"for i in $(seq 300); do printf '%s' {line}; echo; done")
+        assert sorted(set(result.out.splitlines())) == [f"[0] {line}", f"[1] {line}"]
+        assert len(result.out.splitlines()) == 600
+
+    def test_a_progress_bar_shows_its_last_state_and_control_characters_are_visible(
+        self, command: Call
+    ) -> None:
+        result = command("exec", "n1", "--", r"printf '10%%\r100%%\n\033]0;x\007\377\n'")
+        assert result.out == "100%\n\\x1b]0;x\\x07\\xff\n"
+
+    def test_raw_bytes_are_those_of_the_command(self, command: Call) -> None:
+        result = command("exec", "n1", "--raw", "--", r"printf '10%%\r\0\033[2J'; printf '\t\0' >&2")
+        assert (result.out, result.err[-2:]) == ("10%\r\0\x1b[2J", "\t\0")
+        assert command("exec", "pair", "--raw", "--", "true").code == 2
+
+    def test_there_is_no_input(self, command: Call) -> None:
+        """A program that asks for something, such as a password, is at its end at once."""
+        result = command("exec", "n1", "--", "cat; read answer || echo none")
+        assert (result.code, result.out) == (0, "none\n")
+
+    def test_json_has_a_result_of_each_worker_and_the_end_of_long_output(self, command: Call) -> None:
+        script = 'test "$HOSTNAME" || :; echo last-line; echo oops >&2'
+        result = command("exec", "pair", "--json", "--", f"head -c 700000 /dev/zero | tr '\\0' x; {script}")
+        (first, second) = result.json["workers"]
+        assert (first["worker"], second["worker"]) == (0, 1)
+        assert first["stdout"].endswith("xlast-line\n")
+        assert first["dropped_bytes"] == 700_010 - (1 << 18)
+        assert (first["stderr"], first["exit_code"]) == ("oops\n", 0)
+        assert result.json["worst_worker"] is None
+
+    def test_files_hold_the_bytes_and_are_private(self, command: Call, tmp_path: Path) -> None:
+        folder = tmp_path / "out"
+        folder.mkdir()
+        (folder / "worker-0.out").symlink_to(tmp_path / "elsewhere")
+        earlier = os.umask(0)
+        try:
+            result = command(
+                "exec", "pair", "--output-dir", str(folder), "--", r"printf '\377\r'; echo e >&2"
+            )
+        finally:
+            os.umask(earlier)
+        assert (result.code, result.out) == (0, "")
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+            "worker-0.out": b"\xff\r", "worker-0.err": b"e\n",
+            "worker-1.out": b"\xff\r", "worker-1.err": b"e\n",
+        }  # fmt: skip
+        assert {stat.S_IMODE(path.lstat().st_mode) for path in folder.iterdir()} == {0o600}
+        assert not (tmp_path / "elsewhere").exists()
+
+    def test_a_folder_that_cannot_be_written_is_named(self, command: Call, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        result = command("exec", "n1", "--output-dir", str(tmp_path / "file/x"), "--", "true")
+        assert result.code == 4
+        assert f"cannot be written to {tmp_path}/file" in result.err
+
+
+class TestWords:
+    @pytest.mark.parametrize("word", ["a b", "", 'it\'s "x"', "$HOME", "*", "a;b", "ü☃", "--", "line\nline"])
+    def test_several_words_are_exact(self, command: Call, word: str) -> None:
+        program = "import sys; print(ascii(sys.argv[1:]))"
+        result = command("exec", "n1", "--", "python3", "-c", program, word, "last")
+        assert result.out == f"{ascii([word, 'last'])}\n"
+
+    def test_one_word_is_a_line_for_the_shell(self, command: Call) -> None:
+        assert command("exec", "n1", "--", "cd /; pwd | tr / x; echo \"$USER\" '$USER'").out.split()[0] == "x"
+
+    def test_without_a_command_the_usage_is_shown(self, command: Call) -> None:
+        for arguments in (["exec", "n1"], ["exec", "n1", "--"]):
+            result = command(*arguments)
+            assert result.code == 2
+            assert "tpuctl exec -- uptime" in result.err
+        assert command("exec", "n1", "uptime").code == 2
+
+
+class TestExitCode:
+    def test_the_worst_one_is_that_of_the_command(self, command: Call) -> None:
+        script = 'case "$(hostname -f 2>/dev/null)$TPU_WORKER_ID$(pwd)" in *w1*) exit 7;; esac; exit 3'
+        result = command("exec", "pair", "--", script)
+        assert result.code == 7
+        assert "Worker 1 of 'pair' ended with exit code 7. 2 of 2 workers failed: 0, 1." in result.err
+
+    def test_of_a_signal_it_is_128_and_the_number(self, command: Call) -> None:
+        assert command("exec", "n1", "--", "kill -9 $$").code == 137
+        assert command("exec", "n1", "--", "no-such-program").code == 127
+
+    def test_a_lost_host_is_worse_and_the_others_results_are_there(
+        self, command: Call, faults: Callable[..., object]
+    ) -> None:
+        faults("ssh-refused", node="pair", worker="1")
+        result = command("exec", "pair", "--json", "--", "exit 9")
+        assert result.code == 8
+        assert [worker["exit_code"] for worker in result.json["workers"]] == [9, None]
+        assert "worker 1 of 'pair': it refused the connection" in result.err
+        assert result.json["error"]["workers"] == [1]
+
+    def test_a_host_that_gives_no_sign_of_life_is_lost(
+        self, command: Call, faults: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(process, "PULSE", 0.2)
+        monkeypatch.setattr(process, "SILENCE", 1.0)
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(
+                command, "exec", "n1", "--output-dir", "out", "--", "echo begun; exec sleep 60"
+            )
+            await_text(Path("out/worker-0.out"), "begun\n")
+            faults("host-hang", node="n1")
+            result = ended.result()
+        assert result.code == 8
+        assert "worker 0 of 'n1': it has stopped answering" in result.err
+
+    def test_a_connection_that_is_cut_is_a_lost_host(self, command: Call, remote: RunningSimulator) -> None:
+        assert command("up", "v2-8", "--zone", "us-central1-b", "--name", "gone", "--yes").code == 0
+        node = "projects/sim-project/locations/us-central1-b/nodes/gone"
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(command, "exec", "gone", "--output-dir", "cut", "--", "echo begun; sleep 60")
+            await_text(Path("cut/worker-0.out"), "begun\n")
+            remote.call(remote.world.preempt(node))
+            result = ended.result()
+        assert result.code == 8
+        assert "worker 0 of 'gone': the connection was lost" in result.err
+
+    def test_a_worker_that_is_not_there_is_named(self, command: Call) -> None:
+        result = command("exec", "pair", "--worker", "0-2", "--", "true")
+        assert result.code == 4
+        assert "'pair' has no worker 2" in result.err
+
+
+class TestEnd:
+    def test_a_timeout_ends_the_command_on_the_hosts(self, command: Call) -> None:
+        result = command("exec", "pair", "--timeout", "2s", "--", SLEEP)
+        assert result.code == 9
+        assert "did not end in time on workers 0, 1 of 'pair': it was ended on the hosts" in result.err
+        await_end([line.split()[1] for line in result.out.splitlines()])
+
+    @pytest.mark.parametrize("trap", ["", "trap '' INT; "], ids=["", "a command that ignores it"])
+    def test_ctrl_c_ends_the_command_on_the_hosts(
+        self, starting: Callable[..., subprocess.Popen[str]], trap: str
+    ) -> None:
+        started = starting("exec", "pair", "--", trap + SLEEP)
+        assert started.stdout
+        pids = [started.stdout.readline().split()[1] for _ in range(2)]
+        started.send_signal(signal.SIGINT)
+        _, err = started.communicate(timeout=60)
+        assert started.returncode == 130
+        assert "Interrupted: it was ended on the hosts." in err
+        await_end(pids)
+
+    def test_the_end_of_the_laptops_process_is_that_of_the_command(
+        self, starting: Callable[..., subprocess.Popen[str]]
+    ) -> None:
+        started = starting("exec", "pair", "--", SLEEP)
+        assert started.stdout
+        pids = [started.stdout.readline().split()[1] for _ in range(2)]
+        assert all(map(is_alive, pids))
+        started.kill()
+        await_end(pids)
+
+    def test_what_a_command_leaves_in_the_background_stays(self, command: Call) -> None:
+        pid = command("exec", "n1", "--", "sleep 300 >/dev/null 2>&1 & echo $!").out.strip()
+        assert is_alive(pid)
+        os.kill(int(pid), signal.SIGKILL)
+
+
+def test_the_dry_run_shows_the_request_that_adds_the_key(command: Call) -> None:
+    assert command("exec", "n1", "--dry-run", "--json", "--", "true").json["requests"] == []

@@ -1,0 +1,142 @@
+"""The command exec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from tpuctl.cli import output, printing
+from tpuctl.cli.remote.after_dashes import AfterDashes
+from tpuctl.cli.remote.lines import LinePrinter, write_raw
+from tpuctl.cli.remote.hosts import find, host_name, reach
+from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.cli.value_types import DURATION, OUTPUT_PATH
+from tpuctl.errors import UsageError
+from tpuctl.flows.remote.command import Results, run_command
+from tpuctl.flows.remote.execution import Ended, Output
+from tpuctl.flows.remote.output_places import OutputEnds, OutputFiles
+from tpuctl.flows.remote.targets import admission_requests
+from tpuctl.flows.remote.workers import ALL_WORKERS, chosen_workers
+
+
+@click.command("exec", cls=AfterDashes)
+@click.argument("name", required=False, default="")
+@click.option("--worker", metavar="WORKERS", help="Workers: all, 0, 1,3 or 0-7. [default: all]")
+@click.option(
+    "--timeout", type=DURATION, metavar="DURATION", help="End the command after a time such as 90s or 10m."
+)
+@click.option(
+    "--output-dir",
+    "folder",
+    type=OUTPUT_PATH,
+    metavar="FOLDER",
+    help="Write the output into files worker-0.out and worker-0.err of this folder, and show none.",
+)
+@click.option("--raw", is_flag=True, help="Write the bytes of one worker as they come.")
+@dry_run_option
+@with_session
+def execute(
+    session: Session, name: str, worker: str | None, timeout: int | None, folder: Path | None, raw: bool,
+    dry_run: bool, words: tuple[str, ...],
+) -> int | None:  # fmt: skip
+    """Run a command on every host of a TPU at once, without input.
+
+    Without NAME, your only TPU. One word after -- is a line for the login shell; several are a program and its
+    arguments, exactly as they are. The command ends with Ctrl-C, and with its connection. The exit code is the
+    worst one: 8 for a host that was lost, else the highest. With --json, the last 256 kB of each stream.
+
+    \b
+    Example:
+      tpuctl exec -- uptime
+      tpuctl exec n1 --worker 0-3 -- 'ls *.log | wc -l'
+      tpuctl exec -- python3 -c 'import jax; print(jax.device_count())'
+    """
+    if not words:
+        raise UsageError("There is no command.", hint="Write it after --: tpuctl exec -- uptime")
+    host = host_name(name)
+    hosts = find(session, host, chosen_workers(host, worker, ALL_WORKERS))
+    if raw and (len(hosts.workers) > 1 or folder or session.as_json):
+        raise UsageError("--raw is for one worker, without --json.", hint="Name it: --worker 0")
+    cloud = session.cloud
+    if dry_run:
+        planned = admission_requests(cloud.provider, hosts.node, cloud.ssh.login_key())
+        output.requests(planned, as_json=session.as_json)
+        return None
+    hosts = reach(session, hosts)
+
+    def run(take: Callable[[Output], None]) -> Results:
+        return run_command(cloud.ssh, hosts, words, take, timeout)
+
+    with ExitStack() as stack:
+        files = stack.enter_context(OutputFiles(folder, hosts.workers)) if folder else None
+        if session.as_json:
+            return _as_json(run, words, files)
+        if files:
+            results = run(files.take)
+            output.note(f"The output is in {folder}.")
+        elif raw:
+            results = run(write_raw)
+        else:
+            lines = LinePrinter(hosts.workers)
+            stack.callback(lines.close)
+            results = run(lines.take)
+    return _conclude(results)
+
+
+def _as_json(
+    run: Callable[[Callable[[Output], None]], Results], words: Sequence[str], files: OutputFiles | None
+) -> int:
+    ends = OutputEnds()
+    results = run(files.take if files else ends.take)
+    content = {
+        "node": results.node,
+        "command": list(words),
+        "workers": [_worker(end, ends, files) for end in results.ends],
+        "worst_worker": results.worst.worker if results.failed else None,
+    }
+    error = results.error()
+    if error:
+        error.result = content
+        raise error
+    output.json(content)
+    return _conclude(results)
+
+
+def _worker(end: Ended, ends: OutputEnds, files: OutputFiles | None) -> dict[str, object]:
+    content: dict[str, object] = {"worker": end.worker, "exit_code": end.exit_code}
+    if end.error:
+        content["error"] = end.error.message
+    if files:
+        return {
+            **content,
+            "stdout_file": str(files.path(end.worker, "stdout")),
+            "stderr_file": str(files.path(end.worker, "stderr")),
+        }
+    stdout, stderr = ends.stream(end.worker, "stdout"), ends.stream(end.worker, "stderr")
+    return {
+        **content,
+        "stdout": stdout.text(),
+        "stderr": stderr.text(),
+        "dropped_bytes": stdout.dropped + stderr.dropped,
+    }
+
+
+def _conclude(results: Results) -> int:
+    """Say which worker decides the exit code, and return it; raises the error of a host that was lost."""
+    error = results.error()
+    if error:
+        raise error
+    code = results.worst.exit_code or 0
+    if code:
+        failed, count = results.failed, len(results.ends)
+        several = f" {len(failed)} of {count} workers failed: {', '.join(map(str, failed))}."
+        printing.say(
+            f"Worker {results.worst.worker} of '{results.node}' ended with exit code {code}."
+            + (several if count > 1 else ""),
+            label="Error:",
+            colour="bold red",
+        )
+    return code

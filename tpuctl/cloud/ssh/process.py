@@ -1,0 +1,115 @@
+"""A program that runs on a worker while its streams are read and written, over an open connection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import paramiko
+
+from tpuctl.cloud.ssh.explanations import translated
+
+READ = 1 << 17
+"""Most bytes of a read."""
+PACKET = 32_000
+"""Bytes of a packet of a channel: OpenSSH takes 32 KiB, its header included."""
+PULSE = 15.0
+"""Seconds without output after which the host is asked for a sign of life, as OpenSSH's ServerAliveInterval."""
+SILENCE = 20.0
+"""Seconds that it has for the answer: a host that died or hangs closes no connection."""
+WINDOW = 1 << 18
+"""Bytes of output that a worker may send before they are read: what bounds the memory."""
+
+
+class RemoteProcess:
+    """A program on a worker; each stream is for one thread. Raises HostError when the connection is lost."""
+
+    def __init__(
+        self, transport: paramiko.Transport, worker: str, command: str, window: int = WINDOW
+    ) -> None:
+        """Start a command line, which the login shell runs."""
+        self._transport = transport
+        self._worker = worker
+        with self._translated():
+            self._channel = transport.open_session(window_size=window)
+            self._channel.exec_command(command)
+            self._channel.settimeout(PULSE)
+        self._is_silent = False
+
+    def read(self) -> bytes:
+        """Return the next bytes of stdout; none at its end, or once the host gives no sign of life."""
+        with self._translated():
+            while True:
+                try:
+                    return self._channel.recv(READ)
+                except TimeoutError:
+                    self._await_pulse()
+
+    def read_errors(self) -> bytes:
+        """Return the next bytes of stderr; none at its end."""
+        with self._translated():
+            while True:
+                try:
+                    return self._channel.recv_stderr(READ)
+                except TimeoutError:
+                    pass  # whoever reads stdout asks for a sign of life
+
+    def _await_pulse(self) -> None:
+        """Close the connection unless the host's SSH server answers; it answers any question."""
+        timer = threading.Timer(SILENCE, self._end_silence)
+        timer.daemon = True
+        timer.start()
+        try:
+            self._transport.global_request("keepalive@openssh.com", wait=True)
+        finally:
+            timer.cancel()
+
+    def _end_silence(self) -> None:
+        self._is_silent = True
+        self._transport.close()
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `read` has bytes without waiting."""
+        return self._channel.recv_ready()
+
+    def write(self, data: bytes) -> None:
+        """Send all bytes to stdin, as fast as the program reads them."""
+        view = memoryview(data)
+        with self._translated():
+            while view:
+                try:
+                    view = view[self._channel.send(view[:PACKET]) :]
+                except TimeoutError:  # the program, or the host, reads nothing
+                    self._await_pulse()
+
+    def end_input(self) -> None:
+        """Close stdin."""
+        with self._translated():
+            self._channel.shutdown_write()
+
+    def exit_code(self) -> int:
+        """Return the exit code, once the program has ended and its streams are at their ends.
+
+        Raises HostError if a signal ended the shell that runs it.
+        """
+        with self._translated():
+            code = self._channel.recv_exit_status()
+            if code >= 0:
+                return code
+            if self._is_silent:
+                raise paramiko.SSHException("it has stopped answering")
+            self._transport.join(0.5)  # a lost connection ends its channels first, itself a moment later
+            if not self._transport.is_active():
+                raise EOFError("the connection was lost")
+            raise paramiko.SSHException("a signal ended the command's shell")
+
+    def close(self) -> None:
+        """Close the streams; waiting reads end."""
+        self._channel.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        with translated(self._worker):
+            yield

@@ -1,0 +1,178 @@
+"""Runs one command on many workers at once: output as it comes, and an end that reaches the hosts."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from tpuctl.errors import HostError, TpuctlError
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import RemoteProcess, SshSession
+
+Stream = Literal["stdout", "stderr"]
+
+WRAPPER = """
+exec 3<&0 </dev/null
+{
+  trap '' HUP INT TERM
+  while read -r signal; do kill -s "$signal" -- "-$$"; done
+  kill -s TERM -- "-$$"
+  sleep 3
+  kill -s KILL -- "-$$"
+} <&3 >/dev/null 2>&1 &
+guard=$!
+exec 3<&-
+"$@"
+code=$?
+kill -s KILL "$guard"
+exit "$code"
+"""
+"""For sh: runs a command without input; signals named on stdin go to its process group, as does its end.
+
+sshd makes the shell the leader of a group. The end of stdin is that of the connection, or of the laptop.
+"""
+IN_LOGIN_SHELL = '"${SHELL:-/bin/sh}" -c "$0"'
+GRACE = ("INT", 3.0), ("TERM", 3.0), ("KILL", 3.0)
+"""What ends a command, and the seconds that each gets."""
+CHECK_INTERVAL = 0.5
+"""Seconds between looks whether anybody still takes the output."""
+QUEUED = 64
+"""Pieces of output that wait to be shown; then the hosts wait."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A piece of a worker's output, which may end within a line."""
+
+    worker: int
+    stream: Stream
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of the command on a worker: its exit code, 128 and the number after a signal; or an error."""
+
+    worker: int
+    exit_code: int | None = None
+    error: TpuctlError | None = None
+
+
+Event = Output | Ended
+Connect = Callable[[int], AbstractContextManager["SshSession"]]
+"""Opens a connection to a worker; raises HostError."""
+
+
+def command_argv(words: Sequence[str]) -> list[str]:
+    """Return what runs a user's words on a host: one word is a line for the login shell, several are exact."""
+    if len(words) > 1:
+        return list(words)
+    return ["sh", "-c", IN_LOGIN_SHELL, words[0]]
+
+
+class Execution:
+    """A command that runs on workers from the begin of the block to its end.
+
+    Leaving the block early, as by Ctrl-C, ends the command and what it has started on every host.
+    """
+
+    def __init__(self, connect: Connect, workers: Sequence[int], words: Sequence[str]) -> None:
+        self._connect = connect
+        self._argv = ["exec", "sh", "-c", WRAPPER, "sh", *command_argv(words)]
+        self._events: queue.Queue[Event] = queue.Queue(QUEUED)
+        self._lock = threading.Lock()
+        self._processes: dict[int, RemoteProcess] = {}
+        self._cancelled = self._closed = False
+        self.running = set(workers)
+        """The workers whose command has not ended."""
+
+    def __enter__(self) -> Execution:
+        for worker in sorted(self.running):
+            threading.Thread(target=self._serve, args=[worker], name=f"worker {worker}", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(KeyboardInterrupt):  # a second Ctrl-C does not wait
+            self.end()
+        self._closed = True
+        for process in self._processes.values():
+            process.close()
+
+    def events(self, deadline: float | None = None) -> Iterator[Event]:
+        """Yield output as it comes, and the end of each worker.
+
+        Ends when every command has ended, or at `deadline`, a time of `time.monotonic`.
+        """
+        while self.running:
+            wait = None if deadline is None else deadline - time.monotonic()
+            try:
+                event = self._events.get(timeout=wait if wait is None else max(wait, 0))
+            except queue.Empty:
+                return
+            if isinstance(event, Ended):
+                self.running.discard(event.worker)
+            yield event
+
+    def end(self) -> None:
+        """End what still runs: an interrupt first, then harder; what does not end stays in `running`."""
+        for signal, seconds in GRACE:
+            if self.running:
+                self._signal(signal)
+                for _ in self.events(time.monotonic() + seconds):
+                    pass  # output after the end was requested is not shown
+
+    def _signal(self, name: str) -> None:
+        with self._lock:
+            self._cancelled = True
+            self.running &= self._processes.keys()  # on the others nothing is started any more
+            running = [self._processes[worker] for worker in self.running]
+        for process in running:
+            with suppress(HostError):
+                process.write(f"{name}\n".encode())
+
+    def _serve(self, worker: int) -> None:
+        try:
+            with self._connect(worker) as session:
+                process = self._start(worker, session)
+                errors = threading.Thread(
+                    target=self._copy, args=[worker, "stderr", process.read_errors], daemon=True
+                )
+                errors.start()
+                self._copy(worker, "stdout", process.read)
+                errors.join()
+                ended = Ended(worker, process.exit_code())
+        except TpuctlError as error:
+            ended = Ended(worker, error=error)
+        self._put(ended)
+
+    def _start(self, worker: int, session: SshSession) -> RemoteProcess:
+        with self._lock:
+            if self._cancelled:
+                raise HostError(f"worker {worker}: the command was not started.")
+        process = session.start(self._argv)
+        with self._lock:
+            self._processes[worker] = process
+        if self._cancelled:  # meanwhile
+            process.end_input()
+        return process
+
+    def _copy(self, worker: int, stream: Stream, read: Callable[[], bytes]) -> None:
+        with suppress(HostError):  # the exit code says it
+            while data := read():
+                self._put(Output(worker, stream, data))
+
+    def _put(self, event: Event) -> None:
+        """Hand an event over, as soon as the earlier ones are shown."""
+        while not self._closed:
+            with suppress(queue.Full):
+                self._events.put(event, timeout=CHECK_INTERVAL)
+                return
