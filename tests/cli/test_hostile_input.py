@@ -66,6 +66,7 @@ CALLS = (
     call("ssh", WORD, "--dry-run"),
     call("ssh-config", "n1", shows=False),
     call("ssh-config", WORD),
+    call("exec", WORD, "--", "true"),
     call("extend", "n1", "2h", "--dry-run", shows=False),
     call("extend", WORD, "2h"),
     call("reap", "--dry-run", shows=False),

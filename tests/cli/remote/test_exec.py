@@ -31,16 +31,16 @@ def starting(remote: RunningSimulator) -> Iterator[Callable[..., subprocess.Pope
     def start(*arguments: str) -> subprocess.Popen[str]:
         program = [sys.executable, "-P", "-m", "tpuctl", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(
+        started = subprocess.Popen(
             program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
-        processes.append(process)
-        return process
+        processes.append(started)
+        return started
 
     yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
+    for started in processes:
+        started.kill()
+        started.communicate()
 
 
 def is_alive(pid: str) -> bool:
@@ -139,7 +139,7 @@ class TestWords:
     def test_several_words_are_exact(self, command: Call, word: str) -> None:
         program = "import sys; print(ascii(sys.argv[1:]))"
         result = command("exec", "n1", "--", "python3", "-c", program, word, "last")
-        assert result.out == f"{ascii([word, 'last'])}\n"
+        assert result.out == f"{[word, 'last']!a}\n"
 
     def test_one_word_is_a_line_for_the_shell(self, command: Call) -> None:
         assert command("exec", "n1", "--", "cd /; pwd | tr / x; echo \"$USER\" '$USER'").out.split()[0] == "x"

@@ -29,6 +29,7 @@ KINDS = {
     ("wait", "name"): "nodes",
     ("ssh", "name"): "nodes",
     ("ssh-config", "names"): "nodes",
+    ("exec", "name"): "nodes",
     ("help", "command"): "commands",
     ("data fetch", "name"): "public datasets",
 }

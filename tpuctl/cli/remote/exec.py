@@ -10,8 +10,8 @@ import click
 
 from tpuctl.cli import output, printing
 from tpuctl.cli.remote.after_dashes import AfterDashes
-from tpuctl.cli.remote.lines import LinePrinter, write_raw
 from tpuctl.cli.remote.hosts import find, host_name, reach
+from tpuctl.cli.remote.lines import LinePrinter, write_raw
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.cli.value_types import DURATION, OUTPUT_PATH
 from tpuctl.errors import UsageError
@@ -44,9 +44,9 @@ def execute(
 ) -> int | None:  # fmt: skip
     """Run a command on every host of a TPU at once, without input.
 
-    Without NAME, your only TPU. One word after -- is a line for the login shell; several are a program and its
-    arguments, exactly as they are. The command ends with Ctrl-C, and with its connection. The exit code is the
-    worst one: 8 for a host that was lost, else the highest. With --json, the last 256 kB of each stream.
+    Without NAME, your only TPU. One word after -- is a line for the login shell; several are a program and
+    its arguments, exactly as they are. The command ends with Ctrl-C, and with its connection. The exit code
+    is the worst one: 8 for a host that was lost, else the highest. --json has the last 256 kB of each stream.
 
     \b
     Example:

@@ -12,7 +12,7 @@ from tpuctl.text.whole_lines import WholeLines
 
 
 class LinePrinter:
-    """Shows lines as they become complete: those of stderr on stderr, with the worker if there are several."""
+    """Shows lines as they become complete, on the same stream, with the worker if there are several."""
 
     def __init__(self, workers: Sequence[int]) -> None:
         width = len(str(max(workers)))

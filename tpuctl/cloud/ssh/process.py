@@ -15,7 +15,7 @@ READ = 1 << 17
 PACKET = 32_000
 """Bytes of a packet of a channel: OpenSSH takes 32 KiB, its header included."""
 PULSE = 15.0
-"""Seconds without output after which the host is asked for a sign of life, as OpenSSH's ServerAliveInterval."""
+"""Seconds without output after which the host is asked for a sign of life."""
 SILENCE = 20.0
 """Seconds that it has for the answer: a host that died or hangs closes no connection."""
 WINDOW = 1 << 18
@@ -42,7 +42,7 @@ class RemoteProcess:
         with self._translated():
             while True:
                 try:
-                    return self._channel.recv(READ)
+                    return bytes(self._channel.recv(READ))
                 except TimeoutError:
                     self._await_pulse()
 
@@ -51,7 +51,7 @@ class RemoteProcess:
         with self._translated():
             while True:
                 try:
-                    return self._channel.recv_stderr(READ)
+                    return bytes(self._channel.recv_stderr(READ))
                 except TimeoutError:
                     pass  # whoever reads stdout asks for a sign of life
 
@@ -72,7 +72,7 @@ class RemoteProcess:
     @property
     def has_output(self) -> bool:
         """Whether `read` has bytes without waiting."""
-        return self._channel.recv_ready()
+        return bool(self._channel.recv_ready())
 
     def write(self, data: bytes) -> None:
         """Send all bytes to stdin, as fast as the program reads them."""
@@ -95,7 +95,7 @@ class RemoteProcess:
         Raises HostError if a signal ended the shell that runs it.
         """
         with self._translated():
-            code = self._channel.recv_exit_status()
+            code = int(self._channel.recv_exit_status())
             if code >= 0:
                 return code
             if self._is_silent:

@@ -71,7 +71,7 @@ Connect = Callable[[int], AbstractContextManager["SshSession"]]
 
 
 def command_argv(words: Sequence[str]) -> list[str]:
-    """Return what runs a user's words on a host: one word is a line for the login shell, several are exact."""
+    """Return what runs words on a host: a single one is a line for the login shell, several are exact."""
     if len(words) > 1:
         return list(words)
     return ["sh", "-c", IN_LOGIN_SHELL, words[0]]
@@ -155,15 +155,18 @@ class Execution:
         self._put(ended)
 
     def _start(self, worker: int, session: SshSession) -> RemoteProcess:
-        with self._lock:
-            if self._cancelled:
-                raise HostError(f"worker {worker}: the command was not started.")
+        if self._is_cancelled():
+            raise HostError(f"worker {worker}: the command was not started.")
         process = session.start(self._argv)
         with self._lock:
             self._processes[worker] = process
-        if self._cancelled:  # meanwhile
+        if self._is_cancelled():  # meanwhile
             process.end_input()
         return process
+
+    def _is_cancelled(self) -> bool:
+        with self._lock:
+            return self._cancelled
 
     def _copy(self, worker: int, stream: Stream, read: Callable[[], bytes]) -> None:
         with suppress(HostError):  # the exit code says it
