@@ -197,7 +197,7 @@ class TestExitCode:
             remote.call(remote.world.preempt(node))
             result = ended.result()
         assert result.code == 8
-        assert "worker 0 of 'gone': the connection was lost" in result.err
+        assert "worker 0 of 'gone': it closed the connection" in result.err
 
     def test_a_worker_that_is_not_there_is_named(self, command: Call) -> None:
         result = command("exec", "pair", "--worker", "0-2", "--", "true")

@@ -102,7 +102,7 @@ class RemoteProcess:
                 raise paramiko.SSHException("it has stopped answering")
             self._transport.join(0.5)  # a lost connection ends its channels first, itself a moment later
             if not self._transport.is_active():
-                raise EOFError("the connection was lost")
+                raise EOFError
             raise paramiko.SSHException("a signal ended the command's shell")
 
     def close(self) -> None:
