@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tpuctl.nodes.changes import CreateNode, Creation
 
 RACE_LABEL = "tpuctl-race"
-"""The same on every candidate of a search in several zones; of one name only the oldest of them stays."""
+"""The same on every candidate of an owner's searches in several zones; of one name only one stays.
+
+It does not depend on the zones: two searches with some zones in common are to make one TPU, too.
+"""
 
 
-def race_id(owner: str, zones: Iterable[str]) -> str:
-    """Return the label's value for an owner's search in these zones, in whatever order."""
-    text = "\n".join([owner, *sorted(zones)])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def race_id(owner: str) -> str:
+    """Return the label's value for an owner's searches in several zones."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:16]
 
 
 def race_of(labels: Mapping[str, str]) -> str:
@@ -30,3 +32,9 @@ def as_candidate(creation: Creation, race: str) -> Creation:
     node = creation.request.node
     labelled = replace(node, labels={**node.labels, RACE_LABEL: race})
     return replace(creation, request=replace(creation.request, node=labelled))
+
+
+def race_in(creation: Creation) -> str:
+    """Return which search a creation belongs to; empty for one in a single zone."""
+    node = creation.request if isinstance(creation, CreateNode) else creation.request.node
+    return race_of(node.labels)

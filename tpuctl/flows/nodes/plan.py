@@ -13,7 +13,7 @@ from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import no_answer
 from tpuctl.flows.nodes.options import UpOptions, creation
 from tpuctl.flows.nodes.placement.search import Search, check_search
-from tpuctl.flows.nodes.placement.siblings import Siblings, require_candidates, siblings
+from tpuctl.flows.nodes.placement.siblings import Siblings, require_candidates, require_in_zones, siblings
 from tpuctl.nodes import CreateNode, Creation, Node, NodeRequest, NodeState, QueuedResource, SshKey
 from tpuctl.nodes.candidates import as_candidate, race_id
 from tpuctl.nodes.readiness import require_ready
@@ -108,10 +108,13 @@ def plan_up(provider: Provider, ssh_key: SshKey, options: UpOptions, search: Sea
     check_search(search, is_queued=options.is_queued)
     for zone in search.zones:
         _check_spelling(zone)
-    near = siblings(provider, options.name, search.zones)
+    race = race_id(options.owner) if len(search.zones) > 1 else ""
+    near = siblings(provider, options.name, search.zones, race)
     require_candidates(options.name, near.live)
     if near.unreachable and not near.live:
         raise no_answer(near.unreachable, f"'{options.name}'")
+    if near.live:
+        require_in_zones(near.secured or near.live[0], search.zones)
     for item in near.live:
         _require_same(item, options)
     for item in near.ended:
@@ -146,7 +149,7 @@ def _creations(
     creations = [result.value for result in results if result.value]
     if len(search.zones) == 1:
         return creations
-    race = race_id(options.owner, search.zones)
+    race = race_id(options.owner)
     candidates = [as_candidate(item, race) for item in creations]
     for candidate in candidates:
         provider.check(candidate)  # again: it has more labels

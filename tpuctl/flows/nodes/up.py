@@ -30,6 +30,7 @@ from tpuctl.flows.nodes.placement.siblings import siblings
 from tpuctl.flows.nodes.plan import UpPlan, differences
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Change, HttpRequest, Node, NodeState, StartNode
+from tpuctl.nodes.candidates import race_in
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, retry
 
@@ -101,7 +102,7 @@ def up(provider: Provider, ssh: Ssh, plan: UpPlan, report: Report) -> Allocation
 
 def _acquire(provider: Provider, plan: UpPlan, report: Report) -> Allocation:
     """Return the TPU with READY nodes: what exists, else what is created first."""
-    race = Race(provider, plan.options.name, plan.search.zones, report)
+    race = Race(provider, plan.options.name, race_in(plan.creation), plan.search.zones, report)
     if plan.existing:
         where = f" in {plan.existing.zone}" if len(plan.search.zones) > 1 else ""
         report(f"{plan.options.name} exists{where}")
@@ -169,7 +170,7 @@ def _with_what_bills(provider: Provider, plan: UpPlan, error: TpuctlError) -> Tp
     """Return the error with the sentence that the node bills, or may bill if the provider does not answer."""
     name = plan.options.name
     try:
-        near = siblings(provider, name, plan.search.zones)
+        near = siblings(provider, name, plan.search.zones, race_in(plan.creation))
         zones = [item.zone for item in (*near.live, *near.ended)]
         verb = "bills" if zones else "may bill" if near.unreachable else ""
         zones = zones or list(near.unreachable)

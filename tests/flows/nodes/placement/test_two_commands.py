@@ -22,7 +22,7 @@ from tpuctl.flows.nodes.plan import plan_up
 from tpuctl.flows.nodes.up import up
 from tpuctl.nodes import NodeState, QueueState
 
-A, B, C = "us-central1-a", "us-central1-b", "us-east1-d"
+A, B, C, D = "us-central1-a", "us-central1-b", "us-east1-d", "us-east5-a"
 SEEDS = int(os.environ.get("TURNS", "150"))
 MODES = pytest.mark.parametrize(
     "races",
@@ -45,13 +45,14 @@ def run_up(provider: ZonedProvider, zones: tuple[str, ...], *, race: bool) -> Al
     return up(provider, MemorySsh(), plan, lambda line: None)  # type: ignore[arg-type]
 
 
+def command(provider: ZonedProvider, zones: tuple[str, ...], race: bool) -> Command:
+    return Command(f"{zones}", lambda: run_up(provider, zones, race=race))
+
+
 def commands(provider: ZonedProvider, races: tuple[bool, bool]) -> list[Command]:
     """Two commands with the same zones in another order, each a race or not."""
-
-    def command(zones: tuple[str, ...], race: bool) -> Command:
-        return Command(f"{zones}", lambda: run_up(provider, zones, race=race))
-
-    return [command(zones, race) for zones, race in zip(((A, B, C), (C, A, B)), races, strict=True)]
+    orders = ((A, B, C), (C, A, B))
+    return [command(provider, zones, race) for zones, race in zip(orders, races, strict=True)]
 
 
 def places(provider: ZonedProvider) -> list[tuple[str, str]]:
@@ -74,6 +75,25 @@ def test_two_commands_make_one_node_in_every_order(
         zones = {command.result.zone for command in both if isinstance(command.result, Allocation)}
         assert [(zone, "n1") for zone in zones] == places(provider), f"seed {seed}: both use the same node"
         assert provider.placed[places(provider)[0]].state is NodeState.READY
+
+
+@MODES
+@pytest.mark.parametrize("zones", [((A, B), (B, C)), ((A, B), (C, D))], ids=["B in common", "none in common"])
+@pytest.mark.parametrize("full", [(), (B,)], ids=["capacity everywhere", "not in B"])
+def test_two_commands_with_other_zones_make_one_node(
+    zones: tuple[tuple[str, ...], ...], full: tuple[str, ...], races: tuple[bool, bool]
+) -> None:
+    for seed in range(SEEDS):
+        provider = ZonedProvider({zone: int(zone not in full) for zone in (A, B, C, D)}, seed)
+        both = [command(provider, own, race) for own, race in zip(zones, races, strict=True)]
+        take_turns(both, seed)
+        assert len(places(provider)) == 1, f"seed {seed}"
+        assert provider.placed[places(provider)[0]].state is NodeState.READY
+        users = [item for item in both if isinstance(item.result, Allocation)]
+        assert users, f"seed {seed}: {both[0].error}, {both[1].error}"
+        assert {(item.result.zone, "n1") for item in users} == set(places(provider)), f"seed {seed}"
+        errors = [item.error for item in both if item not in users]
+        assert all("by another 'tpuctl up'" in str(error) for error in errors), f"seed {seed}: {errors}"
 
 
 @MODES

@@ -24,7 +24,7 @@ from tpuctl.flows.nodes.placement.creation import (
     withdraw,
     zone_of,
 )
-from tpuctl.flows.nodes.placement.siblings import Siblings, siblings
+from tpuctl.flows.nodes.placement.siblings import Siblings, require_in_zones, siblings
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Creation, DeleteNode, DeleteQueuedResource, QueueState
 from tpuctl.parallel import fanout
@@ -37,9 +37,12 @@ SETTLE_TIMEOUT = 2 * CREATE_TIMEOUT
 class Race:
     """The candidates of one name, one in each zone."""
 
-    def __init__(self, provider: Provider, name: str, zones: Sequence[str], report: Report) -> None:
+    def __init__(
+        self, provider: Provider, name: str, race: str, zones: Sequence[str], report: Report
+    ) -> None:
         self._provider = provider
         self._name = name
+        self._race = race
         self._zones = zones
         self._report = report
         self._reported = ""
@@ -69,6 +72,7 @@ class Race:
             timeout=SETTLE_TIMEOUT,
             hint=f"They bill: 'tpuctl ls' shows them. 'tpuctl down {self._name}' deletes all.",
         )
+        require_in_zones(winner, self._zones)
         return await_existing(self._provider, winner, Patience(CREATE_TIMEOUT), self._report)
 
     def _create(self, creations: Sequence[Creation]) -> None:
@@ -132,7 +136,7 @@ class Race:
 
     def _look(self) -> Siblings:
         try:
-            near = siblings(self._provider, self._name, self._zones)
+            near = siblings(self._provider, self._name, self._zones, self._race)
         except DeadlineError:
             near = Siblings((), (), tuple(self._zones))
         if near.unreachable:

@@ -21,9 +21,10 @@ from tpuctl.flows.nodes.placement.creation import (
 )
 from tpuctl.flows.nodes.placement.race import Race
 from tpuctl.flows.nodes.placement.search import Search
-from tpuctl.flows.nodes.placement.siblings import Siblings, older_rival, siblings
+from tpuctl.flows.nodes.placement.siblings import Siblings, older_rival, require_in_zones, siblings
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import CreateQueuedResource, Creation, QueueState
+from tpuctl.nodes.candidates import race_in
 from tpuctl.polling import Backoff, poll, retry
 
 PAUSES = Backoff(first=30.0, longest=300.0)
@@ -144,9 +145,10 @@ class Rounds:
     def _use(self, rival: Allocation) -> Allocation:
         """Return what another command has requested, READY; raises StockoutError when it goes again."""
         self._report(f"{rival.name} is in {rival.zone} already: another command was first")
+        require_in_zones(rival, self._search.zones)
         try:
             if rival.queued_resource and len(self._search.zones) > 1:
-                return Race(self._provider, rival.name, self._search.zones, self._report).join()
+                return Race(self._provider, rival.name, rival.race, self._search.zones, self._report).join()
             return await_existing(self._provider, rival, Patience(), self._report)
         except NotFoundError as error:
             raise StockoutError(f"{rival.name} is gone from {rival.zone} again.", zone=rival.zone) from error
@@ -174,7 +176,7 @@ class Rounds:
         return rival
 
     def _answers(self, creation: Creation) -> Siblings | None:
-        near = siblings(self._provider, name_of(creation), self._search.zones)
+        near = siblings(self._provider, name_of(creation), self._search.zones, race_in(creation))
         return None if near.unreachable else near
 
     def _look(self, creation: Creation) -> Allocation:

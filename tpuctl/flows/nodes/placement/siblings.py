@@ -1,7 +1,8 @@
 """Says what there is of one name in several zones, and which of several candidates stays.
 
 The oldest of a search's candidates stays. A candidate that is made later finds the older one when it looks
-after its create, so that of two commands that create at the same time exactly one keeps its own.
+after its create, so that of two commands that create at the same time exactly one keeps its own. Candidates
+are looked for in every zone: two commands may have some zones in common, or none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tpuctl.flows.nodes.inventory import Allocation, take_inventory
 
 @dataclass(frozen=True)
 class Siblings:
-    """The TPUs of one name in the zones of a search."""
+    """The TPUs of one name in the zones of a search, and candidates of the same race in any zone."""
 
     live: tuple[Allocation, ...]
     """The oldest first."""
@@ -31,10 +32,11 @@ class Siblings:
         return next((item for item in self.live if item.has_capacity), None)
 
 
-def siblings(provider: Provider, name: str, zones: Sequence[str]) -> Siblings:
-    """Return what has a name in these zones; sends two requests, for any number of zones."""
+def siblings(provider: Provider, name: str, zones: Sequence[str], race: str = "") -> Siblings:
+    """Return what has a name in these zones, or belongs to a race; sends two requests for all zones."""
     inventory = take_inventory(provider, zones[0] if len(zones) == 1 else None)
-    matches = [item for item in inventory.allocations if item.zone in zones and name in item.names]
+    named = (item for item in inventory.allocations if name in item.names)
+    matches = [item for item in named if item.zone in zones or (race and item.race == race)]
     matches.sort(key=lambda item: item.age_order)
     return Siblings(
         tuple(item for item in matches if not item.is_over),
@@ -52,6 +54,18 @@ def require_candidates(name: str, live: Sequence[Allocation]) -> None:
             hint=f"Choose one with --zone ZONE, or delete one: tpuctl down {name} --zone ZONE",
             zones=zones,
         )
+
+
+def require_in_zones(item: Allocation, zones: Sequence[str]) -> Allocation:
+    """Return a TPU that stays; raises StateError for that of another search, in none of one's own zones."""
+    if item.zone not in zones:
+        raise StateError(
+            f"'{item.name}' is in {item.zone} already, by another 'tpuctl up' in several zones.",
+            hint=f"'tpuctl up' with --zone {item.zone} uses it, another --name makes another TPU, "
+            f"'tpuctl down {item.name}' deletes it.",
+            zone=item.zone,
+        )
+    return item
 
 
 def older_rival(near: Siblings, own: Allocation) -> Allocation | None:
