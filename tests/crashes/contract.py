@@ -68,7 +68,7 @@ def assert_told(world: CrashWorld, result: CommandResult) -> None:
 
 
 def assert_up_resumes(world: CrashWorld, up: Sequence[str]) -> None:
-    """The same `up` ends with one READY node, and nothing beside it."""
+    """The same `up` ends with one READY node, and says what is still being deleted, if anything is."""
     result = world.tpuctl(*up)
     for _ in range(ATTEMPTS):
         if result.code == 0:
@@ -80,8 +80,15 @@ def assert_up_resumes(world: CrashWorld, up: Sequence[str]) -> None:
         result = world.tpuctl(*up)
     assert result.code == 0, result.err
     nodes = [(node.name, node.state) for node in world.world.nodes.all()]
-    assert [state for _, state in nodes] == ["READY"], nodes
-    assert len(world.world.queued_resources.all()) <= 1, world.billing
+    assert [state for _, state in nodes if state != "DELETING"] == ["READY"], nodes
+    leaving = [name for name in world.billing if name not in _kept(world)]
+    assert not leaving or "still being deleted" in result.err, (leaving, result.err)
+
+
+def _kept(world: CrashWorld) -> list[str]:
+    """Return the full names of the READY node, and of the queued resource that made it."""
+    ready = next(node for node in world.world.nodes.all() if node.state == "READY")
+    return [ready.name, ready.queued_resource]
 
 
 def assert_down_ends_it(world: CrashWorld) -> None:

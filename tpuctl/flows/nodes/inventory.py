@@ -73,6 +73,13 @@ class Allocation:
         return lost or bool(queued and (queued.state.is_over or queued.state is QueueState.DELETING))
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether the provider says that it is being deleted: the queued resource, and so its nodes."""
+        if self.queued_resource:
+            return self.queued_resource.state is QueueState.DELETING
+        return self.nodes[0].state is NodeState.DELETING
+
+    @property
     def has_capacity(self) -> bool:
         """Whether it has its nodes: those that were created directly, or all of an active queued resource."""
         queued = self.queued_resource

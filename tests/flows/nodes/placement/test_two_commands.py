@@ -10,7 +10,7 @@ import pytest
 
 from tests.flows.nodes.memory_provider import MemorySsh
 from tests.flows.nodes.placement.turns import Command, Killed, by_thread, take_turns
-from tests.flows.nodes.placement.zoned_provider import ZonedProvider
+from tests.flows.nodes.placement.zoned_provider import Place, ZonedProvider
 from tests.flows.nodes.test_up import KEY, OPTIONS
 from tests.flows.passing_time import PassingTime
 from tpuctl import parallel
@@ -20,6 +20,7 @@ from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.plan import plan_up
 from tpuctl.flows.nodes.up import up
+from tpuctl.flows.progress import Report, silent
 from tpuctl.nodes import NodeState, QueueState
 
 A, B, C, D = "us-central1-a", "us-central1-b", "us-east1-d", "us-east5-a"
@@ -39,10 +40,30 @@ def serial(monkeypatch: pytest.MonkeyPatch, passing_time: PassingTime) -> Iterat
     by_thread.clear()
 
 
-def run_up(provider: ZonedProvider, zones: tuple[str, ...], *, race: bool) -> Allocation:
+class SlowDeletes(ZonedProvider):
+    """Queued resources that are DELETING for ever."""
+
+    def _move_queue(self, place: Place) -> None:
+        if self.queues[place].state is not QueueState.DELETING:
+            super()._move_queue(place)
+
+
+def run_up(
+    provider: ZonedProvider, zones: tuple[str, ...], *, race: bool, report: Report = silent
+) -> Allocation:
     search = Search(zones, zones, race=race, wait=3600.0)
     plan = plan_up(provider, KEY, replace(OPTIONS, owner="ada"), search)
-    return up(provider, MemorySsh(), plan, lambda line: None)  # type: ignore[arg-type]
+    return up(provider, MemorySsh(), plan, report)  # type: ignore[arg-type]
+
+
+def test_a_race_returns_once_the_others_are_surely_being_deleted_and_says_so() -> None:
+    provider, lines = SlowDeletes({A: 1, B: 1, C: 0}), list[str]()
+    winner = run_up(provider, (A, B, C), race=True, report=lines.append)
+    leaving = {zone for zone, _ in provider.queues} - {winner.zone}
+    assert {provider.queues[zone, "n1"].state for zone in leaving} == {QueueState.DELETING}
+    assert leaving
+    (said,) = [line for line in lines if "still being deleted" in line]
+    assert all(zone in said for zone in leaving)
 
 
 def command(provider: ZonedProvider, zones: tuple[str, ...], race: bool) -> Command:

@@ -30,6 +30,8 @@ from tpuctl.nodes import Creation, DeleteNode, DeleteQueuedResource, QueueState
 from tpuctl.parallel import fanout
 from tpuctl.polling import poll
 
+GONE_PATIENCE = 120.0
+"""Seconds for the other candidates to be gone; from then on it suffices that they are being deleted."""
 SETTLE_TIMEOUT = 2 * CREATE_TIMEOUT
 """Seconds for the other candidates to be deleted."""
 
@@ -66,8 +68,8 @@ class Race:
 
     def settle(self) -> Allocation:
         """Cancel all candidates but the one that stays, and return that, READY."""
-        winner = poll(
-            self._only_winner,
+        winner = wait_for(self._only_winner, GONE_PATIENCE) or poll(
+            self._winner_of_leaving,
             awaiting=f"the other candidates of '{self._name}' to be deleted",
             timeout=SETTLE_TIMEOUT,
             hint=f"They bill: 'tpuctl ls' shows them. 'tpuctl down {self._name}' deletes all.",
@@ -109,6 +111,16 @@ class Race:
             return winner
         self._say(f"{winner.name} is in {winner.zone}; cancelling {', '.join(item.zone for item in others)}")
         return None
+
+    def _winner_of_leaving(self) -> Allocation | None:
+        """Return the candidate that stays, once the provider says that the others are being deleted."""
+        near = self._look()
+        staying = [item for item in (*near.live, *near.ended) if not item.is_leaving]
+        if near.unreachable or near.secured is None or len(staying) > 1:
+            return self._only_winner()
+        zones = ", ".join(item.zone for item in near.ended)
+        self._say(f"{self._name} is still being deleted in {zones}: it may bill until 'tpuctl ls' shows none")
+        return near.secured
 
     def _cancel(self, item: Allocation, winner: Allocation) -> None:
         """Delete a younger candidate or one that has ended; withdraw an older one that has no nodes."""
