@@ -89,6 +89,7 @@ def test_the_simulator_that_runs_is_the_one_that_is_used(simulator) -> None:
         billing=published["billing_rest"],
         quotas=published["quota_rest"],
         compute=published["compute_rest"],
+        iap=published["iap_relay"],
         price_source="made up by the simulator",
     )
 

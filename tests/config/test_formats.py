@@ -27,6 +27,7 @@ RIGHT = [
         ("service_account", "tpu@my-project.iam.gserviceaccount.com"),
         ("service_account", "123-compute@developer.gserviceaccount.com"),
         ("external_ips", "no"),
+        ("iap", "yes"),
     )),
 ]  # fmt: skip
 WRONG = [
@@ -36,7 +37,7 @@ WRONG = [
     *(("bucket", name) for name in ("google-data", "my-google-data", "goog-data", "192.168.5.4")),
     *(("network", name) for name in ("my_network", "global/networks/a", "a" * 64)),
     *(("service_account", name) for name in ("tpu", "serviceAccount:tpu@my-project.iam.gserviceaccount.com")),
-    ("external_ips", "true"),
+    ("external_ips", "maybe"), ("iap", "auto"),
     *(("ssh_user", name) for name in ("ada lovelace", "Ada", "ada:x", "-ada", "a" * 33)),
 ]  # fmt: skip
 
@@ -79,3 +80,13 @@ def test_every_zone_of_the_catalogue_can_be_configured(zone: str) -> None:
 
 def test_every_form_is_that_of_a_setting() -> None:
     assert set(FORMATS) <= set(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"), [("true", "yes"), ("True", "yes"), ("1", "yes"), ("false", "no"), ("0", "no")]
+)
+@pytest.mark.parametrize("setting", ["external_ips", "iap"])
+def test_yes_and_no_may_be_written_as_toml_and_the_environment_do(
+    setting: str, written: str, value: str
+) -> None:
+    assert normalize(setting, written) == value

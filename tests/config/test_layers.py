@@ -222,7 +222,7 @@ class TestFormats:
     MALFORMED = (
         ("project", "My Project"), ("zone", "somewhere"), ("accelerator", "v3 8"),
         ("bucket", "bucket!"), ("data_bucket", "bucket!"),
-        ("network", "my_network"), ("subnetwork", "my_network"), ("external_ips", "true"),
+        ("network", "my_network"), ("subnetwork", "my_network"), ("external_ips", "maybe"), ("iap", "auto"),
         ("service_account", "tpu"), ("ssh_user", "ada lovelace"), ("owner", "ada lovelace"),
         ("ssh_key", "-oProxyCommand=id"),
         ("terraform", "-chdir=elsewhere"),
@@ -382,3 +382,13 @@ class TestDefaults:
         assert config.get("zone") == "europe-west4-a"
         with pytest.raises(AttributeError):
             config.values = {}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("line", "value"), [("iap = true", "yes"), ("iap = false", "no"), ('iap = "yes"', "yes")]
+)
+def test_a_file_may_say_yes_by_a_boolean(home: Path, line: str, value: str) -> None:
+    Path("tpuctl.toml").write_text(f'project = "a-project"\n{line}\n')
+    assert load({}).get("iap") == value
+    assert load({"iap": "no"}).get("iap") == "no"
+    assert load({"target": "sim"}).get("iap") is None  # it is said of the real project's hosts

@@ -21,6 +21,7 @@ SETTINGS = {
     "subnetwork": "vision-team-us-central2",
     "service_account": "vision-team-tpu@demo-project-1.iam.gserviceaccount.com",
     "external_ips": "no",
+    "iap": "yes",
 }
 
 
@@ -44,7 +45,9 @@ def test_other_outputs_and_later_fields_do_not_matter() -> None:
 
 
 def test_external_addresses_are_a_yes() -> None:
-    assert read(bare(external_ips=True))["external_ips"] == "yes"
+    settings = read(bare(external_ips=True))
+    assert settings["external_ips"] == "yes"
+    assert "iap" not in settings
 
 
 @pytest.mark.parametrize(

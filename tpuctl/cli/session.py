@@ -118,9 +118,11 @@ def _with_options(command: Command, options: Sequence[Callable[[Command], Comman
         bucket: str | None,
         as_json: bool,
         zone: str | None = None,
+        iap: bool | None = None,
         **parameters: object,
     ) -> object:
         flags = {"target": target, "project": project, "zone": zone, "bucket": bucket}
+        flags["iap"] = None if iap is None else ("yes" if iap else "no")
         session = Session(load(flags), as_json=as_json)
         try:
             return command(session, **parameters)
@@ -150,6 +152,12 @@ OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Show the result as JSON."),
 )
 
+iap_option = click.option(
+    "--iap/--no-iap",
+    default=None,
+    help="Reach hosts through Identity-Aware Proxy, or not; default: those without an external address.",
+)
+"""Below `with_session`, of a command that reaches hosts."""
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Show the requests that would be sent, and send none."

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tpuctl.catalogue.prices import RateList
     from tpuctl.catalogue.quotas import QuotaList
     from tpuctl.cloud.error_table import Service
+    from tpuctl.cloud.iap import Relay
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.rest import RestApi
     from tpuctl.cloud.ssh import ByteStream, Ssh
@@ -58,6 +59,8 @@ class Endpoints:
     """Where prices are from, as messages name it."""
     compute: str = ""
     """URL of Compute Engine."""
+    iap: str = ""
+    """URL of Identity-Aware Proxy's TCP relay."""
 
 
 class Cloud:
@@ -148,11 +151,8 @@ class Cloud:
         """Return an API of Google's, or the service at a `url` on loopback."""
         from tpuctl.cloud.rest import RestApi  # noqa: PLC0415
 
-        if self.endpoints.storage and not url:
-            raise ConfigError(
-                f"The simulator that runs has no {service.api}: another version of tpuctl started it.",
-                hint="Stop it, and the next command starts its own: tpuctl sim stop",
-            )
+        if self.endpoints.storage:
+            self._require_simulated(url, service.api)
         project = self.config.require("project")
         session = google_clients.rest_session(project, self.credentials, is_local=bool(url))
         self._closers.append(session.close)
@@ -184,9 +184,11 @@ class Cloud:
         return Bucket(client, name, shell_setup=self.endpoints.shell_setup)
 
     def _dial(self, node: Node, worker: int) -> ByteStream:
-        """Return a stream to a worker's SSH server; raises HostError or OSError."""
+        """Return a stream to a worker's SSH server; raises HostError, ConfigError or OSError."""
         from tpuctl.cloud.ssh import dial_address  # noqa: PLC0415
 
+        if self.uses_iap(node, worker):
+            return self._tunnel(node, worker)
         return dial_address(*self._endpoint(node.addresses[worker]))
 
     def ssh_address(self, node: Node, worker: int) -> tuple[str, int] | None:
@@ -194,7 +196,47 @@ class Cloud:
 
         Raises HostError.
         """
+        if self.uses_iap(node, worker):
+            return None
         return self._endpoint(node.addresses[worker])
+
+    def uses_iap(self, node: Node, worker: int) -> bool:
+        """Whether a worker is reached through IAP: as configured, else if it has no external address."""
+        setting = self.config.get("iap")
+        if setting is not None:
+            return setting == "yes"
+        return not all(node.external[worker : worker + 1])
+
+    def _tunnel(self, node: Node, worker: int) -> ByteStream:
+        from tpuctl.cloud import iap  # noqa: PLC0415
+
+        subject = f"Worker {worker} of '{node.name}'"
+        name = self.provider.hostname(node.id, worker)
+        if name is None:
+            raise HostError(
+                f"{subject} has not published its hostname, by which IAP finds it.",
+                hint="It may still boot; inside of its network, pass --no-iap.",
+            )
+        return iap.open_tunnel(self._relay, iap.Instance(node.id.project, node.zone, name), subject)
+
+    @cached_property
+    def _relay(self) -> Relay:
+        """IAP's relay, or that of the simulator."""
+        from tpuctl.cloud import iap  # noqa: PLC0415
+
+        if self.endpoints.storage:
+            url = self._require_simulated(self.endpoints.iap, "IAP relay")
+            return iap.Relay(lambda _: "simulator", f"{url.replace('http', 'ws', 1)}/v4", is_local=True)
+        return iap.Relay(google_clients.AccessToken(self.credentials))
+
+    def _require_simulated(self, url: str, service: str) -> str:
+        """Return a service's URL; raises ConfigError for a simulator that does not have it."""
+        if url:
+            return url
+        raise ConfigError(
+            f"The simulator that runs has no {service}: another version of tpuctl started it.",
+            hint="Stop it, and the next command starts its own: tpuctl sim stop",
+        )
 
     def _endpoint(self, address: str) -> tuple[str, int]:
         """Return the host and port to connect to for a node's address; raises HostError."""
@@ -225,6 +267,7 @@ def connect(config: Config) -> Cloud:
         served.quota_rest,
         SIM_PRICES,
         served.compute_rest,
+        served.iap_relay,
     )
     return Cloud(config, endpoints)
 

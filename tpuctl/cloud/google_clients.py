@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -89,6 +90,25 @@ def rest_session(project: str, credentials: Credentials, *, is_local: bool) -> r
     session: requests.Session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
     session.trust_env = not is_local
     return session
+
+
+class AccessToken:
+    """Returns the access token of credentials, for a service that has no client of Google's."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._lock = threading.Lock()
+
+    def __call__(self, renew: bool) -> str:
+        """Return a token that has not expired, a new one if `renew`; raises ConfigError."""
+        from google.auth.transport.requests import Request  # noqa: PLC0415
+
+        from tpuctl.cloud.error_mapping import translated  # noqa: PLC0415
+
+        with self._lock, translated("The access token"):
+            if renew or not self._credentials.valid:
+                self._credentials.refresh(Request())  # type: ignore[no-untyped-call]
+            return str(self._credentials.token)
 
 
 def _read_refusal(response: requests.Response, **_: object) -> None:

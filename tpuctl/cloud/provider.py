@@ -111,6 +111,9 @@ class Provider(Protocol):
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         """Return the public ed25519 host key (base64) of each worker that has published one."""
 
+    def hostname(self, node: NodeId, worker: int) -> str | None:
+        """Return the name of a worker's instance, by which its network knows it; None while it has none."""
+
     def list_zones(self) -> list[str]:
         """Return the zones that the provider offers to the project."""
 

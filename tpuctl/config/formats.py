@@ -29,6 +29,9 @@ BUCKET = Format(
     r"(?!goog)(?!.*google)(?!\d+\.\d+\.\d+\.\d+$)(?=.{3,222}$)[a-z0-9][-_a-z0-9]{1,61}[a-z0-9](\.[-_a-z0-9]{1,63})*",
     "3 to 63 lower-case letters, digits, dashes and underscores, without the word google",
 )
+YES_OR_NO = Format("yes|no", "yes or no")
+BOOLEANS = {"true": "yes", "false": "no", "1": "yes", "0": "no"}
+"""How TOML and the environment write yes and no."""
 FORMATS = {
     # setting: the format of its value, from the documentation of projects, zones, buckets, VPC and IAM
     "project": Format(
@@ -50,7 +53,8 @@ FORMATS = {
         r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[a-z]+",
         "an e-mail address, such as NAME@PROJECT.iam.gserviceaccount.com",
     ),
-    "external_ips": Format("yes|no", "yes or no"),
+    "external_ips": YES_OR_NO,
+    "iap": YES_OR_NO,
     "terraform": LOCAL_PATH,
     "ssh_key": LOCAL_PATH,
     "owner": Format(
@@ -65,13 +69,15 @@ FORMATS = {
 
 
 def normalize(setting: str, value: str, origin: str = "") -> str:
-    """Return a setting's value as files hold it, a bucket without `gs://`.
+    """Return a setting's value as files hold it: a bucket without `gs://`, yes for true.
 
     Raises UsageError if a value is malformed, ConfigError if its origin is no option; both name the origin.
     """
     value = value.strip()
     if FORMATS[setting] is BUCKET:
         value = value.removeprefix("gs://").removesuffix("/")
+    if FORMATS[setting] is YES_OR_NO:
+        value = BOOLEANS.get(value.lower(), value)
     if not re.fullmatch(FORMATS[setting].pattern, value):
         raise _malformed(setting, value, origin)
     return value

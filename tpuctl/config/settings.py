@@ -68,6 +68,11 @@ SETTINGS = {
             "yes",
             real_only=True,
         ),
+        Setting(
+            "iap",
+            "whether SSH goes through Identity-Aware Proxy (yes or no)",
+            real_only=True,
+        ),
         Setting("service_account", "service account of the TPU VMs (email)", real_only=True),
         Setting(
             "terraform",

@@ -78,6 +78,7 @@ def _unwrapped(outputs: dict[str, object], source: str) -> dict[str, object]:
 
 
 def _values(base: Base) -> dict[str, str]:
+    through_iap = {} if base.external_ips else {"iap": "yes"}
     return {
         "project": base.project,
         "zone": base.zone,
@@ -87,4 +88,5 @@ def _values(base: Base) -> dict[str, str]:
         "subnetwork": base.subnetwork,
         "service_account": base.service_account,
         "external_ips": "yes" if base.external_ips else "no",
+        **through_iap,
     }

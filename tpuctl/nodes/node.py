@@ -80,6 +80,8 @@ class Node(Owned):
     symptoms: tuple[Symptom, ...] = ()
     addresses: tuple[str, ...] = ()
     """Where SSH reaches each worker, in worker order."""
+    external: tuple[bool, ...] = ()
+    """Whether each address is reached from outside of the provider's network; empty where that is unknown."""
     labels: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     queued_resource: str = ""

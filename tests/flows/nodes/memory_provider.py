@@ -147,6 +147,9 @@ class MemoryProvider:
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         return {worker: f"host key {worker}" for worker in range(len(self.get_node(node).addresses))}
 
+    def hostname(self, node: NodeId, worker: int) -> str | None:
+        return f"{node.name}-{worker}"
+
     def list_zones(self) -> list[str]:
         return [ZONE]
 

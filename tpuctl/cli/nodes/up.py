@@ -12,7 +12,7 @@ from tpuctl.cli.nodes.lifetime_options import lifetime_options, lifetime_text
 from tpuctl.cli.nodes.table import allocation_table, show_inventory
 from tpuctl.cli.nodes.zone_options import note_far_zones, note_order, price_text, search_of, zone_facts
 from tpuctl.cli.progress import show_steps
-from tpuctl.cli.session import Session, confirm, dry_run_option, with_zones, yes_option
+from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_zones, yes_option
 from tpuctl.cli.value_types import DURATION
 from tpuctl.flows.hosts import os_login
 from tpuctl.flows.nodes import up as flow
@@ -38,6 +38,7 @@ from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
 @yes_option
 @dry_run_option
 @with_zones
+@iap_option
 @with_up_options
 def up(
     session: Session, options: UpOptions, zones: tuple[str, ...], race: bool, wait_capacity: int,

@@ -9,7 +9,7 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import show_inventory
 from tpuctl.cli.progress import show_steps
-from tpuctl.cli.session import Session, with_session
+from tpuctl.cli.session import Session, iap_option, with_session
 from tpuctl.cli.value_types import DURATION
 from tpuctl.flows.nodes import wait as flow
 from tpuctl.flows.nodes.inventory import Inventory
@@ -22,6 +22,7 @@ from tpuctl.flows.nodes.inventory import Inventory
     help="Stop waiting for capacity after so long, such as 6h; the request stays.",
 )  # fmt: skip
 @with_session
+@iap_option
 def wait(session: Session, name: str, timeout: int | None) -> None:
     """Wait until a TPU is READY and its hosts answer over SSH, as after 'tpuctl up --detach'.
 

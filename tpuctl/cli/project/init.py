@@ -43,6 +43,7 @@ LESS_RIGHTS = (
 @click.option("--network", help="VPC network of the TPU VMs.")
 @click.option("--subnetwork", help="Subnetwork of the TPU VMs.")
 @click.option("--external-ips", help="Whether TPU VMs have external addresses: yes or no.")
+@click.option("--iap/--no-iap", default=None, help="Reach hosts through Identity-Aware Proxy, or not.")
 @click.option("--service-account", help="Service account of the TPU VMs.")
 @click.option(
     "--from-terraform",
@@ -51,7 +52,7 @@ LESS_RIGHTS = (
     help="Folder where terraform/ was applied, or a file (-: stdin) of 'terraform output -json'.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-def init(source: Path | None, force: bool, **options: str | None) -> None:
+def init(source: Path | None, force: bool, iap: bool | None, **options: str | None) -> None:
     """Write tpuctl.toml for a Google Cloud project: from options, Terraform's outputs, or your answers.
 
     \b
@@ -62,6 +63,7 @@ def init(source: Path | None, force: bool, **options: str | None) -> None:
     path = Path(FILE_NAME)
     if os.path.lexists(path) and not force:  # a link to nothing, too: its target would be made
         raise ConflictError(f"{path.resolve()} exists already.", hint="Edit it, or replace it with --force.")
+    options["iap"] = None if iap is None else str(iap)
     typed = {name: normalize(name, value) for name, value in options.items() if value is not None}
     values = _read_terraform(source) | typed if source else _ask_missing(typed)
     _write(path, values)

@@ -62,6 +62,8 @@ def proxy_command(session: Session, arguments: Sequence[str]) -> str:
     config = session.config
     names = [name for name in PINNED if name != "project" or config.target != "sim"]
     variables = {f"TPUCTL_{name.upper()}": config.require(name) for name in names}
+    if iap := config.get("iap"):
+        variables["TPUCTL_IAP"] = iap
     variables["TPUCTL_SSH_KEY"] = str(session.cloud.ssh.key.absolute())
     return openssh.proxy_command(variables, arguments)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.cli.value_types import ACCELERATOR, LOCAL_PATH
 from tpuctl.flows.runs import submit as flow
 from tpuctl.flows.runs.environment import parse_environment
@@ -46,6 +46,7 @@ from tpuctl.runs import Attempt, Run
 )
 @dry_run_option
 @with_session
+@iap_option
 def submit(
     session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
     accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],

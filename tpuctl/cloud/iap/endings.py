@@ -75,7 +75,7 @@ NOT_AUTHORIZED = Row(
     ConfigError,
     "you may not use IAP's tunnels to it: {reason}",
     f"Ask an owner of project {{project}} for {ROLE}: gcloud projects add-iam-policy-binding {{project}} "
-    f"--member=user:YOU --role={ROLE}",
+    f"--member=user:YOU --role={ROLE}. Inside of its network, pass --no-iap.",
 )
 API_OFF = Row(
     ConfigError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Protocol
@@ -16,7 +17,13 @@ from tpuctl.cloud.provider import Operation
 from tpuctl.cloud.tpu import api_requests, runtimes
 from tpuctl.cloud.tpu.error_mapping import SERVICE, operation_error
 from tpuctl.cloud.tpu.maintenance import read_maintenance, simulate_maintenance, simulation_request
-from tpuctl.cloud.tpu.messages import read_guest_attribute, read_host_keys, read_node, read_queued_resource
+from tpuctl.cloud.tpu.messages import (
+    read_guest_attribute,
+    read_host_keys,
+    read_hostnames,
+    read_node,
+    read_queued_resource,
+)
 from tpuctl.cloud.tpu.names import (
     EVERY_ZONE,
     location,
@@ -67,6 +74,8 @@ class CloudTpu:
         self._client = client
         self._project = project
         self._read_project_metadata = read_project_metadata
+        self._hostnames: dict[NodeId, Mapping[int, str]] = {}
+        self._hostname_lock = threading.Lock()
 
     def node_id(self, zone: str, name: str) -> NodeId:
         """Return the identity of a node of this project."""
@@ -168,9 +177,19 @@ class CloudTpu:
 
     def host_keys(self, node: NodeId) -> Mapping[int, str]:
         """Return each worker's host key, which it writes into its guest attributes at boot."""
-        request = tpu_v2.GetGuestAttributesRequest(name=node_name(node), query_path="hostkeys/")
-        subject = f"The host keys of node '{node.name}'"
-        return read_host_keys(send(subject, self._client.get_guest_attributes, request))
+        attributes = self._guest_attributes(node)
+        self._hostnames[node] = read_hostnames(attributes)
+        return read_host_keys(attributes)
+
+    def hostname(self, node: NodeId, worker: int) -> str | None:
+        """Return the name of a worker's instance, None while it has not published it.
+
+        What came with the host keys is not asked for again.
+        """
+        with self._hostname_lock:
+            if worker not in self._hostnames.get(node, {}):
+                self._hostnames[node] = read_hostnames(self._guest_attributes(node))
+            return self._hostnames[node].get(worker)
 
     def list_zones(self) -> list[str]:
         """Return the zones of the API; some that a project may use are missing there."""
@@ -185,8 +204,7 @@ class CloudTpu:
     def host_notes(self, node: NodeId, namespace: str, key: str) -> Mapping[int, str]:
         """Return the guest attribute `NAMESPACE/KEY` of each worker that has one."""
         request = tpu_v2.GetGuestAttributesRequest(name=node_name(node), query_path=f"{namespace}/")
-        subject = f"The guest attributes of node '{node.name}'"
-        return read_guest_attribute(send(subject, self._client.get_guest_attributes, request), key)
+        return read_guest_attribute(self._read_attributes(node, request), key)
 
     def list_accelerator_types(self, zone: str) -> list[str]:
         """Return the accelerator types that a zone offers."""
@@ -222,6 +240,15 @@ class CloudTpu:
         words = re.findall("[A-Z][a-z]+", type(request).__name__.removesuffix("Request"))
         call: Callable[..., Future] = getattr(self._client, "_".join(words).lower())
         return call
+
+    def _guest_attributes(self, node: NodeId) -> tpu_v2.GetGuestAttributesResponse:
+        """Return all guest attributes: no document says in which namespace a host's name is."""
+        return self._read_attributes(node, tpu_v2.GetGuestAttributesRequest(name=node_name(node)))
+
+    def _read_attributes(
+        self, node: NodeId, request: tpu_v2.GetGuestAttributesRequest
+    ) -> tpu_v2.GetGuestAttributesResponse:
+        return send(f"The guest attributes of node '{node.name}'", self._client.get_guest_attributes, request)
 
     def _location(self, zone: str) -> str:
         return location(self._project, zone)

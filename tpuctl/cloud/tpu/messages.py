@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
@@ -23,6 +24,10 @@ from tpuctl.nodes import (
     Symptom,
 )
 
+HOST_KEYS = "hostkeys"
+"""The namespace of guest attributes into which Google's agent writes a host's keys."""
+INSTANCE_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
+"""Of Compute Engine. Each program on a host can write guest attributes: another text is no name."""
 INITIATORS = {1: "USER", 2: "SERVICE"}
 """QueuedResourceState.StateInitiator of google/cloud/tpu/v2/cloud_tpu.proto."""
 
@@ -44,6 +49,7 @@ def read_node(message: tpu_v2.Node) -> Node:
         health_description=message.health_description,
         symptoms=tuple(_symptom(symptom) for symptom in message.symptoms),
         addresses=tuple(_address(endpoint) for endpoint in message.network_endpoints),
+        external=tuple(bool(endpoint.access_config.external_ip) for endpoint in message.network_endpoints),
         labels=dict(message.labels),
         metadata=dict(message.metadata),
         queued_resource=message.queued_resource.rpartition("/")[2],
@@ -52,16 +58,24 @@ def read_node(message: tpu_v2.Node) -> Node:
 
 def read_host_keys(message: tpu_v2.GetGuestAttributesResponse) -> Mapping[int, str]:
     """Return the ed25519 host key of each worker whose guest attributes hold one."""
-    return read_guest_attribute(message, "ssh-ed25519")
+    return read_guest_attribute(message, "ssh-ed25519", HOST_KEYS)
 
 
-def read_guest_attribute(message: tpu_v2.GetGuestAttributesResponse, key: str) -> Mapping[int, str]:
-    """Return the value of a key of each worker whose guest attributes hold one."""
+def read_hostnames(message: tpu_v2.GetGuestAttributesResponse) -> Mapping[int, str]:
+    """Return the name of each worker's instance: its key `hostname`, in any namespace, as for gcloud."""
+    names = read_guest_attribute(message, "hostname")
+    return {worker: name for worker, name in names.items() if re.fullmatch(INSTANCE_NAME, name)}
+
+
+def read_guest_attribute(
+    message: tpu_v2.GetGuestAttributesResponse, key: str, namespace: str = ""
+) -> Mapping[int, str]:
+    """Return the value of a key of each worker that has one, in any namespace or in this one."""
     return {
         worker: str(attribute.value)
         for worker, attributes in enumerate(message.guest_attributes)
         for attribute in attributes.query_value.items
-        if attribute.key == key
+        if attribute.key == key and namespace in ("", attribute.namespace)
     }
 
 

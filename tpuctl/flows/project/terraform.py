@@ -40,11 +40,14 @@ def read(source: Path) -> dict[str, str]:
 
 
 def differences(config: Config, outputs: dict[str, str]) -> list[str]:
-    """Return a sentence for each setting that differs from Terraform's; a zone may differ in its region."""
+    """Return a sentence for each setting that differs from Terraform's.
+
+    A zone may differ in its region; `iap` is how hosts are reached, and nothing that Terraform makes.
+    """
     return [
         f"{name} is {config.get(name)} ({config.values[name].origin}), Terraform made {value}"
         for name, value in outputs.items()
-        if not _same(name, config.get(name), value)
+        if name != "iap" and not _same(name, config.get(name), value)
     ]
 
 

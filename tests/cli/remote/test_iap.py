@@ -1,0 +1,117 @@
+"""Tests that commands reach hosts without external addresses through IAP's relay, and who chooses that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud import iap
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.config import load
+from tpuctl.errors import ConfigError, HostError, UsageError
+
+Tpuctl = Callable[..., CommandResult]
+SCRIPT = """
+import os, pathlib
+print("reads", os.environ["TPUCTL_DATA_DIR"].rsplit("/datasets/")[1].split("/")[0])
+print("on worker", os.environ["TPUCTL_WORKER"])
+"""
+
+
+@pytest.fixture
+def without_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes are made without external addresses."""
+    monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "no")
+
+
+def tunnels(simulator: RunningSimulator) -> int:
+    """How many tunnels the relay has opened."""
+    return len(list(simulator.events.find(service="iap", what="connect")))
+
+
+def test_the_whole_job_on_hosts_without_external_addresses(
+    simulator: RunningSimulator, tpuctl: Tpuctl, without_addresses: None
+) -> None:
+    assert tpuctl("up", "v3-32", "--name", "n1", "--yes").code == 0
+    assert tunnels(simulator) == 4
+    Path("words").mkdir()
+    Path("words/words.csv").write_text("word,length\nant,3\nbear,4\n" * 20)
+    assert tpuctl("data", "upload", "words", "words/words.csv", "--yes").code == 0
+    Path("job.py").write_text(SCRIPT)
+    assert tpuctl("submit", "job.py", "--tpu", "n1", "--dataset", "words").code == 0
+    assert tunnels(simulator) > 4
+    logs = tpuctl("logs", "-f")
+    assert "reads words" in logs.out
+    assert tpuctl("pull").code == 0
+    assert tpuctl("down", "n1", "--yes").code == 0
+
+
+def test_a_flag_overrides_what_the_addresses_say(
+    simulator: RunningSimulator, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    assert tunnels(simulator) == 0
+    assert tpuctl("wait", "n1", "--iap").code == 0
+    assert tunnels(simulator) == 1
+    monkeypatch.setenv("TPUCTL_IAP", "true")
+    assert tpuctl("wait", "n1", "--no-iap").code == 0
+    assert tunnels(simulator) == 1
+    assert tpuctl("wait", "n1").code == 0
+    assert tunnels(simulator) == 2
+
+
+def test_the_relay_is_asked_for_an_instance_without_a_second_look_at_the_node(
+    simulator: RunningSimulator, cloud: Cloud, without_addresses: None, tpuctl: Tpuctl
+) -> None:
+    assert tpuctl("up", "v3-32", "--name", "n1", "--yes").code == 0
+    node = cloud.provider.get_node(cloud.provider.node_id("europe-west4-a", "n1"))
+    assert node.external == (False,) * 4
+    keys = cloud.provider.host_keys(node.id)
+    before = len(list(simulator.events.find(what="GetGuestAttributes")))
+    assert before
+    for worker in (0, 3):
+        with cloud.ssh.connect(node, worker, keys[worker]) as session:
+            assert session.run(["true"]).exit_code == 0
+    names = [event.resource for event in simulator.events.find(service="iap", what="connect")]
+    assert [name.rpartition("-w-")[2] for name in names[-2:]] == ["0", "3"]
+    assert len(list(simulator.events.find(what="GetGuestAttributes"))) == before
+
+
+def test_a_command_that_goes_through_iap_gets_what_it_writes_and_reads(
+    cloud: Cloud, without_addresses: None, tpuctl: Tpuctl
+) -> None:
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    node = cloud.provider.get_node(cloud.provider.node_id("europe-west4-a", "n1"))
+    content = bytes(range(256)) * 4096
+    with cloud.ssh.connect(node, 0, cloud.provider.host_keys(node.id)[0]) as session:
+        session.put(content, "some bytes")
+        result = session.run(["sha256sum", "some bytes"])
+    import hashlib
+
+    assert result.stdout.split()[0] == hashlib.sha256(content).hexdigest()
+
+
+def test_a_host_that_has_not_said_its_name_yet(
+    cloud: Cloud, without_addresses: None, tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    node = cloud.provider.get_node(cloud.provider.node_id("europe-west4-a", "n1"))
+    monkeypatch.setattr(type(cloud.provider), "hostname", lambda *_: None)  # no fault keeps it unpublished
+    with pytest.raises(HostError, match="Worker 0 of 'n1' has not published its hostname") as raised:
+        cloud.ssh.open_stream(node, 0)
+    assert "--no-iap" in raised.value.hint
+
+
+def test_a_wrong_value_is_refused_with_its_origin(tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPUCTL_IAP", "auto")
+    with pytest.raises(ConfigError, match=r"'auto' \(TPUCTL_IAP\) cannot be the iap"):
+        load({}).get("iap")
+    with pytest.raises(UsageError):
+        load({"iap": "auto"}).get("iap")
+
+
+def test_on_google_cloud_the_relay_is_googles_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert iap.Relay(lambda _: "").url == "wss://tunnel.cloudproxy.app/v4"
