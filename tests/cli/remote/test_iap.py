@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
-from tpuctl.cloud import iap
-from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.config import load
 from tpuctl.errors import ConfigError, HostError, UsageError
 
@@ -27,22 +28,28 @@ def without_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "no")
 
 
+@pytest.fixture
+def inside(home: Path, tmp_path: Path) -> Iterator[RunningSimulator]:
+    """A simulator whose hosts have no external addresses, as `tpuctl sim start --no-external-ips`."""
+    running = RunningSimulator(tmp_path / "state" / "sim", external_ips=False)
+    yield running
+    running.close()
+
+
 def tunnels(simulator: RunningSimulator) -> int:
     """How many tunnels the relay has opened."""
     return len(list(simulator.events.find(service="iap", what="connect")))
 
 
-def test_the_whole_job_on_hosts_without_external_addresses(
-    simulator: RunningSimulator, tpuctl: Tpuctl, without_addresses: None
-) -> None:
+def test_the_whole_job_on_hosts_without_external_addresses(inside: RunningSimulator, tpuctl: Tpuctl) -> None:
     assert tpuctl("up", "v3-32", "--name", "n1", "--yes").code == 0
-    assert tunnels(simulator) == 4
+    assert tunnels(inside) == 4
     Path("words").mkdir()
     Path("words/words.csv").write_text("word,length\nant,3\nbear,4\n" * 20)
-    assert tpuctl("data", "upload", "words", "words/words.csv", "--yes").code == 0
+    assert tpuctl("data", "upload", "words", "words/words.csv").code == 0
     Path("job.py").write_text(SCRIPT)
     assert tpuctl("submit", "job.py", "--tpu", "n1", "--dataset", "words").code == 0
-    assert tunnels(simulator) > 4
+    assert tunnels(inside) > 4
     logs = tpuctl("logs", "-f")
     assert "reads words" in logs.out
     assert tpuctl("pull").code == 0
@@ -80,18 +87,40 @@ def test_the_relay_is_asked_for_an_instance_without_a_second_look_at_the_node(
     assert len(list(simulator.events.find(what="GetGuestAttributes"))) == before
 
 
-def test_a_command_that_goes_through_iap_gets_what_it_writes_and_reads(
-    cloud: Cloud, without_addresses: None, tpuctl: Tpuctl
-) -> None:
+def test_connections_that_are_cut_on_the_way_lose_nothing(inside: RunningSimulator, tpuctl: Tpuctl) -> None:
+    """In the middle of the handshake, and of 10 MB each way."""
     assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    cloud = connect(load({}))
     node = cloud.provider.get_node(cloud.provider.node_id("europe-west4-a", "n1"))
-    content = bytes(range(256)) * 4096
-    with cloud.ssh.connect(node, 0, cloud.provider.host_keys(node.id)[0]) as session:
+    content = random.Random(1).randbytes(10_000_000)
+    keys = cloud.provider.host_keys(node.id)
+    inside.faults.add("iap-cut", bytes=500, count=3)
+    inside.faults.add("iap-cut", bytes=3_000_000, count=4)
+    with cloud.ssh.connect(node, 0, keys[0]) as session:
         session.put(content, "some bytes")
-        result = session.run(["sha256sum", "some bytes"])
-    import hashlib
+        copied = session.run(["base64", "-w0", "some bytes"])
+    cloud.close()
+    assert base64.b64decode(copied.stdout) == content
+    assert len(list(inside.events.find(service="iap", what="reconnect"))) > 3
 
-    assert result.stdout.split()[0] == hashlib.sha256(content).hexdigest()
+
+REFUSALS = [
+    (4003, 8, "IAP cannot reach its port 22", "35.235.240.0/20"),
+    (4033, 3, "you may not use IAP's tunnels to it", "roles/iap.tunnelResourceAccessor"),
+    (4047, 8, "IAP finds no instance t1v-n-", "tpuctl ls"),
+]
+
+
+def test_a_refused_tunnel_is_a_sentence_of_submit(inside: RunningSimulator, tpuctl: Tpuctl) -> None:
+    assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
+    Path("job.py").write_text("print(1)")
+    for code, exit_code, message, hint in REFUSALS:
+        inside.faults.add("iap-refused", code=code, count=1)
+        result = tpuctl("submit", "job.py", "--tpu", "n1")
+        assert result.code == exit_code
+        assert f"Worker 0 of 'n1': {message}" in result.err
+        assert hint in result.err
+        inside.faults.clear()
 
 
 def test_a_host_that_has_not_said_its_name_yet(
@@ -111,7 +140,3 @@ def test_a_wrong_value_is_refused_with_its_origin(tpuctl: Tpuctl, monkeypatch: p
         load({}).get("iap")
     with pytest.raises(UsageError):
         load({"iap": "auto"}).get("iap")
-
-
-def test_on_google_cloud_the_relay_is_googles_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert iap.Relay(lambda _: "").url == "wss://tunnel.cloudproxy.app/v4"
