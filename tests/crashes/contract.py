@@ -73,6 +73,8 @@ def assert_up_resumes(world: CrashWorld, up: Sequence[str]) -> None:
     for _ in range(ATTEMPTS):
         if result.code == 0:
             break
+        if f"tpuctl extend {NAME}" in result.err:
+            assert world.tpuctl("extend", NAME, "8h").code == 0
         if result.code == 7:
             assert f"tpuctl down {NAME}" in result.err, result.err
             world.tpuctl(*DOWN)

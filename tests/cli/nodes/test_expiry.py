@@ -41,6 +41,26 @@ def names(cloud: Cloud) -> list[str]:
     return sorted(node.name for node in cloud.provider.list_nodes().nodes)
 
 
+class TestStart:
+    @pytest.mark.parametrize("command", [("start", "n1"), ("up", "v3-8", "--name", "n1")], ids=" ".join)
+    def test_past_its_end_it_is_not_started_until_it_is_extended(
+        self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud, command: tuple[str, ...]
+    ) -> None:
+        assert tpuctl("up", "v3-8", "--name", "n1", "--ttl", "1h", "--yes").code == 0
+        assert tpuctl("stop", "n1", "--yes").code == 0
+        assert tpuctl("start", "n1", "--yes").code == 0, "its time is not over"
+        assert tpuctl("stop", "n1", "--yes").code == 0
+        simulator.simulator.clock.advance(2 * HOUR)
+        refused = tpuctl(*command, "--yes")
+        assert refused.code == 4, refused.err
+        assert "'n1' is past its --ttl" in refused.err
+        assert "tpuctl extend n1 " in refused.err
+        assert only_node(cloud).provider_state == "STOPPED"
+        assert tpuctl("extend", "n1", "2h").code == 0
+        assert tpuctl(*command, "--yes").code == 0
+        assert only_node(cloud).provider_state == "READY"
+
+
 class TestUp:
     def test_metadata_and_labels_say_when_it_ends(
         self, simulator: RunningSimulator, tpuctl: Command, cloud: Cloud

@@ -9,6 +9,7 @@ from tpuctl.cli.nodes.table import allocation_table, show_nodes
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_session, yes_option
 from tpuctl.flows.nodes import power as flow
+from tpuctl.flows.nodes.expiry import require_time_left
 from tpuctl.flows.nodes.inventory import Allocation
 
 
@@ -57,6 +58,8 @@ def start(session: Session, node: str, yes: bool, dry_run: bool) -> None:
     """
     provider, ssh = session.cloud.provider, session.cloud.ssh
     plan = flow.plan_start(provider, node, session.from_flag("zone"))
+    if plan.change:
+        require_time_left(plan.node, session.cloud.server_time)
     if dry_run:
         planned = flow.start_requests(provider, plan, ssh.login_key())
         output.requests(planned, as_json=session.as_json)

@@ -16,6 +16,7 @@ from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, wit
 from tpuctl.cli.value_types import DURATION
 from tpuctl.flows.hosts import os_login
 from tpuctl.flows.nodes import up as flow
+from tpuctl.flows.nodes.expiry import require_time_left
 from tpuctl.flows.nodes.inventory import Inventory
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
@@ -55,6 +56,8 @@ def up(
     search = search_of(session, options.type, zones, race=race, wait=wait_capacity, detach=detach)
     provider, ssh = session.cloud.provider, session.cloud.ssh
     plan = plan_up(provider, ssh.login_key(), options, search)
+    if plan.stopped:
+        require_time_left(plan.stopped, session.cloud.server_time)
     if dry_run:
         output.requests(flow.requests(provider, plan), as_json=session.as_json)
         note_order(plan)

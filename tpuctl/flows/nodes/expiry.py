@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -42,6 +43,17 @@ def expiry(allocation: Allocation) -> datetime | None:
     """Return when the first node of an allocation ends, which ends all of it; None for never."""
     moments = [moment for moment in map(expiry_of, allocation.nodes) if moment]
     return min(moments, default=None)
+
+
+def require_time_left(node: Node, read_time: Callable[[], datetime]) -> None:
+    """Raise StateError for a node past its end: its keeper would delete it as soon as it has booted."""
+    end = expiry_of(node)
+    if end and end <= read_time():
+        raise StateError(
+            f"'{node.name}' is past its --ttl, which ended {clock.iso(end)}: it would delete itself at boot.",
+            hint=f"Move its end first: tpuctl extend {node.name} 8h",
+            expires=clock.iso(end),
+        )
 
 
 def plan_extension(
