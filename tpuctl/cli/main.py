@@ -157,7 +157,7 @@ def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; every error becomes text here and nowhere else."""
     as_json = "--json" in itertools.takewhile(lambda argument: argument != "--", arguments)
     try:
-        result = cli.main(arguments, prog_name="tpuctl", standalone_mode=False)
+        result = cli.main(arguments, prog_name="tpuctl", standalone_mode=False, obj=tuple(arguments))
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except TpuctlError as error:

@@ -161,7 +161,7 @@ def test_ctrl_c_in_the_queue_says_what_may_bill_and_the_same_command_goes_on(
 ) -> None:
     fill(simulator)
     command = subprocess.Popen(
-        [sys.executable, "-m", "tpuctl", *UP, "--queued"],
+        [sys.executable, "-m", "tpuctl", *UP, "--queued", "--ttl", "8h", "--label", "team=ab", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     poll(lambda: states(simulator) == ["WAITING_FOR_RESOURCES"] or None, awaiting="the queue", timeout=60)
@@ -169,7 +169,8 @@ def test_ctrl_c_in_the_queue_says_what_may_bill_and_the_same_command_goes_on(
     output, _ = command.communicate(timeout=60)
     assert command.returncode == 130, output
     assert "'n1' was being created; it may bill already" in output
-    assert "'tpuctl up v3-8 --name n1 --queued' resumes, 'tpuctl down n1' deletes it." in output
+    resume = "tpuctl up v3-8 --name n1 --queued --ttl 8h --label team=ab"
+    assert f"'{resume}' resumes, 'tpuctl down n1' deletes it." in output
     empty(simulator)
-    assert tpuctl(*UP, "--queued").code == 0
+    assert tpuctl(*resume.split()[1:], "--yes").code == 0
     assert states(simulator) == ["ACTIVE"]

@@ -20,12 +20,15 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.plan import default_name
 from tpuctl.job_header import FRAMEWORKS
+from tpuctl.masking.arguments import masked_arguments
 from tpuctl.masking.names import is_secret
 from tpuctl.masking.text import secrets_in
 from tpuctl.nodes import DataDisk
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
+DISPLAY = ("--yes", "-y", "--json", "--dry-run")
+"""Options that do not say what is created."""
 LARGEST_FILE = 1 << 20
 """Bytes that are read of a file whose content becomes metadata; the API allows less."""
 
@@ -163,7 +166,14 @@ def _up_options(
         startup_script=_content(startup_script, "--startup-script") if startup_script else "",
         metadata=_metadata(metadata),
         secure_boot=secure_boot,
+        typed=_typed(),
     )
+
+
+def _typed() -> tuple[str, ...]:
+    """Return the words of this command line that say what is created, secrets masked."""
+    words: tuple[str, ...] = click.get_current_context().obj or ()
+    return masked_arguments([word for word in words[1:] if word not in DISPLAY]).arguments
 
 
 def _refuse_boot_disk(size: str | None) -> None:

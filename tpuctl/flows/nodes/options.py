@@ -65,6 +65,8 @@ class UpOptions:
     """Besides tpuctl's own, whose keys are refused."""
     secure_boot: bool = False
     lifetime: Lifetime = field(default_factory=Lifetime)
+    typed: tuple[str, ...] = ()
+    """The words of the command line after `up`, but those that only say how it is shown; for hints."""
     bucket: str | None = None
     """Where the end of its lifetime is recorded."""
 

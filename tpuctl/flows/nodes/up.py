@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -202,8 +203,11 @@ def _two_commands(plan: UpPlan) -> str:
 
 
 def _resume(plan: UpPlan) -> str:
-    """Return the command that goes on with what this one began."""
+    """Return the command that goes on with what this one began: the same, where a user typed it."""
     options = plan.options
+    if options.typed:
+        is_named = any(word.partition("=")[0] == "--name" for word in options.typed)
+        return shlex.join(["tpuctl", "up", *options.typed, *([] if is_named else ["--name", options.name])])
     words = [
         f"tpuctl up {options.accelerator} --name {options.name}{plan.search.options}",
         "--spot" if options.spot else "",
