@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -416,6 +417,68 @@ class TestStop:
         assert not host.status().is_finished
 
 
+COUNTING = (
+    "import signal, sys, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: print('term', flush=True))\n"
+    "print('step 1', flush=True)\nend = time.monotonic() + {seconds}\n"
+    "while time.monotonic() < end:\n  time.sleep(0.05)\n"
+)
+
+
+class TestHostThatStops:
+    @pytest.mark.parametrize(("kind", "cause"), [("preemption", "preempted"), ("maintenance", "maintenance")])
+    def test_its_script_is_signalled_once_and_its_status_says_why(
+        self, host: Host, simulator: RunningSimulator, kind: str, cause: str
+    ) -> None:
+        """It is deaf for longer than the supervisor takes to see that the host signals everybody."""
+        host.start(COUNTING.format(seconds=1.6))
+        host.wait_for_output(b"step 1")
+        simulator.faults.add(kind, node="n1", notice=0.5)
+        status = host.finished()
+        assert (status.stopped, status.cause) == ("SIGTERM", cause)
+        assert host.log().count(b"term") == 1
+
+    def test_a_script_whose_supervisor_alone_is_signalled_is_signalled_by_it(self, host: Host) -> None:
+        with host.supervise(COUNTING.format(seconds=600), f"{FAST}; timing.STOP_GRACE = 0.5") as process:
+            host.wait_for_output(b"step 1")
+            process.terminate()
+        assert (host.finished().cause, host.log().count(b"term")) == ("", 1)
+
+
+class TestCause:
+    def test_a_full_disk_is_told_as_such(self, host: Host, simulator: RunningSimulator) -> None:
+        host.start(
+            "import time\nprint('step 1', flush=True)\nwhile True:\n  open('x', 'w')\n  time.sleep(0.02)\n"
+        )
+        host.wait_for_output(b"step 1")
+        simulator.faults.add("disk-full", node="n1")
+        status = host.finished()
+        assert (status.exit_code, status.cause) == (1, "disk full")
+        assert status.tail.startswith("OSError: [Errno 28] No space left on device")
+
+    def test_its_host_knows_how_a_worker_is(self, host: Host, wait_for_end) -> None:
+        """Also where nothing of it reaches the bucket."""
+
+        def answer() -> dict[str, object]:
+            command = [host.python, "worker.zip", "ask", str(host.folder)]
+            asked = subprocess.run(command, cwd=host.folder, capture_output=True, text=True, check=True)
+            content = json.loads(asked.stdout)
+            assert isinstance(content, dict)
+            return content
+
+        pid = host.start(WAIT)
+        host.wait_for_output(b"step 1")
+        assert answer() == {"state": "alive"}
+        os.kill(pid, signal.SIGKILL)
+        wait_for_end(pid)
+        gone = answer()
+        assert (gone["state"], gone["detail"]) == ("gone", "")
+        assert gone["status"]["state"] in ("preparing", "running")  # type: ignore[index]
+        os.killpg(int(host.status().pid) or pid, signal.SIGKILL)
+        (host.folder / "lock").unlink()
+        assert answer() == {"state": "absent"}
+
+
 class TestBucketTrouble:
     """Heartbeats every 0.2 s, one short pause between tries."""
 
@@ -431,6 +494,27 @@ class TestBucketTrouble:
             )  # fmt: skip
             process.terminate()
         assert host.status().is_finished
+
+    def test_heartbeats_come_while_a_log_is_shipped_that_grows_faster(
+        self, host: Host, simulator: RunningSimulator
+    ) -> None:
+        """And SIGTERM ends the script: nothing waits for the log."""
+        script = "while True:\n  print('x' * 4000)\n"
+        with host.supervise(script, f"{FAST}; timing.STOP_GRACE = 0.2") as process:
+            poll(lambda: host.chunks() or None, awaiting="a chunk", timeout=30, backoff=Backoff(0.05))
+            stall = simulator.faults.add("gcs-stall", method="storage.objects.create", object="*/log/*")
+            for number in range(3):
+                first = host.bucket.objects(STATUS)[0].generation
+                poll(
+                    lambda first=first: True if host.bucket.objects(STATUS)[0].generation > first else None,
+                    awaiting=f"heartbeat {number}", timeout=30, backoff=Backoff(0.05, 0.1),
+                )  # fmt: skip
+            process.terminate()
+            size = -1
+            while size != (size := (host.folder / "log").stat().st_size):
+                time.sleep(0.5)  # the script ends although the log waits
+            simulator.faults.remove(stall.id)
+        assert host.finished().stopped == "SIGTERM"
 
     def test_the_script_keeps_running_while_the_bucket_is_unreachable(self, host: Host, simulator) -> None:
         from tpuctl.sim.faults import grpc_fault

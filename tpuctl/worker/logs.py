@@ -45,7 +45,7 @@ class LogShipper:
         name = self._folder + log_file(self.chunks + 1)
         while not self._bucket.create(name, self._pending, "text/plain; charset=utf-8"):
             text = "another program has written gs://%s/%s: it is skipped"
-            print("[tpuctl] " + text % (self._bucket.name, name), file=sys.stderr, flush=True)
+            say(text % (self._bucket.name, name))
             self.chunks += 1
             name = self._folder + log_file(self.chunks + 1)
         self.chunks += 1
@@ -55,3 +55,11 @@ class LogShipper:
     def _pause(self) -> float:
         age = time.monotonic() - self._began
         return next(pause for limit, pause in timing.LOG_INTERVALS if age < limit)
+
+
+def say(text: str) -> None:
+    """Write a line into the supervisor's own log; a full disk ends nothing."""
+    try:
+        print("[tpuctl] %s" % text, file=sys.stderr, flush=True)
+    except OSError:
+        pass

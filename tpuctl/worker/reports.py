@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import mimetypes
 import os
-import sys
 from typing import List
 
 from tpuctl.worker import gcs
+from tpuctl.worker.logs import say
 
 LIMIT = 32 * 1024 * 1024
 """Most bytes of one report: larger files belong in the run's outputs."""
@@ -19,13 +19,13 @@ def ship(bucket: gcs.Bucket, name: str, folder: str) -> None:
         path = os.path.join(folder, file)
         size = os.path.getsize(path)
         if size > LIMIT:
-            print("[tpuctl] the report %s has %d bytes: skipped" % (file, size), file=sys.stderr)
+            say("the report %s has %d bytes: skipped" % (file, size))
             continue
         with open(path, "rb") as stream:
             data = stream.read()
         kind = mimetypes.guess_type(file)[0] or "application/octet-stream"
         if not bucket.create(name + file, data, kind):
-            print("[tpuctl] another program has written the report %s" % file, file=sys.stderr)
+            say("another program has written the report %s" % file)
 
 
 def _finished_files(folder: str) -> List[str]:

@@ -45,11 +45,15 @@ class Script:
         """Return the return code, negative for a signal, or None while the script runs."""
         return self._process.poll()
 
-    def stop(self) -> None:
-        """Send SIGTERM to the script and its children; called again after the grace, send SIGKILL."""
+    def stop(self, *, is_signalled: bool = False) -> None:
+        """Send SIGTERM to the script and its children, unless it `is_signalled`, as by a host that stops.
+
+        Called again after the grace, send SIGKILL.
+        """
         if not self._stop_sent:
             self._stop_sent = time.monotonic()
-            self._signal(signal.SIGTERM)
+            if not is_signalled:
+                self._signal(signal.SIGTERM)
         elif time.monotonic() > self._stop_sent + timing.STOP_GRACE:
             self._signal(signal.SIGKILL)
 
@@ -58,3 +62,30 @@ class Script:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:
             pass
+
+
+class Sentinel:
+    """A process that only a host signals that stops: it signals all, the script too.
+
+    It ends with the supervisor, as nothing holds its input open any more.
+    """
+
+    def __init__(self) -> None:
+        self._process: Optional["subprocess.Popen[bytes]"] = None
+        try:
+            self._process = subprocess.Popen(
+                ["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError:  # without it a script may get SIGTERM twice
+            pass
+
+    @property
+    def is_signalled(self) -> bool:
+        """Whether it has ended."""
+        return self._process is not None and self._process.poll() is not None
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()

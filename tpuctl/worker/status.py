@@ -10,12 +10,13 @@ import hmac
 import json
 import os
 import secrets
-import sys
+import threading
 import time
 from dataclasses import replace
 from typing import List, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
+from tpuctl.worker.logs import say
 from tpuctl.worker.records import PREPARING, STATUS_FILE, Spec, WorkerStatus, encode
 
 LIMIT = 64 * 1024
@@ -42,6 +43,7 @@ class StatusWriter:
         self._generation = 0
         self._unconfirmed: List[bytes] = []
         self._written = 0.0
+        self._lock = threading.RLock()
         supervisor = secrets.token_hex(8)
         self.last = WorkerStatus(
             spec.worker, spec.attempt, spec.tpu_uid, PREPARING, heartbeat="",
@@ -53,7 +55,17 @@ class StatusWriter:
         """Return whether the next heartbeat is due."""
         return time.monotonic() >= self._written + timing.HEARTBEAT
 
+    def update(self, **changes: object) -> None:
+        """Write the newest status with changes, and the current time; raises as `write` does."""
+        with self._lock:
+            self.write(replace(self.last, **changes))  # type: ignore[arg-type]
+
     def write(self, status: WorkerStatus) -> None:
+        """Write a status, from any thread; raises AnotherSupervisorError and gcs.GcsError."""
+        with self._lock:
+            self._write(status)
+
+    def _write(self, status: WorkerStatus) -> None:
         """Write a status with the current time, over what any program without the key has written.
 
         Raises AnotherSupervisorError, and gcs.GcsError if the write fails or others write without end.
@@ -89,7 +101,7 @@ class StatusWriter:
             return stored
         change = "changed" if generation else "deleted"
         text = "another program has %s gs://%s/%s: it is written again"
-        print("[tpuctl] " + text % (change, self._bucket.name, self._name), file=sys.stderr, flush=True)
+        say(text % (change, self._bucket.name, self._name))
         return b""
 
     def _check_supervisor(self, stored: bytes) -> None:
@@ -126,7 +138,7 @@ def _keep(data: bytes, folder: str) -> None:
             stream.write(data)
         os.replace(path + ".part", path)
     except OSError as error:
-        print("[tpuctl] %s: %s" % (path, error), file=sys.stderr, flush=True)
+        say("%s: %s" % (path, error))
 
 
 def _bytes(text: str) -> bytes:

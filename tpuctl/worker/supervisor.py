@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
+import threading
 import time
 from dataclasses import replace
 from typing import Callable, Optional
 
-from tpuctl.worker import bundle, environment, gcs, packages, reports, timing
-from tpuctl.worker.logs import LogShipper
+from tpuctl.worker import bundle, causes, environment, gcs, packages, reports, timing
+from tpuctl.worker.logs import LogShipper, say
 from tpuctl.worker.records import FINISHED, PREPARING, REPORTS_FOLDER, RUNNING, Spec, WorkerStatus
-from tpuctl.worker.script import STOP_CODES, Script
+from tpuctl.worker.script import STOP_CODES, Script, Sentinel
 from tpuctl.worker.status import AnotherSupervisorError, StatusWriter, now
 
 STARTED = "started"
@@ -21,6 +21,27 @@ STARTED = "started"
 
 class _Stopped(Exception):
     """The host was stopped before the script started."""
+
+
+class _Errand(threading.Thread):
+    """Does some work each time that it is due: neither the script nor other work waits for it."""
+
+    def __init__(self, is_due: Callable[[], bool], work: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._is_due = is_due
+        self._work = work
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self._is_over.wait(timing.POLL_INTERVAL):
+            if self._is_due():
+                self._work()
+
+    def end(self) -> None:
+        """Return once nothing of it is under way any more."""
+        self._is_over.set()
+        if self.is_alive():
+            self.join()
 
 
 class Supervisor:
@@ -35,15 +56,25 @@ class Supervisor:
         self._status = StatusWriter(self._bucket, spec, folder)
         self._shipper = LogShipper(self._bucket, spec.folder, self._log)
         self._preparing = False
-        self._script: Optional[Script] = None
         self._stop_signal = 0
+        self._stop_time = 0.0
+        self._stop_cause: Optional[str] = None
+        self._oom_kills = causes.count_oom_kills()
+        self._sentinel = Sentinel()
+        self._heartbeat = _Errand(self._status.due, self._beat)
+        self._shipping = _Errand(self._shipper.due, lambda: self._try(self._shipper.ship))
 
     def run(self) -> None:
         """Run the script until it ends, however it ends, and leave the last status in the bucket."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._announce()
-        self._finish(self._run_script())
+        self._heartbeat.start()
+        self._shipping.start()
+        try:
+            self._finish(self._run_script())
+        finally:
+            self._sentinel.close()
 
     def _announce(self) -> None:
         """Write the first status: `launch` waits for the file that follows it."""
@@ -62,7 +93,8 @@ class Supervisor:
             return replace(self._status.last, error="the host was stopped before the script started")
         except (bundle.BundleError, packages.PackageError, gcs.GcsError, OSError) as error:
             self._preparing = False
-            return replace(self._status.last, error="%s: %s" % (type(error).__name__, error))
+            text = "%s: %s" % (type(error).__name__, error)
+            return replace(self._status.last, error=text, cause=causes.of_error(error))
 
     def _prepare(self) -> str:
         """Fetch code and packages and return the packages' folder; a signal ends this with _Stopped."""
@@ -76,39 +108,56 @@ class Supervisor:
             spec.dependencies, lock, os.path.join(self._folder, "packages"), self._log
         )
         self._preparing = False
+        if self._stop_signal:
+            raise _Stopped
         return installed
 
     def _start(self, installed: str) -> Script:
         variables = environment.of_job(self._spec, installed, self._reports)
         command = (self._spec.script, *self._spec.arguments)
-        self._script = Script(command, self._code_folder, variables, self._log)
-        return self._script
+        return Script(command, self._code_folder, variables, self._log)
 
     @property
     def _code_folder(self) -> str:
         return os.path.join(self._folder, "code")
 
     def _watch(self, script: Script) -> WorkerStatus:
-        """Ship logs and heartbeats until the script ends."""
-        self._try(lambda: self._status.write(replace(self._status.last, state=RUNNING, pid=script.pid)))
+        """Wait until the script ends; a host that stops ends it."""
+        self._try(lambda: self._status.update(state=RUNNING, pid=script.pid))
         code = script.poll()
         while code is None:
             if self._stop_signal:
-                script.stop()
-            self._report_when_due()
+                self._stop(script)
             timing.pause()
             code = script.poll()
         if code in STOP_CODES:  # a host that shuts down may signal the script before the supervisor
             timing.wait_until(lambda: bool(self._stop_signal), timing.SIGNAL_DELAY, interval=0.01)
         if code < 0:
-            return replace(self._status.last, exit_code=128 - code, signal=signal.Signals(-code).name)
-        return replace(self._status.last, exit_code=code)
+            return self._ended(128 - code, signal.Signals(-code).name)
+        return self._ended(code, "")
 
-    def _report_when_due(self) -> None:
-        if self._shipper.due():
-            self._try(self._shipper.ship)
-        if self._status.due():
-            self._try(lambda: self._write_status(self._status.last))
+    def _stop(self, script: Script) -> None:
+        """End the script: by the host's own signal where the host stops, else by ours."""
+        if self._sentinel.is_signalled:
+            script.stop(is_signalled=True)
+        elif time.monotonic() >= self._stop_time + timing.SIGNAL_DELAY:
+            script.stop()
+        self._ask_why()
+
+    def _ask_why(self) -> None:
+        """Ask the host once why it stops: it answers only until then."""
+        if self._stop_cause is None:
+            self._stop_cause = causes.of_stop()
+
+    def _ended(self, code: int, name: str) -> WorkerStatus:
+        status = replace(self._status.last, exit_code=code, signal=name)
+        if not code:
+            return status
+        cause = causes.of_failure(self._log, name, self._oom_kills)
+        return replace(status, cause=cause, tail=causes.last_line(self._log))
+
+    def _beat(self) -> None:
+        self._try(lambda: self._status.update(log_chunks=self._shipper.chunks))
 
     def _write_status(self, status: WorkerStatus) -> None:
         self._status.write(replace(status, log_chunks=self._shipper.chunks))
@@ -119,20 +168,25 @@ class Supervisor:
             work()
             return True
         except AnotherSupervisorError as error:
-            print("[tpuctl] %s" % error, file=sys.stderr, flush=True)
+            say(str(error))
             self._stop_signal = signal.SIGTERM  # two must not train into the same checkpoints
         except (gcs.GcsError, OSError) as error:
-            print("[tpuctl] %s" % error, file=sys.stderr, flush=True)
+            say(str(error))
         return False
 
     def _finish(self, status: WorkerStatus) -> None:
         if self._stop_signal:
-            status = replace(status, stopped=signal.Signals(self._stop_signal).name)
+            self._ask_why()
+            status = replace(
+                status, stopped=signal.Signals(self._stop_signal).name, cause=self._stop_cause or ""
+            )
         status = replace(status, finished=now())
         deadline = time.monotonic() + timing.LAST_WRITE_TIMEOUT
+        self._shipping.end()
         if not self._retry(self._shipper.ship, deadline) and not status.error:
             status = replace(status, error="the end of the log could not be shipped")
         self._try(self._ship_reports)  # a by-product: the run ends also without them
+        self._heartbeat.end()
         if not self._retry(lambda: self._write_status(replace(status, state=FINISHED)), deadline):
             raise gcs.GcsError("the last status could not be written")
 
@@ -148,9 +202,8 @@ class Supervisor:
         return True
 
     def _on_signal(self, number: int, _frame: Optional[object]) -> None:
+        self._stop_time = self._stop_time or time.monotonic()
         self._stop_signal = number
         if self._preparing:
             self._preparing = False
             raise _Stopped
-        if self._script and self._script.return_code is None:
-            self._script.stop()  # at once: the loop may be waiting for the bucket

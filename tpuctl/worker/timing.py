@@ -17,6 +17,8 @@ STOP_GRACE = 15.0
 """Between SIGTERM and SIGKILL for the script: a preempted VM has about 30 in all."""
 SIGNAL_DELAY = 1.0
 """Within which a host that shuts down signals all of its processes."""
+METADATA_TIMEOUT = 2.0
+"""For an answer of the metadata server to a host that is being stopped."""
 LAST_WRITE_TIMEOUT = 3600.0
 """For which the last log chunk and status are tried again while the bucket cannot be reached."""
 START_TIMEOUT = 120.0

@@ -1,0 +1,98 @@
+"""Recognizes why a script ended: what the host announced, no memory, no space on the disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import urllib.request
+from typing import Optional
+
+from tpuctl.worker import timing
+from tpuctl.worker.records import DISK_FULL, MAINTENANCE, OUT_OF_MEMORY, PREEMPTION
+
+TAIL = 16 * 1024
+"""Bytes of a log's end that are looked at."""
+LONGEST_LINE = 300
+"""Characters of a log's last line that the status gets."""
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LITTLE_SPACE = 1024 * 1024
+"""Free bytes below which a disk counts as full."""
+_IN_LOG = (
+    (re.compile(rb"No space left on device|Disk quota exceeded|\[Errno (28|122|27)\]"), DISK_FULL),
+    (re.compile(rb"^MemoryError|RESOURCE_EXHAUSTED: .*(memory|HBM|hbm)|std::bad_alloc", re.M), OUT_OF_MEMORY),
+)
+_OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+
+
+def of_stop() -> str:
+    """Return what the metadata server announces for a host that is being stopped; "" for nothing."""
+    if _metadata("preempted") == "TRUE":
+        return PREEMPTION
+    return MAINTENANCE if _metadata("maintenance-event") not in ("", "NONE") else ""
+
+
+def of_error(error: BaseException) -> str:
+    """Return the cause of an exception of the supervisor itself; "" for an unknown one."""
+    return DISK_FULL if isinstance(error, OSError) and error.errno in NO_SPACE else ""
+
+
+def of_failure(log: str, signal: str, oom_kills: int) -> str:
+    """Return the cause of a script's failure; `oom_kills` are those of the host before it started."""
+    if signal == "SIGKILL" and count_oom_kills() > oom_kills:
+        return OUT_OF_MEMORY
+    if signal == "SIGXFSZ":
+        return DISK_FULL
+    end = _end(log)
+    for pattern, cause in _IN_LOG:
+        if pattern.search(end):
+            return cause
+    return DISK_FULL if _is_full(os.path.dirname(log)) else ""
+
+
+def last_line(log: str) -> str:
+    """Return the last line of a log that is not empty."""
+    lines = [line.strip() for line in re.split(rb"[\r\n]", _end(log))]
+    text = next((line for line in reversed(lines) if line), b"").decode("utf-8", "replace")
+    return text[:LONGEST_LINE]
+
+
+def count_oom_kills() -> int:
+    """Return how many processes of this host the kernel has killed for want of memory."""
+    try:
+        with open("/proc/vmstat", encoding="ascii") as stream:
+            match = _OOM_KILLS.search(stream.read())
+    except OSError:  # not Linux
+        return 0
+    return int(match.group(1)) if match else 0
+
+
+def _end(log: str) -> bytes:
+    try:
+        with open(log, "rb") as stream:
+            stream.seek(max(0, os.path.getsize(log) - TAIL))
+            return stream.read(TAIL)
+    except OSError:
+        return b""
+
+
+def _is_full(folder: str) -> bool:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < LITTLE_SPACE
+
+
+def _metadata(name: str) -> str:
+    host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
+    url = "http://%s/computeMetadata/v1/instance/%s" % (host, name)
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})  # noqa: S310  always http
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    answer: Optional[bytes] = None
+    try:
+        with direct.open(request, timeout=timing.METADATA_TIMEOUT) as response:
+            answer = response.read(1000)
+    except (OSError, ValueError):  # no answer is no announcement
+        return ""
+    return answer.decode("utf-8", "replace").strip()
