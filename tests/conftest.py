@@ -17,7 +17,12 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
 from tpuctl.config.turkish_locale import use_plain_letters
 
-pytest_plugins = ("tests.contract.recorder", "tests.ordering.file_order", "tests.forks.client")
+pytest_plugins = (
+    "tests.contract.recorder",
+    "tests.ordering.file_order",
+    "tests.forks.client",
+    "tests.sim.sqlite_without_disk",
+)
 
 use_plain_letters()  # before the first test imports protobuf
 
