@@ -130,6 +130,11 @@ def _run(*arguments: str) -> Callable[[CrashWorld, str], None]:
     return act
 
 
+def _run_up(world: CrashWorld, method: str) -> None:
+    """Another laptop runs the same `up` meanwhile."""
+    world.tpuctl(*world.up)
+
+
 CODES = grpc.StatusCode
 FAULTS = {
     fault.name: fault
@@ -170,8 +175,8 @@ FAULTS = {
         Fault("deleted by another", _delete),
         Fault("deleted by another after", _delete, "after"),
         Fault("hosts silent", _silent_hosts, lasts=True, methods=("ssh",)),
-        Fault("another up", _run(*UP)),
-        Fault("another up after", _run(*UP), "after"),
+        Fault("another up", _run_up),
+        Fault("another up after", _run_up, "after"),
         Fault("another down", _run(*DOWN)),
         Fault("another down after", _run(*DOWN), "after"),
     )

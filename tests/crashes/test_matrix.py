@@ -82,6 +82,7 @@ def test_what_bills_is_listed_and_up_resumes_and_down_ends_it(
     world: CrashWorld, scenario: str, step: int, fault: str
 ) -> None:
     plan = SCENARIOS[scenario]
+    world.up = plan.up
     plan.begin(world)
     world.interfere = FAULTS[fault].interference(world, step)
     contract.check(world, world.tpuctl(*plan.command), plan.up)

@@ -58,7 +58,7 @@ def walk(seed: int, folder: Path) -> Walk:
 
 
 def _move_about(world: CrashWorld, draw: random.Random, steps: Walk) -> None:
-    up = draw.choice(UPS)
+    up = world.up = draw.choice(UPS)
     for _ in range(draw.randint(2, MOST_MOVES)):
         _move(world, draw, steps, up)
         contract.assert_listed(world)
@@ -83,7 +83,7 @@ def _move(world: CrashWorld, draw: random.Random, steps: Walk, up: Sequence[str]
     command = draw.choice([up, up, up, *others])
     move = f"after {pause:g} s: {' '.join(command)}"
     if draw.random() < FAULT_SHARE:
-        fault = FAULTS[draw.choice(KILLS if draw.random() < KILL_SHARE else _faults(up))]
+        fault = FAULTS[draw.choice(KILLS if draw.random() < KILL_SHARE else list(FAULTS))]
         step = draw.randrange(draw.choice([5, 15, MOST_STEPS]))
         world.interfere = fault.interference(world, step)
         move += f" [{fault.name}, request {step}]"
@@ -96,11 +96,6 @@ def _move(world: CrashWorld, draw: random.Random, steps: Walk, up: Sequence[str]
     contract.assert_told(world, result)
     if not any(other in move for other in ("another", "preempted")):
         contract.assert_spared(world, ready)
-
-
-def _faults(up: Sequence[str]) -> list[str]:
-    """The faults that a walk may meet: another `up` of one that has an end would make one without."""
-    return [name for name in FAULTS if not (up is ENDING and name.startswith("another up"))]
 
 
 def _preempt_any(world: CrashWorld, draw: random.Random) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -67,6 +67,8 @@ class CrashWorld:
         """Methods of the requests of the command that runs, in order."""
         self.latest: list[str] = []
         """Those of the latest command that has ended."""
+        self.up: Sequence[str] = ()
+        """The `up` that another laptop runs, too."""
         self.clock_error = timedelta()
         """How far the laptop's clock is ahead, until the command ends."""
         self._loop = asyncio.new_event_loop()
