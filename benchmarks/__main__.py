@@ -1,9 +1,9 @@
 """Run every benchmark, one after the other."""
 
-from benchmarks import command_line, emulated_tpu, simulator
+from benchmarks import command_line, emulated_tpu, provisioning, simulator
 from benchmarks.datasets import __main__ as datasets
 from benchmarks.gcs import __main__ as gcs
 from benchmarks.input_pipeline import __main__ as input_pipeline
 
-for benchmark in (command_line, gcs, simulator, emulated_tpu, input_pipeline, datasets):
+for benchmark in (command_line, provisioning, gcs, simulator, emulated_tpu, input_pipeline, datasets):
     benchmark.main()

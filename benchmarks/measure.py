@@ -34,11 +34,11 @@ class Ratio:
 
 
 def side_by_side(
-    commands: Mapping[str, Sequence[str]], *, runs: int, environment: Mapping[str, str]
+    commands: Mapping[str, Sequence[str]], *, runs: int, environment: Mapping[str, str], warm_up: bool = True
 ) -> dict[str, list[tuple[float, float]]]:
     """Run each command `runs` times in turn, after one warm-up; return (wall, CPU) seconds."""
     timings: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
-    for turn in range(runs + 1):
+    for turn in range(0 if warm_up else 1, runs + 1):
         for name, command in commands.items():
             timing = _time(command, environment)
             if turn:
