@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
+from tests.paths import ROOT
+
 LONG = (
     "tests/jobs/",
+    "tests/crashes/",
     "tests/sim/guest/test_tutorials.py",
     "tests/cli/runs/test_digits.py",
     "tests/worker/test_program.py",
     "tests/cli/test_story.py",
+    "tests/cli/test_hostile_input.py",
     "tests/sim/guest/findings/test_programs.py",
     "tests/sim/tpu/clients/test_gcloud.py",
     "tests/data/test_memory.py",
     "tests/soak/",
     "tests/sim/unmodified/",
+    "tests/cli/runs/test_hostile_records.py",
+    "tests/cli/datasets/test_hostile_manifests.py",
+    "tests/cli/nodes/test_race.py",
+    "tests/cli/nodes/test_dry_run.py",
+    "tests/cli/simulator/test_iam.py",
+    "tests/cli/runs/test_secrets.py",
+    "tests/cli/test_terminal.py",
     "tests/sim/guest/",
     "tests/sim/gcs/clients/",
     "tests/sim/test_restart.py",
@@ -25,7 +38,7 @@ LONG = (
     "tests/sim/tpu/test_state_machine.py",
     "tests/terraform/test_mistakes.py",
     "tests/sim/gcs/http/test_fuzz.py",
-    "tests/cloud/test_ssh.py",
+    "tests/cloud/ssh/",
     "tests/flows/datasets/test_upload.py",
     "tests/flows/datasets/test_tfds.py",
     "tests/sim/compute/test_gcloud.py",
@@ -35,12 +48,25 @@ LONG = (
     "tests/worker/test_reports.py",
     "tests/cli/simulator/test_env.py",
     "tests/cli/simulator/test_commands.py",
+    "tests/cli/project/test_commands.py",
+    "tests/cloud/simulator/test_process.py",
     "tests/testing/",
     "tests/demo/",
 )
 """What takes longest, longest first; `make test-fast` leaves it out."""
 BETWEEN = 4
 """How many other files come after a long one."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Read no file of which no test is to run: several seconds in each process."""
+    file = os.path.relpath(collection_path, ROOT)
+    return is_left_out(file, config.getoption("markexpr")) or None
+
+
+def is_left_out(file: str, marks: str) -> bool:
+    """Return whether the expression of `-m` leaves out all tests of a file, given by its path."""
+    return "not long" in marks and file.startswith(LONG)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
