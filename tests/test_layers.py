@@ -68,6 +68,7 @@ SUBPACKAGES = {
     },
     "flows/datasets": {"beam": set()},
     "flows/nodes": {"placement": set()},
+    "flows/remote": {"forwarding": set()},
     "flows/runs": {"code": set(), "evidence": set()},
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "offers": set(),
@@ -121,6 +122,9 @@ MODULES = {
     "flows/nodes": {
         "down", "expiry", "inventory", "lifetime", "lookup", "options", "plan", "power", "prices", "reap",
         "up", "wait",
+    },
+    "flows/remote": {
+        "byte_relay", "known_hosts", "openssh", "ssh_config_file", "ssh_entries", "targets", "workers",
     },
     "flows/datasets": {
         "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "request", "rm", "staging",

@@ -63,6 +63,8 @@ CALLS = (
     call("start", "n1", "--dry-run", shows=False),
     call("start", WORD, "--yes"),
     call("wait", WORD),
+    call("forward", WORD, "0:1"),
+    call("forward", f"1{WORD}"),
     call("ssh", WORD, "--dry-run"),
     call("ssh-config", "n1", shows=False),
     call("ssh-config", WORD),

@@ -47,6 +47,7 @@ COMMANDS = {
         "tpuctl.cli.remote.ssh",
         "Log in on a worker of a TPU with the system's OpenSSH, or run a command.",
     ),
+    "forward": ("tpuctl.cli.remote.forward", "Forward ports of this machine to a worker of a TPU."),
     "ssh-config": (
         "tpuctl.cli.remote.ssh_config",
         "Print or install entries for 'ssh NAME', VS Code, scp and rsync.",

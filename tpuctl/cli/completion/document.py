@@ -27,6 +27,7 @@ KINDS = {
     ("describe", "name"): "nodes",
     ("why", "name"): "nodes",
     ("wait", "name"): "nodes",
+    ("forward", "words"): "nodes",
     ("ssh", "name"): "nodes",
     ("ssh-config", "names"): "nodes",
     ("exec", "name"): "nodes",

@@ -1,0 +1,53 @@
+"""Opens ports of a host over an open connection, and notices when the connection is dead."""
+
+from __future__ import annotations
+
+import threading
+
+import paramiko
+
+from tpuctl.cloud.ssh.dialing import ByteStream
+
+OPEN_TIMEOUT = 20.0
+NAME = "localhost"
+"""As `ssh -L PORT:localhost:PORT`: programs that listen on 127.0.0.1 or ::1 alone answer, too."""
+
+
+class HostPorts:
+    """The ports of the host at the other end of a connection; every method may be called by many threads."""
+
+    def __init__(self, transport: paramiko.Transport) -> None:
+        self._transport = transport
+
+    def open(self, port: int, origin: tuple[str, int]) -> ByteStream:
+        """Connect to a port of the host; `origin` is the address of the client, which the host may log.
+
+        Raises ConnectionRefusedError where nothing listens, ConnectionError when the connection is lost.
+        """
+        try:
+            stream: ByteStream = self._transport.open_channel(
+                "direct-tcpip", (NAME, port), origin, timeout=OPEN_TIMEOUT
+            )
+            return stream
+        except paramiko.ChannelException as error:
+            raise ConnectionRefusedError(error.text) from error
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise ConnectionError(str(error)) from error
+
+    def is_lost_within(self, seconds: float) -> bool:
+        """Wait so long, or until the connection is lost; return whether it is."""
+        self._transport.join(seconds)
+        return not self._transport.is_active()
+
+    def answers(self, seconds: float) -> bool:
+        """Ask the host for a sign of life; without one in time, close the connection and return False."""
+        timer = threading.Timer(seconds, self._transport.close)
+        timer.daemon = True
+        timer.start()
+        try:
+            self._transport.global_request("keepalive@openssh.com", wait=True)  # refused, which is an answer
+        except (paramiko.SSHException, EOFError, OSError):
+            return False
+        finally:
+            timer.cancel()
+        return bool(self._transport.is_active())
