@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -53,14 +54,14 @@ def echo(stream: socket.socket) -> None:
 
 
 @contextmanager
-def serving(ports: Ports | None, reports: list[str] | None = None) -> Iterator[tuple[int, Link]]:
+def serving(ports: Ports | None, reports: list[str] | None = None) -> Iterator[tuple[int, Link, Service]]:
     """A forwarded port, whose threads have ended afterwards."""
     before = set(threading.enumerate())
     (listener,) = listen([PortPair(0, 6006)])
     link = Link()
     link.attach(ports)  # type: ignore[arg-type]  # has the method that is used
-    with Service([listener], link, (reports if reports is not None else []).append):
-        yield listener.ports.local, link
+    with Service([listener], link, (reports if reports is not None else []).append) as service:
+        yield listener.ports.local, link, service
     for thread in ports.threads if ports else ():
         thread.join(10)
     for thread in set(threading.enumerate()) - before:
@@ -78,7 +79,7 @@ def test_a_client_that_has_sent_all_still_gets_its_answer() -> None:
     def answer(stream: socket.socket) -> None:
         stream.sendall(read_all(stream)[::-1])
 
-    with serving(Ports(answer)) as (port, _), socket.create_connection(("127.0.0.1", port)) as client:
+    with serving(Ports(answer)) as (port, _, _), socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(b"question")
         client.shutdown(socket.SHUT_WR)
         assert read_all(client) == b"noitseuq"
@@ -95,7 +96,7 @@ def test_many_clients_at_once_get_their_own_bytes() -> None:
             answers[number] = read_all(client)
             sender.join()
 
-    with serving(Ports(echo)) as (port, _):
+    with serving(Ports(echo)) as (port, _, _):
         clients = [threading.Thread(target=ask, args=(number, port)) for number in range(50)]
         for client in clients:
             client.start()
@@ -107,15 +108,15 @@ def test_many_clients_at_once_get_their_own_bytes() -> None:
 def test_a_client_that_stays_idle_is_let_go_when_the_host_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_module, "LOOK_INTERVAL", 0.02)
     ports = Ports(lambda stream: stream.sendall(b"bye"))
-    with serving(ports) as (port, _), socket.create_connection(("127.0.0.1", port)) as client:
-        threads = threading.active_count()
+    with serving(ports) as (port, _, service), socket.create_connection(("127.0.0.1", port)) as client:
         assert read_all(client) == b"bye"
-        while threading.active_count() >= threads:  # its own thread ends although the client stays
-            pass
+        deadline = time.monotonic() + 30
+        while service.clients:  # its threads end although the client stays
+            assert time.monotonic() < deadline
 
 
 def test_the_end_closes_clients_in_the_middle() -> None:
-    with serving(Ports(echo)) as (port, _):
+    with serving(Ports(echo)) as (port, _, _):
         client = socket.create_connection(("127.0.0.1", port))
         client.sendall(b"x")
         assert client.recv(1) == b"x"
@@ -124,7 +125,7 @@ def test_the_end_closes_clients_in_the_middle() -> None:
 
 
 def test_a_client_waits_for_a_connection_that_is_opened_again() -> None:
-    with serving(None) as (port, link), socket.create_connection(("127.0.0.1", port)) as client:
+    with serving(None) as (port, link, _), socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(b"early")
         ports = Ports(echo)
         link.attach(ports)  # type: ignore[arg-type]
@@ -135,13 +136,13 @@ def test_a_client_waits_for_a_connection_that_is_opened_again() -> None:
 
 def test_a_client_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "PATIENCE", 0.01)
-    with serving(None) as (port, _), socket.create_connection(("127.0.0.1", port)) as client:
+    with serving(None) as (port, _, _), socket.create_connection(("127.0.0.1", port)) as client:
         assert client.recv(1) == b""
 
 
 def test_a_port_on_which_nothing_listens_is_said_once() -> None:
     reports: list[str] = []
-    with serving(Refusing(echo), reports) as (port, _):
+    with serving(Refusing(echo), reports) as (port, _, _):
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", port)) as client:
                 assert client.recv(1) == b""

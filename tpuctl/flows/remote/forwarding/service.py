@@ -34,6 +34,11 @@ class Service:
         self._awake, self._wake = socket.socketpair()
         self._acceptor = threading.Thread(target=self._accept, name="forward")
 
+    @property
+    def clients(self) -> int:
+        """How many are served now."""
+        return len(self._clients)
+
     def __enter__(self) -> Service:
         self._acceptor.start()
         return self
