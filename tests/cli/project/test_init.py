@@ -225,7 +225,7 @@ class TestDoctorCompares:
         monkeypatch.chdir("below")
         findings = self.findings(tpuctl("doctor", "--json"))
         assert findings["terraform"]["state"] == "ok"
-        assert findings["network"]["state"] == "warning", "SSH comes from inside the network alone"
+        assert findings["network"]["state"] == "ok", "SSH goes through IAP"
         assert "vision-team-us-central2" in findings["network"]["text"]
 
     @pytest.mark.usefixtures("base")

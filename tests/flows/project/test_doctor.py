@@ -9,13 +9,13 @@ import pytest
 
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud import google_clients
-from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.config import load
 from tpuctl.errors import ConfigError
 from tpuctl.flows.project.doctor import CHECKS, FAILED, OK, SKIPPED, WARNING, Finding, examine
 
 ORDER = [
-    "python", "credentials", "project", "api", "zone", "bucket", "region", "rights", "network",
+    "python", "credentials", "project", "api", "zone", "bucket", "region", "rights", "network", "iap",
     "terraform", "ssh key",
 ]  # fmt: skip
 
@@ -38,6 +38,7 @@ def test_every_check_is_run_in_its_order_and_says_what_it_saw(cloud: Cloud) -> N
     assert results["zone"].text.startswith("europe-west4-a offers ")
     assert results["bucket"].text == "gs://sim-project-tpuctl/ can be listed"
     assert results["region"].text == "europe-west4, that of the TPUs"
+    assert results["iap"].text == "not used: hosts have external addresses"
     assert results["terraform"].text == "not used: nothing to compare with"
     assert results["ssh key"].text.endswith("will be made by the first 'tpuctl up'")
     assert all(finding.fix == "" for finding in results.values())
@@ -57,7 +58,7 @@ def test_clients_are_built_once_and_what_needs_them_is_skipped_if_they_cannot_be
     results = findings(connect)
     assert results["credentials"] == Finding("credentials", FAILED, "There are no credentials.", "Log in.")
     assert {name for name, state in states(results).items() if state == SKIPPED} == {
-        "api", "zone", "bucket", "region", "rights",
+        "api", "zone", "bucket", "region", "rights", "iap",
     }  # fmt: skip
     assert results["api"].text == "needs credentials"
     assert results["zone"].text == "needs api", "which was skipped itself"
@@ -71,7 +72,7 @@ def test_without_a_project_what_needs_one_is_skipped(cloud: Cloud) -> None:
     skipped = {name: finding.text for name, finding in results.items() if finding.state == SKIPPED}
     assert skipped == {
         "api": "needs project", "bucket": "needs project", "zone": "needs api", "region": "needs bucket",
-        "rights": "needs bucket",
+        "rights": "needs bucket", "iap": "needs zone",
     }  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def test_a_check_needs_only_checks_before_it() -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "check", "skipped"),
     [
-        ("zone", "us-central1", "zone", {"region"}),
+        ("zone", "us-central1", "zone", {"region", "iap"}),
         ("bucket", "b!", "bucket", {"region", "rights"}),
     ],
 )
@@ -113,15 +114,55 @@ def test_a_bucket_in_another_region_is_a_warning(cloud: Cloud) -> None:
     assert results["region"].fix == "Use a bucket in us-central1, or a zone of europe-west4."
 
 
-def test_hosts_without_external_addresses_are_a_warning(
+def test_hosts_without_external_addresses_and_without_iap_are_a_warning(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "no")
+    monkeypatch.setenv("TPUCTL_IAP", "no")
     monkeypatch.setenv("TPUCTL_SUBNETWORK", "s1")
     results = findings(lambda: cloud)
     assert states(results) == {"network": WARNING}
     assert results["network"].text.startswith("default, subnetwork s1; hosts without external addresses")
     assert "over a VPN" in results["network"].fix
+    assert results["iap"].text == "not used: iap is no"
+
+
+def iap(**settings: str) -> Finding:
+    clients = connect(load(settings))
+    result = findings(lambda: clients, **settings)["iap"]
+    clients.close()
+    return result
+
+
+def test_without_a_host_the_relay_is_asked_and_the_firewall_read(
+    simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "no")
+    assert iap() == Finding(
+        "iap", OK, "the relay admits you; the firewall rule default-allow-ssh lets it reach port 22"
+    )
+    monkeypatch.setenv("TPUCTL_NETWORK", "lab")
+    result = iap()
+    assert result.state == WARNING
+    assert "no firewall rule of lab lets it (35.235.240.0/20) reach port 22" in result.text
+    assert "gcloud compute firewall-rules create ssh-through-iap --project sim-project" in result.fix
+    simulator.faults.add("iap-refused", code=4033)
+    result = iap()
+    assert result.state == FAILED
+    assert "you may not use IAP's tunnels" in result.text
+    assert "roles/iap.tunnelResourceAccessor" in result.fix
+
+
+def test_a_tunnel_to_a_host_says_more_than_any_rule(
+    simulator: RunningSimulator, tpuctl: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUCTL_EXTERNAL_IPS", "no")
+    tpuctl("up", "v3-8", "--name", "n1", "--yes")
+    assert iap() == Finding("iap", OK, "worker 0 of 'n1' is reached through IAP")
+    simulator.faults.add("iap-refused", code=4003)
+    result = iap()
+    assert (result.state, "cannot reach its port 22" in result.text) == (FAILED, True)
+    assert "35.235.240.0/20" in result.fix
 
 
 def test_a_key_that_exists_is_named(cloud: Cloud) -> None:

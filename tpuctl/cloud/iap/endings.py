@@ -95,6 +95,7 @@ CLOSED = Row(HostError, "IAP's relay ended the tunnel: {reason}", f"The host may
 NO_CONNECTION = Row(
     HostError, "no connection through IAP: {reason}", "Check your network, and run the command again."
 )
+NO_INSTANCE = (4047, 4051)
 CLOSES: Mapping[int, Row] = {
     4001: LOST,
     4002: LOST,
@@ -104,8 +105,7 @@ CLOSES: Mapping[int, Row] = {
         f"It may still boot, or no firewall rule lets {RANGE} reach it: 'tpuctl doctor' checks that.",
     ),
     4033: NOT_AUTHORIZED,
-    4047: NOT_FOUND,
-    4051: NOT_FOUND,
+    **dict.fromkeys(NO_INSTANCE, NOT_FOUND),
     4074: LOST,
 }
 LOGIN = "Run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS."

@@ -16,6 +16,7 @@ from tpuctl.bucket_layout import gs
 from tpuctl.config import Config
 from tpuctl.errors import ConfigError, TpuctlError
 from tpuctl.flows.project import allowed_folders, rights, terraform
+from tpuctl.nodes import NodeState
 
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Cloud
@@ -25,6 +26,8 @@ Connect = Callable[[], "Cloud"]
 
 OK, WARNING, FAILED, SKIPPED = "ok", "warning", "failed", "skipped"
 
+IAP_RANGE = "35.235.240.0/20"
+"""From where IAP reaches hosts: https://cloud.google.com/iap/docs/using-tcp-forwarding"""
 PACKAGES = (
     "click",
     "rich",
@@ -192,11 +195,42 @@ def _network(config: Config, connected: Connect) -> str:
     network = config.require("network")
     if config.get("subnetwork"):
         network += f", subnetwork {config.get('subnetwork')}"
-    if config.require_bool("external_ips"):
+    if config.require_bool("external_ips") or config.get("iap") != "no":
         return network
     raise CheckWarning(
-        f"{network}; hosts without external addresses are reached by SSH from inside the network alone",
-        "Run tpuctl on a machine in the network, or over a VPN to it.",
+        f"{network}; hosts without external addresses are reached from inside the network alone (iap is no)",
+        "Run tpuctl on a machine in the network, or over a VPN to it; or set iap = true.",
+    )
+
+
+def _iap(config: Config, connected: Connect) -> str:
+    """A tunnel to a host shows that all is right; without a host, ask the relay, and read the rules."""
+    if config.get("iap") == "no":
+        return "not used: iap is no"
+    cloud = connected()
+    nodes = (node for node in cloud.provider.list_nodes().nodes if node.state is NodeState.READY)
+    node = next((node for node in nodes if node.addresses and cloud.uses_iap(node, 0)), None)
+    if node:
+        cloud.ssh.open_stream(node, 0).close()
+        return f"worker 0 of '{node.name}' is reached through IAP"
+    if config.get("iap") is None and config.require_bool("external_ips"):
+        return "not used: hosts have external addresses"
+    cloud.check_relay()
+    return f"the relay admits you; {_firewall(config, cloud)}"
+
+
+def _firewall(config: Config, cloud: Cloud) -> str:
+    network = config.require("network").rpartition("/")[2]
+    try:
+        rule = cloud.iap_firewall_rule()
+    except TpuctlError as error:
+        return f"the firewall was not checked: {error.message}"
+    if rule:
+        return f"the firewall rule {rule} lets it reach port 22"
+    raise CheckWarning(
+        f"the relay admits you, but no firewall rule of {network} lets it ({IAP_RANGE}) reach port 22",
+        f"gcloud compute firewall-rules create ssh-through-iap --project {config.require('project')} "
+        f"--network {network} --source-ranges {IAP_RANGE} --allow tcp:22",
     )
 
 
@@ -242,6 +276,7 @@ CHECKS = (
     Check("region", ("bucket", "zone"), _region),
     Check("rights", ("bucket",), _rights, ("service_account",)),
     Check("network", (), _network, ("network", "subnetwork", "external_ips", "service_account")),
+    Check("iap", ("zone",), _iap, ("iap", "network", "external_ips", "ssh_user")),
     Check("terraform", (), _terraform),
     Check("ssh key", ("python",), _ssh_key, ("ssh_user",)),
 )

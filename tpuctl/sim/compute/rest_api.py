@@ -20,6 +20,10 @@ PROJECT = f"/compute/{{version:{VERSIONS}}}/projects/{{project}}"
 OPERATION = f"{PROJECT}/global/operations/{{operation}}"
 CREATED = "2020-01-01T00:00:00.000-08:00"
 REASONS = {400: "invalid", 401: "required", 403: "forbidden", 404: "notFound", 412: "conditionNotMet"}
+DEFAULT_RULES = (
+    ("default-allow-internal", "10.128.0.0/9", "0-65535"),
+    ("default-allow-ssh", "0.0.0.0/0", "22"),
+)
 STALE = "Supplied fingerprint does not match current metadata fingerprint."
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
@@ -33,6 +37,7 @@ def application(projects: Projects, operations: Operations) -> web.Application:
     for verb, path, handler in (
         ("GET", PROJECT, api.get),
         ("POST", f"{PROJECT}/setCommonInstanceMetadata", api.set_metadata),
+        ("GET", f"{PROJECT}/global/firewalls", api.list_firewalls),
         ("GET", OPERATION, api.get_operation),
         ("POST", f"{OPERATION}/wait", api.get_operation),
         ("*", "/{path:.*}", api.unknown),
@@ -65,6 +70,11 @@ class _ComputeApi:
             return _error(400, str(error))
         operation = self._operations.record(name, "compute.projects.setCommonInstanceMetadata")
         return web.json_response(_operation(operation, _base(request)))
+
+    async def list_firewalls(self, request: web.Request) -> web.Response:
+        name = request.match_info["project"]
+        _authorize("compute.firewalls.list", name)
+        return web.json_response(_firewalls(name, _base(request)))
 
     async def get_operation(self, request: web.Request) -> web.Response:
         parts = request.match_info
@@ -135,6 +145,31 @@ def _project(project: Project, base: str) -> JsonObject:
         "defaultServiceAccount": service_account(project.name),
         "selfLink": f"{base}/projects/{project.name}",
         "xpnProjectStatus": "UNSPECIFIED_XPN_PROJECT_STATUS",
+    }
+
+
+def _firewalls(project: str, base: str) -> JsonObject:
+    """The rules that a new project's network `default` has for SSH and for its own hosts.
+
+    https://cloud.google.com/firewall/docs/firewalls#more_rules_default_vpc
+    """
+    place = f"{base}/projects/{project}"
+    return {
+        "kind": "compute#firewallList",
+        "items": [
+            {
+                "kind": "compute#firewall",
+                "name": name,
+                "network": f"{place}/global/networks/default",
+                "direction": "INGRESS",
+                "priority": 65534,
+                "disabled": False,
+                "sourceRanges": [source],
+                "allowed": [{"IPProtocol": "tcp", "ports": [ports]}],
+                "selfLink": f"{place}/global/firewalls/{name}",
+            }
+            for name, source, ports in DEFAULT_RULES
+        ],
     }
 
 

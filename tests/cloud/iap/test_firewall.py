@@ -1,0 +1,78 @@
+"""Tests which firewall rules let IAP's relay reach port 22."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import requests
+
+from tests.cloud.web_server import serving
+from tpuctl.cloud.error_table import Service
+from tpuctl.cloud.iap.firewall import ssh_rule
+from tpuctl.cloud.rest import RestApi
+from tpuctl.errors import TpuctlError
+
+RULE = {
+    "name": "ssh-through-iap",
+    "network": "https://www.googleapis.com/compute/v1/projects/p/global/networks/lab",
+    "direction": "INGRESS",
+    "sourceRanges": ["35.235.240.0/20"],
+    "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}],
+}
+
+
+def found(rules: list[dict[str, Any]], network: str = "lab") -> str | None:
+    body = json.dumps({"items": rules}).encode()
+    files = {f"/compute/v1/projects/{project}/global/firewalls": body for project in ("a-project", "shared")}
+    with serving(files) as web, requests.Session() as session:
+        session.trust_env = False
+        api = RestApi(session, web.url, Service("compute.googleapis.com", "roles/compute.viewer"))
+        rule = ssh_rule(api, "a-project", network)
+    owner = "shared" if "/" in network else "a-project"
+    assert web.requests == [f"/compute/v1/projects/{owner}/global/firewalls"]
+    return rule
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"sourceRanges": ["10.0.0.0/8", "::/0", "0.0.0.0/0"]},
+        {"sourceRanges": ["35.235.240.1/20"]},
+        {"allowed": [{"IPProtocol": "icmp"}, {"IPProtocol": "tcp", "ports": ["80", "20-30"]}]},
+        {"allowed": [{"IPProtocol": "all"}]},
+    ],
+)
+def test_a_rule_that_admits_the_relay(change: dict[str, Any]) -> None:
+    assert found([{**RULE, "name": "other", "disabled": True}, {**RULE, **change}]) == "ssh-through-iap"
+
+
+def test_a_shared_network_has_the_rules_of_its_own_project() -> None:
+    assert found([RULE], "projects/shared/global/networks/lab") == "ssh-through-iap"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"disabled": True},
+        {"direction": "EGRESS"},
+        {"network": ".../networks/another-lab"},
+        {"sourceRanges": ["35.235.240.0/24"]},
+        {"sourceRanges": ["::/0"]},
+        {"sourceRanges": []},
+        {"targetTags": ["web"]},
+        {"targetServiceAccounts": ["a@b.c"]},
+        {"allowed": [{"IPProtocol": "udp"}]},
+        {"allowed": [{"IPProtocol": "tcp", "ports": ["23-90", "2"]}]},
+        {"allowed": []},
+    ],
+)
+def test_a_rule_that_does_not(change: dict[str, Any]) -> None:
+    assert found([{**RULE, **change}]) is None
+
+
+def test_an_answer_that_cannot_be_read_is_no_verdict() -> None:
+    with pytest.raises(TpuctlError):
+        found([{**RULE, "sourceRanges": ["everywhere"]}])
