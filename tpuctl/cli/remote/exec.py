@@ -12,7 +12,7 @@ from tpuctl.cli import output, printing
 from tpuctl.cli.remote.after_dashes import AfterDashes
 from tpuctl.cli.remote.hosts import find, host_name, reach
 from tpuctl.cli.remote.lines import LinePrinter, write_raw
-from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.cli.value_types import DURATION, OUTPUT_PATH
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote.command import Results, run_command
@@ -38,6 +38,7 @@ from tpuctl.flows.remote.workers import ALL_WORKERS, chosen_workers
 @click.option("--raw", is_flag=True, help="Write the bytes of one worker as they come.")
 @dry_run_option
 @with_session
+@iap_option
 def execute(
     session: Session, name: str, worker: str | None, timeout: int | None, folder: Path | None, raw: bool,
     dry_run: bool, words: tuple[str, ...],
