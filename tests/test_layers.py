@@ -168,7 +168,7 @@ THIRD_PARTY = {
     "requests": {"cloud"},
     "websockets": {"cloud"},
     "urllib3": {"cloud"},
-    "fabric": set(),
+    "fabric": {"cloud"},
     "paramiko": {"cloud"},
     "invoke": set(),
     "cryptography": {"cloud", "sim"},

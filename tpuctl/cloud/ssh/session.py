@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import fabric
 import paramiko
 
 from tpuctl.atomic_files import PRIVATE
@@ -28,15 +29,19 @@ class CommandResult:
 class SshSession:
     """An open connection to one worker."""
 
-    def __init__(self, transport: paramiko.Transport, worker: str) -> None:
-        self.transport = transport
-        """The connection itself: for streams, SFTP and forwarded ports."""
+    def __init__(self, connection: fabric.Connection, worker: str) -> None:
+        self._connection = connection
         self._worker = worker
+
+    @property
+    def transport(self) -> paramiko.Transport:
+        """The connection itself: for streams and forwarded ports."""
+        return self._connection.transport
 
     @property
     def is_open(self) -> bool:
         """Whether the connection has not been lost, as far as is known."""
-        return bool(self.transport.is_active())
+        return bool(self._connection.is_connected)
 
     def run(self, argv: Sequence[str], timeout: float = COMMAND_TIMEOUT, stdin: bytes = b"") -> CommandResult:
         """Run a command and return its result, also that of a failing command; quotes the arguments.
@@ -44,7 +49,7 @@ class SshSession:
         Raises HostError when the connection is lost, after `timeout` seconds, or for a flood of output.
         """
         with translated(self._worker), Limit(timeout) as limit:
-            channel = self.transport.open_session(timeout=timeout)
+            channel = self._open_channel(timeout)
             limit.bind(channel)
             with channel:
                 self._begin(channel, argv)
@@ -53,6 +58,14 @@ class SshSession:
             if code < 0 and self._is_lost():
                 raise EOFError
         return CommandResult(code, out.decode(errors="replace"), errors.decode(errors="replace"))
+
+    def _open_channel(self, timeout: float) -> paramiko.Channel:
+        try:
+            return self.transport.open_session(timeout=timeout)
+        except paramiko.SSHException as error:
+            if self._is_lost():
+                raise EOFError from error
+            raise
 
     def _begin(self, channel: paramiko.Channel, argv: Sequence[str]) -> None:
         try:
@@ -77,9 +90,9 @@ class SshSession:
     def put(self, data: bytes, path: str) -> None:
         """Write a file on the host that only its user can read; `path` is relative to the home folder."""
         with translated(self._worker), Limit(COMMAND_TIMEOUT) as limit:
-            files = paramiko.SFTPClient.from_transport(self.transport)
+            files = self._connection.sftp()
             limit.bind(files.get_channel())
-            with files, files.open(path, "wb") as stream:
+            with files.open(path, "wb") as stream:
                 stream.chmod(PRIVATE)  # before the first byte, and also for a file that exists
                 stream.set_pipelined(True)
                 stream.write(data)
