@@ -11,10 +11,8 @@ import subprocess
 import sys
 from typing import BinaryIO, List, Mapping
 
-from tpuctl.worker import packages, timing
-from tpuctl.worker.records import read_spec
-from tpuctl.worker.status import read_last
-from tpuctl.worker.supervisor import STARTED, Supervisor
+from tpuctl.worker import timing, versions
+from tpuctl.worker.records import STARTED, read_spec
 
 LOCK = "lock"
 """File in the attempt's folder: `launch` creates it, the supervisor holds it as long as it lives."""
@@ -29,6 +27,13 @@ def main(arguments: List[str]) -> int:
         return launch(path)
     if command == "ask":
         return ask(path)
+    return supervise(path)
+
+
+def supervise(path: str) -> int:
+    """Run the script of the spec on stdin to its end, in the attempt's folder."""
+    from tpuctl.worker.supervisor import Supervisor  # noqa: PLC0415  launching takes a third of the CPU without it
+
     spec = read_spec(sys.stdin)
     with open(os.devnull, "rb") as empty:
         os.dup2(empty.fileno(), sys.stdin.fileno())  # frees the deleted file
@@ -58,6 +63,8 @@ def launch(path: str) -> int:
 
 def ask(folder: str) -> int:
     """Print one line of JSON: whether the supervisor lives, and its last status on this disk."""
+    from tpuctl.worker.status import read_last  # noqa: PLC0415  as in supervise
+
     lock = os.path.join(folder, LOCK)
     if not os.path.exists(lock):
         return _answer({"state": "absent"}, 0)
@@ -105,7 +112,7 @@ def _start(spec: BinaryIO, folder: str) -> int:
 
 def _python_error(spec: BinaryIO) -> str:
     try:
-        return packages.python_error(read_spec(io.StringIO(spec.read().decode())).requires_python)
+        return versions.python_error(read_spec(io.StringIO(spec.read().decode())).requires_python)
     except (ValueError, AttributeError):
         return ""  # the supervisor names what is wrong with the spec
     finally:

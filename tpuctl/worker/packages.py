@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import platform
 import re
 import subprocess
 import sys
 from functools import lru_cache
-from importlib import metadata
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence
 
 from tpuctl.worker import requirements, versions
 from tpuctl.worker.requirements import Requirement
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 LOCK_FILE = "requirements.lock"
 """The lock file as pip gets it, beside the folder of packages."""
@@ -26,16 +26,6 @@ _WRONG_HASH = b"DO NOT MATCH THE HASHES"
 
 class PackageError(Exception):
     """The host does not have what the header requires, and pip could not install it."""
-
-
-def python_error(specifier: str) -> str:
-    """Return why this Python cannot run a script whose header has this `requires-python`, or ""."""
-    try:
-        if versions.accepts(specifier, platform.python_version()):
-            return ""
-    except ValueError as error:
-        return "requires-python: %s" % error
-    return "the script requires Python %s, and the host has %s" % (specifier, platform.python_version())
 
 
 def ensure(dependencies: Sequence[str], lock: str, folder: str, log: str) -> str:
@@ -136,6 +126,8 @@ def _installed_version(name: str) -> Optional[str]:
 @lru_cache(maxsize=1)
 def _distributions() -> Dict[str, metadata.Distribution]:
     """Distributions by their normalized names, the first of each name: it is the one that is imported."""
+    from importlib import metadata  # noqa: PLC0415  slow, and most scripts require nothing
+
     result: Dict[str, metadata.Distribution] = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
@@ -167,6 +159,8 @@ def _readable(text: str) -> Optional[Requirement]:
 
 
 def _has_module(name: str) -> bool:
+    import importlib.util  # noqa: PLC0415  as above
+
     return importlib.util.find_spec(_module(name)) is not None
 
 

@@ -19,6 +19,8 @@ PREEMPTION, MAINTENANCE = "preempted", "maintenance"
 OUT_OF_MEMORY, DISK_FULL = "out of memory", "disk full"
 """Causes of an end that a worker recognizes."""
 
+STARTED = "started"
+"""File in the attempt's folder on the host: the first status is in the bucket."""
 STATUS_FILE = "status.json"
 LOG_FOLDER = "log/"
 REPORTS_FOLDER = "reports/"

@@ -11,12 +11,9 @@ from typing import Callable, Optional
 
 from tpuctl.worker import bundle, causes, environment, gcs, packages, reports, timing
 from tpuctl.worker.logs import LogShipper, say
-from tpuctl.worker.records import FINISHED, PREPARING, REPORTS_FOLDER, RUNNING, Spec, WorkerStatus
+from tpuctl.worker.records import FINISHED, PREPARING, REPORTS_FOLDER, RUNNING, STARTED, Spec, WorkerStatus
 from tpuctl.worker.script import STOP_CODES, Script, Sentinel
 from tpuctl.worker.status import AnotherSupervisorError, StatusWriter, now
-
-STARTED = "started"
-"""File in the attempt's folder: the first status is in the bucket."""
 
 
 class _Stopped(Exception):

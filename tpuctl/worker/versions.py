@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Iterable, Optional, Tuple
 
 _VERSION = re.compile(
@@ -60,6 +61,17 @@ class Version:
     def order(self) -> Tuple[object, ...]:
         """The order among all versions."""
         return (*self.public, self.local)
+
+
+def python_error(specifier: str) -> str:
+    """Return why this Python cannot run a script whose header has this `requires-python`, or ""."""
+    present = sys.version.partition(" ")[0]
+    try:
+        if accepts(specifier, present):
+            return ""
+    except ValueError as error:
+        return "requires-python: %s" % error
+    return "the script requires Python %s, and the host has %s" % (specifier, present)
 
 
 def accepts(specifier: str, version: str) -> bool:
