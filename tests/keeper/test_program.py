@@ -211,7 +211,7 @@ class TestIdle:
         pid = next(
             int(path.parent.name)
             for path in Path("/proc").glob("[0-9]*/cmdline")
-            if b"supervise" in path.read_bytes() and str(keepers.disk().home).encode() in path.read_bytes()
+            if b"worker.zip" in path.read_bytes() and str(keepers.disk().home).encode() in path.read_bytes()
         )
         os.kill(pid, signal.SIGKILL)
         keepers.wait(lambda: keepers.note()["activity"] == "", "the end of the run")

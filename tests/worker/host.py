@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -102,7 +103,8 @@ class Host:
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 words = (process / "cmdline").read_bytes().split(b"\0")
-                if b"supervise" in words and (process / "cwd").readlink() == self.folder:
+                leads = os.getsid(int(process.name)) == int(process.name)  # `launch` itself leads no session
+                if b"launch" in words and leads and (process / "cwd").readlink() == self.folder:
                     pids.append(int(process.name))
             except OSError:  # it has ended, or is another user's
                 pass

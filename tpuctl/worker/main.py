@@ -7,8 +7,9 @@ import io
 import json
 import os
 import re
-import subprocess
+import signal
 import sys
+import traceback
 from typing import BinaryIO, List, Mapping
 
 from tpuctl.worker import timing, versions
@@ -97,17 +98,30 @@ def _lock(folder: str) -> bool:
 
 
 def _start(spec: BinaryIO, folder: str) -> int:
+    """Start the supervisor as a copy of this process: another Python would take its start-up time again."""
     log = os.path.join(folder, "supervisor.log")
     with open(log, "ab") as stream:
-        process = subprocess.Popen(
-            [sys.executable, sys.argv[0], "supervise", folder],
-            stdin=spec,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-            close_fds=True,
-        )
-    return _await_start(process, os.path.join(folder, STARTED), log)
+        pid = os.fork()
+        if pid == 0:
+            os._exit(_supervise_detached(spec, stream, folder))
+    return _await_start(pid, os.path.join(folder, STARTED), log)
+
+
+def _supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
+    """Run `supervise` with nothing of the login: session, standard streams; return its exit code."""
+    try:
+        os.setsid()
+        os.lseek(spec.fileno(), 0, os.SEEK_SET)
+        for number, stream in enumerate((spec, log, log)):
+            os.dup2(stream.fileno(), number)
+        spec.close()
+        log.close()
+        return supervise(folder)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stderr.flush()
 
 
 def _python_error(spec: BinaryIO) -> str:
@@ -119,16 +133,20 @@ def _python_error(spec: BinaryIO) -> str:
         spec.seek(0)
 
 
-def _await_start(process: "subprocess.Popen[bytes]", started: str, log: str) -> int:
+def _await_start(pid: int, started: str, log: str) -> int:
     """Wait until the first status is in the bucket: from then on the bucket shows everything else."""
+    ended = False
 
     def started_or_ended() -> bool:
-        return os.path.exists(started) or process.poll() is not None
+        nonlocal ended
+        ended = ended or os.waitpid(pid, os.WNOHANG)[0] == pid
+        return os.path.exists(started) or ended
 
     timing.wait_until(started_or_ended, timing.START_TIMEOUT, interval=0.05)
     if os.path.exists(started):
-        return _answer({"pid": process.pid}, 0)
-    process.kill()
+        return _answer({"pid": pid}, 0)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
     with open(log, encoding="utf-8", errors="replace") as stream:
         lines = stream.read().strip().splitlines() or ["no answer in %d s" % timing.START_TIMEOUT]
     return _answer({"error": lines[-1]}, 1)

@@ -28,7 +28,7 @@ START = (
     'install -d -m 700 .tpuctl "$1" || exit 91; '
     f'tar -xof - -C "$1" || {{ rm -f "$1/{SPEC}"; exit 92; }}; '
     "command -v python3 >/dev/null || exit 93; "
-    f'exec python3 "$1/{PROGRAM}" launch "$1/{SPEC}" </dev/null'
+    f'exec python3 "$PWD/$1/{PROGRAM}" launch "$PWD/$1/{SPEC}" </dev/null'
 )
 """For sh: makes the attempt's folder, unpacks the tar file on stdin there and starts the program.
 
