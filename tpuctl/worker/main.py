@@ -103,7 +103,7 @@ def _start(spec: BinaryIO, folder: str) -> int:
     with open(log, "ab") as stream:
         pid = os.fork()
         if pid == 0:
-            os._exit(_supervise_detached(spec, stream, folder))
+            return _supervise_detached(spec, stream, folder)
     return _await_start(pid, os.path.join(folder, STARTED), log)
 
 
@@ -117,11 +117,9 @@ def _supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
         spec.close()
         log.close()
         return supervise(folder)
-    except BaseException:
+    except Exception:
         traceback.print_exc()
         return 1
-    finally:
-        sys.stderr.flush()
 
 
 def _python_error(spec: BinaryIO) -> str:
