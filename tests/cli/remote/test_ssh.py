@@ -105,6 +105,7 @@ def test_without_openssh_the_error_says_how_to_get_it(command: Call, monkeypatch
     ("arguments", "code", "sentence"),
     [
         ((), 4, "You have 2 TPUs: n1, pair."),
+        (("@1",), 4, "You have 2 TPUs: n1, pair."),
         (("n9",), 4, "There is no node 'n9'."),
         (("pair@2",), 4, "'pair' has no worker 2: its workers are 0 to 1."),
         (("pair@all",), 2, "2 workers are named, and this command reaches one."),

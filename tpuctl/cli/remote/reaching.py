@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
+from tpuctl.cli.remote.hosts import find, host_name
 from tpuctl.cli.session import Session
 from tpuctl.config.files import state_folder
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote import openssh
 from tpuctl.flows.remote.known_hosts import key_alias, write_known_hosts
-from tpuctl.flows.remote.targets import Hosts, find_hosts
-from tpuctl.flows.remote.workers import HostName, chosen_workers, only_worker, parse_host_name
+from tpuctl.flows.remote.targets import Hosts
+from tpuctl.flows.remote.workers import chosen_workers, only_worker
 from tpuctl.nodes import Node
 
 PINNED = ("target", "project", "ssh_user", "ssh_key")
@@ -27,10 +28,8 @@ def find_worker(session: Session, name: str | None, worker: str | None) -> Hosts
 
     Raises UsageError for several, and as `find_hosts` does.
     """
-    host = parse_host_name(name) if name else HostName("")
-    workers = chosen_workers(host, worker, only_worker(0))
-    provider = session.cloud.provider
-    hosts = find_hosts(provider, host.name, workers, session.owner, session.from_flag("zone"))
+    host = host_name(name or "")
+    hosts = find(session, host, chosen_workers(host, worker, only_worker(0)))
     if len(hosts.workers) > 1:
         raise UsageError(
             f"{len(hosts.workers)} workers are named, and this command reaches one.",
