@@ -77,6 +77,7 @@ SUBPACKAGES = {
     "sim": {
         "guest": set(),
         "state": set(),
+        "workstation": {"state"},
         "access": {"state"},
         "events": set(),
         "network": {"access", "state"},

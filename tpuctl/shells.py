@@ -40,6 +40,16 @@ SHELLS = {
 }
 
 
+def with_folder(path: str, folder: str) -> str:
+    """Return a PATH in which a folder comes first, and once."""
+    return ":".join([folder, *without_folder(path, folder).split(":")]) if path else folder
+
+
+def without_folder(path: str, folder: str) -> str:
+    """Return a PATH without a folder."""
+    return ":".join(entry for entry in path.split(":") if entry != folder)
+
+
 def login_shell(environ: Mapping[str, str]) -> str:
     """Return the key in `SHELLS` of the shell that the user logs in with."""
     name = PurePath(environ.get("SHELL", "")).name

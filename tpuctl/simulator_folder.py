@@ -8,6 +8,9 @@ from pathlib import Path
 
 from tpuctl.errors import ConfigError
 
+PROGRAMS = "TPUCTL_SIM_PROGRAMS"
+"""The variable of a simulated shell that names the folder of its programs, which comes first in PATH."""
+
 
 @dataclass(frozen=True)
 class SimulatorFolder:

@@ -14,7 +14,10 @@ from tpuctl.sim.hosts.metadata.server import MetadataServer
 from tpuctl.sim.hosts.metadata.tree import client_machine_tree
 from tpuctl.sim.state.private_file import write_private
 from tpuctl.sim.token_server import TokenServer
+from tpuctl.sim.workstation.programs import Programs
+from tpuctl.simulator_folder import PROGRAMS
 
+TOKEN = "access_token"  # noqa: S105  the name of a file
 ZONE = "europe-west4-a"
 BOTO = """\
 [Boto]
@@ -37,10 +40,11 @@ class ClientEnvironment:
         folder.mkdir(mode=0o700, exist_ok=True)
         self._folder = folder
         self._project = project
-        identity = Identity(folder / "access_token", Signer(folder / "identity.pem"))
+        identity = Identity(folder / TOKEN, Signer(folder / "identity.pem"))
         self._identity = identity
         self._metadata = MetadataServer(client_machine_tree(project), identity, None, guard)
         email, key_file = service_account(project), folder / "credentials.json"
+        self._programs = Programs(folder)
         self._tokens = TokenServer(key_file, email, project, identity, guard)
         self._metadata_address = ""
 
@@ -58,11 +62,13 @@ class ClientEnvironment:
         await self._metadata.close()
         await self._tokens.close()
 
-    def environment(self, proxy: str, storage: str, ca_file: Path) -> dict[str, str]:
+    def environment(self, proxy: str, storage: str, ca_file: Path, ssh_config: Path) -> dict[str, str]:
         """Return the variables with which unmodified clients on this machine use the simulator alone.
 
-        Clients do not see their own files of credentials and configuration.
+        Clients do not see their own files of credentials and configuration. The folder of programs has to
+        come first in PATH.
         """
+        self._programs.write(ssh_config)
         write_private(self._folder / "boto", self._boto(proxy, ca_file).encode())
         return {
             **proxy_variables(proxy, ca_file),
@@ -70,6 +76,7 @@ class ClientEnvironment:
             **self._gcloud(ca_file),
             "BOTO_CONFIG": str(self._folder / "boto"),
             "TENSORSTORE_GCS_HTTP_URL": storage,
+            PROGRAMS: str(self._programs.folder),
         }
 
     def _google_clients(self, storage: str) -> dict[str, str]:
@@ -87,7 +94,8 @@ class ClientEnvironment:
     def _gcloud(self, ca_file: Path) -> dict[str, str]:
         return {
             "CLOUDSDK_CONFIG": str(self._folder / "gcloud"),
-            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+            "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(self._folder / TOKEN),  # tunnels of IAP need a token
+            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "false",
             "CLOUDSDK_CORE_PASS_CREDENTIALS_TO_GSUTIL": "false",
             "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE": str(ca_file),
             "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",

@@ -235,7 +235,7 @@ class Simulator:
             "egress": self._profile.egress,
             "external_ips": self._profile.external_ips,
             "iam": self._iam.user if self._iam else "",
-            "environment": self._clients.environment(proxy, storage, ca_file),
+            "environment": self._clients.environment(proxy, storage, ca_file, self.hosts.ssh_config),
         }
 
     def _host_environment(self, host: Host) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import RunningSimulator
+from tests.sim.live_host import User, wait_until
 
 TPUCTL = Path(sys.executable).parent / "tpuctl"
 ENTER = f'eval "$({TPUCTL} sim env)"\n'
@@ -111,6 +113,87 @@ def test_gcloud(shell, tmp_path: Path) -> None:
     assert shell(f"{ENTER} {create} -q; {listed}; {copied}") == ["two\tREADY", "hello"]
 
 
+def files_of_ssh() -> dict[str, float]:
+    """What is in ~/.ssh, as OpenSSH understands it: that of the password file, not of $HOME."""
+    folder = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"
+    return {path.name: path.stat().st_mtime for path in folder.glob("*")}
+
+
+OPENSSH = """
+ssh -n $key ada@$ip 'echo $HOSTNAME'
+echo hello >file
+scp -q $key file ada@$ip:copy
+ssh -n $key ada@$ip cat copy
+echo 'get copy back' | sftp -q -b - $key ada@$ip >/dev/null
+cat back
+"""
+
+
+@pytest.fixture
+def login(simulator: RunningSimulator, tmp_path: Path) -> str:
+    """Lines of a script that name a host's address and the options of a user with a key."""
+    user = User(tmp_path)
+    node = user.create(simulator.simulator.endpoints["tpu_grpc"])
+    options = f"-i {user.key} -o IdentitiesOnly=yes -o BatchMode=yes"
+    return f"ip={node.network_endpoints[0].ip_address}; key='{options}'\n"
+
+
+@pytest.mark.skipif(not shutil.which("ssh"), reason="OpenSSH is not on the PATH")
+def test_openssh_reaches_hosts_by_their_addresses_and_knows_their_keys(
+    shell, login: str, simulator: RunningSimulator, home: Path
+) -> None:
+    before = files_of_ssh()
+    (host,) = simulator.world.nodes.hosts()
+    assert shell(ENTER + login + OPENSSH) == [host.hostname, "hello", "hello"]
+    assert (files_of_ssh(), (home / ".ssh").exists()) == (before, False)
+
+
+@pytest.mark.skipif(not shutil.which("ssh"), reason="OpenSSH is not on the PATH")
+def test_openssh_refuses_another_key_and_an_address_where_nobody_is(
+    shell, login: str, simulator: RunningSimulator
+) -> None:
+    fault = simulator.faults.add("wrong-host-key")
+    wait_until(lambda: simulator.events.find(kind="fault", what="wrong-host-key"))
+    run = "ssh -n $key ada@{} true 2>&1 || echo $?"
+    assert "Host key verification failed." in shell(ENTER + login + run.format("$ip"))
+    simulator.faults.remove(fault.id)
+    lines = shell(ENTER + login + run.format("127.64.9.9"))
+    assert {"No simulated host answers at 127.64.9.9.", "255"} <= set(lines), lines
+
+
+@pytest.mark.skipif(not shutil.which("ssh"), reason="OpenSSH is not on the PATH")
+def test_openssh_treats_other_hosts_as_before(shell, tmp_path: Path) -> None:
+    """By the same configuration: all that `-G` prints, but where it lies."""
+    own, simulated = shell(f"ssh -G git.example; echo ---; {ENTER} ssh -G git.example"), []
+    cut = own.index("---")
+    own, simulated = own[:cut], own[cut + 1 :]
+    assert simulated == own
+    (tmp_path / "theirs").write_text("Host *\n  Port 4711\n")
+    assert "port 4711" in shell(f"{ENTER} ssh -F {tmp_path}/theirs -G 127.77.0.1"), "their own -F counts"
+
+
+GCLOUD = "gcloud compute tpus tpu-vm"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not on the PATH")
+def test_gcloud_logs_in_copies_and_tunnels(
+    shell, simulator: RunningSimulator, home: Path, tmp_path: Path
+) -> None:
+    """Plain commands, as in Google's documentation; nothing in ~/.ssh is written."""
+    User(tmp_path).create(simulator.simulator.endpoints["tpu_grpc"], accelerator="v3-32", metadata={})
+    names = [host.hostname for host in simulator.world.nodes.hosts()]
+    before = files_of_ssh()
+    on_all = f"{GCLOUD} ssh ada@one --worker=all --command='echo $HOSTNAME'"
+    assert sorted(shell(f"{ENTER} {on_all} -q")) == names
+    copy = f"echo hello >file; {GCLOUD} scp file ada@one: --worker=all -q"
+    command = "--command='echo $HOSTNAME; cat file; exit 3'"
+    tunnel = f"gcloud alpha compute tpus tpu-vm ssh ada@one --worker=2 --tunnel-through-iap {command} -q"
+    assert shell(f"{ENTER} {copy}; {tunnel} || echo $?") == [names[2], "hello", "3"]
+    assert (files_of_ssh(), (home / ".ssh").exists()) == (before, False)
+    assert simulator.events.find(service="iap", what="connect")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gsutil"), reason="gsutil is not on the PATH")
 def test_gsutil(shell, tmp_path: Path) -> None:
@@ -122,6 +205,18 @@ def test_gsutil(shell, tmp_path: Path) -> None:
 def test_tpuctl_itself(shell) -> None:
     (line,) = shell(f"{ENTER} {TPUCTL} config show | grep target")
     assert line.split() == ["target", "sim", "TPUCTL_TARGET"]
+
+
+def test_the_programs_come_first_in_path_once_and_leave_without_a_trace(
+    shell, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/opt/a b:")
+    leave = f'PATH="/added:$PATH"\neval "$({TPUCTL} sim env --unset)"\n'
+    show = 'echo "$PATH"\n'
+    entered, left = shell(f'{ENTER}{ENTER}{show}{leave}{show}echo "${{TPUCTL_SIM_PROGRAMS-none}}" >&2')
+    programs = simulator.folder / "workstation" / "bin"
+    assert entered == f"{programs}:{os.environ['PATH']}"
+    assert left == f"/added:{os.environ['PATH']}"
 
 
 def test_leaving_gives_back_what_there_was(shell) -> None:

@@ -12,6 +12,7 @@ from tpuctl.cli import output, printing
 from tpuctl.cloud import simulator
 from tpuctl.cloud.endpoints import simulator_folder
 from tpuctl.errors import StateError
+from tpuctl.simulator_folder import PROGRAMS
 
 
 @click.command()
@@ -21,7 +22,7 @@ from tpuctl.errors import StateError
 def env(shell: str | None, unset: bool, as_json: bool) -> None:
     """Print shell code that points clients to the simulator, and start the simulator if it does not run.
 
-    Clients are gcloud, gsutil, gcsfs, google-cloud-*, tensorstore, TensorFlow, and tpuctl itself.
+    Clients are gcloud, gsutil, gcsfs, google-cloud-*, tensorstore, TensorFlow, ssh, scp and tpuctl itself.
 
     \b
     Example:
@@ -44,7 +45,10 @@ def env(shell: str | None, unset: bool, as_json: bool) -> None:
 def _variables(*, save: bool) -> Mapping[str, str]:
     endpoints = simulator.ensure(simulator_folder())
     variables = {**endpoints.environment, "TPUCTL_TARGET": "sim"}
-    return shells.changes_to_set(variables, os.environ) if save else variables
+    if not save:
+        return variables
+    path = shells.with_folder(_path_without_programs(), variables[PROGRAMS])
+    return {**shells.changes_to_set(variables, os.environ), "PATH": path}
 
 
 def _restored() -> Mapping[str, str | None]:
@@ -52,4 +56,10 @@ def _restored() -> Mapping[str, str | None]:
     if not changes:
         hint = 'eval "$(tpuctl sim env)"'
         raise StateError("This shell's clients were not pointed to the simulator.", hint=hint)
-    return changes
+    return {**changes, "PATH": _path_without_programs()}
+
+
+def _path_without_programs() -> str:
+    """Return PATH without the programs of the simulator that the shell was pointed to."""
+    path = os.environ.get("PATH", os.defpath)
+    return shells.without_folder(path, os.environ[PROGRAMS]) if os.environ.get(PROGRAMS) else path

@@ -57,6 +57,8 @@ class RunningHost:
         self.disk = HostDisk(pool, host)
         self.programs = Programs()
         self.ssh_endpoint: Endpoint = (host.address, 0)
+        self.public_key = ""
+        """The host key that it publishes, as a line of OpenSSH."""
         self._metadata_endpoint: Endpoint = (host.address, 0)
         self._simulator_environment = environment
         self._path = ""
@@ -96,7 +98,8 @@ class RunningHost:
         self._path = search_path(self.disk.folder)
         write_profile(self.disk.home, self._path)
         key = self.disk.host_key()
-        self._publish(key.export_public_key().decode().split()[1])
+        self.public_key = key.export_public_key().decode()
+        self._publish(self.public_key.split()[1])
         try:
             self._metadata_endpoint = await self._serve(network, "metadata", self._metadata.open)
             self.ssh_endpoint = await self._serve(network, "ssh", partial(self._ssh.open, host_key=key))

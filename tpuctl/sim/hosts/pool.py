@@ -34,7 +34,14 @@ OPEN_FILES = 16_384
 
 SSH_PORT = 22
 
-SSH_CONFIG = "Host {}\n  HostName {}\n  Port {}\n"
+SSH_CONFIG = """\
+Host {address}
+  HostName {host}
+  Port {port}
+  ProxyCommand none
+  UserKnownHostsFile "{known_hosts}"
+  UpdateHostKeys no
+"""
 
 HostId = tuple[str, int]
 
@@ -53,8 +60,8 @@ class HostPool:
     added to a running node are accepted after `key_delay` seconds of `clock`.
 
     `hosts_file` is written as JSON: `{address: [host, port]}`, where the SSH server of each address really
-    listens; ports stay the same over a restart, where free. `ssh_config` is the same for OpenSSH, and for
-    gcloud by `--ssh-flag=-FFILE`.
+    listens; ports stay the same over a restart, where free. `ssh_config` is the same for OpenSSH, with the
+    hosts' keys in a file beside it.
     """
 
     def __init__(
@@ -71,6 +78,7 @@ class HostPool:
     ) -> None:
         self.hosts_file = folder.with_name(f"{folder.name}.json")
         self.ssh_config = folder.with_name(f"{folder.name}.ssh_config")
+        self._known_hosts = folder.with_name(f"{folder.name}.known_hosts")
         self._folder = folder
         self._environment = environment
         self._guard = guard
@@ -239,8 +247,16 @@ class HostPool:
     def _write_addresses(self) -> None:
         table = {running.host.address: running.ssh_endpoint for running in self._running.values()}
         write_private(self.hosts_file, json.dumps(table).encode())
-        lines = (SSH_CONFIG.format(address, *endpoint) for address, endpoint in table.items())
-        write_private(self.ssh_config, "".join(lines).encode())
+        blocks = [
+            SSH_CONFIG.format(address=address, host=host, port=port, known_hosts=self._known_hosts)
+            for address, (host, port) in table.items()
+        ]
+        keys = (
+            "[{}]:{} {}".format(*running.ssh_endpoint, running.public_key)
+            for running in self._running.values()
+        )
+        write_private(self._known_hosts, "".join(keys).encode())
+        write_private(self.ssh_config, "".join(blocks).encode())
 
 
 def _id(host: Host) -> HostId:
