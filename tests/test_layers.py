@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,13 +22,15 @@ LAYERS = {
     "data": {"errors", "facts"},
     "worker": {"records"},
     "keeper": {"records", "worker"},
+    "copier": {"records"},
     "cloud": {"errors", "facts"},
-    "flows": {"errors", "facts", "data", "cloud", "records"},
+    "flows": {"errors", "facts", "data", "cloud", "copier", "records"},
     "cli": {"errors", "facts", "data", "cloud", "flows"},
     "sim": {"errors", "facts"},
     "testing": {"errors", "facts", "sim"},
     "guest": set(),
 }
+RECORDS = {"worker.records", "worker.requirements", "keeper.records", "local.confined_folder"}
 FACTS = {
     "accelerators", "atomic_files", "bucket_layout", "clock", "datasets", "durations", "job_header",
     "object_content", "parallel", "polling", "runs", "shells", "simulator_folder",
@@ -37,6 +40,7 @@ SUBPACKAGES = {
     # package: its subpackages, each with the sibling subpackages that it may import
     "": {
         "bucket_objects": set(), "catalogue": set(), "config": set(), "data": set(), "worker": set(),
+        "copier": {"local"},
         "cloud": set(), "flows": set(), "cli": set(), "faults": set(), "keeper": {"worker"}, "local": set(),
         "masking": set(),         "nodes": set(),
         "sim": set(), "testing": set(), "text": set(),
@@ -206,7 +210,12 @@ def layer(dotted: str) -> str:
         return "facts"
     if parts[:2] == ["sim", "guest"] and len(parts) > 2:
         return "guest"
-    if parts[:2] in (["worker", "records"], ["worker", "requirements"], ["keeper", "records"]):
+    if parts[:2] in (
+        ["worker", "records"],
+        ["worker", "requirements"],
+        ["keeper", "records"],
+        ["local", "confined_folder"],
+    ):
         return "records"  # read on the laptop and on the host: standard library only
     if parts[0] in LAYERS:
         return parts[0]
@@ -400,7 +409,8 @@ def test_resource_names_of_the_cloud_tpu_api_stay_in_its_provider() -> None:
 
 def programs_on_hosts() -> Iterator[Path]:
     """The modules of the programs that run on hosts with any Python."""
-    return (path for program in ("worker", "keeper") for path in (PACKAGE / program).glob("*.py"))
+    programs = (path for name in ("worker", "keeper", "copier") for path in (PACKAGE / name).glob("*.py"))
+    return itertools.chain(programs, [PACKAGE / "local/confined_folder.py"])
 
 
 def test_programs_on_hosts_use_the_standard_library_alone() -> None:

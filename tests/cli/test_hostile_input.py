@@ -69,6 +69,7 @@ CALLS = (
     call("ssh-config", "n1", shows=False),
     call("ssh-config", WORD),
     call("exec", WORD, "--", "true"),
+    call("cp", f"{WORD}:x", "."),
     call("extend", "n1", "2h", "--dry-run", shows=False),
     call("extend", WORD, "2h"),
     call("reap", "--dry-run", shows=False),

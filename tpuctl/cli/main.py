@@ -52,6 +52,7 @@ COMMANDS = {
         "tpuctl.cli.remote.ssh_config",
         "Print or install entries for 'ssh NAME', VS Code, scp and rsync.",
     ),
+    "cp": ("tpuctl.cli.remote.cp", "Copy files to every host of a TPU, or from every host."),
     "exec": ("tpuctl.cli.remote.exec", "Run a command on every host of a TPU at once."),
     "submit": ("tpuctl.cli.runs.submit", "Copy a training script to a TPU and start it."),
     "logs": ("tpuctl.cli.runs.logs", "Show the logs of a run, also after its TPU was deleted."),

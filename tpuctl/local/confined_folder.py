@@ -32,9 +32,10 @@ class ConfinedFolder:
     The folder's own path may hold links.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Open the folder; raises OSError."""
+    def __init__(self, path: Path, *, follows_links: bool = False) -> None:
+        """Open the folder; raises OSError. `follows_links`: folders below it may be links."""
         self.path = path
+        self._flags = _FOLDER if follows_links else _FOLDER | _NO_LINK
         self._descriptor = os.open(path, _FOLDER)
 
     def __enter__(self) -> ConfinedFolder:
@@ -70,6 +71,15 @@ class ConfinedFolder:
             os.rename(file, parts[-1], dst_dir_fd=parent)
 
     @contextmanager
+    def parent(self, parts: Sequence[str]) -> Iterator[int]:
+        """Yield a descriptor of the folder that holds the last part; folders on the way are made.
+
+        Raises NotAFileError and OSError, as for an OSError inside the block.
+        """
+        with _translated(), self._parent(parts, make=True) as parent:
+            yield parent
+
+    @contextmanager
     def _parent(self, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
         """Yield a descriptor of the folder that holds the last part."""
         descriptor = os.dup(self._descriptor)
@@ -77,7 +87,7 @@ class ConfinedFolder:
             for part in parts[:-1]:
                 if make and _kind(part, descriptor) is None:
                     _make_folder(part, descriptor)
-                inner = os.open(part, _FOLDER | _NO_LINK, dir_fd=descriptor)
+                inner = os.open(part, self._flags, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = inner
             yield descriptor

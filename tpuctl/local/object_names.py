@@ -28,7 +28,7 @@ class UnsafeNameError(ValueError):
     """A name must not be written to this disk; the text says why and fits after the name."""
 
 
-def local_parts(name: str) -> tuple[str, ...]:
+def local_parts(name: str, *, may_be_hidden: bool = False) -> tuple[str, ...]:
     """Return the parts of the path that a name such as `outputs/model.h5` has below a folder.
 
     Raises UnsafeNameError.
@@ -40,7 +40,7 @@ def local_parts(name: str) -> tuple[str, ...]:
         raise UnsafeNameError("is a path of another system")
     if any(unicodedata.category(character) in _CONTROL for character in name):
         raise UnsafeNameError("has control characters")
-    if parts[0].startswith("."):
+    if parts[0].startswith(".") and not may_be_hidden:
         raise UnsafeNameError("is a hidden file or folder")
     for part in parts:
         _check_part(part)

@@ -1,0 +1,106 @@
+"""The command cp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.remote.copy_progress import show_bytes
+from tpuctl.cli.remote.hosts import find, reach
+from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.errors import StateError, TpuctlError, UsageError
+from tpuctl.flows.remote.copy import Copied, copy
+from tpuctl.flows.remote.copy_paths import parse_copy
+from tpuctl.flows.remote.targets import admission_requests
+from tpuctl.flows.remote.workers import ALL_WORKERS, chosen_workers
+from tpuctl.parallel import Result
+
+Results = Sequence[Result[int, Copied]]
+MOST_NAMED = 10
+"""Files that are left out, of each worker, that a warning names."""
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="SRC... DST")
+@click.option("--worker", metavar="WORKERS", help="Workers: all, 0, 1,3 or 0-7. [default: all]")
+@click.option("--recursive", "-r", is_flag=True, hidden=True, help="Folders are always copied whole.")
+@dry_run_option
+@with_session
+def cp(session: Session, paths: tuple[str, ...], worker: str | None, recursive: bool, dry_run: bool) -> None:
+    """Copy files and folders to every host of a TPU, or from every host into a folder each.
+
+    NAME:PATH is a path on all workers of a TPU, NAME@3:PATH on worker 3, :PATH on those of your only TPU. It
+    begins in the home folder there. SRC may have wildcards, also on hosts (quoted). From several workers, the
+    files of worker 3 are in DST/worker-3. Checksums are verified, and a file appears when it is complete. The
+    same command again resumes, and sends no file that is there with the same content.
+
+    \b
+    Example:
+      tpuctl cp data train.py n1:
+      tpuctl cp 'n1@0:outputs/*.png' .
+    """
+    del recursive  # accepted, as by scp
+    if len(paths) < 2:
+        raise UsageError("There is no destination.", hint="tpuctl cp FILE NAME: or tpuctl cp NAME:FILE .")
+    request = parse_copy(paths[:-1], paths[-1])
+    hosts = find(session, request.host, chosen_workers(request.host, worker, ALL_WORKERS))
+    cloud = session.cloud
+    if dry_run:
+        planned = admission_requests(cloud.provider, hosts.node, cloud.ssh.login_key())
+        output.requests(planned, as_json=session.as_json)
+        return
+    hosts = reach(session, hosts)
+    with show_bytes(hosts.workers) as report:
+        results = copy(cloud.ssh, hosts, request, report)
+    _show(session, hosts.node.name, results)
+
+
+def _show(session: Session, node: str, results: Results) -> None:
+    content = {"node": node, "workers": [_worker(result) for result in results]}
+    error = _error(session, results)
+    if error:
+        error.result = content
+        raise error
+    if session.as_json:
+        output.json(content)
+        return
+    copied = [result.value for result in results if result.value]
+    kept = sum(item.kept for item in copied)
+    unchanged = f", {kept} of them unchanged" if kept else ""
+    size = output.format_bytes(sum(item.bytes for item in copied))
+    workers = f" on {len(results)} workers" if len(results) > 1 else ""
+    output.note(f"{sum(item.files for item in copied)} files ({size}){workers}, verified{unchanged}.")
+
+
+def _worker(result: Result[int, Copied]) -> dict[str, object]:
+    content: dict[str, object] = {"worker": result.item}
+    if result.error:
+        return {**content, "error": result.error.message}
+    assert result.value
+    left_out = [{"path": path, "reason": reason} for path, reason in result.value.left_out]
+    return {
+        **content,
+        "files": result.value.files,
+        "bytes": result.value.bytes,
+        "kept": result.value.kept,
+        "left_out": left_out,
+    }
+
+
+def _error(session: Session, results: Results) -> TpuctlError | None:
+    """Return the error of the first worker that failed, or of files that were left out."""
+    errors = [result.error for result in results if result.error]
+    if errors:
+        if len(errors) > 1:
+            failed = ", ".join(str(result.item) for result in results if result.error)
+            errors[0].hint = f"{len(errors)} of {len(results)} workers failed: {failed}. {errors[0].hint}"
+        return errors[0]
+    left_out = {pair for result in results if result.value for pair in result.value.left_out}
+    for path, reason in sorted(left_out)[:MOST_NAMED]:
+        session.warn(f"{path}: {reason}; it is left out.")
+    if not left_out:
+        return None
+    count = "1 file was" if len(left_out) == 1 else f"{len(left_out)} files were"
+    return StateError(f"{count} left out; everything else is there.", hint="--json names all of them.")

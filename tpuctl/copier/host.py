@@ -1,0 +1,70 @@
+"""The end on a host: sends or receives what the laptop's first record says."""
+
+from __future__ import annotations
+
+import glob
+import os
+import select
+import sys
+from collections.abc import Sequence
+
+from tpuctl.copier.frames import Frames, Record
+from tpuctl.copier.receiving import Receiver, destination, receive_into
+from tpuctl.copier.sending import Item, Sender, list_tree, top_name
+from tpuctl.local.confined_folder import ConfinedFolder
+
+
+def main() -> int:
+    """Serve one copy on stdin and stdout."""
+    frames = Frames(lambda: os.read(0, 1 << 17), _write)
+    try:
+        request = frames.receive_record()
+        _serve(frames, request)
+    except EOFError:
+        return 1  # the laptop has gone: what is complete stays, and a part, to resume
+    except OSError as error:
+        frames.send({"done": True, "fatal": f"{error.filename or ''}: {error.strerror}".lstrip(": ")})
+        frames.flush()
+    return 0
+
+
+def _serve(frames: Frames, request: Record) -> None:
+    if request["act"] == "send":
+        _send(frames, request["paths"])
+    else:
+        _receive(frames, os.path.expanduser(request["path"]), is_folder=request["is_folder"])
+
+
+def _send(frames: Frames, patterns: Sequence[str]) -> None:
+    skipped: list[Sequence[str]] = []
+    items: list[Item] = []
+    missing = []
+    for pattern in patterns:
+        path = os.path.expanduser(pattern) or "."
+        paths = [path] if os.path.lexists(path) else sorted(glob.glob(path))
+        missing += [] if paths else [pattern]
+        for top in paths:
+            items += list_tree(top, top_name(top), lambda *skip: skipped.append(skip))
+    frames.send({"missing": missing, "skipped": skipped})
+    Sender(frames, items, lambda _: None, _has_answer).send()
+
+
+def _receive(frames: Frames, path: str, *, is_folder: bool) -> None:
+    top, name = destination(path, is_folder=is_folder)
+    with ConfinedFolder(top, follows_links=True) as folder:
+        receiver = Receiver(frames, folder, lambda _: None, lambda _: None)
+        receive_into(receiver, folder, name)
+
+
+def _has_answer() -> bool:
+    return bool(select.select([0], [], [], 0)[0])
+
+
+def _write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
