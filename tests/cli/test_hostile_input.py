@@ -213,7 +213,7 @@ AS_JSON = [
 
 @pytest.mark.parametrize("hostile", [call for _, call in AS_JSON], ids=[IDS[number] for number, _ in AS_JSON])
 def test_json_holds_the_text_and_no_control_character(site: HostileSite, hostile: Call) -> None:
-    arguments = (*hostile.command.split(), *hostile.arguments, "--json")
+    arguments = (*hostile.command.split(), "--json", *hostile.arguments)  # before the words after --
     code, output = site.call(*arguments, **hostile.variables)
     text = output.decode()
     assert code not in (-1, 1), text
