@@ -129,8 +129,8 @@ MODULES = {
         "up", "wait",
     },
     "flows/remote": {
-        "byte_relay", "command", "execution", "known_hosts", "openssh", "output_places", "ssh_config_file",
-        "ssh_entries", "targets", "workers",
+        "byte_relay", "command", "copy", "copy_paths", "execution", "known_hosts", "openssh", "output_places",
+        "ssh_config_file", "ssh_entries", "targets", "workers",
     },
     "flows/datasets": {
         "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "request", "rm", "staging",
