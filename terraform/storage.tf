@@ -6,7 +6,7 @@ locals {
     runs = coalesce(var.bucket_names.runs, "${local.prefix}-runs")
   }
 
-  # Names of tpuctl's objects: bundles/SHA256.tar.gz and runs/RUN/attempts/K/workers/I/log/000001.log
+  # Names of tpuctl's objects: bundles/SHA256.tar.gz and runs/RUN/attempts/K/log/TIME-WORKER-000001.log
   expiring = {
     data = []
     runs = [

@@ -12,6 +12,8 @@ from tpuctl.worker.records import LOG_FOLDER, STATUS_FILE, log_file
 ATTEMPT_FOLDER = re.compile(r"[1-9][0-9]{0,3}")
 LOG_CHUNK = re.compile(r"(?!0{6})[0-9]{6}\.log")
 """Names that tpuctl gives; what else lies beside them is not its own."""
+ORDERED_LOG_CHUNK = re.compile(r"[0-9]{8}T[0-9]{6}-([0-9]{4})-(?!0{6})([0-9]{6})\.log")
+"""Name of a piece of a log in an attempt's folder: time, worker, number."""
 DATASETS = "datasets/"
 RUNS = "runs/"
 RUN_ON_NODE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([1-9][0-9]{0,3})\.json")
@@ -123,6 +125,10 @@ class RunPaths:
     def logs(self, attempt: int, worker: int) -> str:
         """Return the folder with the chunks of a worker's log, with a trailing slash."""
         return f"{self.worker(attempt, worker)}{LOG_FOLDER}"
+
+    def ordered_logs(self, attempt: int) -> str:
+        """Return the folder with the chunks of all workers' logs in order of time, with a trailing slash."""
+        return f"{self.attempts}{attempt}/{LOG_FOLDER}"
 
     def log(self, attempt: int, worker: int, chunk: int) -> str:
         """Return the object with the chunk-th piece of a worker's log, counted from 1."""

@@ -40,6 +40,8 @@ SCHEMA = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 RunName = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME.pattern}\Z")]
 
+ORDERED_LOGS = 2
+"""Layout of logs whose pieces are named by their time: worker/records.py."""
 NOT_STORED = "(not stored)"
 """Stands in run.json for the value of a variable."""
 
@@ -139,6 +141,8 @@ class Attempt(msgspec.Struct, frozen=True):
     """Random, as that of the run."""
     login: Label = ""
     """The user on the hosts whose home holds the attempt's files; empty where it was not recorded."""
+    log_layout: Annotated[int, msgspec.Meta(ge=1, le=ORDERED_LOGS)] = 1
+    """Where the pieces of logs are: 1 for a folder of each worker, ORDERED_LOGS for one in order of time."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

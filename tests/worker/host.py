@@ -162,7 +162,7 @@ class Host:
 
     def chunks(self) -> list[str]:
         """Return the names of the log's chunks in the bucket."""
-        return [chunk.name for chunk in self.bucket.objects(RunPaths("r1").logs(1, 0))]
+        return [chunk.name for chunk in self.bucket.objects(RunPaths("r1").ordered_logs(1))]
 
     def log(self) -> bytes:
         """Return the log as it is in the bucket."""

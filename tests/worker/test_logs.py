@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +14,8 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, logs, timing
 from tpuctl.worker.logs import CHUNK, LogShipper
 
-FOLDER = "runs/r1/attempts/1/workers/0/"
+FOLDER = "runs/r1/attempts/1/"
+TIME = re.compile(r"[0-9]{8}T[0-9]{6}-0003-")
 
 
 @pytest.fixture
@@ -23,11 +27,14 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shipper(worker_bucket: gcs.Bucket, log: Path) -> LogShipper:
-    return LogShipper(worker_bucket, FOLDER, str(log))
+    return LogShipper(worker_bucket, FOLDER, 3, str(log))
 
 
 def shipped(bucket: Bucket) -> dict[str, bytes]:
-    return {chunk.name.removeprefix(FOLDER): bucket.read(chunk.name) for chunk in bucket.objects(FOLDER)}
+    """The chunks by their names without the time and the worker."""
+    names = [chunk.name for chunk in bucket.objects(FOLDER)]
+    assert all(TIME.match(name.removeprefix(f"{FOLDER}log/")) for name in names)
+    return {TIME.sub("", name.removeprefix(FOLDER)): bucket.read(name) for name in names}
 
 
 def append(log: Path, data: bytes) -> None:
@@ -131,9 +138,12 @@ def test_a_chunk_that_has_arrived_is_not_written_again(
     assert shipped(bucket) == {"log/000001.log": b"one\n"}
 
 
-def test_a_chunk_of_another_program_is_left_to_it(shipper: LogShipper, log: Path, bucket: Bucket) -> None:
-    bucket.create(f"{FOLDER}log/000001.log", b"squatter", "text/plain")
-    bucket.create(f"{FOLDER}log/000002.log", b"one!", "text/plain")
+def test_a_chunk_of_another_program_is_left_to_it(
+    shipper: LogShipper, worker_bucket: gcs.Bucket, log: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_bucket, "now", lambda: 0.0)
+    bucket.create(f"{FOLDER}log/19700101T000000-0003-000001.log", b"squatter", "text/plain")
+    bucket.create(f"{FOLDER}log/19700101T000000-0003-000002.log", b"one!", "text/plain")
     append(log, b"one\n")
     shipper.ship()
     append(log, b"two\n")
@@ -154,3 +164,18 @@ def test_an_account_that_may_create_nothing_is_told_so(
     wire.plan = [403]
     with pytest.raises(gcs.ForbiddenError):
         shipper.ship()
+
+
+def test_a_chunk_is_named_by_the_buckets_time_whatever_the_host_thinks(
+    shipper: LogShipper, log: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gcs, "time", SimpleNamespace(time=lambda: time.time() + 3600))
+    for line in (b"one\n", b"two\n"):  # before its first answer a host knows no other time than its own
+        append(log, line)
+        shipper.ship()
+    first, second = sorted(item.name for item in bucket.objects(FOLDER))
+    stamps = [bucket.objects(name)[0].updated for name in (first, second)]
+    assert first.endswith("-000002.log"), "the second has the true time"
+    named = time.strptime(first.removeprefix(f"{FOLDER}log/")[:15], "%Y%m%dT%H%M%S")
+    written = time.strptime(stamps[0], "%Y-%m-%dT%H:%M:%SZ")
+    assert abs(time.mktime(named) - time.mktime(written)) < 60

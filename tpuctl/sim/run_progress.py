@@ -13,6 +13,7 @@ from tpuctl.sim.gcs.storage.stored_object import StoredObject
 
 LOG = re.compile(r"runs/([^/]+)/(attempts/\d+/workers/\d+)/log/\d+\.log")
 CHECKPOINT = re.compile(r"runs/([^/]+)/checkpoints/(.+)")
+ORDERED_LOG = re.compile(r"runs/([^/]+)/attempts/\d+/log/\d{8}T\d{6}-(\d+)-\d+\.log")
 ATTEMPT = re.compile(r"runs/([^/]+)/attempts/(\d+)/attempt\.json")
 STEP = re.compile(r"(?<![a-z])step\b\W{0,3}(\d+)", re.IGNORECASE)
 """`step 120`, `Step: 120/1000`, `global_step=120`."""
@@ -86,6 +87,7 @@ class _Watch:
         """RUN/WORKER -> the last line of its log, without its end."""
         self._readers = (
             (LOG, self._read_log),
+            (ORDERED_LOG, self._read_log),
             (CHECKPOINT, self._read_checkpoint),
             (ATTEMPT, self._read_attempt),
         )

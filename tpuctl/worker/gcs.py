@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 import http.client
 import json
 import os
@@ -69,6 +70,11 @@ class Bucket:
     def __init__(self, name: str) -> None:
         self.name = name
         self._token = Token()
+        self._ahead = 0.0
+
+    def now(self) -> float:
+        """Return the time by the service's last answer, since 1970: a host's clock may be wrong."""
+        return time.time() + self._ahead
 
     def put(
         self, name: str, data: bytes, if_generation: int | None = None, content_type: str = "application/json"
@@ -140,7 +146,14 @@ class Bucket:
         request = urllib.request.Request(url, data=data, method=method, headers=headers)  # noqa: S310  always http
         request.add_header("Authorization", self._token.header())
         with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310  always http
+            self._note_time(response.headers.get("Date", ""))
             return bytes(response.read())
+
+    def _note_time(self, date: str) -> None:
+        try:
+            self._ahead = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
+        except (TypeError, ValueError):  # an answer without a time changes nothing
+            pass
 
 
 def _body(error: urllib.error.HTTPError) -> str:

@@ -6,7 +6,7 @@ import sys
 import time
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.records import log_file
+from tpuctl.worker.records import ordered_log_file
 
 CHUNK = 4 * 1024 * 1024
 """Most bytes of one chunk."""
@@ -15,9 +15,12 @@ CHUNK = 4 * 1024 * 1024
 class LogShipper:
     """Reads a file from the last offset and writes what is new as the next chunk."""
 
-    def __init__(self, bucket: gcs.Bucket, folder: str, path: str) -> None:
+    def __init__(self, bucket: gcs.Bucket, folder: str, worker: int, path: str) -> None:
+        """Take the attempt's `folder` in the bucket, and the log's `path` on this host."""
         self._bucket = bucket
         self._folder = folder
+        self._worker = worker
+        self._name = ""
         self._path = path
         self._offset = 0
         self._pending = b""
@@ -42,15 +45,19 @@ class LogShipper:
 
     def _put(self) -> None:
         """Create the next chunk; a name that another program has taken is left to it."""
-        name = self._folder + log_file(self.chunks + 1)
-        while not self._bucket.create(name, self._pending, "text/plain; charset=utf-8"):
+        self._name = self._name or self._next_name()  # the same name again after a failure
+        while not self._bucket.create(self._name, self._pending, "text/plain; charset=utf-8"):
             text = "another program has written gs://%s/%s: it is skipped"
-            say(text % (self._bucket.name, name))
+            say(text % (self._bucket.name, self._name))
             self.chunks += 1
-            name = self._folder + log_file(self.chunks + 1)
+            self._name = self._next_name()
         self.chunks += 1
         self._offset += len(self._pending)
-        self._pending = b""
+        self._pending, self._name = b"", ""
+
+    def _next_name(self) -> str:
+        moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._bucket.now()))
+        return self._folder + ordered_log_file(moment, self._worker, self.chunks + 1)
 
     def _pause(self) -> float:
         age = time.monotonic() - self._began

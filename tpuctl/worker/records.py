@@ -32,6 +32,19 @@ def log_file(chunk: int) -> str:
     return "%s%06d.log" % (LOG_FOLDER, chunk)
 
 
+def ordered_log_file(time: str, worker: int, chunk: int) -> str:
+    """Return the name of a piece of a worker's log inside the attempt's folder: names are in order of time.
+
+    `time` is the bucket's, as 20260131T235959: listing the newest needs no listing of each worker.
+    """
+    return "%s%s-%04d-%06d.log" % (LOG_FOLDER, time, worker, chunk)
+
+
+def attempt_folder(folder: str) -> str:
+    """Return the folder of the attempt whose worker has this `folder`, both with a trailing slash."""
+    return folder[: folder.rindex("workers/")]
+
+
 @dataclass(frozen=True)
 class Spec:
     """spec.json, on the host only: one worker's part of one attempt of a run; may hold secrets.

@@ -11,7 +11,16 @@ from typing import Callable, Optional
 
 from tpuctl.worker import bundle, causes, environment, gcs, packages, reports, timing
 from tpuctl.worker.logs import LogShipper, say
-from tpuctl.worker.records import FINISHED, PREPARING, REPORTS_FOLDER, RUNNING, STARTED, Spec, WorkerStatus
+from tpuctl.worker.records import (
+    FINISHED,
+    PREPARING,
+    REPORTS_FOLDER,
+    RUNNING,
+    STARTED,
+    Spec,
+    WorkerStatus,
+    attempt_folder,
+)
 from tpuctl.worker.script import STOP_CODES, Script, Sentinel
 from tpuctl.worker.status import AnotherSupervisorError, StatusWriter, now
 
@@ -51,7 +60,7 @@ class Supervisor:
         self._reports = os.path.abspath(os.path.join(folder, "reports"))
         self._bucket = gcs.Bucket(spec.bucket)
         self._status = StatusWriter(self._bucket, spec, folder)
-        self._shipper = LogShipper(self._bucket, spec.folder, self._log)
+        self._shipper = LogShipper(self._bucket, attempt_folder(spec.folder), spec.worker, self._log)
         self._preparing = False
         self._stop_signal = 0
         self._stop_time = 0.0

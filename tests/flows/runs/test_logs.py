@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 import msgspec
 import pytest
 
-from tests.flows.runs.records import write_chunk, write_run
+from tests.flows.runs.records import ATTEMPT, write_chunk, write_run
+from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs import logs
 from tpuctl.flows.runs.logs import Line, LogReader
 from tpuctl.flows.runs.startup_lines import hides_startup_lines, is_startup_line
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.runs import ORDERED_LOGS
+from tpuctl.worker.records import ordered_log_file
 
 
 @pytest.fixture
@@ -30,6 +35,67 @@ def test_lines_come_in_the_order_in_which_chunks_were_written(attempt: StoredAtt
     for worker, chunk, text in ((2, 1, "a\n"), (0, 1, "b\n"), (2, 2, "c\nd\n"), (0, 2, "e\n")):
         write_chunk(attempt, worker, chunk, text)
     assert texts(LogReader(attempt).lines()) == [(2, "a"), (0, "b"), (2, "c"), (2, "d"), (0, "e")]
+
+
+@pytest.fixture
+def ordered(bucket: Bucket) -> StoredAttempt:
+    """An attempt whose workers name the chunks of their logs by the time."""
+    run = StoredRun(bucket, "r2")
+    run.create(msgspec.structs.replace(write_run(bucket).record, run="r2"))
+    return run.create_attempt(msgspec.structs.replace(ATTEMPT, log_layout=ORDERED_LOGS))
+
+
+def write_ordered(attempt: StoredAttempt, worker: int, chunk: int, text: str, seconds: float = 0) -> None:
+    """Write a chunk whose name has the bucket's time of so many seconds ago."""
+    bucket = attempt.run.bucket
+    moment = (bucket.now() - timedelta(seconds=seconds)).strftime("%Y%m%dT%H%M%S")
+    name = ordered_log_file(moment, worker, chunk)
+    bucket.create(f"runs/r2/attempts/1/{name}", text.encode(), "text/plain")
+
+
+def requests(simulator: RunningSimulator) -> int:
+    """How many requests the bucket got."""
+    return len(simulator.events.find(kind="request", service="storage"))
+
+
+class TestOrderedLogs:
+    def test_a_look_is_one_listing_whatever_the_number_of_workers(
+        self, ordered: StoredAttempt, simulator: RunningSimulator
+    ) -> None:
+        reader = LogReader(ordered)
+        for worker in ATTEMPT.workers:
+            write_ordered(ordered, worker, 1, f"I am {worker}\n")
+        before = requests(simulator)
+        assert len(texts(reader.lines())) == 4
+        assert requests(simulator) - before == 1 + 4, "a listing, and each chunk"
+        before = requests(simulator)
+        assert texts(reader.lines()) == []
+        assert requests(simulator) - before == 1
+
+    def test_a_chunk_that_came_late_under_an_early_name_is_shown_before_the_next(
+        self, ordered: StoredAttempt
+    ) -> None:
+        reader = LogReader(ordered)
+        write_ordered(ordered, 0, 1, "a\n", seconds=900)
+        assert texts(reader.lines()) == [(0, "a")]
+        write_ordered(ordered, 0, 2, "b\n", seconds=600)
+        assert texts(reader.lines()) == [], "nobody looks so far back at each look"
+        write_ordered(ordered, 0, 3, "c\n")
+        assert texts(reader.lines()) == [(0, "b"), (0, "c")]
+        write_ordered(ordered, 0, 4, "d\n", seconds=600)
+        assert texts(reader.all_lines()) == [(0, "d")], "at the end everything is looked at"
+
+    def test_names_that_no_worker_gave_hide_nothing(self, ordered: StoredAttempt) -> None:
+        """The future, a day that does not exist, and another worker's number."""
+        reader, warnings = LogReader(ordered), list[str]()
+        ordered.run.warn = warnings.append
+        for name in ("99991231T235959-0000-000007.log", "20269999T999999-0001-000009.log", "x.log"):
+            ordered.run.bucket.create(f"runs/r2/attempts/1/log/{name}", b"theirs\n", "text/plain")
+        write_ordered(ordered, 9, 1, "no worker\n")
+        assert {text for _, text in texts(reader.lines())} == {"theirs"}
+        write_ordered(ordered, 0, 1, "a\n")
+        assert texts(reader.lines()) == [(0, "a")]
+        assert "is no chunk of a log" in warnings[0]
 
 
 def test_each_line_is_read_once(attempt: StoredAttempt) -> None:

@@ -96,10 +96,14 @@ def test_logs_are_joined_for_each_attempt_and_worker_in_the_order_of_their_chunk
     run.create_attempt(Attempt(2, CREATED, ATTEMPT.tpu, (0, 1)))
     for chunk in range(1, 12):
         write_chunk(run.last_attempt(), 1, chunk, f"{chunk} ")
+    for chunk, time in ((2, "000001"), (1, "000002")):  # the second was named before it could be written
+        name = f"{run.paths.ordered_logs(2)}20260101T{time}-0000-{chunk:06}.log"
+        run.bucket.create(name, f"piece {chunk}\n".encode(), "text/plain")
     fetch(run, folder)
     logs = {name: data for name, data in content(folder).items() if name.startswith("logs/")}
     assert logs == {
         "logs/attempt-1-worker-0.log": b"one\ntwo\n",
+        "logs/attempt-2-worker-0.log": b"piece 1\npiece 2\n",
         "logs/attempt-2-worker-1.log": b"1 2 3 4 5 6 7 8 9 10 11 ",
     }
 

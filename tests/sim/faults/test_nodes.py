@@ -35,7 +35,9 @@ def attempt(bucket: storage.Bucket, run: str, node: Any, number: int = 1) -> Non
 
 
 def log(bucket: storage.Bucket, run: str, chunk: int, text: str) -> None:
-    write(bucket, f"runs/{run}/attempts/1/workers/0/log/{chunk:06}.log", text)
+    """Write a piece of a log; run `r` is of an earlier version of tpuctl."""
+    older, newer = f"workers/0/log/{chunk:06}.log", f"log/20260101T120000-0000-{chunk:06}.log"
+    write(bucket, f"runs/{run}/attempts/1/{older if run == 'r' else newer}", text)
 
 
 def let_a_control_fire(simulator: RunningSimulator) -> None:

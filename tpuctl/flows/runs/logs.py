@@ -7,17 +7,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tpuctl.bucket_layout import chunk_number
 from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError, UsageError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.outcome import RunState, settle
-from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_attempt import LogChunk, StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, Sleep, poll
-from tpuctl.runs import Verdict
+from tpuctl.runs import ORDERED_LOGS, Verdict
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Object
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 EVERY_SECOND = Backoff(first=1.0, longest=1.0)
 BLOCK = 4 << 20
 """Bytes of a chunk that are held at once: those of a whole chunk that a worker writes."""
+TIME_FORM = "%Y%m%dT%H%M%S"
+OVERLAP = timedelta(seconds=60)
+"""How much later than its name says a chunk may appear without being looked for."""
+FULL_LOOK = 60
+"""Each so many looks all chunks are listed: one that was written very late has no other way to be seen."""
 LONGEST_LINE = 8 << 20
 """Bytes of a line after which it is shown, and what follows as the next."""
 
@@ -86,24 +92,28 @@ class LogReader:
             )
         self.workers = [number for number in workers if worker in (None, number)]
         self._cursors = list(map(_Cursor, self.workers))
+        self._start = ""
+        """The time of the last look by the bucket's clock, and a little before: names have its times."""
+        self._looks = 0
 
     def lines(self) -> Iterator[Line]:
         """Yield the complete lines since the last call, chunk by chunk in the order they were written."""
-        unread = values(fanout(self._unread, self._cursors))
-        chunks = [
-            (chunk, cursor) for cursor, listed in zip(self._cursors, unread, strict=True) for chunk in listed
-        ]
-        for chunk, cursor in sorted(chunks, key=lambda pair: pair[0].generation):
-            cursor.add(chunk_number(chunk.name))
-            for line in self._complete_lines(chunk, cursor):
+        yield from self._new_lines(is_complete=False)
+
+    def _new_lines(self, *, is_complete: bool) -> Iterator[Line]:
+        cursors = {cursor.worker: cursor for cursor in self._cursors}
+        for chunk in sorted(self._unread(is_complete=is_complete), key=lambda chunk: chunk.item.generation):
+            cursor = cursors[chunk.worker]
+            for line in self._complete_lines(chunk.item, cursor):
                 if self._hides(line.text):
                     self.hidden += 1
                 else:
                     yield line
+            cursor.add(chunk.number)  # after it was read: one whose reading fails is read again
 
     def all_lines(self) -> Iterator[Line]:
         """Yield the lines since the last call, with those that have no line end."""
-        yield from self.lines()
+        yield from self._new_lines(is_complete=True)
         yield from self.rest()
 
     def rest(self) -> Iterator[Line]:
@@ -113,9 +123,39 @@ class LogReader:
                 yield Line(cursor.worker, cursor.partial)
                 cursor.partial = b""
 
-    def _unread(self, cursor: _Cursor) -> list[Object]:
-        chunks = self._attempt.log_chunks(cursor.worker, after=cursor.chunks)
-        return [chunk for chunk in chunks if not cursor.has_read(chunk_number(chunk.name))]
+    def _unread(self, *, is_complete: bool) -> list[LogChunk]:
+        """Return chunks that were not read yet; with `is_complete` also those whose names are old."""
+        if self._attempt.record.log_layout < ORDERED_LOGS:
+            listed = values(fanout(self._by_worker, self._cursors))
+            return [chunk for chunks in listed for chunk in chunks]
+        self._looks += 1
+        start = "" if is_complete or self._looks % FULL_LOOK == 0 else self._start
+        began = self._attempt.run.bucket.now()
+        chunks = self._new(self._attempt.ordered_chunks(start))
+        if start and self._has_gap(chunks):
+            chunks = self._new(self._attempt.ordered_chunks())
+        self._start = (began - OVERLAP).strftime(TIME_FORM)
+        return chunks
+
+    def _by_worker(self, cursor: _Cursor) -> list[LogChunk]:
+        items = self._attempt.log_chunks(cursor.worker, after=cursor.chunks)
+        return self._new(LogChunk(item, cursor.worker, chunk_number(item.name)) for item in items)
+
+    def _new(self, chunks: Iterable[LogChunk]) -> list[LogChunk]:
+        cursors = {cursor.worker: cursor for cursor in self._cursors}
+        return [
+            chunk
+            for chunk in chunks
+            if chunk.worker in cursors and not cursors[chunk.worker].has_read(chunk.number)
+        ]
+
+    def _has_gap(self, chunks: Iterable[LogChunk]) -> bool:
+        """Whether a chunk before one of these is missing: it was written late, under an early time."""
+        numbers: dict[int, set[int]] = {}
+        for chunk in chunks:
+            numbers.setdefault(chunk.worker, set()).add(chunk.number)
+        newest = {cursor.worker: max((cursor.chunks, *cursor.beyond)) for cursor in self._cursors}
+        return any(set(range(newest[worker] + 1, max(listed))) - listed for worker, listed in numbers.items())
 
     def _complete_lines(self, chunk: Object, cursor: _Cursor) -> Iterator[Line]:
         """Yield the lines that end in a chunk, and pieces of a longer one than memory should hold."""

@@ -24,7 +24,7 @@ from tpuctl.masking.arguments import MaskedArguments, masked_arguments
 from tpuctl.masking.diffs import masked_diff
 from tpuctl.masking.text import masked
 from tpuctl.nodes import Node
-from tpuctl.runs import Attempt, Git, Run, Tpu, check_name, submitter
+from tpuctl.runs import ORDERED_LOGS, Attempt, Git, Run, Tpu, check_name, submitter
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -194,7 +194,7 @@ def _first_attempt(node: Node, framework: str, at: datetime) -> Attempt:
     machine = Tpu.of(node)
     # A TensorFlow slice is driven from worker 0; JAX and PyTorch wait for the same program on every host.
     workers = (0,) if framework == "tensorflow" else tuple(range(machine.hosts))
-    return Attempt(attempt=1, created=clock.iso(at), tpu=machine, workers=workers)
+    return Attempt(attempt=1, created=clock.iso(at), tpu=machine, workers=workers, log_layout=ORDERED_LOGS)
 
 
 def _environment(

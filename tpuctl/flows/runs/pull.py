@@ -32,6 +32,7 @@ WIDTH = 8
 """Files fetched at once."""
 RECORD = "run.json"
 CHUNK = re.compile(r"attempts/([1-9][0-9]{0,8})/workers/([0-9]{1,6})/log/([0-9]{6,12})\.log")
+ORDERED_CHUNK = re.compile(r"attempts/([1-9][0-9]{0,8})/log/[0-9]{8}T[0-9]{6}-([0-9]{4})-([0-9]{6})\.log")
 """A piece of a worker's log: attempt, worker, number."""
 
 NAME_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
@@ -200,8 +201,12 @@ class _Copy:
 
 def _chunk(parts: Parts) -> tuple[str, ...] | None:
     """Return attempt, worker and number of a log chunk, or None for any other path."""
-    match = CHUNK.fullmatch("/".join(parts))
-    return match.groups() if match else None
+    path = "/".join(parts)
+    match = CHUNK.fullmatch(path)
+    if match:
+        return match.groups()
+    ordered = ORDERED_CHUNK.fullmatch(path)
+    return (ordered[1], str(int(ordered[2])), ordered[3]) if ordered else None
 
 
 def _joined_log(attempt: str, worker: str) -> Parts:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tpuctl import clock, runs
-from tpuctl.bucket_layout import LOG_CHUNK
+from tpuctl.bucket_layout import LOG_CHUNK, ORDERED_LOG_CHUNK
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.parallel import fanout, values
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from tpuctl.flows.runs.stored_run import StoredRun
 
 Record = TypeVar("Record")
+
+
+class LogChunk(NamedTuple):
+    """A piece of one worker's log."""
+
+    item: Object
+    worker: int
+    number: int
 
 
 class StoredAttempt:
@@ -84,6 +92,17 @@ class StoredAttempt:
             if not matches:
                 self.run.warn(BadObjectError(item.name, "is no chunk of a log").message)
         return [item for item, matches in chunks.items() if matches]
+
+    def ordered_chunks(self, after: str = "") -> list[LogChunk]:
+        """Return the chunks of all workers' logs from a time on, in order of time, by one listing."""
+        folder, chunks = self.run.paths.ordered_logs(self.number), list[LogChunk]()
+        for item in self.run.bucket.objects(folder, start=f"{folder}{after}"):
+            match = ORDERED_LOG_CHUNK.fullmatch(item.name.removeprefix(folder))
+            if match:
+                chunks.append(LogChunk(item, int(match[1]), int(match[2])))
+            else:
+                self.run.warn(BadObjectError(item.name, "is no chunk of a log").message)
+        return chunks
 
     def _status(self, worker: int) -> WorkerStatus | None:
         name = self.run.paths.status(self.number, worker)
