@@ -75,8 +75,9 @@ def write_log_line(text: str, label: str = "") -> None:
     _write(printable.line(label) + shown, sys.stdout, flush=True)
 
 
-def write_log_lines(lines: bytes, label: str, stream: TextIO) -> None:
+def write_log_lines(lines: bytes, label: str, *, err: bool = False) -> None:
     """Print lines of a program's log at once, each with its line end; many cost little if they are plain."""
+    stream = sys.stderr if err else sys.stdout
     if not lines.translate(None, _PLAIN_LOG):
         text = lines[:-1].decode("ascii").replace("\n", f"\n{label}")
         _write(label + text, stream, flush=True)

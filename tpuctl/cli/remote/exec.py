@@ -53,7 +53,7 @@ def execute(
     Example:
       tpuctl exec -- uptime
       tpuctl exec n1 --worker 0-3 -- 'ls *.log | wc -l'
-      tpuctl exec -- python3 -c 'import jax; print(jax.device_count())'
+      tpuctl exec -- python3 -c 'import jax; jax.print_environment_info()'
     """
     if not words:
         raise UsageError("There is no command.", hint="Write it after --: tpuctl exec -- uptime")

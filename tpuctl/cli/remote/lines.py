@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -32,8 +31,7 @@ class LinePrinter:
 
     def _print(self, worker: int, stream: Stream, lines: bytes) -> None:
         if lines:
-            target = sys.stdout if stream == "stdout" else sys.stderr
-            printing.write_log_lines(lines, self._labels[worker], target)
+            printing.write_log_lines(lines, self._labels[worker], err=stream == "stderr")
 
 
 def write_raw(output: Output) -> None:
