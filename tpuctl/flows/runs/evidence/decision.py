@@ -52,7 +52,7 @@ def to_be_asked(words: Sequence[WorkerWord], node: NodeWord) -> list[int]:
     """Return the workers whose hosts have to be asked: silent ones, while the node has not ended."""
     if node.state in ENDED:
         return []
-    return [word.worker for word in words if word.silence > ASK_HOST_AFTER]
+    return [word.worker for word in words if not word.is_over and word.silence > ASK_HOST_AFTER]
 
 
 def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
@@ -120,7 +120,7 @@ def _by_node(words: Sequence[WorkerWord], node: NodeWord) -> Ending | None:
 
 def _by_hosts(words: Sequence[WorkerWord]) -> Ending | None:
     """Return the end of a run whose program is missing on a host that is up."""
-    known = [word for word in words if word.status or word.age > NEVER_STARTED_AFTER]
+    known = [word for word in words if not word.is_over and (word.status or word.age > NEVER_STARTED_AFTER)]
     gone = [word for word in known if word.host and word.host.state is HostState.GONE]
     absent = [word for word in known if word.host and word.host.state is HostState.ABSENT]
     if absent and all(word.status is None for word in absent):

@@ -1,0 +1,102 @@
+"""Runs on four hosts of which some end without a word: their hosts say so, and the runs end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl import runs
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.flows.runs.evidence import decision
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.polling import Backoff, poll
+from tpuctl.worker.records import RUNNING
+
+SCRIPT = (
+    '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
+    "import os, pathlib, time\npathlib.Path('../supervisor').write_text(str(os.getppid()))\ntime.sleep(600)\n"
+)
+Command = Callable[..., CommandResult]
+
+
+@pytest.fixture
+def run(tpuctl: Command, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> StoredRun:
+    """A run whose four workers run, and who are asked after no silence at all."""
+    assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "jax", "--yes").code == 0
+    Path("job.py").write_text(SCRIPT)
+    submitted = tpuctl("submit", "job.py", "--name", "r1")
+    assert submitted.code == 0, submitted.err
+    run = StoredRun(cloud.bucket, "r1")
+
+    def all_run() -> bool | None:
+        return all(status and status.state == RUNNING for status in run.last_attempt().statuses()) or None
+
+    poll(all_run, awaiting="four workers", timeout=120, backoff=Backoff(0.1))
+    for name in ("CHECK_NODE_AFTER", "ASK_HOST_AFTER"):
+        monkeypatch.setattr(decision, name, -1.0)
+    return run
+
+
+def ended(run: StoredRun, cloud: Cloud) -> RunState:
+    """Look until the run has a verdict."""
+
+    def look() -> RunState | None:
+        state = settle(run, Witnesses(cloud.provider, lambda: cloud.ssh))
+        assert not isinstance(state.error, BadObjectError)
+        return state if state.verdict else None
+
+    return poll(look, awaiting="a verdict", timeout=120, backoff=Backoff(0.1, 0.5))
+
+
+def supervisor(simulator: RunningSimulator, worker: int) -> int:
+    home = next(Path(simulator.folder, "hosts").glob(f"*/w{worker}/home"))
+    return int((home / ".tpuctl/runs/r1/1/supervisor").read_text())
+
+
+def test_one_supervisor_stopped_and_another_killed_end_the_run(
+    run: StoredRun, cloud: Cloud, simulator: RunningSimulator
+) -> None:
+    assert settle(run, Witnesses(cloud.provider, lambda: cloud.ssh)).verdict is None, "all hosts say: alive"
+    os.kill(supervisor(simulator, 0), signal.SIGTERM)
+    poll(
+        lambda: ((first := run.last_attempt().statuses()[0]) and first.is_finished) or None,
+        awaiting="its last word", timeout=60, backoff=Backoff(0.1),
+    )  # fmt: skip
+    os.kill(supervisor(simulator, 1), signal.SIGKILL)
+    verdict = ended(run, cloud).verdict
+    assert verdict
+    assert (verdict.outcome, verdict.silent) == (runs.STOPPED, (1,))
+    assert verdict.evidence == ("worker 0 was ended by SIGTERM; what ran on worker 1 ended without a word")
+
+
+def test_a_host_that_dies_and_a_maintenance_end_the_run(
+    run: StoredRun, cloud: Cloud, simulator: RunningSimulator
+) -> None:
+    """The node is READY again, and no host has a program of the run."""
+    death = simulator.faults.add("host-death", node="pod", worker="1")
+    poll(
+        lambda: simulator.events.find(kind="fault", what="host-death") or None,
+        awaiting="the death", timeout=30, backoff=Backoff(0.05),
+    )  # fmt: skip
+    simulator.faults.add("maintenance", node="pod", notice=0.5)
+    poll(
+        lambda: all(
+            status and status.is_finished
+            for worker, status in enumerate(run.last_attempt().statuses())
+            if worker != 1
+        )
+        or None,
+        awaiting="three last words", timeout=60, backoff=Backoff(0.1),
+    )  # fmt: skip
+    simulator.faults.remove(death.id)
+    verdict = ended(run, cloud).verdict
+    assert verdict
+    assert verdict.outcome == runs.MAINTENANCE, verdict.evidence
