@@ -151,6 +151,7 @@ MODULES = {
     },
     "sim/hosts": {
         "connections", "disk", "host", "faults", "isolation", "network", "os_inventory", "pool", "startup",
+        "tpu_library",
     },
     "sim/tpu": {
         "api_v1", "api_versions", "discovery", "flex_start", "grpc_api", "http_rules", "messages",
@@ -184,7 +185,7 @@ THIRD_PARTY = {
     "psutil": {"sim"},
     "pytest": {"testing"},
     "PIL": {"data"},
-    "packaging": {"facts"},
+    "packaging": {"facts", "sim"},
     "google_crc32c": {"facts", "data", "sim"},
     "msgspec": {"facts", "data", "cloud", "flows", "cli", "sim"},
     "tensorflow": {"guest"},

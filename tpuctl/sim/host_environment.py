@@ -36,6 +36,8 @@ class HostEnvironment:
     storage: str
     """URL"""
     ca_file: Path
+    packages: Path
+    """Folder of the distributions that every host has."""
     egress: str = PASS
 
     def of(self, host: Host) -> dict[str, str]:
@@ -48,11 +50,21 @@ class HostEnvironment:
             "STORAGE_EMULATOR_HOST": self.storage,
             "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # else gcsfs asks a gRPC service for a minute
             **(self._http_proxy(host.address) if self.egress == REFUSE else {}),
-            **_tpu(host),
+            **self._tpu(host),
             "TPUCTL_SIM_ADDRESS": host.address,
             "GOOGLE_CLOUD_PROJECT": host.project,
             **TORCH,
         }
+
+    def _tpu(self, host: Host) -> dict[str, str]:
+        cores = os.environ.get("TPUCTL_SIM_CORES")
+        variables = guest.environment(
+            host.accelerator_type,
+            node=host.node_id,
+            cores=int(cores) if cores else None,
+            checks=os.environ.get("TPUCTL_SIM_CHECKS", ""),
+        )
+        return {**variables, "PYTHONPATH": os.pathsep.join([variables["PYTHONPATH"], str(self.packages)])}
 
     def _http_proxy(self, address: str) -> dict[str, str]:
         """Send http through the proxy, too, which refuses it.
@@ -77,13 +89,3 @@ def proxy_variables(proxy: str, ca_file: Path) -> dict[str, str]:
         "NO_PROXY": NO_PROXY,
         **{name: str(ca_file) for name in CA_VARIABLES},
     }
-
-
-def _tpu(host: Host) -> dict[str, str]:
-    cores = os.environ.get("TPUCTL_SIM_CORES")
-    return guest.environment(
-        host.accelerator_type,
-        node=host.node_id,
-        cores=int(cores) if cores else None,
-        checks=os.environ.get("TPUCTL_SIM_CHECKS", ""),
-    )

@@ -34,6 +34,7 @@ from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
 from tpuctl.sim.gcs.storage.policies import apply_terraform, project_and_policy
 from tpuctl.sim.host_environment import HostEnvironment
+from tpuctl.sim.hosts import tpu_library
 from tpuctl.sim.hosts.connections import can_tell
 from tpuctl.sim.hosts.isolation import NetworkIsolation
 from tpuctl.sim.hosts.pool import HostPool
@@ -138,6 +139,7 @@ class Simulator:
         self._database = Database(folder / "world.db")
         self._authority = CertificateAuthority(folder / "tls")
         self._ports = Ports(folder / "ports.json")
+        self._packages = tpu_library.install(folder / "packages")
         self.gcs = GcsServer(folder / "gcs", self.faults)
         self.projects = Projects(self._database, lambda project: self.hosts.project_changed(project))
         self.hosts = HostPool(
@@ -241,7 +243,9 @@ class Simulator:
     def _host_environment(self, host: Host) -> Mapping[str, str]:
         """The variables of every program on a host; read when a host starts, which is after the services."""
         proxy, storage = self.endpoints["proxy"], self.endpoints["storage"]
-        return HostEnvironment(proxy, storage, self._authority.ca_file, self._profile.egress).of(host)
+        return HostEnvironment(
+            proxy, storage, self._authority.ca_file, self._packages, self._profile.egress
+        ).of(host)
 
     async def _on_request(self, server: str, request: web.Request) -> None:
         self._note_use()

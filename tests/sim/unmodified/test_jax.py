@@ -148,5 +148,6 @@ def test_a_submitted_job_runs_on_every_worker(
     assert submitted.code == 0, submitted.err
     followed = tpuctl("logs", "-f")
     assert followed.code == 0, followed.out + followed.err
+    assert "installing" not in followed.out, "the host has JAX and its TPU library"
     lines = re.findall(r"\d of .* chips", followed.out)
     assert sorted(lines) == [f"{worker} of 4: worker {worker}, 16 chips" for worker in range(4)]
