@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import unicodedata
 
 import pytest
@@ -109,6 +110,31 @@ class TestLogs:
     ) -> None:
         assert printable.log_line(printed, colours=True) == coloured
         assert printable.log_line(printed, colours=False) == plain
+
+    @pytest.mark.parametrize(
+        "flood", [bytes(50_000), b"\x1b" * 50_000, b"\xe9" * 50_000, b"a\0\t" * 9000, bytes(range(256)) * 200],
+        ids=["zeros", "escapes", "Latin-1", "UTF-16", "all bytes"],
+    )  # fmt: skip
+    def test_a_flood_of_bytes_is_few_calls(self, flood: bytes) -> None:
+        """A call for each byte was a microsecond: a quarter of an hour for a gigabyte."""
+        text = flood.replace(b"\n", b"").replace(b"\r", b"").decode(errors="surrogateescape")
+        calls = 0
+
+        def count(frame: object, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count)
+        try:
+            shown = printable.log_line(text, colours=False)
+        finally:
+            sys.setprofile(None)
+        assert not steers(shown.replace("\t", ""))
+        assert calls < 20_000
+
+    def test_bytes_that_are_no_utf_8_are_shown_as_such(self) -> None:
+        text = b"caf\xe9 \xff\0 na\xc3\xafve\x9b".decode(errors="surrogateescape")
+        assert printable.log_line(text, colours=True) == r"caf\xe9 \xff\x00 naïve\x9b"
 
     def test_a_sequence_without_an_end_costs_no_more_than_its_length(self) -> None:
         for start in ("\x1b[" + ";" * 300_000, "\x1b[" + "1;" * 150_000, "\x1b[38;5;" * 40_000):

@@ -84,7 +84,7 @@ def write_log_lines(lines: bytes, label: str, *, err: bool = False) -> None:
         return
     colours = terminal.shows_colours(stream)
     shown = (
-        label + printable.log_line(line.decode(errors="backslashreplace").removesuffix("\r"), colours=colours)
+        label + printable.log_line(line.decode(errors="surrogateescape").removesuffix("\r"), colours=colours)
         for line in lines[:-1].split(b"\n")
     )
     _write("\n".join(shown), stream, flush=True)

@@ -59,15 +59,25 @@ _COLOUR = (
 """SGR sequences of colours, bold, dim, italic, underline and reverse; not those that hide text or blink."""
 _ERASE = r"\x1b\[[0-2]?K"
 """Erases a line: progress bars write it beside a carriage return, where nothing is left to erase."""
+
+
+def _with_stretches(controls: str) -> str:
+    """Return the pattern of a place; `controls` are characters that it escapes everywhere, ESC left out.
+
+    A control character takes the ASCII after it along, up to a backslash: in a flood of bytes, matches are few.
+    """
+    stretch = rf"[{controls}\x1b\x7f-\x9f](?:[{controls}\x20-\x5b\x5d-\x9f]+|\x1b(?!\[))*"
+    return rf"{_KEPT}|(?P<unsafe>{stretch}|[{_INVISIBLE}]|{_PILED})"
+
+
 _PATTERNS = {
     # where: what is kept, and in the group `unsafe` what is escaped
-    "line": rf"{_KEPT}|(?P<unsafe>[\x00-\x1f{_INVISIBLE}]|{_PILED})",
-    "block": rf"{_KEPT}|(?P<unsafe>[\x00-\x08\x0b-\x1f{_INVISIBLE}]|{_PILED})",
-    "log": rf"(?P<colour>{_COLOUR})|{_ERASE}|{_KEPT}|(?P<unsafe>[\x00-\x08\x0a-\x1f{_INVISIBLE}]|{_PILED})",
+    "line": _with_stretches(r"\x00-\x1a\x1c-\x1f"),
+    "block": _with_stretches(r"\x00-\x08\x0b-\x1a\x1c-\x1f"),
+    "json": rf"{_KEPT}|(?P<unsafe>[\x00-\x08\x0b-\x1f{_INVISIBLE}]|{_PILED})",
+    "log": rf"(?P<colour>{_COLOUR})|{_ERASE}|" + _with_stretches(r"\x00-\x08\x0a-\x1a\x1c-\x1f\udc80-\udcff"),
 }
 _RESET = "\x1b[0m"
-
-_SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 
 def line(text: str) -> str:
@@ -84,7 +94,8 @@ def log_line(text: str, *, colours: bool) -> str:
     """Return a line of a program's log, as a terminal would show it in the end.
 
     Of what carriage returns overwrite, as progress bars do, the last state stays. Colours stay if `colours`
-    and end with the line, or are removed. Tabs stay; all else is as in `line`.
+    and end with the line, or are removed. Tabs stay, and a byte that is no UTF-8 (decoded by `surrogateescape`)
+    is shown as `\\xff`; all else is as in `line`.
     """
     if "\r" in text:
         text = next((state for state in reversed(text.split("\r")) if state), "")
@@ -95,7 +106,7 @@ def log_line(text: str, *, colours: bool) -> str:
     def shown(match: re.Match[str]) -> str:
         nonlocal has_colours
         if match["unsafe"]:
-            return _escape(match["unsafe"])
+            return _escape(match["unsafe"]).replace(r"\udc", r"\x")
         if match["colour"]:
             has_colours = colours
             return match["colour"] if colours else ""
@@ -106,7 +117,7 @@ def log_line(text: str, *, colours: bool) -> str:
 
 def json(document: str) -> str:
     """Return a JSON document with the same value and no character that `block` escapes."""
-    return document if _is_plain(document) else _pattern("block").sub(_json_escape, document)
+    return document if _is_plain(document) else _pattern("json").sub(_json_escape, document)
 
 
 @cache
@@ -123,11 +134,8 @@ def _visible(match: re.Match[str]) -> str:
     return _escape(match["unsafe"]) if match["unsafe"] else match[0]
 
 
-def _escape(character: str) -> str:
-    code = ord(character)
-    if code > 0xFFFF:
-        return f"\\U{code:08x}"
-    return _SHORT.get(character) or (f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}")
+def _escape(text: str) -> str:
+    return text.encode("unicode_escape").decode("ascii")
 
 
 def _json_escape(match: re.Match[str]) -> str:
