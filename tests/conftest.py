@@ -26,10 +26,9 @@ pytest_plugins = (
 
 use_plain_letters()  # before the first test imports protobuf
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script starts background processes so,
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # and the processes that tests interrupt inherit it
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:  # a script starts background processes so,
+        signal.signal(number, handler)  # and the processes that tests start inherit it
 
 settings.register_profile(  # a machine that is slow or busy for a moment fails nothing
     "tests", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]

@@ -64,7 +64,7 @@ _ERASE = r"\x1b\[[0-2]?K"
 def _with_stretches(controls: str) -> str:
     """Return the pattern of a place; `controls` are characters that it escapes everywhere, ESC left out.
 
-    A control character takes the ASCII after it along, up to a backslash: in a flood of bytes, matches are few.
+    A control character takes the ASCII after it along, up to a backslash: a flood is few matches.
     """
     stretch = rf"[{controls}\x1b\x7f-\x9f](?:[{controls}\x20-\x5b\x5d-\x9f]+|\x1b(?!\[))*"
     return rf"{_KEPT}|(?P<unsafe>{stretch}|[{_INVISIBLE}]|{_PILED})"
@@ -94,8 +94,8 @@ def log_line(text: str, *, colours: bool) -> str:
     """Return a line of a program's log, as a terminal would show it in the end.
 
     Of what carriage returns overwrite, as progress bars do, the last state stays. Colours stay if `colours`
-    and end with the line, or are removed. Tabs stay, and a byte that is no UTF-8 (decoded by `surrogateescape`)
-    is shown as `\\xff`; all else is as in `line`.
+    and end with the line, or are removed. Tabs stay. A byte that is no UTF-8, decoded by
+    `surrogateescape`, is shown as `\\xff`; all else is as in `line`.
     """
     if "\r" in text:
         text = next((state for state in reversed(text.split("\r")) if state), "")

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import FOREIGN
+from tests.paths import ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cli.main import run
 
@@ -61,13 +61,33 @@ def command(remote: RunningSimulator, capsys: pytest.CaptureFixture[str]) -> Cal
 
 
 @pytest.fixture
+def starting(remote: RunningSimulator) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """The command line in a process that a test can interrupt."""
+    processes = []
+
+    def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+        program = [sys.executable, "-P", "-m", "tpuctl", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+        started = subprocess.Popen(
+            program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        processes.append(started)
+        return started
+
+    yield start
+    for started in processes:
+        started.kill()
+        started.communicate()
+
+
+@pytest.fixture
 def process(remote: RunningSimulator) -> Callable[..., CommandResult]:
     """The command line in a process of its own, for a command that becomes another program."""
 
     def call(*arguments: str, typed: str = "", **variables: str) -> CommandResult:
         ended = subprocess.run(
             [sys.executable, "-P", "-m", "tpuctl", *arguments], input=typed, capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **variables}, timeout=120,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **variables}, timeout=120,
         )  # fmt: skip
         return CommandResult(ended.returncode, ended.stdout, ended.stderr)
 

@@ -6,41 +6,19 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.paths import ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.ssh import process
 
 Call = Callable[..., CommandResult]
 SLEEP = "echo $$; while :; do sleep 1; done"
 """Says the number of its process group, and does not end."""
-
-
-@pytest.fixture
-def starting(remote: RunningSimulator) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """The command line in a process that a test can interrupt."""
-    processes = []
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        program = [sys.executable, "-P", "-m", "tpuctl", *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        started = subprocess.Popen(
-            program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
-        processes.append(started)
-        return started
-
-    yield start
-    for started in processes:
-        started.kill()
-        started.communicate()
 
 
 def is_alive(pid: str) -> bool:
