@@ -34,7 +34,12 @@ def as_candidate(creation: Creation, race: str) -> Creation:
     return replace(creation, request=replace(creation.request, node=labelled))
 
 
+def labels_in(creation: Creation) -> Mapping[str, str]:
+    """Return the labels of what is created."""
+    node = creation.request if isinstance(creation, CreateNode) else creation.request.node
+    return node.labels
+
+
 def race_in(creation: Creation) -> str:
     """Return which search a creation belongs to; empty for one in a single zone."""
-    node = creation.request if isinstance(creation, CreateNode) else creation.request.node
-    return race_of(node.labels)
+    return race_of(labels_in(creation))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tpuctl.cloud.provider import Provider
@@ -56,9 +56,13 @@ class Allocation:
         return self._first.is_owned_by(identity)
 
     @property
+    def labels(self) -> Mapping[str, str]:
+        return self._first.labels
+
+    @property
     def race(self) -> str:
         """Which search in several zones created it; empty for one that was created in a single zone."""
-        return race_of(self._first.labels)
+        return race_of(self.labels)
 
     @property
     def age_order(self) -> tuple[float, str]:

@@ -103,19 +103,30 @@ def up(provider: Provider, ssh: Ssh, plan: UpPlan, report: Report) -> Allocation
 
 def _acquire(provider: Provider, plan: UpPlan, report: Report) -> Allocation:
     """Return the TPU with READY nodes: what exists, else what is created first."""
-    race = Race(provider, plan.options.name, race_in(plan.creation), plan.search.zones, report)
+    race, is_own = _race(provider, plan, report)
     if plan.existing:
         where = f" in {plan.existing.zone}" if len(plan.search.zones) > 1 else ""
         report(f"{plan.options.name} exists{where}")
     if plan.stopped:
         _start(provider, plan.stopped, plan.search.wait, report)
-    if plan.search.race and not (plan.existing and plan.existing.has_capacity and len(plan.candidates) == 1):
+    if not is_own and len(plan.candidates) > 1:
+        return race.join()
+    is_decided = plan.existing and plan.existing.has_capacity and len(plan.candidates) == 1
+    if is_own and plan.search.race and not is_decided:
         return race.run(plan.creations, plan.search.wait)
     if len(plan.candidates) > 1:
         return race.settle()
     if plan.existing and plan.search.detach:
         return plan.existing
     return Rounds(provider, plan.creations, plan.search, report).run(plan.existing)
+
+
+def _race(provider: Provider, plan: UpPlan, report: Report) -> tuple[Race, bool]:
+    """Return the search that decides what stays, and whether it is one's own: else of who was first."""
+    owner, existing = plan.options.owner, plan.existing
+    is_own = existing is None or existing.is_owned_by(owner)
+    name = race_in(plan.creation) if existing is None or is_own else existing.race
+    return Race(provider, plan.options.name, name, plan.search.zones, report, owner if is_own else ""), is_own
 
 
 def _start(provider: Provider, node: Node, wait: float, report: Report) -> None:

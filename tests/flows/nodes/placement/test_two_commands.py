@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
-from tests.flows.nodes.memory_provider import MemorySsh
+from tests.flows.nodes.memory_provider import MemorySsh, queued_resource
 from tests.flows.nodes.placement.turns import Command, Killed, by_thread, take_turns
 from tests.flows.nodes.placement.zoned_provider import Place, ZonedProvider
 from tests.flows.nodes.test_up import KEY, OPTIONS
@@ -21,7 +22,7 @@ from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.plan import plan_up
 from tpuctl.flows.nodes.up import up
 from tpuctl.flows.progress import Report, silent
-from tpuctl.nodes import NodeState, QueueState
+from tpuctl.nodes import LABEL, LABEL_VALUE, OWNER_LABEL, NodeId, NodeState, QueueState, owner_label
 
 A, B, C, D = "us-central1-a", "us-central1-b", "us-east1-d", "us-east5-a"
 SEEDS = int(os.environ.get("TURNS", "150"))
@@ -49,10 +50,15 @@ class SlowDeletes(ZonedProvider):
 
 
 def run_up(
-    provider: ZonedProvider, zones: tuple[str, ...], *, race: bool, report: Report = silent
+    provider: ZonedProvider,
+    zones: tuple[str, ...],
+    *,
+    race: bool,
+    report: Report = silent,
+    owner: str = "ada",
 ) -> Allocation:
     search = Search(zones, zones, race=race, wait=3600.0)
-    plan = plan_up(provider, KEY, replace(OPTIONS, owner="ada"), search)
+    plan = plan_up(provider, KEY, replace(OPTIONS, owner=owner), search)
     return up(provider, MemorySsh(), plan, report)  # type: ignore[arg-type]
 
 
@@ -115,6 +121,38 @@ def test_two_commands_with_other_zones_make_one_node(
         assert {(item.result.zone, "n1") for item in users} == set(places(provider)), f"seed {seed}"
         errors = [item.error for item in both if item not in users]
         assert all("by another 'tpuctl up'" in str(error) for error in errors), f"seed {seed}: {errors}"
+
+
+@pytest.mark.parametrize("race", [False, True], ids=["one after the other", "a race"])
+@pytest.mark.parametrize("zone", [A, B])
+def test_the_tpu_that_another_owner_creates_meanwhile_is_never_deleted(zone: str, race: bool) -> None:
+    for seed in range(SEEDS):
+        provider = ZonedProvider({A: 1, B: 1, C: 1}, seed)
+        other = Command("other", lambda: run_up(provider, (zone,), race=False, owner="bob"))  # noqa: B023
+        take_turns([command(provider, (A, B, C), race), other], seed)
+        if isinstance(other.result, Allocation) and other.result.is_owned_by("bob"):
+            assert provider.placed.get((zone, "n1")) in other.result.nodes, f"seed {seed}"
+        assert "deleted" not in str(other.error), f"seed {seed}: {other.error}"
+
+
+@pytest.mark.parametrize(
+    ("zones", "race"),
+    [((A,), False), ((A, B), False), ((A, B), True)],
+    ids=["one zone", "one after the other", "a race"],
+)
+def test_the_request_of_another_owner_stays_in_its_queue(zones: tuple[str, ...], race: bool) -> None:
+    provider = ZonedProvider({A: 0, B: 1})
+    waiting = queued_resource()
+    provider.queues[A, "n1"] = replace(
+        waiting,
+        id=replace(waiting.id, zone=A, name="n1"),
+        nodes=(NodeId("memory", "p", A, "n1"),),
+        labels={LABEL: LABEL_VALUE, OWNER_LABEL: owner_label("bob")},
+        created_at=0.5,
+    )
+    with suppress(TpuctlError):
+        run_up(provider, zones, race=race)
+    assert provider.queues[A, "n1"].state is QueueState.WAITING
 
 
 @MODES

@@ -37,14 +37,16 @@ SETTLE_TIMEOUT = 2 * CREATE_TIMEOUT
 
 
 class Race:
-    """The candidates of one name, one in each zone."""
+    """The candidates of one name, one in each zone; TPUs of other owners are none, whatever their name."""
 
     def __init__(
-        self, provider: Provider, name: str, race: str, zones: Sequence[str], report: Report
+        self, provider: Provider, name: str, race: str, zones: Sequence[str], report: Report, owner: str = ""
     ) -> None:
+        """Take `owner`, whose TPUs of this name are candidates too where no search has created them."""
         self._provider = provider
         self._name = name
         self._race = race
+        self._owner = owner
         self._zones = zones
         self._report = report
         self._reported = ""
@@ -153,7 +155,11 @@ class Race:
             near = Siblings((), (), tuple(self._zones))
         if near.unreachable:
             self._say(f"no answer from {', '.join(near.unreachable)}; asking again")
-        return near
+        return near.only(self._is_candidate)
+
+    def _is_candidate(self, item: Allocation) -> bool:
+        is_of_race = bool(self._race) and item.race == self._race
+        return is_of_race or item.is_owned_by(self._owner)
 
     def _say(self, line: str) -> None:
         if line != self._reported:

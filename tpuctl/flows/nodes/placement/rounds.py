@@ -23,8 +23,8 @@ from tpuctl.flows.nodes.placement.race import Race
 from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.placement.siblings import Siblings, older_rival, require_in_zones, siblings
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import CreateQueuedResource, Creation, QueueState
-from tpuctl.nodes.candidates import race_in
+from tpuctl.nodes import OWNER_LABEL, CreateQueuedResource, Creation, QueueState
+from tpuctl.nodes.candidates import labels_in, race_in
 from tpuctl.polling import Backoff, poll, retry
 
 PAUSES = Backoff(first=30.0, longest=300.0)
@@ -61,6 +61,7 @@ class Rounds:
         self._creations = {zone_of(creation): creation for creation in creations}
         self._search = search
         self._report = report
+        self._owner = labels_in(creations[0]).get(OWNER_LABEL)
         self._refusals: list[TpuctlError] = []
         self._count = 0
 
@@ -124,7 +125,7 @@ class Rounds:
     def _try(self, zone: str, existing: Allocation | None) -> Allocation:
         if existing:
             try:
-                return await_existing(self._provider, existing, self._patience(existing.zone), self._report)
+                return await_existing(self._provider, existing, self._patience_with(existing), self._report)
             except NotFoundError:
                 self._report(f"{existing.name} was deleted in {zone}")
         creation = self._creations[zone]
@@ -147,11 +148,17 @@ class Rounds:
         self._report(f"{rival.name} is in {rival.zone} already: another command was first")
         require_in_zones(rival, self._search.zones)
         try:
-            if rival.queued_resource and len(self._search.zones) > 1:
+            if rival.race and rival.queued_resource and len(self._search.zones) > 1:
                 return Race(self._provider, rival.name, rival.race, self._search.zones, self._report).join()
             return await_existing(self._provider, rival, Patience(), self._report)
         except NotFoundError as error:
             raise StockoutError(f"{rival.name} is gone from {rival.zone} again.", zone=rival.zone) from error
+
+    def _patience_with(self, existing: Allocation) -> Patience:
+        """Take nothing of another owner out of its queue."""
+        if existing.labels.get(OWNER_LABEL) == self._owner:
+            return self._patience(existing.zone)
+        return Patience(self._search.wait or inf, gives_up=False)
 
     def _patience(self, zone: str) -> Patience:
         """In the only zone for as long as the user waits; where there are others, for a while."""
@@ -167,8 +174,9 @@ class Rounds:
             timeout=LOOK_TIMEOUT,
             hint="Another TPU of the same name may be there.",
         )
-        own = next((item for item in near.live if item.zone == zone_of(creation)), None)
-        if own is None:  # it has failed already
+        in_zone = (item for item in near.live if item.zone == zone_of(creation))
+        own = next((item for item in in_zone if item.race == race_in(creation)), None)
+        if own is None:  # it has failed already, or somebody else was first
             return near.live[0] if near.live else None
         rival = older_rival(near, own)
         if rival:

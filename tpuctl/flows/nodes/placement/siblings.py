@@ -7,7 +7,7 @@ are looked for in every zone: two commands may have some zones in common, or non
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tpuctl.cloud.provider import Provider
@@ -30,6 +30,11 @@ class Siblings:
     def secured(self) -> Allocation | None:
         """The oldest that has its nodes."""
         return next((item for item in self.live if item.has_capacity), None)
+
+    def only(self, is_meant: Callable[[Allocation], bool]) -> Siblings:
+        """Return them without those that are not meant."""
+        live, ended = filter(is_meant, self.live), filter(is_meant, self.ended)
+        return Siblings(tuple(live), tuple(ended), self.unreachable)
 
 
 def siblings(provider: Provider, name: str, zones: Sequence[str], race: str = "") -> Siblings:
