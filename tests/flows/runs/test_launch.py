@@ -99,6 +99,13 @@ def test_program_and_spec_travel_with_the_command_that_starts_them() -> None:
     assert ssh.commands == [(0, ("sh", "-c", START, "sh", ".tpuctl/runs/r1/1"))]
 
 
+HOSTILE = (
+    "5", "null", "[]", "{}", '{"pid": null}', '{"pid": Infinity}', '{"pid": -1}', '{"error": {}}',
+    "[" * 100_000,
+)  # fmt: skip
+"""Answers that our program does not give."""
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -107,6 +114,7 @@ def test_program_and_spec_travel_with_the_command_that_starts_them() -> None:
         (("", ""), "no answer"),
         (("no JSON", "the last\nline"), "line"),
         ((json.dumps({"pid": "x"}), "text"), "text"),
+        *(((answer, ""), "no answer") for answer in HOSTILE),
     ],
 )
 def test_an_answer_without_a_pid_is_an_error_with_the_reason(answer: tuple[str, str], reason: str) -> None:
@@ -120,9 +128,10 @@ def test_what_a_login_prints_before_the_answer_is_passed_over() -> None:
     assert start(RecordingSsh((f"Welcome!\n{out}\n", err))) == 7
 
 
-def test_a_failure_on_one_worker_stops_those_that_started() -> None:
-    ssh = RecordingSsh(started(7), (json.dumps({"error": "no disk"}), ""))
-    with pytest.raises(HostError, match="Worker 1 could not start the script: no disk"):
+@pytest.mark.parametrize("answer", [json.dumps({"error": "no disk"}), *HOSTILE])
+def test_a_failure_on_one_worker_stops_those_that_started(answer: str) -> None:
+    ssh = RecordingSsh(started(7), (answer, ""))
+    with pytest.raises(HostError, match=r"Worker 1 could not start the script: no (disk|answer)"):
         launch_all(ssh, node(), {0: "key", 1: "key"}, [spec(0), spec(1)])  # type: ignore[arg-type]
     assert [command for command in ssh.commands if command[1][0] == "kill"] == [(0, ("kill", "-TERM", "7"))]
 

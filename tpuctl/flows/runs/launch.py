@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
+
+from tpuctl.bucket_objects.decoding import DecodeError, decode
+from tpuctl.bucket_objects.fields import Line
 from tpuctl.errors import HostError, TpuctlError
 from tpuctl.flows.hosts.program_zip import program
 from tpuctl.flows.hosts.published_keys import published_key
@@ -93,15 +96,25 @@ def worker_program() -> bytes:
     return program("worker")
 
 
+class _Answer(msgspec.Struct, frozen=True):
+    """The program's answer; a host may print anything."""
+
+    pid: Annotated[int, msgspec.Meta(ge=2, lt=1 << 32)] | None = None
+    error: Line = ""
+
+
 def _read_pid(result: CommandResult, spec: Spec, folder: str) -> int:
     """Return the pid in the program's answer; raises HostError with its reason or the last line of stderr."""
     reason = (result.stderr.strip().splitlines() or ["no answer"])[-1]
     text, hint = "could not start the script: {reason}", "Check the host's python3."
     try:
-        answer = json.loads(result.stdout.strip().splitlines()[-1])
-        return int(answer["pid"])
-    except (IndexError, ValueError):
+        answer = decode((result.stdout.strip().splitlines() or [""])[-1].encode(), _Answer)
+    except DecodeError:
+        answer = _Answer()
+    if answer.pid is not None:
+        return answer.pid
+    if answer.error:
+        reason = answer.error
+    else:
         text, hint = FAILURES.get(result.exit_code, (text, hint))
-    except KeyError:
-        reason = answer["error"]
     raise HostError(f"Worker {spec.worker} {text.format(folder=folder, reason=reason)}.", hint=hint)
