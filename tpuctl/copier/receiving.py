@@ -16,6 +16,10 @@ from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 PIECE = 1 << 18
 BATCH = 500
 MOST_ENTRIES = 5_000_000
+LARGEST_NUMBER = (1 << 63) - 1
+"""Of a size, and of a time in nanoseconds."""
+KEPT_MODE = 0o755
+"""Bits of a mode that are kept: who else uses this machine must not be able to change the file."""
 PART = ".tpuctl-part"
 """End of the name of what is not complete; its name begins with a dot."""
 FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
@@ -142,6 +146,7 @@ class Receiver:
                 try:
                     _write(file, record)
                 except OSError as error:
+                    os.close(file.descriptor)
                     self._discard(index, file)
                     self._fail(index, _reason(error), error)
                     file = None
@@ -269,6 +274,8 @@ def receive_into(receiver: Receiver, folder: ConfinedFolder, name: str) -> Recor
 
 
 def _write(file: _Open, data: bytes) -> None:
+    if not file.is_part:  # what is complete here gets no more bytes in its place
+        raise OSError(0, "it changed while it was copied")
     view = memoryview(data)
     while view:
         view = view[os.write(file.descriptor, view) :]
@@ -288,9 +295,9 @@ def _checked(entry: Any) -> Record:
         checked = {
             "kind": {"file": "file", "folder": "folder"}[entry["kind"]],
             "path": path,
-            "size": int(entry["size"]),
-            "mode": int(entry["mode"]) & 0o777,
-            "mtime": int(entry["mtime"]),
+            "size": _number(entry["size"]),
+            "mode": _number(entry["mode"]) & KEPT_MODE,
+            "mtime": _number(entry["mtime"]),
         }
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError("the other end lists what is no file") from error
@@ -299,3 +306,10 @@ def _checked(entry: Any) -> Record:
     if not path:
         raise ProtocolError("the other end lists a file without a name")
     return checked
+
+
+def _number(value: Any) -> int:
+    """Return a number that a disk can have; raises ValueError for any other, such as infinity."""
+    if not isinstance(value, int) or abs(value) > LARGEST_NUMBER:
+        raise ValueError(value)
+    return value

@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -262,20 +263,50 @@ class TestHostileHost:
         assert result["failed"] == [("data", "it arrived with another checksum")]
         assert not list(tmp_path.iterdir())
 
+    def test_a_file_that_is_here_is_not_written_in_its_place(self, tmp_path: Path) -> None:
+        (tmp_path / "data").write_text("x")
+        result = self.receive(
+            tmp_path, {"entries": [self.entry("data")]}, {"listed": True}, {"begin": 0, "offset": 1}, b"more",
+            {"sum": hashlib.sha256(b"xmore").hexdigest(), "file": 0}, {"sent": True},
+        )  # fmt: skip
+        assert result["failed"] == [("data", "it changed while it was copied")]
+        assert (tmp_path / "data").read_text() == "x"
+
     def test_set_user_id_is_not_kept(self, tmp_path: Path) -> None:
         self.receive(
             tmp_path, {"entries": [self.entry("data")]}, {"listed": True}, {"begin": 0, "offset": 0}, b"x",
             {"sum": hashlib.sha256(b"x").hexdigest(), "file": 0}, {"sent": True},
         )  # fmt: skip
-        assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o777
+        assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o755, "nor that others may write"
 
     @pytest.mark.parametrize(
         "record",
-        [{"begin": 7, "offset": 0}, {"begin": [], "offset": 0}, {"begin": 0, "offset": 1}, {"begin": 0}],
-    )
+        [
+            {"begin": 7, "offset": 0}, {"begin": [], "offset": 0}, {"begin": 0, "offset": 1}, {"begin": 0},
+            {"failed": "no", "file": inf}, {"failed": "no", "file": 7},
+        ],
+    )  # fmt: skip
     def test_a_record_that_is_none_ends_the_copy(self, tmp_path: Path, record: dict[str, object]) -> None:
         with pytest.raises((ProtocolError, *flow.MALFORMED)):
             self.receive(tmp_path, {"entries": [self.entry("data")]}, {"listed": True}, record)
+
+    @pytest.mark.parametrize("field", ["size", "mtime"])
+    @pytest.mark.parametrize("number", [inf, 1e300, 10**300, -(10**300), None, "x"])
+    def test_a_number_that_no_file_has_ends_the_copy(
+        self, tmp_path: Path, field: str, number: object
+    ) -> None:
+        entry = self.entry("data") | {field: number}
+        with pytest.raises(ProtocolError, match="lists what is no file"):
+            self.receive(
+                tmp_path, {"entries": [entry]}, {"listed": True}, {"begin": 0, "offset": 0}, b"x",
+                {"sum": hashlib.sha256(b"x").hexdigest(), "file": 0}, {"sent": True},
+            )  # fmt: skip
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("count", [inf, 1e400, None, "x"])
+    def test_a_result_that_is_none_is_no_result(self, count: object) -> None:
+        with pytest.raises(flow.MALFORMED):
+            flow._copied("worker 0", {"files": count, "bytes": 0, "kept": 0, "failed": []}, [])
 
     def test_a_file_that_was_refused_is_not_taken(self, tmp_path: Path) -> None:
         entries = [self.entry("data", ".git", "config")]

@@ -50,7 +50,7 @@ WINDOW = 1 << 22
 
 AGAIN = "Run the same command again: it resumes, and what is complete is not sent again."
 
-MALFORMED = (LookupError, TypeError, ValueError, AttributeError)
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 """What a record of another form than ours causes."""
 
 Progress = Callable[[int, int, int], None]
