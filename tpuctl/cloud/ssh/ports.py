@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import paramiko
 
@@ -25,10 +27,9 @@ class HostPorts:
         Raises ConnectionRefusedError where nothing listens, ConnectionError when the connection is lost.
         """
         try:
-            stream: ByteStream = self._transport.open_channel(
-                "direct-tcpip", (NAME, port), origin, timeout=OPEN_TIMEOUT
+            return _Stream(
+                self._transport.open_channel("direct-tcpip", (NAME, port), origin, timeout=OPEN_TIMEOUT)
             )
-            return stream
         except paramiko.ChannelException as error:
             raise ConnectionRefusedError(error.text) from error
         except (paramiko.SSHException, EOFError, OSError) as error:
@@ -51,3 +52,33 @@ class HostPorts:
         finally:
             timer.cancel()
         return bool(self._transport.is_active())
+
+
+class _Stream:
+    """A channel as a ByteStream: on a connection that is lost, paramiko raises errors that are no OSError."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+        self.recv = channel.recv
+        self.settimeout = channel.settimeout
+
+    def send(self, data: bytes, /) -> int:
+        with _losing():
+            sent: int = self._channel.send(data)
+            return sent
+
+    def shutdown(self, how: int, /) -> None:
+        with _losing():
+            self._channel.shutdown(how)
+
+    def close(self) -> None:
+        with suppress(ConnectionError), _losing():
+            self._channel.close()
+
+
+@contextmanager
+def _losing() -> Iterator[None]:
+    try:
+        yield
+    except (paramiko.SSHException, EOFError) as error:
+        raise ConnectionError("the connection to the host is lost") from error
