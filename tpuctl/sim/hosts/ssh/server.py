@@ -14,6 +14,7 @@ import asyncssh
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.hosts.programs.programs import Programs
 from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys
+from tpuctl.sim.hosts.ssh.forwarded_ports import ForwardedPorts
 from tpuctl.sim.hosts.ssh.logins import Logins
 from tpuctl.sim.hosts.ssh.session import Environment, HostSession
 from tpuctl.sim.network.ports import LOOPBACK
@@ -53,6 +54,7 @@ class SshServer:
         self._key: asyncssh.SSHKey | None = None
         self._closed = False
         self.logins: Logins | None = None
+        self.forwarded_ports = ForwardedPorts()
 
     async def open(self, listener: socket.socket, host_key: asyncssh.SSHKey | None = None) -> None:
         """Serve on `listener`; without `host_key`, with the key of the last call."""
@@ -161,8 +163,7 @@ class _Connection(asyncssh.SSHServer):
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
     ) -> Awaitable[Any]:
         """Connect to a port of this host or of another host of its node, and to no other address."""
-        assert self._connection is not None
-        return self._connection.forward_connection(self._resolve(dest_host), dest_port)
+        return self._server.forwarded_ports.connect(self._resolve(dest_host), dest_port, orig_port)
 
     async def server_requested(self, listen_host: str, listen_port: int) -> asyncssh.SSHListener:
         """Listen on loopback for any address that the client names: sshd's GatewayPorts defaults to off."""
