@@ -66,11 +66,27 @@ def test_a_port_is_forwarded_until_ctrl_c(remote: RunningSimulator, board: int, 
     assert process.returncode == 130, errors
 
 
+def test_a_port_on_which_only_the_forward_itself_listens_is_said(remote: RunningSimulator) -> None:
+    """Simulated hosts have the ports of this machine: each connection would open the next one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "tpuctl", "forward", "n1", str(port), str(port), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert len(msgspec.json.decode(process.stdout.readline())["ports"]) == 1
+    assert [read(port) for _ in range(3)] == [b""] * 3
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert f"nothing listens on port {port} of the host yet" in errors
+    assert "Traceback" not in errors
+
+
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
         ((), 2, "Which port?"),
-        (("n1",), 2, "Which port?"),
+        (("n1",), 2, "Such as: tpuctl forward n1 6006\n"),
+        (("n1:6006",), 2, "'n1:6006' names no port."),
         (("n1", "x"), 2, "'x' names no port."),
         (("6006", "n1"), 2, "'n1' names no port."),
         ((":1",), 4, "You have 2 TPUs: n1, pair."),

@@ -34,7 +34,7 @@ def forward(session: Session, words: tuple[str, ...], worker: str | None) -> Non
     name = None if not words or is_port(words[0]) else words[0]
     pairs = [parse_ports(word) for word in words[name is not None :]]
     if not pairs:
-        raise UsageError("Which port?", hint="Such as: tpuctl forward 6006")
+        raise UsageError("Which port?", hint=f"Such as: tpuctl forward {name or ''} 6006".replace("  ", " "))
     provider, ssh = session.cloud.provider, session.cloud.ssh
     hosts = find_worker(session, name, worker)
     listeners = listen(pairs)

@@ -27,8 +27,8 @@ class PortPair:
 
 
 def is_port(text: str) -> bool:
-    """Whether a word means ports, and not a node: a node's name begins with a letter."""
-    return text[:1].isdigit() or text[:1] == ":"
+    """Whether a word means ports, and not a node: a node's name begins with a letter and has no colon."""
+    return text[:1].isdigit() or ":" in text
 
 
 def parse_ports(text: str) -> PortPair:
@@ -58,10 +58,10 @@ class Listener:
 
 
 def listen(pairs: Iterable[PortPair]) -> list[Listener]:
-    """Listen on all local ports or on none; raises StateError for one that is taken."""
+    """Listen on all local ports or on none, on equal pairs once; raises StateError for one that is taken."""
     with ExitStack() as opened:
         listeners = []
-        for pair in pairs:
+        for pair in dict.fromkeys(pairs):
             listeners.append(_listen(pair))
             opened.callback(listeners[-1].close)
         opened.pop_all()
