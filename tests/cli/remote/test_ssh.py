@@ -112,6 +112,7 @@ def test_without_openssh_the_error_says_how_to_get_it(command: Call, monkeypatch
         (("n1", "--worker", "x"), 2, "'x' names no workers."),
         (("n1@0", "--worker", "0"), 2, "Workers are named twice."),
         (("n1", "-L", "1:localhost:1"), 2, "Options of ssh, and a command, go after --"),
+        (("n1", "ls"), 2, "Usage: tpuctl ssh [OPTIONS] [NAME] [-- [OPTION OF SSH]... [COMMAND]...]"),
         (("n1", "ls"), 2, "Options of ssh, and a command, go after --"),
         (("n1", "--json"), 2, "Add --dry-run"),
     ],

@@ -44,6 +44,26 @@ def test_ssh_reaches_every_worker_by_its_name(command: Call, config: Path) -> No
         assert ended.stderr == ""
 
 
+@pytest.mark.parametrize("variable", ["TPUCTL_STATE", "XDG_STATE_HOME"])
+def test_an_entry_finds_the_state_of_the_shell_that_wrote_it(
+    command: Call, config: Path, tmp_path: Path, variable: str
+) -> None:
+    """Also from another folder, and in a program that has not the shell's variables, such as VS Code."""
+    (tmp_path / "tpuctl").symlink_to(os.environ["TPUCTL_STATE"])
+    with pytest.MonkeyPatch.context() as shell:
+        shell.chdir(tmp_path)
+        shell.delenv("TPUCTL_STATE")
+        shell.setenv(variable, "tpuctl" if variable == "TPUCTL_STATE" else str(tmp_path))
+        assert command("ssh-config", "--install", "n1").code == 0
+        with pytest.MonkeyPatch.context() as program:
+            program.delenv(variable)
+            program.setenv("HOME", str(tmp_path))
+            ended = ssh(config, "n1.sim", "echo hello")
+        assert command("ssh-config", "--remove").code == 0
+    assert (ended.returncode, ended.stdout) == (0, "hello\n"), ended.stderr
+    assert not (tmp_path / ".local").exists()
+
+
 def test_an_entry_holds_for_the_node_that_is_made_anew(command: Call, config: Path) -> None:
     up = ("up", "v3-8", "--zone", "europe-west4-a", "--name", "again", "--yes")
     assert command(*up).code == 0

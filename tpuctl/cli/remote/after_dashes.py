@@ -8,6 +8,9 @@ import click
 class AfterDashes(click.Command):
     """Passes the words after -- as `words`, exactly as they are typed."""
 
+    words = "-- COMMAND..."
+    """These words in the line of usage."""
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the words after the first -- away before the options are read."""
         own, dashes, words = args, None, []
@@ -20,4 +23,4 @@ class AfterDashes(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the pieces of the usage line."""
-        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
+        return [*super().collect_usage_pieces(ctx), self.words]

@@ -17,7 +17,11 @@ from tpuctl.flows.remote import openssh
 from tpuctl.flows.remote.targets import Hosts, admission_requests, admit
 
 
-@click.command(cls=AfterDashes)
+class _Command(AfterDashes):
+    words = "[-- [OPTION OF SSH]... [COMMAND]...]"
+
+
+@click.command(cls=_Command)
 @click.argument("name", required=False)
 @worker_option
 @dry_run_option

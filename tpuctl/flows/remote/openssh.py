@@ -14,8 +14,8 @@ from tpuctl.errors import ConfigError
 
 KEEP_ALIVE = {"ServerAliveInterval": "30", "ServerAliveCountMax": "4"}
 """A dead connection ends after two minutes; less than the ten after which Google's firewalls forget one."""
-FOREIGN = ("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "TPUCTL_STATE")
-"""Variables that say whose credentials and whose simulator a command uses: paths, and no secrets."""
+FOREIGN = ("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG")
+"""Variables that say whose credentials a command uses: paths, and no secrets."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def proxy_command(variables: Mapping[str, str], arguments: Sequence[str]) -> str
 
     With this Python, and never with a module of the folder in which ssh is called (`-P`).
     """
-    inherited = {name: os.environ[name] for name in FOREIGN if os.environ.get(name)}
+    inherited = {name: os.path.abspath(os.environ[name]) for name in FOREIGN if os.environ.get(name)}
     pairs = {**inherited, **variables, "TPUCTL_CONFIG": os.devnull}
     environment = [f"{name}={value}" for name, value in pairs.items()]
     line = shlex.join(["env", *environment, sys.executable, "-P", "-m", "tpuctl", *arguments])
