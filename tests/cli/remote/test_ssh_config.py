@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -34,6 +35,23 @@ def test_the_entries_of_all_own_nodes_are_printed(command: Call) -> None:
     assert "Host n1.sim n1-w0.sim\n" in shown.out
     assert "Host pair.sim pair-w0.sim pair-w1.sim\n" in shown.out
     assert shown.out == "".join(item["text"] for item in command("ssh-config", "--json").json["entries"])
+
+
+def test_ssh_reads_a_path_with_any_characters_as_it_is(
+    command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it cannot read ends it for every host of the user."""
+    key = f'{tmp_path}/HOST\'s %h \\"key" # 1'
+    monkeypatch.setenv("TPUCTL_SSH_KEY", key)
+    entry = tmp_path / "entry"
+    entry.write_text(command("ssh-config", "n1").out)
+    ended = ssh(entry, "-G", "n1.sim")
+    assert ended.returncode == 0, ended.stderr
+    lines = dict(line.split(" ", 1) for line in ended.stdout.splitlines())
+    assert lines["identityfile"].replace("%%", "%") == key
+    words = shlex.split(lines["proxycommand"].replace("%%", "%"))
+    assert f"TPUCTL_SSH_KEY={key}" in words
+    assert words[-3:] == ["ssh-proxy", "n1", "%h"]
 
 
 def test_ssh_reaches_every_worker_by_its_name(command: Call, config: Path) -> None:

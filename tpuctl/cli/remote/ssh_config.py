@@ -57,7 +57,7 @@ def _entry(session: Session, node: Node) -> Entry:
     options = {
         **openssh.options(ssh.user, ssh.key.absolute(), known_hosts),
         **openssh.KEEP_ALIVE,
-        "ProxyCommand": proxy_command(session, ["ssh-proxy", node.name, "HOST"]).replace("HOST", "%h"),
+        "ProxyCommand": f"{proxy_command(session, ['ssh-proxy', node.name])} %h",
     }
     return entry(node, _place(session), suffix, options)
 

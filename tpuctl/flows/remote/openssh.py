@@ -92,4 +92,6 @@ def proxy_command(variables: Mapping[str, str], arguments: Sequence[str]) -> str
 
 
 def _path(path: Path) -> str:
-    return '"' + str(path).replace("%", "%%") + '"'
+    """Return a path as one word of ssh_config(5): a line that ssh cannot read ends it for every host."""
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
