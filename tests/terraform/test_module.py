@@ -25,6 +25,7 @@ SETTINGS = {
     "subnetwork": "vision-team-us-central2",
     "service_account": "vision-team-tpu@demo-project-1.iam.gserviceaccount.com",
     "external_ips": "no",
+    "iap": "yes",
 }
 """The settings that tpuctl reads from examples/complete."""
 

@@ -280,7 +280,7 @@ class TestVerbs:
         assert tpuctl("submit", "job.py").code == 0
         result = tpuctl("logs", "-f")
         assert result.code == 7, result.err
-        assert "was preempted: the node is PREEMPTED" in result.err
+        assert "was preempted: the host of worker 0 announced its preemption" in result.err
         assert "step 5\n" in result.out
         assert (
             poll(lambda: simulator.world.nodes.all() or None, awaiting="it", timeout=5)[0].state

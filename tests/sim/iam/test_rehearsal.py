@@ -131,9 +131,9 @@ def victim(tpuctl: Tpuctl, simulator: RunningSimulator, example: Example) -> str
 
 
 ATTACKS = """
-RUNS, DATA, VICTIM, BUNDLE = (os.environ[name] for name in ("RUNS", "DATA", "VICTIM", "BUNDLE"))
+RUNS, DATA, VICTIM, BUNDLE, LOG = (os.environ[name] for name in ("RUNS", "DATA", "VICTIM", "BUNDLE", "LOG"))
 for name in (VICTIM + "run.json", VICTIM + "verdict.json", BUNDLE, VICTIM + "attempts/1/attempt.json",
-             VICTIM + "attempts/1/workers/0/log/000001.log"):
+             LOG):
     short = name.replace(VICTIM, "").split("/")[-1]
     send("overwrite " + short, "POST", upload(RUNS, name), b"{}")
     send("delete " + short, "DELETE", at(RUNS, name))
@@ -163,7 +163,8 @@ def test_a_hostile_job_changes_no_record_of_another_run_and_no_dataset(
     folder = victim(tpuctl, simulator, example)
     before = contents(simulator, example, but="checkpoints")
     bundle = next(name for name in before if "bundles/" in name).partition("/")[2]
-    variables = {"RUNS": example.runs, "DATA": example.data, "VICTIM": folder, "BUNDLE": bundle}
+    log = next(name for name in before if name.endswith(".log")).partition("/")[2]
+    variables = {"RUNS": example.runs, "DATA": example.data, "VICTIM": folder, "BUNDLE": bundle, "LOG": log}
     settings = [text for name, value in variables.items() for text in ("--env", f"{name}={value}")]
     lines = outcomes(tpuctl, STANDARD_LIBRARY + ATTACKS, *settings)
     assert len(lines) >= 2 * 41, lines
