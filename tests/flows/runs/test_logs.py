@@ -96,6 +96,9 @@ class TestOrderedLogs:
         write_ordered(ordered, 0, 1, "a\n")
         assert texts(reader.lines()) == [(0, "a")]
         assert "is no chunk of a log" in warnings[0]
+        for number in range(2, 8):
+            write_ordered(ordered, 0, number, f"{number}\n")
+        assert texts(reader.lines()) == [(0, str(number)) for number in range(2, 8)], "7 is theirs, too"
 
 
 def test_each_line_is_read_once(attempt: StoredAttempt) -> None:

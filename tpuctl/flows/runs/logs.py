@@ -61,13 +61,10 @@ class _Cursor:
     partial: bytes = b""
     """The start of a line whose end has not been shipped yet."""
 
-    def has_read(self, number: int) -> bool:
-        """Whether the chunk with this number has been read."""
-        return number <= self.chunks or number in self.beyond
-
     def add(self, number: int) -> None:
-        """Note that this chunk is read."""
-        self.beyond.add(number)
+        """Note that a chunk with this number is read."""
+        if number > self.chunks:
+            self.beyond.add(number)
         while self.chunks + 1 in self.beyond:
             self.chunks += 1
             self.beyond.remove(self.chunks)
@@ -92,6 +89,8 @@ class LogReader:
             )
         self.workers = [number for number in workers if worker in (None, number)]
         self._cursors = list(map(_Cursor, self.workers))
+        self._names = set[str]()
+        """The chunks that were read: others may write one with the number of a worker's own."""
         self._start = ""
         """The time of the last look by the bucket's clock, and a little before: names have its times."""
         self._looks = 0
@@ -109,6 +108,7 @@ class LogReader:
                     self.hidden += 1
                 else:
                     yield line
+            self._names.add(chunk.item.name)
             cursor.add(chunk.number)  # after it was read: one whose reading fails is read again
 
     def all_lines(self) -> Iterator[Line]:
@@ -142,12 +142,8 @@ class LogReader:
         return self._new(LogChunk(item, cursor.worker, chunk_number(item.name)) for item in items)
 
     def _new(self, chunks: Iterable[LogChunk]) -> list[LogChunk]:
-        cursors = {cursor.worker: cursor for cursor in self._cursors}
-        return [
-            chunk
-            for chunk in chunks
-            if chunk.worker in cursors and not cursors[chunk.worker].has_read(chunk.number)
-        ]
+        workers = set(self.workers)
+        return [chunk for chunk in chunks if chunk.worker in workers and chunk.item.name not in self._names]
 
     def _has_gap(self, chunks: Iterable[LogChunk]) -> bool:
         """Whether a chunk before one of these is missing: it was written late, under an early time."""
