@@ -60,6 +60,18 @@ def test_a_keep_alive_of_the_user_counts(command: Call) -> None:
     assert [word for word in plan.json["command"] if "serveralive" in word.lower()] == [
         "-oServerAliveCountMax=4", "ServerAliveInterval=5",
     ]  # fmt: skip
+    plan = command("ssh", "n1", "--dry-run", "--json", "--", "-oconnecttimeout=5")
+    assert [word for word in plan.json["command"] if "timeout" in word.lower()] == ["-oconnecttimeout=5"]
+
+
+def test_a_host_that_says_nothing_is_given_up(command: Call, faults: Callable[..., object]) -> None:
+    """After two minutes, which are shortened here; ssh itself would wait for ever."""
+    faults("host-hang", node="n1")
+    plan = command("ssh", "n1", "--dry-run", "--json", "--", "true").json["command"]
+    assert "-oConnectTimeout=120" in plan
+    short = [word.replace("=120", "=1") for word in plan]
+    ended = subprocess.run(short, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, "timed out" in ended.stderr) == (255, True), ended.stderr
 
 
 def test_the_dry_run_prints_a_line_for_the_shell(command: Call) -> None:

@@ -34,6 +34,7 @@ def test_the_entries_of_all_own_nodes_are_printed(command: Call) -> None:
     shown = command("ssh-config")
     assert "Host n1.sim n1-w0.sim\n" in shown.out
     assert "Host pair.sim pair-w0.sim pair-w1.sim\n" in shown.out
+    assert shown.out.count("    ConnectTimeout 120\n") == 2  # a silent host; ssh itself would wait for ever
     assert shown.out == "".join(item["text"] for item in command("ssh-config", "--json").json["entries"])
 
 

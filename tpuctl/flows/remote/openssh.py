@@ -12,8 +12,10 @@ from pathlib import Path
 
 from tpuctl.errors import ConfigError
 
-KEEP_ALIVE = {"ServerAliveInterval": "30", "ServerAliveCountMax": "4"}
-"""A dead connection ends after two minutes; less than the ten after which Google's firewalls forget one."""
+KEEP_ALIVE = {"ServerAliveInterval": "30", "ServerAliveCountMax": "4", "ConnectTimeout": "120"}
+"""A dead connection ends after two minutes; less than the ten after which Google's firewalls forget one.
+
+So does a host that accepts connections and says nothing: ssh itself would wait for ever."""
 FOREIGN = ("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG")
 """Variables that say whose credentials a command uses: paths, and no secrets."""
 
