@@ -46,3 +46,11 @@ def test_a_port_that_is_taken_is_named_and_no_other_one_stays_open() -> None:
         assert "16006:6006" in error.value.hint
         (again,) = listen([PortPair(free, 1)])
         again.close()
+
+
+def test_the_port_that_is_taken_is_not_suggested_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StateError) as error:
+            listen([PortPair(port, port - 10_000)])
+    assert error.value.hint == f"Choose another one: :{port - 10_000}"

@@ -92,7 +92,8 @@ def _taken(pair: PortPair, port: int, error: OSError) -> StateError:
         if error.errno == errno.EADDRINUSE
         else f"cannot be used: {error.strerror}"
     )
-    free = pair.remote + 10_000 if pair.remote <= LAST_PORT - 10_000 else ""
+    other = pair.remote + 10_000
+    free = other if other <= LAST_PORT and other != port else ""  # without a number: any free port
     return StateError(
         f"Port {port} of this machine {reason}.",
         hint=f"Choose another one: {free}:{pair.remote}",
