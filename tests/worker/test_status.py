@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.records import WorkerStatus
 from tpuctl.worker.status import LIMIT, AnotherSupervisorError, StatusWriter, now
+from tpuctl.worker.supervisor import Supervisor, _Errand
 
 NAME = "runs/r1/attempts/1/workers/0/status.json"
 
@@ -194,3 +197,29 @@ def test_the_content_is_json_that_people_can_read(writer: StatusWriter, bucket: 
     data = bucket.read(NAME)
     assert data.endswith(b"}\n")
     assert json.loads(data)["schema"] == 1
+
+
+def test_an_errand_that_fails_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(timing, "POLL_INTERVAL", 0.001)
+    turns, is_done = iter([ValueError("no JSON"), KeyError("generation")]), threading.Event()
+
+    def work() -> None:
+        error = next(turns, None)
+        if error:
+            raise error
+        is_done.set()
+
+    supervisor = Supervisor(SPEC, str(tmp_path))
+    errand = _Errand(lambda: True, lambda: supervisor._try(work))
+    errand.start()
+    try:
+        assert is_done.wait(20)
+    finally:
+        errand.end()
+        supervisor._sentinel.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "[tpuctl] ValueError: no JSON",
+        "[tpuctl] KeyError: 'generation'",
+    ]

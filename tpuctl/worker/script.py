@@ -88,4 +88,4 @@ class Sentinel:
         """End it."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()

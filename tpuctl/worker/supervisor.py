@@ -178,6 +178,8 @@ class Supervisor:
             self._stop_signal = signal.SIGTERM  # two must not train into the same checkpoints
         except (gcs.GcsError, OSError) as error:
             say(str(error))
+        except Exception as error:  # such as an answer that is no JSON: nothing ends the watch over a script
+            say("%s: %s" % (type(error).__name__, error))
         return False
 
     def _finish(self, status: WorkerStatus) -> None:
