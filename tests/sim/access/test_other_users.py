@@ -19,8 +19,9 @@ import pytest
 from tests.running_simulator import RunningSimulator
 from tests.sim.access.other_user import NOBODY, as_root, attack
 from tests.sim.live_host import PARENT, User
+from tpuctl.sim.access import peers
 from tpuctl.sim.access.guard import Guard
-from tpuctl.sim.access.peers import Address, OwnProcesses, SockDiag, Tables, plain, system_owner
+from tpuctl.sim.access.peers import Address, OwnProcesses, SockDiag, Tables, plain, sockets, system_owner
 from tpuctl.sim.access.secret import Secret
 
 BUCKET = "sim-project-tpuctl"
@@ -244,6 +245,23 @@ def test_the_owner_of_a_connection_is_looked_up(
     connection.server.close()
     assert owner(*connection.ends) is None, "nobody has an end"
     assert owner(("127.0.0.1", connection.ends[1][1]), client) is None, "a listener is no end of a connection"
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux lists the sockets of all")
+@pytest.mark.parametrize("netlink", [4, 9999], ids=["netlink", "tables"])
+def test_the_sockets_at_a_port_are_listed(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, netlink: int
+) -> None:
+    monkeypatch.setattr(peers, "_NETLINK_SOCK_DIAG", netlink)  # there is no family 9999
+    inode = str(os.fstat(connection.client.fileno()).st_ino)
+    end = connection.ends[0]
+    assert sockets(end[1]) == [(end, inode)]
+    assert (end, inode) in sockets()
+    listener = connection.listener.getsockname()
+    inodes = {other for own_end, other in sockets() if own_end == listener}
+    assert inodes == {str(os.fstat(connection.server.fileno()).st_ino)}, "a listener is no connection"
+    connection.client.close()
+    assert sockets(end[1]) == []
 
 
 def test_a_guard_trusts_its_own_user_and_root(tmp_path: Path) -> None:

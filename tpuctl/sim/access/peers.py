@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Address = tuple[str, int]
@@ -30,12 +30,61 @@ EVERY_UID = ["0", "0", "4294967295"]
 NOT_CONNECTED = {2, 6, 7, 10}
 """SYN_SENT, TIME_WAIT, CLOSE and LISTEN (include/net/tcp_states.h): no end of an established connection."""
 
-_SOCK_DIAG_BY_FAMILY, _NLMSG_ERROR, _NLM_F_REQUEST, _NETLINK_SOCK_DIAG = 20, 2, 1, 4
+_SOCK_DIAG_BY_FAMILY, _NLMSG_ERROR, _NLMSG_DONE, _NETLINK_SOCK_DIAG = 20, 2, 3, 4
+_NLM_F_REQUEST, _NLM_F_DUMP = 1, 0x300
 _HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
 _REQUEST = struct.Struct("=BBBxI")  # inet_diag_req_v2: family, protocol, extensions, states
 _SOCKET_ID = struct.Struct("!HH16s16s12s")  # inet_diag_sockid: ports, addresses, interface and cookie
 _ANY_COOKIE = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
 _ANSWER = struct.Struct("=BBBB48s12xII")  # inet_diag_msg: family, state, -, -, sockid, -, uid, inode
+
+
+CONNECTED = 0xFFFFFFFF & ~sum(1 << state for state in NOT_CONNECTED)
+"""The states of sockets that a program may have open, as a mask: most on a busy machine are in TIME_WAIT."""
+_DUMP_SIZE = 1 << 16
+
+
+def sockets(port: int = 0) -> list[tuple[Address, str]]:
+    """Return own end and inode of the connected TCP sockets of this machine, or of those at a port.
+
+    The kernel's dump takes a twentieth of the time of its tables in /proc. Linux alone.
+    """
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
+            netlink.settimeout(TIMEOUT)
+            families = (socket.AF_INET, socket.AF_INET6)
+            return [end for family in families for end in _dump(netlink, family, port)]
+    except OSError:  # a container forbids it, or a kernel without IPv6
+        return [end for end in _table_rows() if port in (0, end[0][1])]
+
+
+def _dump(netlink: socket.socket, family: socket.AddressFamily, port: int) -> Iterator[tuple[Address, str]]:
+    """Yield own end and inode of each connected socket of a family; raises OSError."""
+    request = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, CONNECTED)
+    request += _SOCKET_ID.pack(port, 0, bytes(16), bytes(16), _ANY_COOKIE)
+    flags = _NLM_F_REQUEST | _NLM_F_DUMP
+    netlink.send(_HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, flags, 0, 0) + request)
+    while True:
+        messages, start = netlink.recv(_DUMP_SIZE), 0
+        while start < len(messages):
+            length, kind, *_ = _HEADER.unpack_from(messages, start)
+            if kind == _NLMSG_DONE:
+                return
+            if kind == _NLMSG_ERROR:
+                raise OSError("the kernel lists no sockets")
+            _, _, _, _, socket_id, _, inode = _ANSWER.unpack_from(messages, start + _HEADER.size)
+            if inode:
+                host = socket.inet_ntop(family, socket_id[4 : 8 if family == socket.AF_INET else 20])
+                yield plain((host, int.from_bytes(socket_id[:2], "big"))), str(inode)
+            start += (length + 3) & ~3
+
+
+def _table_rows() -> Iterator[tuple[Address, str]]:
+    """Yield own end and inode of each connected socket in the kernel's tables."""
+    text = "".join(table.read_text() for table in TABLES if table.exists())
+    for row in map(str.split, text.splitlines()):
+        if row[0] != "sl" and int(row[3], 16) not in NOT_CONNECTED and row[9] != "0":
+            yield _end(row[1]), row[9]
 
 
 def system_owner() -> OwnerOf | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
-from tpuctl.sim.hosts.connections import TABLES, sockets_of
-from tpuctl.sim.hosts.programs.processes import PROC, belonging, snapshot
+from tpuctl.sim.access.peers import sockets
+from tpuctl.sim.hosts.connections import can_tell, sockets_of
+from tpuctl.sim.hosts.programs.processes import belonging, snapshot
 
 POLL_INTERVAL = 0.05
 """Seconds between looks at whether the host has its network again."""
@@ -46,15 +46,7 @@ def _port(transport: asyncio.BaseTransport) -> int:
 
 def _ports_of(marks: set[str]) -> set[int]:
     """The ports of all TCP sockets that the marked processes have open."""
-    if not (PROC / TABLES[0]).exists():  # macOS
+    if not can_tell():  # macOS
         return set()
     inodes = {inode for pid in belonging(snapshot(), marks.__contains__, set()) for inode in sockets_of(pid)}
-    return {port for inode, port in _sockets() if inode in inodes}
-
-
-def _sockets() -> Iterator[tuple[str, int]]:
-    for table in TABLES:
-        path: Path = PROC / table
-        for line in path.read_text().splitlines()[1:] if path.exists() else ():
-            columns = line.split()
-            yield columns[9], int(columns[1].rpartition(":")[2], 16)
+    return {own_end[1] for own_end, inode in sockets() if inode in inodes}

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.events import Events
-from tpuctl.sim.hosts.connections import can_tell, host_mark_of
+from tpuctl.sim.hosts.connections import ConnectionOwners, can_tell
 from tpuctl.sim.hosts.disk import HostDisk
 from tpuctl.sim.hosts.host import RunningHost
 from tpuctl.sim.hosts.metadata.identity import Signer
@@ -87,6 +87,7 @@ class HostPool:
         self._clock = clock
         self._events = Events() if events is None else events
         self._ports = Ports(folder.with_name(f"{folder.name}-ports.json"))
+        self._owners = ConnectionOwners(world_mark(folder))
         self._network = Network(self._ports, guard, aliases, self._is_of_a_host)
         self._signer = Signer(folder.with_name(f"{folder.name}-identity.pem"))
         self._running: dict[HostId, RunningHost] = {}
@@ -158,8 +159,8 @@ class HostPool:
         return hosts[0].host.service_account if token and hosts else ""
 
     async def mark_at(self, address: tuple[str, int]) -> str | None:
-        """Return the mark of the host whose program is at an address: `connections.host_mark_of`."""
-        return await asyncio.to_thread(host_mark_of, address, world_mark(self._folder))
+        """Return the mark of the host whose program is at an address: `ConnectionOwners.mark_at`."""
+        return await asyncio.to_thread(self._owners.mark_at, address)
 
     async def connect(self, host: Host, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to a port of a host from inside its network; raises OSError, also when it is down.
@@ -195,7 +196,7 @@ class HostPool:
         return self._locks.setdefault(_node(hosts), asyncio.Lock())
 
     def _is_of_a_host(self, address: tuple[str, int]) -> bool:
-        return can_tell() and bool(host_mark_of(address, world_mark(self._folder)))
+        return can_tell() and bool(self._owners.mark_at(address))
 
     def _is_ours(self, mark: str) -> bool:
         return mark.startswith(world_mark(self._folder))
