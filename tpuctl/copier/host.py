@@ -13,12 +13,32 @@ from tpuctl.copier.receiving import Receiver, destination, receive_into
 from tpuctl.copier.sending import Item, Sender, list_tree, top_name
 from tpuctl.local.confined_folder import ConfinedFolder
 
+SILENCE = 120.0
+"""Seconds without a byte after which the sender is lost: sshd notices a laptop that is off after hours."""
+
+
+class Input:
+    """What comes from the laptop; `limit` is the time that it may be silent, in seconds."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.limit: float | None = None
+
+    def read(self) -> bytes:
+        """Return the next bytes; none at the end, or after the limit."""
+        if not select.select([self._descriptor], [], [], self.limit)[0]:
+            return b""
+        return os.read(self._descriptor, 1 << 17)
+
 
 def main() -> int:
     """Serve one copy on stdin and stdout."""
-    frames = Frames(lambda: os.read(0, 1 << 17), _write)
+    source = Input(0)
+    frames = Frames(source.read, _write)
     try:
         request = frames.receive_record()
+        if request["act"] == "receive":  # a file is locked, and the next copy of it waits
+            source.limit = SILENCE
         _serve(frames, request)
     except EOFError:
         return 1  # the laptop has gone: what is complete stays, and a part, to resume

@@ -7,10 +7,13 @@ import fcntl
 import hashlib
 import os
 import stat
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable, Optional, Sequence
 
 from tpuctl.copier.frames import Frames, ProtocolError, Record
+from tpuctl.copier.sending import begins_with
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 
 PIECE = 1 << 18
@@ -22,6 +25,9 @@ KEPT_MODE = 0o755
 """Bits of a mode that are kept: who else uses this machine must not be able to change the file."""
 PART = ".tpuctl-part"
 """End of the name of what is not complete; its name begins with a dot."""
+LOCK_PATIENCE = 10.0
+"""Seconds that a copy waits, all files together, for an earlier one that writes the same files."""
+LOCK_INTERVAL = 0.1
 FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 """What fails every file: a full disk, a quota, a read-only disk."""
 
@@ -55,6 +61,7 @@ class Receiver:
         """The names that tops have here."""
         self._counts = {"files": 0, "bytes": 0, "kept": 0}
         self._fatal = ""
+        self._patience = LOCK_PATIENCE
 
     def read_list(self) -> list[Record]:
         """Return the entries that the other end lists."""
@@ -137,21 +144,27 @@ class Receiver:
         except (OSError, NotAFileError) as error:
             self._fail(index, _reason(error), error)
         self._progress(offset)
+        with ExitStack() as stack:
+            if file:
+                stack.callback(os.close, file.descriptor)
+            file, end = self._take_pieces(index, file)
+            if file:
+                self._close(index, file, end)
+
+    def _take_pieces(self, index: int, file: _Open | None) -> tuple[_Open | None, Record]:
+        """Write what comes of a file, and return it with the record of its end; None if that fails."""
         while True:
             record = self._frames.receive()
             if isinstance(record, dict):
-                break
+                return file, record
             self._progress(len(record))
             if file:
                 try:
                     _write(file, record)
                 except OSError as error:
-                    os.close(file.descriptor)
                     self._discard(index, file)
                     self._fail(index, _reason(error), error)
                     file = None
-        if file:
-            self._close(index, file, offset, record)
 
     def _open(self, index: int, entry: Record, offset: int) -> _Open:
         parts = self._place(entry)
@@ -161,17 +174,36 @@ class Receiver:
         with self._folder.parent(parts) as parent:
             descriptor = os.open(name, flags, 0o600, dir_fd=parent)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._lock(descriptor):  # the earlier copy may have written, moved or deleted it meanwhile
+                with self._folder.parent(parts) as parent:
+                    _verify(descriptor, os.stat(name, dir_fd=parent), offset, content)
             if not offset:
-                os.ftruncate(descriptor, 0)
                 content = hashlib.sha256()
+            os.ftruncate(descriptor, offset)
             os.lseek(descriptor, offset, os.SEEK_SET)
         except BaseException:
             os.close(descriptor)
             raise
         return _Open(descriptor, content, is_part=is_part or not offset)
 
-    def _close(self, index: int, file: _Open, offset: int, end: Record) -> None:
+    def _lock(self, descriptor: int) -> bool:
+        """Lock a file, and return whether that had to wait; raises BlockingIOError after a time.
+
+        The program of a copy that was killed needs a moment to end.
+        """
+        has_waited = False
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return has_waited
+            except BlockingIOError:
+                if self._patience <= 0:
+                    raise
+            self._patience -= LOCK_INTERVAL
+            time.sleep(LOCK_INTERVAL)
+            has_waited = True
+
+    def _close(self, index: int, file: _Open, end: Record) -> None:
         """Move a complete file to its place."""
         entry = self._entries[index]
         parts = self._place(entry)
@@ -192,8 +224,6 @@ class Receiver:
                 self._counts["kept"] += not file.is_part
         except (OSError, NotAFileError) as error:
             self._fail(index, _reason(error), error)
-        finally:
-            os.close(file.descriptor)
 
     def _discard(self, index: int, file: _Open) -> None:
         """Delete what is not complete: a full disk needs the room."""
@@ -280,6 +310,15 @@ def _write(file: _Open, data: bytes) -> None:
     while view:
         view = view[os.write(file.descriptor, view) :]
     file.content.update(data)
+
+
+def _verify(descriptor: int, status: os.stat_result, offset: int, content: Any) -> None:
+    """Raise BlockingIOError unless a file is still the one at its name, and begins as it did."""
+    is_same = os.path.samestat(os.fstat(descriptor), status)
+    with open(os.dup(descriptor), "rb") as stream:
+        stream.seek(0)
+        if not is_same or (offset and not begins_with(stream, hashlib.sha256(), offset, content.hexdigest())):
+            raise BlockingIOError
 
 
 def _reason(error: BaseException) -> str:

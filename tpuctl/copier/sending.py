@@ -11,6 +11,8 @@ from tpuctl.copier.frames import Frames, Record
 
 PIECE = 1 << 17
 """Bytes of a file that are read at once."""
+PULSE = 1 << 26
+"""Bytes that are compared between two signs of life."""
 BATCH = 500
 """Entries of a record."""
 
@@ -138,7 +140,7 @@ class Sender:
 
     def _send_rest(self, index: int, stream: BinaryIO, size: int, digest: str) -> None:
         self._hash = hashlib.sha256()
-        if size and not _begins_with(stream, self._hash, size, digest):
+        if size and not begins_with(stream, self._hash, size, digest, self._pulse):
             size = 0
             self._hash = hashlib.sha256()
             stream.seek(0)
@@ -152,6 +154,11 @@ class Sender:
             self._frames.send_data(data)
             self._progress(len(data))
 
+    def _pulse(self) -> None:
+        """Give a sign of life: the other end takes a long silence for the end."""
+        self._frames.send({"alive": True})
+        self._frames.flush()
+
     def _is_stopped(self) -> bool:
         if not self._stopped and self._has_answer():
             self._end = self._frames.receive_record()
@@ -164,8 +171,13 @@ def _version(stream: BinaryIO) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _begins_with(stream: BinaryIO, content: Any, size: int, digest: str) -> bool:
-    """Return whether the first bytes of a file have a digest; `content` is updated with them."""
+def begins_with(
+    stream: BinaryIO, content: Any, size: int, digest: str, pulse: Callable[[], None] = lambda: None
+) -> bool:
+    """Return whether the first bytes of a file have a digest; `content` is updated with them.
+
+    `pulse` is called now and then.
+    """
     left = size
     while left:
         data = stream.read(min(PIECE, left))
@@ -173,4 +185,6 @@ def _begins_with(stream: BinaryIO, content: Any, size: int, digest: str) -> bool
             return False
         content.update(data)
         left -= len(data)
+        if left % PULSE < PIECE:
+            pulse()
     return bool(content.hexdigest() == digest)

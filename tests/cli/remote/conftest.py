@@ -65,11 +65,12 @@ def starting(remote: RunningSimulator) -> Iterator[Callable[..., subprocess.Pope
     """The command line in a process that a test can interrupt."""
     processes = []
 
-    def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
-        program = [sys.executable, "-P", "-m", "tpuctl", *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    def start(*arguments: str, program: str = "") -> subprocess.Popen[str]:
+        """Start it, or a program in Python that runs it."""
+        command = [sys.executable, "-P", *(["-c", program] if program else ["-m", "tpuctl"]), *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         started = subprocess.Popen(
-            program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
         processes.append(started)
         return started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import stat
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.copier import receiving
 from tpuctl.copier.frames import Frames, ProtocolError
+from tpuctl.copier.host import Input
 from tpuctl.copier.receiving import Receiver, part_name, receive_into
 from tpuctl.copier.sending import Sender
 from tpuctl.flows.remote import copy as flow
@@ -337,3 +340,44 @@ def test_a_file_that_changes_meanwhile_is_left_out(tmp_path: Path) -> None:
     frames = Frames(lambda: pieces.pop(), sent.extend)
     records = [frames.receive() for _ in range(6)]
     assert any(isinstance(record, dict) and "changed" in str(record.get("failed")) for record in records)
+
+
+def test_a_silent_sender_is_lost_to_the_host() -> None:
+    """Its program holds the lock of a file, and sshd notices a laptop that is off after hours only."""
+    ends = os.pipe()
+    source = Input(ends[0])
+    source.limit = 0.01
+    os.write(ends[1], b"x")
+    assert [source.read(), source.read()] == [b"x", b""]
+    for end in ends:
+        os.close(end)
+
+
+def test_a_file_that_an_earlier_copy_writes_is_awaited_for_a_time(
+    command: Call, homes: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(1000)
+    (homes[0] / "f").write_bytes(data)
+    (tmp_path / part_name("f")).write_bytes(data[:500])
+    with open(tmp_path / part_name("f"), "rb") as earlier, monkeypatch.context() as patch:
+        fcntl.flock(earlier, fcntl.LOCK_EX)
+        patch.setattr(receiving, "LOCK_PATIENCE", 0.2)
+        result = command("cp", "pair@0:f", f"{tmp_path}/")
+        assert (result.code, "another copy writes it at the moment" in result.err) == (4, True)
+    assert command("cp", "pair@0:f", f"{tmp_path}/").code == 0
+    assert (tmp_path / "f").read_bytes() == data
+
+
+@pytest.mark.parametrize("change", ["write", "move"])
+def test_what_an_earlier_copy_did_meanwhile_is_not_overlooked(tmp_path: Path, change: str) -> None:
+    part = tmp_path / "part"
+    part.write_bytes(b"begin")
+    with open(part, "rb+") as stream:
+        status = os.stat(part)
+        receiving._verify(stream.fileno(), status, 5, hashlib.sha256(b"begin"))
+        stream.seek(0)
+        stream.write(b"other") if change == "write" else part.rename(tmp_path / "complete")
+        stream.flush()
+        part.touch()
+        with pytest.raises(BlockingIOError):
+            receiving._verify(stream.fileno(), os.stat(part), 5, hashlib.sha256(b"begin"))

@@ -132,7 +132,7 @@ class TestWords:
 
 class TestExitCode:
     def test_the_worst_one_is_that_of_the_command(self, command: Call) -> None:
-        script = 'case "$(hostname -f 2>/dev/null)$TPU_WORKER_ID$(pwd)" in *w1*) exit 7;; esac; exit 3'
+        script = 'case "$(hostname -f 2>/dev/null)$TPU_WORKER_ID$(pwd)" in */w1/home) exit 7;; esac; exit 3'
         result = command("exec", "pair", "--", script)
         assert result.code == 7
         assert "Worker 1 of 'pair' ended with exit code 7. 2 of 2 workers failed: 0, 1." in result.err

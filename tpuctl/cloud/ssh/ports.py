@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import paramiko
 
 from tpuctl.cloud.ssh.dialing import ByteStream
+from tpuctl.cloud.ssh.sign_of_life import is_silent
 
 OPEN_TIMEOUT = 20.0
 NAME = "localhost"
@@ -42,16 +42,7 @@ class HostPorts:
 
     def answers(self, seconds: float) -> bool:
         """Ask the host for a sign of life; without one in time, close the connection and return False."""
-        timer = threading.Timer(seconds, self._transport.close)
-        timer.daemon = True
-        timer.start()
-        try:
-            self._transport.global_request("keepalive@openssh.com", wait=True)  # refused, which is an answer
-        except (paramiko.SSHException, EOFError, OSError):
-            return False
-        finally:
-            timer.cancel()
-        return bool(self._transport.is_active())
+        return not is_silent(self._transport, seconds) and bool(self._transport.is_active())
 
 
 class _Stream:

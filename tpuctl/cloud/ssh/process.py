@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import paramiko
 
 from tpuctl.cloud.ssh.explanations import translated
+from tpuctl.cloud.ssh.sign_of_life import is_silent
 
 READ = 1 << 17
 """Most bytes of a read."""
@@ -57,17 +57,8 @@ class RemoteProcess:
 
     def _await_pulse(self) -> None:
         """Close the connection unless the host's SSH server answers; it answers any question."""
-        timer = threading.Timer(SILENCE, self._end_silence)
-        timer.daemon = True
-        timer.start()
-        try:
-            self._transport.global_request("keepalive@openssh.com", wait=True)
-        finally:
-            timer.cancel()
-
-    def _end_silence(self) -> None:
-        self._is_silent = True
-        self._transport.close()
+        if is_silent(self._transport, SILENCE):
+            self._is_silent = True
 
     @property
     def has_output(self) -> bool:
@@ -75,7 +66,10 @@ class RemoteProcess:
         return bool(self._channel.recv_ready())
 
     def write(self, data: bytes) -> None:
-        """Send all bytes to stdin, as fast as the program reads them."""
+        """Send all bytes to stdin, as fast as the program reads them.
+
+        Raises HostError when that ends, too: `exit_code` says why.
+        """
         view = memoryview(data)
         with self._translated():
             while view:
@@ -83,6 +77,8 @@ class RemoteProcess:
                     view = view[self._channel.send(view[:PACKET]) :]
                 except TimeoutError:  # the program, or the host, reads nothing
                     self._await_pulse()
+                except OSError as error:
+                    raise EOFError from error
 
     def end_input(self) -> None:
         """Close stdin."""

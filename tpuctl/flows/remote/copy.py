@@ -131,7 +131,7 @@ def _program(ssh: Ssh, hosts: Hosts, worker: int) -> Iterator[_Connection]:
         try:
             process.write(program)
             yield _Connection(worker, name, process, Frames(process.read, process.write))
-        except EOFError as error:
+        except (EOFError, HostError) as error:
             raise _ended(name, process, errors.text()) from error
         except ProtocolError as error:
             raise HostError(f"{name}: {error}.") from error
@@ -190,7 +190,7 @@ def _download(
     frames.flush()
     head = frames.receive_record()
     if head.get("fatal"):
-        raise HostError(f"{connection.name}: {head['fatal']}.")
+        raise StateError(f"{connection.name}: {head['fatal']}.")
     if head["missing"]:
         raise StateError(
             f"{connection.name} has no {head['missing'][0]}.",

@@ -1,0 +1,188 @@
+"""`tpuctl cp` that ends in the middle: nothing half is there, and the same command again completes it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud.ssh import handshake, process
+from tpuctl.copier.receiving import part_name
+
+Call = Callable[..., CommandResult]
+Start = Callable[..., "subprocess.Popen[str]"]
+SIZE = 64_000_000
+PART = part_name("big")
+
+
+@pytest.fixture
+def homes(remote: RunningSimulator, command: Call) -> list[Path]:
+    """The home folders of the workers of `pair`, without a copy of `big`."""
+    out = command("exec", "pair", "--", f"rm -rf big {PART}; pwd").out
+    return [Path(line.split(" ", 1)[1]) for line in sorted(out.splitlines())]
+
+
+@pytest.fixture
+def big(tmp_path: Path) -> Path:
+    """A file that takes a while."""
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(1_000_000) * (SIZE // 1_000_000))
+    return path
+
+
+class Copying:
+    """A copy of `big` in one direction, and the places where it arrives."""
+
+    def __init__(self, direction: str, big: Path, homes: list[Path], target: Path) -> None:
+        self.content = big.read_bytes()
+        if direction == "up":
+            self.words, self.folders = ["cp", str(big), "pair:"], homes
+        else:
+            for home in homes:
+                (home / "big").write_bytes(self.content)
+            self.words = ["cp", "pair:big", str(target)]
+            self.folders = [target / f"worker-{worker}" for worker in (0, 1)]
+
+    def await_middle(self) -> None:
+        """Wait until a part of the file is at each place."""
+        deadline = time.monotonic() + 60
+        while not all(size(folder / PART) > 0 for folder in self.folders):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def is_nowhere(self) -> bool:
+        """Whether no place has a file that could be taken for the whole one."""
+        return not any((folder / "big").exists() for folder in self.folders)
+
+    def is_complete(self) -> bool:
+        """Whether every place has the file, and nothing else of the copy."""
+        return all(
+            (folder / "big").read_bytes() == self.content and not (folder / PART).exists()
+            for folder in self.folders
+        )
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+@pytest.fixture(params=["up", "down"])
+def copying(request: pytest.FixtureRequest, big: Path, homes: list[Path], tmp_path: Path) -> Copying:
+    """A copy to both workers, or from both."""
+    return Copying(request.param, big, homes, tmp_path / "got")
+
+
+@pytest.fixture
+def hang(remote: RunningSimulator) -> Iterator[Callable[[], object]]:
+    """Lets both hosts hang, which holds a copy in the middle, until `awake` or the test's end."""
+    yield lambda: remote.faults.add("host-hang", node="pair")
+    remote.faults.clear()
+
+
+@pytest.fixture
+def awake(remote: RunningSimulator, command: Call) -> Callable[[], None]:
+    """Ends the faults, and waits until both hosts answer."""
+
+    def wake() -> None:
+        remote.faults.clear()
+        deadline = time.monotonic() + 60
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(handshake, "CONNECT_TIMEOUT", 0.5)  # a connection from before is never answered
+            while command("exec", "pair", "--", "true").code:
+                assert time.monotonic() < deadline
+
+    return wake
+
+
+def test_ctrl_c_in_the_middle_leaves_parts_and_the_next_copy_resumes(
+    copying: Copying, starting: Start, command: Call, hang: Callable[[], object], awake: Callable[[], None]
+) -> None:
+    started = starting(*copying.words)
+    copying.await_middle()
+    hang()
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert "Interrupted: what is complete stays." in err
+    assert "Run the same command again" in err
+    assert copying.is_nowhere()
+    awake()
+    result = command(*copying.words)
+    assert result.code == 0, result.err
+    assert copying.is_complete()
+
+
+def test_kill_in_the_middle_leaves_parts_and_the_next_copy_resumes(
+    copying: Copying, starting: Start, command: Call
+) -> None:
+    started = starting(*copying.words)
+    copying.await_middle()
+    started.kill()
+    started.wait()
+    result = command(*copying.words)  # at once: the program of the earlier copy may still be there
+    assert result.code == 0, result.err
+    assert copying.is_complete()
+
+
+def test_a_host_that_hangs_in_the_middle_is_named_and_the_next_copy_resumes(
+    copying: Copying, command: Call, awake: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch, hang: Callable[[], object],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(process, "PULSE", 0.2)
+    monkeypatch.setattr(process, "SILENCE", 1.0)
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(command, *copying.words)
+        copying.await_middle()
+        hang()
+        result = ended.result()
+    assert result.code == 8
+    assert "it has stopped answering" in result.err
+    assert "2 of 2 workers failed: 0, 1." in result.err
+    assert "Run the same command again" in result.err
+    assert copying.is_nowhere()
+    monkeypatch.undo()
+    awake()
+    result = command(*copying.words)
+    assert result.code == 0, result.err
+    assert copying.is_complete()
+
+
+def test_a_connection_that_is_cut_in_the_middle_is_a_lost_host(
+    command: Call, remote: RunningSimulator, big: Path
+) -> None:
+    assert command("up", "v2-8", "--zone", "us-central1-b", "--name", "gone", "--yes").code == 0
+    home = Path(command("exec", "gone", "--", "pwd").out.strip())
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(command, "cp", str(big), "gone:")
+        copying = Copying("up", big, [home], big.parent)
+        copying.await_middle()
+        remote.call(remote.world.preempt("projects/sim-project/locations/us-central1-b/nodes/gone"))
+        result = ended.result()
+    assert result.code == 8
+    assert "worker 0 of 'gone': it closed the connection" in result.err
+    assert copying.is_nowhere()
+
+
+@pytest.mark.parametrize("copying", ["down"], indirect=True)
+def test_a_full_disk_of_this_machine_leaves_nothing_half(
+    copying: Copying, starting: Start, command: Call, tmp_path: Path
+) -> None:
+    """A limit of the size of files stands for the disk: the kernel refuses to write in the same place."""
+    program = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (10**7, 10**7));"
+        "sys.argv = ['tpuctl', *sys.argv[1:]]; runpy.run_module('tpuctl', run_name='__main__')"
+    )
+    started = starting(*copying.words, program=program)
+    _, err = started.communicate(timeout=60)
+    assert started.returncode == 4, err
+    assert "this machine: File too large; what was complete by then stays." in err
+    assert not [path for path in (tmp_path / "got").rglob("*") if path.is_file()]
+    assert command(*copying.words).code == 0
+    assert copying.is_complete()
