@@ -98,7 +98,7 @@ def leave_preempted_twin(world: CrashWorld) -> None:
 
 STOCKOUT = add("stockout", zone=ZONE)
 MAIN = (Scenario("up", UP), Scenario("down", DOWN, run(*UP)))
-"""Those of which every cell is in `make test`."""
+"""Those of which every fault at a request that changes something is in `make test`."""
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (

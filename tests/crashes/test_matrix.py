@@ -12,14 +12,21 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.crashes import contract
-from tests.crashes.faults import FAULTS, nothing
-from tests.crashes.scenarios import MAIN, OTHER_ZONE, RACE, SCENARIOS, STOCKOUT
+from tests.crashes.faults import FAULTS, Fault, nothing
+from tests.crashes.scenarios import MAIN, OTHER_ZONE, RACE, SCENARIOS, STOCKOUT, Scenario
 from tests.crashes.world import KILLED, CrashWorld, Killed
 
 QUICK = ("killed after", "answer lost")
-"""The faults of the other scenarios that are in `make test`."""
+"""The faults that `make test` tries at each request that changes something, and in turn at the others."""
+CHANGES = ("Create", "Delete", "Start", "Stop")
+"""What the methods that change something begin with."""
+STRIDE = 5
+"""At the other requests of `up` and `down`, `make test` tries one fault in five, at each request others."""
+REPRESENTATIVES = {scenario.command[0]: scenario.name for scenario in reversed(SCENARIOS.values())}
+"""Command -> the scenario of it in which every fault happens once or more in `make test`."""
 
 
 @pytest.fixture
@@ -61,14 +68,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("scenario", "step", "fault"), list(cells(with_slow=not without_slow)))
 
 
-def cells(*, with_slow: bool) -> Iterator[object]:
+def cells(*, with_slow: bool) -> Iterator[ParameterSet]:
     """Yield a parameter for each scenario, step and fault; thousands of slow ones only where they may run."""
     for scenario in SCENARIOS.values():
-        for number, method in steps(scenario.name):
+        for position, (number, method) in enumerate(steps(scenario.name)):
             for fault in FAULTS.values():
                 if fault.methods and method not in fault.methods:
                     continue
-                is_slow = scenario not in MAIN and fault.name not in QUICK
+                is_slow = not is_quick(scenario, position, method, fault)
                 if is_slow and not with_slow:
                     continue
                 yield pytest.param(
@@ -76,6 +83,29 @@ def cells(*, with_slow: bool) -> Iterator[object]:
                     id=f"{scenario.name}, {number} {method}, {fault.name}",
                     marks=[pytest.mark.slow] if is_slow else [],
                 )  # fmt: skip
+
+
+def is_quick(scenario: Scenario, position: int, method: str, fault: Fault) -> bool:
+    """Return whether `make test` tries a fault at a request, which is the scenario's `position`-th."""
+    diagonal = position + list(FAULTS).index(fault.name)
+    if fault.name in QUICK and (
+        method.startswith(CHANGES) or fault.name == QUICK[position % len(QUICK)] or scenario in MAIN
+    ):
+        return True
+    if scenario in MAIN:
+        return method.startswith(CHANGES) or bool(fault.methods) or diagonal % STRIDE == 0
+    if REPRESENTATIVES[scenario.command[0]] != scenario.name:
+        return False
+    return bool(fault.methods) or diagonal % len(steps(scenario.name)) == 0
+
+
+def test_the_quick_cells_have_each_request_of_each_scenario_and_each_fault_of_each_command() -> None:
+    quick = [cell.values for cell in cells(with_slow=False)]
+    requests = {(name, number) for name in SCENARIOS for number, _ in steps(name)}
+    assert {(name, number) for name, number, _ in quick} == requests
+    faults = {(SCENARIOS[name].command[0], fault) for name, _, fault in quick}
+    every = (cell.values for cell in cells(with_slow=True))
+    assert faults == {(SCENARIOS[name].command[0], fault) for name, _, fault in every}
 
 
 def test_what_bills_is_listed_and_up_resumes_and_down_ends_it(
