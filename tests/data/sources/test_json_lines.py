@@ -40,6 +40,7 @@ def test_each_object_becomes_a_record_of_inferred_types(tmp_path: Path, name: st
         {"label": "a", "w": [], "v": [-3], "text": None, "ok": False, "x": 2, "n": -1},
         name=name,
     )
+    assert source.kind == "jsonl", "what a manifest says of the dataset's source"
     assert dict(source.features) == {
         "n": Tensor("int64"),
         "x": Tensor("float32"),

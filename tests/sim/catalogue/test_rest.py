@@ -96,6 +96,22 @@ def test_a_list_of_prices_has_several_pages(google: Google) -> None:
     assert len(first["skus"]) < len(google.skus(COMPUTE))
 
 
+def test_a_price_is_for_an_hour_as_google_writes_it(google: Google) -> None:
+    """The units of published TPU SKUs: https://cloud.google.com/billing/docs/reference/rest/v1/services.skus."""
+    for sku in google.skus(TPU):
+        expression = sku["pricingInfo"][0]["pricingExpression"]
+        (rate,) = expression.pop("tieredRates")
+        assert (rate["startUsageAmount"], rate["unitPrice"]["currencyCode"]) == (0, "USD")
+        assert expression == {
+            "usageUnit": "h",
+            "usageUnitDescription": "hour",
+            "displayQuantity": 1,
+            "baseUnit": "s",
+            "baseUnitDescription": "second",
+            "baseUnitConversionFactor": 3600,
+        }
+
+
 @pytest.mark.parametrize("options", [{"pageToken": "!"}, {"currencyCode": "EUR"}])
 def test_a_malformed_request_is_refused(google: Google, options: dict[str, str]) -> None:
     with pytest.raises(HttpError) as refused:

@@ -49,6 +49,8 @@ def test_a_stockout_is_for_its_zone_and_type_and_for_so_many_tries(
             create(tpu)
     create(tpu)
     assert asked(simulator) == []
+    told = simulator.simulator.events.find(kind="fault", what="stockout")
+    assert [event.resource.split("/")[-3:] for event in told] == [["europe-west4-a", "nodes", "one"]] * 2
 
 
 def test_a_stockout_can_be_for_a_time_and_be_one_of_a_reservation(

@@ -209,5 +209,4 @@ def _bound(address: str, guard: Guard, port: int) -> HostListener:
     except OSError:
         listener.close()
         raise
-    listener.setblocking(False)
     return listener
