@@ -24,8 +24,8 @@ from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame
 
 RESET = Path("/proc/self/clear_refs")
-SMALL, LARGE = 16_000, 48_000
-TEXT = 2_000
+SMALL, LARGE = 8_000, 24_000
+TEXT = 4_000
 """Bytes of a record: the large source has 96 MB, 64 MB more than the small one."""
 MORE = 32 << 20
 """Bytes that the large one may take more: half of what it holds more."""
@@ -42,7 +42,7 @@ def write_json_lines(file: Path, rows: int) -> None:
 
 def write_parquet(file: Path, rows: int) -> None:
     table = pa.table({"text": [f"{n:0{TEXT}}" for n in range(rows)], "label": [n % 3 for n in range(rows)]})
-    pq.write_table(table, file, row_group_size=1_000, use_dictionary=False, compression="none")
+    pq.write_table(table, file, row_group_size=500, use_dictionary=False, compression="none")
 
 
 def write_npz(file: Path, rows: int) -> None:

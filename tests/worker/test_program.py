@@ -11,8 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -496,13 +496,19 @@ class TestBucketTrouble:
         assert host.status().is_finished
 
     def test_heartbeats_come_while_a_log_is_shipped_that_grows_faster(
-        self, host: Host, simulator: RunningSimulator
+        self, host: Host, simulator: RunningSimulator, wait_for_end: Callable[[int], None]
     ) -> None:
         """And SIGTERM ends the script: nothing waits for the log."""
-        script = "while True:\n  print('x' * 4000)\n"
-        with host.supervise(script, f"{FAST}; timing.STOP_GRACE = 0.2") as process:
+        slow = simulator.faults.add(
+            "gcs-slow", latency=0.3, method="storage.objects.create", object="*/log/*"
+        )
+        script = (
+            "import os, time\nopen('../pid', 'w').write(str(os.getpid()))\n"
+            "while True:\n  print('x' * 999, flush=True)\n  time.sleep(0.05)\n"
+        )
+        constants = f"{FAST}; timing.STOP_GRACE = 0.2\nfrom tpuctl.worker import logs\nlogs.CHUNK = 1000"
+        with host.supervise(script, constants) as process:
             poll(lambda: host.chunks() or None, awaiting="a chunk", timeout=30, backoff=Backoff(0.05))
-            stall = simulator.faults.add("gcs-stall", method="storage.objects.create", object="*/log/*")
             for number in range(3):
                 first = host.bucket.objects(STATUS)[0].generation
                 poll(
@@ -510,10 +516,10 @@ class TestBucketTrouble:
                     awaiting=f"heartbeat {number}", timeout=30, backoff=Backoff(0.05, 0.1),
                 )  # fmt: skip
             process.terminate()
-            size = -1
-            while size != (size := (host.folder / "log").stat().st_size):
-                time.sleep(0.5)  # the script ends although the log waits
-            simulator.faults.remove(stall.id)
+            wait_for_end(int((host.folder / "pid").read_text()))
+            shipped = len(host.chunks())
+            assert 1000 * shipped < (host.folder / "log").stat().st_size, "the log still waits"
+            simulator.faults.remove(slow.id)
         assert host.finished().stopped == "SIGTERM"
 
     def test_the_script_keeps_running_while_the_bucket_is_unreachable(self, host: Host, simulator) -> None:
