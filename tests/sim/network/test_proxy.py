@@ -7,10 +7,11 @@ import os
 import socket
 import ssl
 import stat
+import struct
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,17 @@ def test_tunnels_carry_bytes_both_ways_until_one_side_ends(network: Network, hos
         assert bytes(received) == data
         connection.shutdown(socket.SHUT_WR)
         assert connection.recv(1) == b""
+
+
+def test_a_reset_on_one_side_ends_the_tunnel_on_the_other(network: Network) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection, _ = network.connect(f"127.0.0.1:{server.getsockname()[1]}")
+        with server.accept()[0] as accepted:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+            accepted.settimeout(20)
+            with suppress(ConnectionResetError):
+                assert accepted.recv(1) == b""
 
 
 def test_hosts_outside_the_simulation_are_refused(network: Network) -> None:

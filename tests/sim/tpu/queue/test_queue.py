@@ -311,3 +311,14 @@ def test_a_single_node_knows_no_slices(grpc_client: tpu_v2.TpuClient, api: Api) 
     create(grpc_client)
     settled(grpc_client, "ACTIVE")
     assert [node.slices for node in api.world.nodes.all()] == [()]
+
+
+def test_what_a_node_of_a_queued_resource_says_of_its_scheduling_stays(client: tpu_v2.TpuClient) -> None:
+    queued = queued_resource_message(spot={})
+    queued.tpu.node_spec[0].node.scheduling_config = tpu_v2.SchedulingConfig(preemptible=True)
+    client.create_queued_resource(parent=PARENT, queued_resource_id="q", queued_resource=queued).result(
+        polling=POLLING
+    )
+    settled(client, "ACTIVE")
+    scheduling = client.get_node(name=NODE).scheduling_config
+    assert (scheduling.preemptible, scheduling.spot) == (True, True)
