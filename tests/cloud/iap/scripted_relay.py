@@ -37,6 +37,8 @@ class ScriptedRelay:
         self.cut_after: list[int] = []
         """Bytes each way after which each connection is cut, without a goodbye."""
         self.connections: list[ServerConnection] = []
+        self.drops_greeted = False
+        """Whether connections end right after the greeting."""
         self.cut_code = 0
         self.cuts = 0
         self.sessions: dict[str, Session] = {}
@@ -150,6 +152,9 @@ class Carrier:
         """Carry bytes both ways until the connection ends."""
         with suppress(ConnectionClosed, OSError):
             self._send(greeting)
+            if self._relay.drops_greeted:
+                self._connection.close(1011, "dropped")
+                return
             sender = threading.Thread(target=self._send_all, daemon=True)
             sender.start()
             self._receive_all()

@@ -228,6 +228,19 @@ def test_a_session_that_the_relay_forgot_is_an_error_of_the_reader(relay: Script
     session.stream.close()
 
 
+def test_a_relay_that_greets_and_drops_at_once_is_called_with_pauses_until_the_deadline(
+    echo_port: int,
+) -> None:
+    patience = Patience(connect=5, resume=0.5, pause=0.05)
+    with scripted_relay(echo_port) as relay, connect(relay, patience) as stream:
+        assert exchange(stream, b"abc") == b"abc"
+        relay.drops_greeted = True
+        relay.cut()
+        with pytest.raises(HostError, match="the connection was lost, and then: "):
+            stream.recv(1)
+        assert 3 <= len(relay.requests) <= 10
+
+
 def test_a_relay_that_falls_silent_is_left_for_a_new_connection(relay: ScriptedRelay) -> None:
     with connect(relay) as stream:
         assert exchange(stream, b"abc") == b"abc"

@@ -34,6 +34,11 @@ class Ledger:
         return self._unconfirmed_size >= WINDOW
 
     @property
+    def confirmed(self) -> int:
+        """Bytes that the relay has received since the tunnel began."""
+        return self._confirmed
+
+    @property
     def has_unsent(self) -> bool:
         """Whether `next_chunk` returns bytes."""
         return self._next < len(self._unconfirmed)

@@ -40,7 +40,9 @@ class Patience:
     resume: float = 120.0
     """Until a lost connection is resumed."""
     pause: float = 1.0
-    """Between two attempts to resume it."""
+    """Between the first two attempts to resume it; it grows."""
+    steady: float = 20.0
+    """For which a connection lasts, or it carries bytes, before its loss counts as a new one."""
     linger: float = 10.0
     """Of silence after our goodbye: the relay answers it when it has read what we sent before."""
     acknowledge: float = 2.0

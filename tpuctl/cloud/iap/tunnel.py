@@ -25,9 +25,12 @@ from tpuctl.cloud.iap.ledger import ACK_EVERY, Ledger
 from tpuctl.cloud.iap.relay import Instance, Relay
 from tpuctl.cloud.iap.websocket import WebSocket
 from tpuctl.errors import TpuctlError
+from tpuctl.polling import Backoff
 
 MOST_PENDING = 1 << 18
 """Bytes that wait for the reader of the socket, or for the network, before no more are taken."""
+LONGEST_PAUSE = 15.0
+"""Seconds between two attempts to resume a tunnel."""
 READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
@@ -78,7 +81,10 @@ class Tunnel:
         self._session = b""
         self._has_greeting = False
         self._local_ended = False
-        self._last_heard = self._next_ping = 0.0
+        self._last_heard = self._next_ping = self._adopted = self._deadline = 0.0
+        self._carried: tuple[int, int] | None = None
+        """Bytes received and confirmed when a connection was lost for which the time to resume began."""
+        self._pauses: Iterator[float]
         self._connection: WebSocket
         self._decoder: FrameDecoder
         self._local: socket.socket
@@ -266,25 +272,39 @@ class Tunnel:
         except BaseException:
             connection.close()
             raise
+        self._adopted = time.monotonic()
 
     def _resume(self, interruption: Interruption) -> None:
-        """Go on with a new connection; raises Ending when that cannot be, or took too long."""
+        """Go on with a new connection; raises Ending when that cannot be, or took too long.
+
+        A connection that was lost at once and carried nothing counts as an attempt that failed.
+        """
         self._connection.close()
-        deadline = time.monotonic() + self._patience.resume
-        renew = interruption.code == REAUTHENTICATE
-        while not self._abandoned.is_set():
+        loss = interruption
+        pause = 0.0 if self._is_new_loss() else next(self._pauses)
+        while not self._abandoned.wait(pause):
+            if pause and time.monotonic() >= self._deadline:
+                raise Ending(f"the connection was lost, and then: {loss.reason}", loss.code) from loss
+            renew = loss.code == REAUTHENTICATE
             try:
                 return self._adopt(
                     self._relay.resume(self._instance, self._session, self._ledger.received, renew=renew)
                 )
             except Interruption as failure:
-                if time.monotonic() >= deadline:
-                    raise Ending(
-                        f"the connection was lost, and then: {failure.reason}", failure.code
-                    ) from failure
-                renew = failure.code == REAUTHENTICATE
-            self._abandoned.wait(self._patience.pause)
+                loss = failure
+            pause = min(next(self._pauses), max(self._deadline - time.monotonic(), 0.001))
         raise interruption
+
+    def _is_new_loss(self) -> bool:
+        """Whether the lost connection carried bytes or lasted: then the time to resume begins anew."""
+        carried = (self._ledger.received, self._ledger.confirmed)
+        now = time.monotonic()
+        is_steady = now - self._adopted >= self._patience.steady
+        if self._carried == carried and not is_steady:
+            return False
+        self._carried, self._deadline = carried, now + self._patience.resume
+        self._pauses = Backoff(first=self._patience.pause, longest=LONGEST_PAUSE).pauses()
+        return True
 
     def _say_goodbye(self) -> None:
         """Close the connection in a way that leaves the relay time to read everything; ends by an Ending."""
