@@ -24,6 +24,7 @@ from tpuctl.errors import (
 from tpuctl.flows.hosts.ssh_access import grant_access
 from tpuctl.flows.nodes.down import DownPlan, changes, down
 from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.lookup import require_decided
 from tpuctl.flows.nodes.placement.creation import zone_of
 from tpuctl.flows.nodes.placement.race import Race
 from tpuctl.flows.nodes.placement.rounds import Rounds
@@ -117,8 +118,16 @@ def _acquire(provider: Provider, plan: UpPlan, report: Report) -> Allocation:
     if len(plan.candidates) > 1:
         return race.settle()
     if plan.existing and plan.search.detach:
-        return plan.existing
+        return _require_decided(provider, plan.existing)
     return Rounds(provider, plan.creations, plan.search, report).run(plan.existing)
+
+
+def _require_decided(provider: Provider, item: Allocation) -> Allocation:
+    """Raise StateError for one of several candidates: another command may delete it."""
+    if item.race:
+        near = siblings(provider, item.name, (item.zone,), item.race)
+        require_decided(item.name, near.only(lambda other: other.race == item.race).live or (item,))
+    return item
 
 
 def _race(provider: Provider, plan: UpPlan, report: Report) -> tuple[Race, bool]:

@@ -15,14 +15,27 @@ from tests.flows.nodes.placement.zoned_provider import Place, ZonedProvider
 from tests.flows.nodes.test_up import KEY, OPTIONS
 from tests.flows.passing_time import PassingTime
 from tpuctl import parallel
-from tpuctl.errors import StateError, TpuctlError
+from tpuctl.cloud.provider import Operation
+from tpuctl.errors import ConflictError, NotFoundError, StateError, TpuctlError
 from tpuctl.flows.nodes.down import down, plan_down
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.plan import plan_up
 from tpuctl.flows.nodes.up import up
 from tpuctl.flows.progress import Report, silent
-from tpuctl.nodes import LABEL, LABEL_VALUE, OWNER_LABEL, NodeId, NodeState, QueueState, owner_label
+from tpuctl.nodes import (
+    LABEL,
+    LABEL_VALUE,
+    OWNER_LABEL,
+    Change,
+    DeleteQueuedResource,
+    NodeId,
+    NodeState,
+    QueuedResourceRequest,
+    QueueState,
+    owner_label,
+)
+from tpuctl.nodes.candidates import RACE_LABEL
 
 A, B, C, D = "us-central1-a", "us-central1-b", "us-east1-d", "us-east5-a"
 SEEDS = int(os.environ.get("TURNS", "150"))
@@ -56,9 +69,10 @@ def run_up(
     race: bool,
     report: Report = silent,
     owner: str = "ada",
+    queued: bool = False,
 ) -> Allocation:
     search = Search(zones, zones, race=race, wait=3600.0)
-    plan = plan_up(provider, KEY, replace(OPTIONS, owner=owner), search)
+    plan = plan_up(provider, KEY, replace(OPTIONS, owner=owner, queued=queued), search)
     return up(provider, MemorySsh(), plan, report)  # type: ignore[arg-type]
 
 
@@ -133,6 +147,70 @@ def test_the_tpu_that_another_owner_creates_meanwhile_is_never_deleted(zone: str
         if isinstance(other.result, Allocation) and other.result.is_owned_by("bob"):
             assert provider.placed.get((zone, "n1")) in other.result.nodes, f"seed {seed}"
         assert "deleted" not in str(other.error), f"seed {seed}: {other.error}"
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["node", "queued"])
+@pytest.mark.parametrize("owner", ["ada", "bob"])
+def test_what_a_command_for_a_single_zone_has_returned_is_never_deleted_by_a_race(
+    owner: str, queued: bool
+) -> None:
+    for seed in range(SEEDS):
+        provider = ZonedProvider({A: 1, B: 1, C: 1}, seed)
+        single = Command(
+            "single",
+            lambda: run_up(provider, (B,), race=False, owner=owner, queued=queued),  # noqa: B023
+        )
+        race = command(provider, (A, B, C), race=True)
+        take_turns([race, single], seed)
+        results = [item.result for item in (race, single) if isinstance(item.result, Allocation)]
+        assert results, f"seed {seed}: {race.error}, {single.error}"
+        for result in results:
+            assert provider.placed.get((result.zone, "n1")) in result.nodes, f"seed {seed}"
+        for error in filter(None, (race.error, single.error)):
+            assert isinstance(error, (StateError, NotFoundError)), f"seed {seed}: {error!r}"
+            assert "n1" in error.message, f"seed {seed}"
+            assert any(word in error.hint for word in ("tpuctl", "--zone", "--name")), (
+                f"seed {seed}: {error!r}"
+            )
+
+
+def test_a_race_only_withdraws_the_younger_request_of_a_single_zone_whose_nodes_may_come_now() -> None:
+    class Recording(ZonedProvider):
+        def begin(self, change: Change) -> Operation:
+            if isinstance(change, DeleteQueuedResource):
+                forces.append(change.force)
+            return super().begin(change)
+
+    forces: list[bool] = []
+    provider, waiting = Recording({A: 1, B: 0}), queued_resource()
+    provider.queues[B, "n1"] = replace(
+        waiting,
+        id=replace(waiting.id, zone=B, name="n1"),
+        nodes=(NodeId("memory", "p", B, "n1"),),
+        labels={LABEL: LABEL_VALUE, OWNER_LABEL: owner_label("ada")},
+        created_at=1e6,
+    )
+    assert run_up(provider, (A, B), race=True).zone == A
+    assert forces == [False]
+
+
+def test_a_race_whose_zones_another_owner_takes_names_the_owner_and_the_next_command() -> None:
+    class Taken(ZonedProvider):
+        """Where another owner's requests arrive just before the race's."""
+
+        def _create_queued(self, request: QueuedResourceRequest) -> Operation:
+            labels = {**request.node.labels, OWNER_LABEL: owner_label("bob")}
+            labels.pop(RACE_LABEL)
+            super()._create_queued(replace(request, node=replace(request.node, labels=labels)))
+            raise ConflictError("It exists.")
+
+    provider = Taken({A: 0, B: 0, C: 0})
+    with pytest.raises(StateError) as raised:
+        run_up(provider, (A, B, C), race=True)
+    assert raised.value.message.startswith(f"'n1' in {A}, {B}, {C} belongs to ")
+    assert "another name with --name" in raised.value.hint
+    assert f"'tpuctl up' with --name n1 --zone {A}" in raised.value.hint
+    assert {queued.state for queued in provider.queues.values()} == {QueueState.WAITING}
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,11 @@ def await_node(provider: Provider, node_id: NodeId, report: Report) -> Node:
     reported = set[str]()
 
     def ready() -> Node | None:
-        node = provider.get_node(node_id)
+        node = find_node(provider, node_id)
+        if node is None:
+            raise NotFoundError(
+                f"Node '{node_id.name}' in {node_id.zone} does not exist any more.", hint=AGAIN
+            )
         if node.state is NodeState.DELETING:
             raise NotFoundError(f"Node '{node.name}' in {node.zone} is being deleted.", hint=AGAIN)
         if not node.state.becomes_ready:
@@ -170,10 +174,7 @@ def await_queued(
     watch = _QueueWatch(provider, queued_id, report)
     allocation = wait_for(watch.active, patience.seconds)
     if allocation is None and not patience.gives_up:
-        raise DeadlineError(
-            f"'{queued_id.name}' still waits for capacity in {queued_id.zone}.",
-            hint=f"'tpuctl wait {queued_id.name}' waits on, 'tpuctl down {queued_id.name}' gives up.",
-        )
+        raise still_waits(queued_id.name, queued_id.zone)
     if allocation is None and withdraw(provider, queued_id):
         raise StockoutError(
             f"There was no capacity for '{queued_id.name}' in {queued_id.zone} within "
@@ -185,6 +186,14 @@ def await_queued(
         awaiting=f"queued resource '{queued_id.name}' in {queued_id.zone}",
         timeout=CREATE_TIMEOUT,
         hint="See 'tpuctl ls'.",
+    )
+
+
+def still_waits(name: str, zone: str) -> DeadlineError:
+    """Return the error for a request that stays in its queue."""
+    return DeadlineError(
+        f"'{name}' still waits for capacity in {zone}.",
+        hint=f"'tpuctl wait {name}' waits on, 'tpuctl down {name}' gives up.",
     )
 
 
@@ -204,6 +213,10 @@ class _QueueWatch:
         except DeadlineError:
             self._say(f"no answer about {self._id.name} from {self._id.zone}; asking again")
             return None
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"Queued resource '{self._id.name}' in {self._id.zone} does not exist any more.", hint=AGAIN
+            ) from error
         require_hope(queued)
         self._say(f"{queued.name} is {queued.provider_state} in {queued.zone}")
         return _with_nodes(self._provider, queued) if queued.state is QueueState.ACTIVE else None

@@ -3,6 +3,7 @@
 Two commands may run one race, and either may be killed. What keeps them from deleting each other's choice:
 the oldest candidate with nodes stays, older ones are withdrawn only as long as they have no nodes, which the
 provider decides, and younger ones are deleted. A candidate that comes late is younger than all others.
+A TPU with nodes that an `up` in a single zone has created (it has no label of a race) is never deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from math import inf
 
 from tpuctl import durations
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, NotFoundError, StockoutError, TpuctlError
+from tpuctl.errors import DeadlineError, NotFoundError, StateError, StockoutError, TpuctlError
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.placement.creation import (
     AGAIN,
@@ -20,11 +21,17 @@ from tpuctl.flows.nodes.placement.creation import (
     Patience,
     await_existing,
     begin,
+    still_waits,
     wait_for,
     withdraw,
     zone_of,
 )
-from tpuctl.flows.nodes.placement.siblings import Siblings, require_in_zones, siblings
+from tpuctl.flows.nodes.placement.siblings import (
+    Siblings,
+    require_candidates,
+    require_in_zones,
+    siblings,
+)
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Creation, DeleteNode, DeleteQueuedResource, QueueState
 from tpuctl.parallel import fanout
@@ -59,13 +66,21 @@ class Race:
         near = self._look()
         if near.secured is None:
             self._create([item for item in creations if zone_of(item) not in _zones_of(near)])
-        if wait_for(self._secured, wait or inf) is None:
+        try:
+            secured = wait_for(self._secured, wait or inf)
+        except NotFoundError as error:
+            raise self._taken() or error from error
+        if secured is None:
             self._withdraw_all(wait)
         return self.settle()
 
-    def join(self) -> Allocation:
-        """Return the candidate that stays of those that other commands have created."""
-        wait_for(self._secured, inf)
+    def join(self, wait: float = 0.0) -> Allocation:
+        """Return the candidate that stays of those that other commands have created.
+
+        Raises DeadlineError when none has its nodes after `wait` seconds; 0 for no limit.
+        """
+        if wait_for(self._secured, wait or inf) is None:
+            raise still_waits(self._name, ", ".join(item.zone for item in self._look().live))
         return self.settle()
 
     def settle(self) -> Allocation:
@@ -105,11 +120,13 @@ class Race:
         winner = near.secured
         if near.unreachable or winner is None:
             return None
-        others = [item for item in (*near.live, *near.ended) if item is not winner]
+        rivals = [item for item in near.live if item is not winner and _may_be_used(item)]
+        others = [item for item in (*near.live, *near.ended) if item is not winner and item not in rivals]
         for result in fanout(lambda item: self._cancel(item, winner), others):
             if result.error:
                 self._say(f"{result.item.zone}: {result.error.message}")
         if not others:
+            require_candidates(self._name, (winner, *rivals))
             return winner
         self._say(f"{winner.name} is in {winner.zone}; cancelling {', '.join(item.zone for item in others)}")
         return None
@@ -130,8 +147,8 @@ class Race:
         if queued is None:
             self._provider.begin(DeleteNode(item.nodes[0].id))
         elif queued.state is not QueueState.DELETING:
-            is_younger = item.is_over or item.age_order > winner.age_order
-            self._provider.begin(DeleteQueuedResource(queued.id, force=is_younger))
+            is_younger = bool(item.race) and item.age_order > winner.age_order
+            self._provider.begin(DeleteQueuedResource(queued.id, force=item.is_over or is_younger))
 
     def _withdraw_all(self, wait: float) -> None:
         """Take every candidate out of its queue; raises StockoutError unless one gets its nodes just now."""
@@ -147,6 +164,25 @@ class Race:
                 hint="Repeat the command to queue again.",
                 zones=list(self._zones),
             )
+
+    def _taken(self) -> StateError | None:
+        """Return the error for TPUs of other owners that have the name in the zones of the search."""
+        others = [
+            item
+            for item in siblings(self._provider, self._name, self._zones).live
+            if not self._is_candidate(item)
+        ]
+        if not others:
+            return None
+        zones = [item.zone for item in others]
+        owners = sorted({item.owner or "somebody else" for item in others})
+        return StateError(
+            f"'{self._name}' in {', '.join(zones)} belongs to {' and '.join(owners)}, "
+            "and there is no candidate of yours any more.",
+            hint="Give yours another name with --name, or use one of these: 'tpuctl up' with "
+            f"--name {self._name} --zone {zones[0]}.",
+            zones=zones,
+        )
 
     def _look(self) -> Siblings:
         try:
@@ -169,6 +205,11 @@ class Race:
 
 def _zones_of(near: Siblings) -> set[str]:
     return {item.zone for item in (*near.live, *near.ended)}
+
+
+def _may_be_used(item: Allocation) -> bool:
+    """Whether a command for a single zone has created it, with nodes: that command may have returned it."""
+    return bool(item.nodes) and not item.race
 
 
 def _state(item: Allocation) -> str:

@@ -7,10 +7,18 @@ from math import inf
 
 from tpuctl import clock
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import ConfigError, ConflictError, NotFoundError, QuotaError, StockoutError, TpuctlError
+from tpuctl.errors import (
+    ConfigError,
+    ConflictError,
+    DeadlineError,
+    NotFoundError,
+    QuotaError,
+    StockoutError,
+    TpuctlError,
+)
 from tpuctl.flows.nodes.down import DownPlan, down
 from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.nodes.lookup import find_queued_resource
+from tpuctl.flows.nodes.lookup import find_node, find_queued_resource
 from tpuctl.flows.nodes.placement.creation import (
     Patience,
     await_creation,
@@ -23,8 +31,15 @@ from tpuctl.flows.nodes.placement.race import Race
 from tpuctl.flows.nodes.placement.search import Search
 from tpuctl.flows.nodes.placement.siblings import Siblings, older_rival, require_in_zones, siblings
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import OWNER_LABEL, CreateQueuedResource, Creation, QueueState
-from tpuctl.nodes.candidates import labels_in, race_in
+from tpuctl.nodes import (
+    OWNER_LABEL,
+    CreateQueuedResource,
+    Creation,
+    Node,
+    QueuedResource,
+    QueueState,
+)
+from tpuctl.nodes.candidates import RACE_LABEL, labels_in, race_in
 from tpuctl.polling import Backoff, poll, retry
 
 PAUSES = Backoff(first=30.0, longest=300.0)
@@ -125,6 +140,8 @@ class Rounds:
     def _try(self, zone: str, existing: Allocation | None) -> Allocation:
         if existing:
             try:
+                if self._is_of_another_race(existing):
+                    return self._join(existing)
                 return await_existing(self._provider, existing, self._patience_with(existing), self._report)
             except NotFoundError:
                 self._report(f"{existing.name} was deleted in {zone}")
@@ -138,7 +155,7 @@ class Rounds:
             raise _TakenError(error.message, hint=error.hint, **error.facts) from error
         if self._search.detach:
             return self._look(creation)
-        rival = self._rival(creation) if len(self._search.zones) > 1 else None
+        rival = self._rival(creation) if len(self._search.zones) > 1 else self._first(creation)
         if rival:
             return self._use(rival)
         return await_creation(self._provider, creation, operation, self._patience(zone), self._report)
@@ -148,11 +165,45 @@ class Rounds:
         self._report(f"{rival.name} is in {rival.zone} already: another command was first")
         require_in_zones(rival, self._search.zones)
         try:
-            if rival.race and rival.queued_resource and len(self._search.zones) > 1:
-                return Race(self._provider, rival.name, rival.race, self._search.zones, self._report).join()
+            if self._is_of_another_race(rival) or (rival.race and rival.queued_resource):
+                return self._join(rival)
             return await_existing(self._provider, rival, Patience(), self._report)
         except NotFoundError as error:
             raise StockoutError(f"{rival.name} is gone from {rival.zone} again.", zone=rival.zone) from error
+
+    def _is_of_another_race(self, item: Allocation) -> bool:
+        """Whether it may be deleted in favour of a candidate that this search does not look for."""
+        own = {race_in(creation) for creation in self._creations.values()}
+        return bool(item.race) and item.race not in own
+
+    def _join(self, item: Allocation) -> Allocation:
+        """Return the candidate that stays, once it is decided; raises StateError for one in another zone."""
+        race = Race(self._provider, item.name, item.race, self._search.zones, self._report)
+        return race.join(self._search.wait if len(self._search.zones) == 1 else 0.0)
+
+    def _first(self, creation: Creation) -> Allocation | None:
+        """Return what another owner or another search has created first in the only zone."""
+        reported: list[str] = []
+
+        def look() -> Node | QueuedResource | None:
+            try:
+                if isinstance(creation, CreateQueuedResource):
+                    return find_queued_resource(self._provider, creation.request.id)
+                return find_node(self._provider, creation.request.id)
+            except DeadlineError:
+                if not reported:
+                    reported.append(
+                        f"no answer about {name_of(creation)} from {zone_of(creation)}; asking again"
+                    )
+                    self._report(reported[0])
+                raise
+
+        item = retry(look, on=DeadlineError, timeout=LOOK_TIMEOUT)
+        own = labels_in(creation)
+        if item is None or all(item.labels.get(key) == own.get(key) for key in (OWNER_LABEL, RACE_LABEL)):
+            return None
+        near = siblings(self._provider, name_of(creation), (zone_of(creation),))
+        return near.live[0] if near.live else None
 
     def _patience_with(self, existing: Allocation) -> Patience:
         """Take nothing of another owner out of its queue."""

@@ -39,7 +39,7 @@ class Siblings:
 
 def siblings(provider: Provider, name: str, zones: Sequence[str], race: str = "") -> Siblings:
     """Return what has a name in these zones, or belongs to a race; sends two requests for all zones."""
-    inventory = take_inventory(provider, zones[0] if len(zones) == 1 else None)
+    inventory = take_inventory(provider, zones[0] if len(zones) == 1 and not race else None)
     named = (item for item in inventory.allocations if name in item.names)
     matches = [item for item in named if item.zone in zones or (race and item.race == race)]
     matches.sort(key=lambda item: item.age_order)
