@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-import fabric
 import paramiko
 
 from tpuctl.cloud.ssh.dialing import ByteStream
 from tpuctl.cloud.ssh.handshake import authenticate
+
+if TYPE_CHECKING:
+    import fabric
 
 
 class _Client(paramiko.SSHClient):  # type: ignore[misc]  # paramiko has no annotations
@@ -29,6 +32,8 @@ def open_connection(
     worker: str, stream: ByteStream, host_key: paramiko.PKey, user: str, key: paramiko.PKey
 ) -> fabric.Connection:
     """Return the connection over a stream, which is closed when this fails; raises as `authenticate`."""
+    import fabric  # noqa: PLC0415  slow, and `tpuctl ssh` opens no connection of ours
+
     connection = fabric.Connection(worker, user=user, config=_configuration())
     connection.client = _Client(stream, host_key, key)
     connection.open()
@@ -38,4 +43,6 @@ def open_connection(
 @cache
 def _configuration() -> fabric.Config:
     """The defaults: the user's own files of SSH and fabric are for other hosts."""
+    import fabric  # noqa: PLC0415  as above
+
     return fabric.Config(lazy=True, overrides={"load_ssh_configs": False})

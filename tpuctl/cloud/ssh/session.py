@@ -5,14 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import fabric
 import paramiko
 
 from tpuctl.atomic_files import PRIVATE
 from tpuctl.cloud.ssh.conversation import Limit, converse
 from tpuctl.cloud.ssh.explanations import translated
 from tpuctl.cloud.ssh.process import WINDOW, RemoteProcess
+
+if TYPE_CHECKING:
+    import fabric
 
 COMMAND_TIMEOUT = 120.0
 
