@@ -454,6 +454,25 @@ class TestCause:
         simulator.faults.add("disk-full", node="n1")
         status = host.finished()
         assert (status.exit_code, status.cause) == (1, "disk full")
+
+    def test_a_full_disk_is_told_where_the_log_tells_nothing(
+        self, host: Host, simulator: RunningSimulator
+    ) -> None:
+        """The log is on that disk."""
+        host.start(
+            "import os, time\nprint('step 1', flush=True)\n"
+            "while not os.path.exists('../full'):\n  time.sleep(0.02)\nraise SystemExit(1)\n"
+        )
+        host.wait_for_output(b"step 1")
+        simulator.faults.add("disk-full", node="n1")
+        (host.folder / "full").touch()
+        status = host.finished()
+        assert (status.exit_code, status.cause, status.tail) == (1, "disk full", "step 1")
+
+    def test_the_log_may_tell_that_another_disk_is_full(self, host: Host) -> None:
+        host.start("import errno, os\nraise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), '/mnt/x')\n")
+        status = host.finished()
+        assert (status.exit_code, status.cause) == (1, "disk full")
         assert status.tail.startswith("OSError: [Errno 28] No space left on device")
 
     def test_its_host_knows_how_a_worker_is(self, host: Host, wait_for_end) -> None:

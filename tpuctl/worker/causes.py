@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import tempfile
 import urllib.request
 from typing import Optional
 
@@ -18,6 +19,8 @@ LONGEST_LINE = 300
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LITTLE_SPACE = 1024 * 1024
 """Free bytes below which a disk counts as full."""
+PROBE = 64 * 1024
+"""Bytes that can be written where a disk is not full."""
 _IN_LOG = (
     (re.compile(rb"No space left on device|Disk quota exceeded|\[Errno (28|122|27)\]"), DISK_FULL),
     (re.compile(rb"^MemoryError|RESOURCE_EXHAUSTED: .*(memory|HBM|hbm)|std::bad_alloc", re.M), OUT_OF_MEMORY),
@@ -77,11 +80,16 @@ def _end(log: str) -> bytes:
 
 
 def _is_full(folder: str) -> bool:
+    """Return whether little is free, or nothing more can be written: for want of a quota or of inodes."""
     try:
         disk = os.statvfs(folder)
-    except OSError:
-        return False
-    return disk.f_bavail * disk.f_frsize < LITTLE_SPACE
+        if disk.f_bavail * disk.f_frsize < LITTLE_SPACE:
+            return True
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(PROBE))
+    except OSError as error:
+        return error.errno in NO_SPACE
+    return False
 
 
 def _metadata(name: str) -> str:
