@@ -230,6 +230,7 @@ class Carrier:
             self._over.set()
             self._relay.cuts += 1
             if self._relay.cut_code:
+                self._connection.close_timeout = 0.2  # the client answers no goodbye of this kind
                 self._connection.close(self._relay.cut_code, "")
             self._connection.socket.shutdown(socket.SHUT_RDWR)
 
@@ -247,7 +248,7 @@ def scripted_relay(backend: int, tls: ssl.SSLContext | None = None) -> Iterator[
         compression=None,
         ssl=tls,
         ping_interval=None,
-        close_timeout=0.2,
+        close_timeout=10,
     )
     scheme = "wss://localhost" if tls else "ws://127.0.0.1"
     relay.url = f"{scheme}:{server.socket.getsockname()[1]}/v4"

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ import pytest
 from tests.cloud.iap.scripted_relay import ScriptedRelay, refusal, scripted_relay
 from tpuctl.cloud.iap import Instance, Patience, Relay, TunnelSocket, open_tunnel
 from tpuctl.errors import ConfigError, HostError, TpuctlError
+from tpuctl.polling import Backoff, poll
 from tpuctl.sim.network.certificate_authority import CertificateAuthority
 
 INSTANCE = Instance("a-project", "europe-west4-a", "t1v-n-0123-w-0")
-QUICK = Patience(connect=5, ping=0.1, silence=0.4, resume=10, pause=0.01, acknowledge=0.05)
+CALM = Patience(pause=0.01, acknowledge=0.05)
+"""A busy machine is not a silent relay."""
+QUICK = replace(CALM, ping=0.1, silence=3.0)
 MEGABYTES = random.Random(4).randbytes(10 << 20)
 
 
@@ -60,9 +64,7 @@ def relay(echo_port: int) -> Iterator[ScriptedRelay]:
         yield scripted
 
 
-def connect(
-    relay: ScriptedRelay, patience: Patience = QUICK, tokens: list[str] | None = None
-) -> TunnelSocket:
+def connect(relay: ScriptedRelay, patience: Patience = CALM, tokens: list[str] | None = None) -> TunnelSocket:
     def token(renew: bool) -> str:
         if tokens and renew:
             tokens.pop(0)
@@ -115,7 +117,10 @@ def test_ten_megabytes_each_way_at_once(relay: ScriptedRelay) -> None:
     with connect(relay) as stream:
         assert exchange(stream, MEGABYTES) == MEGABYTES
     (session,) = relay.sessions.values()
-    assert session.acknowledged > len(MEGABYTES) - 65_536
+    poll(
+        lambda: session.acknowledged > len(MEGABYTES) - 65_536 or None,
+        awaiting="the last acknowledgement", timeout=30, backoff=Backoff(0.01, 0.1),
+    )  # fmt: skip
 
 
 def test_over_tls_and_cut(echo_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,22 +236,22 @@ def test_a_session_that_the_relay_forgot_is_an_error_of_the_reader(relay: Script
 def test_a_relay_that_greets_and_drops_at_once_is_called_with_pauses_until_the_deadline(
     echo_port: int,
 ) -> None:
-    patience = Patience(connect=5, resume=0.5, pause=0.05)
+    patience = Patience(resume=3.0, pause=0.3)
     with scripted_relay(echo_port) as relay, connect(relay, patience) as stream:
         assert exchange(stream, b"abc") == b"abc"
         relay.drops_greeted = True
         relay.cut()
         with pytest.raises(HostError, match="the connection was lost, and then: "):
             stream.recv(1)
-        assert 3 <= len(relay.requests) <= 10
+        assert 3 <= len(relay.requests) <= 20  # the last acknowledgement may give it its time again
 
 
 def test_a_relay_that_falls_silent_is_left_for_a_new_connection(relay: ScriptedRelay) -> None:
-    with connect(relay) as stream:
+    with connect(relay, QUICK) as stream:
         assert exchange(stream, b"abc") == b"abc"
         with relay.silence():
             assert exchange(stream, b"def") == b"def"
-    assert len(relay.requests) == 2
+    assert len(relay.requests) >= 2
 
 
 @pytest.mark.parametrize("speaks", [False, True])
@@ -258,9 +263,8 @@ def test_what_is_no_relay_is_named_in_time(speaks: bool) -> None:
         threading.Event().wait(5 if not speaks else 0)
 
     with backend(serve) as port:
-        relay = Relay(
-            lambda renew: "", f"ws://127.0.0.1:{port}/v4", is_local=True, patience=Patience(connect=0.3)
-        )
+        patience = Patience() if speaks else Patience(connect=0.3)
+        relay = Relay(lambda renew: "", f"ws://127.0.0.1:{port}/v4", is_local=True, patience=patience)
         with pytest.raises(HostError, match="is not IAP's relay" if speaks else "did not answer in time"):
             open_tunnel(relay, INSTANCE, "Worker 0 of 'n1'")
 
@@ -311,11 +315,11 @@ def test_a_reader_who_waits_holds_up_the_host_and_nothing_else() -> None:
             stream.sendall(MEGABYTES[at : at + 65_536])
             sent += 65_536
 
-    with backend(serve) as port, scripted_relay(port) as relay, connect(relay) as stream:
+    with backend(serve) as port, scripted_relay(port) as relay, connect(relay, QUICK) as stream:
         received = bytearray()
         while part := stream.recv(65_536):
             if not received:
-                threading.Event().wait(1)  # longer than the relay may be silent
+                threading.Event().wait(QUICK.silence + 1)  # longer than the relay may be silent
             received += part
     assert received == MEGABYTES
     assert len(relay.requests) == 1
@@ -326,5 +330,5 @@ def test_a_tunnel_ends_with_its_near_end(relay: ScriptedRelay) -> None:
     stream = connect(relay)
     (thread,) = {thread for thread in threading.enumerate() if thread.name.startswith("iap ")} - threads
     stream.close()
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()
