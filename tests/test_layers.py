@@ -73,11 +73,12 @@ SUBPACKAGES = {
     "flows/datasets": {"beam": set()},
     "flows/nodes": {"placement": set()},
     "flows/remote": {"forwarding": set()},
-    "flows/runs": {"code": set(), "evidence": set()},
+    "flows/runs": {"code": set(), "evidence": set(), "submission": {"code"}},
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "offers": set(),
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
+    "worker": {"job": set(), "preparation": set(), "reporting": set()},
     "sim": {
         "guest": set(),
         "state": set(),
@@ -141,9 +142,10 @@ MODULES = {
         "progress", "session", "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
-        "checkpoints", "drill", "environment", "launch", "logs", "lookup", "outcome", "plan", "pull",
-        "startup_lines", "stored_attempt", "stored_run", "submit", "summaries", "used_nodes",
+        "checkpoints", "drill", "logs", "lookup", "outcome", "pull", "startup_lines", "stored_attempt",
+        "stored_run", "summaries", "used_nodes",
     },
+    "worker": {"gcs", "main", "records", "requirements", "supervisor", "timing"},
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
         "host_environment", "json_values", "orphan_cleanup", "records", "resource_names", "run_progress",

@@ -147,13 +147,13 @@ READERS = {
     "tpuctl/flows/runs/stored_run.py": {"decode"},
     "tpuctl/runs.py": {"decoding.decode"},
     "tpuctl/worker/records.py": {"json.load"},
-    "tpuctl/worker/status.py": {"json.loads"},  # tests/worker/test_status.py
+    "tpuctl/worker/reporting/status.py": {"json.loads"},  # tests/worker/reporting/test_status.py
 }
 NO_RECORDS = {
     # module that decodes something else: what it is
     "tpuctl/flows/datasets/fetch.py": "a mark in a folder of this machine",
     "tpuctl/flows/datasets/head.py": "tf.train.Example, tests/data/tfrecord",
-    "tpuctl/flows/runs/launch.py": "a line of the worker program, over SSH",
+    "tpuctl/flows/runs/submission/launch.py": "a line of the worker program, over SSH",
     "tpuctl/keeper/api.py": "responses of the Cloud TPU API",
     "tpuctl/keeper/keeper.py": "the note of another worker, in guest attributes",
     "tpuctl/keeper/metadata.py": "responses of the metadata server",

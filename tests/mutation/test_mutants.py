@@ -56,4 +56,4 @@ def test_every_module_has_tests_that_can_see_it() -> None:
 
 def test_the_own_tests_of_a_module_come_first() -> None:
     assert reaching("tpuctl/clock.py")[0] == ROOT / "tests/test_clock.py"
-    assert ROOT / "tests/cli" in reaching("tpuctl/flows/runs/submit.py")
+    assert ROOT / "tests/cli" in reaching("tpuctl/flows/runs/submission/submit.py")

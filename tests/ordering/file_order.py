@@ -55,7 +55,7 @@ LONG = (
     "tests/cli/datasets/test_commands.py",
     "tests/terraform/",
     "tests/data/output/test_tfds.py",
-    "tests/worker/test_reports.py",
+    "tests/worker/reporting/test_reports.py",
     "tests/cli/simulator/test_env.py",
     "tests/cli/simulator/test_commands.py",
     "tests/cli/project/test_commands.py",

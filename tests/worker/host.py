@@ -18,7 +18,7 @@ from tpuctl.bucket_layout import RunPaths, bundle
 from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
-from tpuctl.flows.runs.launch import worker_program
+from tpuctl.flows.runs.submission.launch import worker_program
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker.records import Spec, WorkerStatus, encode
 

@@ -525,7 +525,8 @@ class TestBucketTrouble:
             "import os, time\nopen('../pid', 'w').write(str(os.getpid()))\n"
             "while True:\n  print('x' * 999, flush=True)\n  time.sleep(0.05)\n"
         )
-        constants = f"{FAST}; timing.STOP_GRACE = 0.2\nfrom tpuctl.worker import logs\nlogs.CHUNK = 1000"
+        constants = f"{FAST}; timing.STOP_GRACE = 0.2\nfrom tpuctl.worker.reporting import logs"
+        constants += "\nlogs.CHUNK = 1000"
         with host.supervise(script, constants) as process:
             poll(lambda: host.chunks() or None, awaiting="a chunk", timeout=30, backoff=Backoff(0.05))
             for number in range(3):
@@ -682,7 +683,7 @@ def test_the_program_is_launched_over_ssh(host: Host) -> None:
 
 def test_the_program_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
     """Isolated from every installed package, and under the oldest Python when there is one."""
-    from tpuctl.flows.runs.launch import worker_program
+    from tpuctl.flows.runs.submission.launch import worker_program
 
     (tmp_path / "worker.zip").write_bytes(worker_program())
     for python in filter(None, (sys.executable, PYTHON38)):

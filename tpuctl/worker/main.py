@@ -12,7 +12,8 @@ import sys
 import traceback
 from typing import BinaryIO, List, Mapping
 
-from tpuctl.worker import timing, versions
+from tpuctl.worker import timing
+from tpuctl.worker.preparation import versions
 from tpuctl.worker.records import STARTED, read_spec
 
 LOCK = "lock"
@@ -64,7 +65,7 @@ def launch(path: str) -> int:
 
 def ask(folder: str) -> int:
     """Print one line of JSON: whether the supervisor lives, and its last status on this disk."""
-    from tpuctl.worker.status import read_last  # noqa: PLC0415  as in supervise
+    from tpuctl.worker.reporting.status import read_last  # noqa: PLC0415  as in supervise
 
     lock = os.path.join(folder, LOCK)
     if not os.path.exists(lock):

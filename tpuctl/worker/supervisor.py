@@ -9,8 +9,10 @@ import time
 from dataclasses import replace
 from typing import Callable, Optional
 
-from tpuctl.worker import bundle, causes, environment, gcs, packages, reports, timing
-from tpuctl.worker.logs import LogShipper, say
+from tpuctl.worker import gcs, timing
+from tpuctl.worker.job import causes
+from tpuctl.worker.job.script import STOP_CODES, Script, Sentinel
+from tpuctl.worker.preparation import bundle, environment, packages
 from tpuctl.worker.records import (
     FINISHED,
     PREPARING,
@@ -21,8 +23,9 @@ from tpuctl.worker.records import (
     WorkerStatus,
     attempt_folder,
 )
-from tpuctl.worker.script import STOP_CODES, Script, Sentinel
-from tpuctl.worker.status import AnotherSupervisorError, StatusWriter, now
+from tpuctl.worker.reporting import reports
+from tpuctl.worker.reporting.logs import LogShipper, say
+from tpuctl.worker.reporting.status import AnotherSupervisorError, StatusWriter, now
 
 
 class _Stopped(Exception):

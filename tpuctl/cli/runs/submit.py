@@ -10,9 +10,9 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.cli.value_types import ACCELERATOR, LOCAL_PATH
-from tpuctl.flows.runs import submit as flow
-from tpuctl.flows.runs.environment import parse_environment
-from tpuctl.flows.runs.plan import SubmitRequest, plan_submit
+from tpuctl.flows.runs.submission import submit as flow
+from tpuctl.flows.runs.submission.environment import parse_environment
+from tpuctl.flows.runs.submission.plan import SubmitRequest, plan_submit
 from tpuctl.runs import Attempt, Run
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 from tpuctl import __version__
 
@@ -20,15 +21,24 @@ def program(package: str, modules: Iterable[str] = ()) -> bytes:
     `modules` are those of other packages that it imports, as `worker/gcs.py`.
     """
     folder = resources.files("tpuctl")
-    own = (f"{package}/{file.name}" for file in folder.joinpath(package).iterdir())
+    own = _modules(folder.joinpath(package), package)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         _write(archive, "__main__.py", ENTRY.format(package).encode())
         _write(archive, "tpuctl/__init__.py", f'__version__ = "{__version__}"\n'.encode())
         for name in sorted({*own, *modules}):
-            if name.endswith(".py"):
-                _write(archive, f"tpuctl/{name}", folder.joinpath(name).read_bytes())
+            _write(archive, f"tpuctl/{name}", folder.joinpath(name).read_bytes())
     return buffer.getvalue()
+
+
+def _modules(folder: Traversable, path: str) -> Iterator[str]:
+    """Yield the paths of a package's modules, those of its subpackages too."""
+    for member in folder.iterdir():
+        name = f"{path}/{member.name}"
+        if member.name.endswith(".py"):
+            yield name
+        elif member.joinpath("__init__.py").is_file():
+            yield from _modules(member, name)
 
 
 def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:

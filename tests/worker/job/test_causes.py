@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.worker import causes
+from tpuctl.worker.job import causes
 from tpuctl.worker.records import DISK_FULL, OUT_OF_MEMORY
 
 

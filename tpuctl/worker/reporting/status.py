@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import List, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.logs import say
 from tpuctl.worker.records import PREPARING, STATUS_FILE, Spec, WorkerStatus, encode
+from tpuctl.worker.reporting.logs import say
 
 LIMIT = 64 * 1024
 """Bytes of a status: a larger object is not read."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.worker.host import SPEC
-from tpuctl.worker import packages
-from tpuctl.worker.environment import of_job
+from tpuctl.worker.preparation import packages
+from tpuctl.worker.preparation.environment import of_job
 
 
 @pytest.fixture(autouse=True)

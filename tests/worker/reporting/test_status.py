@@ -15,7 +15,7 @@ from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.records import WorkerStatus
-from tpuctl.worker.status import LIMIT, AnotherSupervisorError, StatusWriter, now
+from tpuctl.worker.reporting.status import LIMIT, AnotherSupervisorError, StatusWriter, now
 from tpuctl.worker.supervisor import Supervisor, _Errand
 
 NAME = "runs/r1/attempts/1/workers/0/status.json"

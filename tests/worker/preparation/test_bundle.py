@@ -16,7 +16,8 @@ import pytest
 from tests.worker.faulty_wire import FaultyWire
 from tests.worker.host import SPEC, tar
 from tpuctl.cloud.storage import Bucket
-from tpuctl.worker import bundle, gcs
+from tpuctl.worker import gcs
+from tpuctl.worker.preparation import bundle
 
 
 def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:

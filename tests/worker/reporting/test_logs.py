@@ -11,8 +11,9 @@ import pytest
 
 from tests.worker.faulty_wire import FaultyWire
 from tpuctl.cloud.storage import Bucket
-from tpuctl.worker import gcs, logs, timing
-from tpuctl.worker.logs import CHUNK, LogShipper
+from tpuctl.worker import gcs, timing
+from tpuctl.worker.reporting import logs
+from tpuctl.worker.reporting.logs import CHUNK, LogShipper
 
 FOLDER = "runs/r1/attempts/1/"
 TIME = re.compile(r"[0-9]{8}T[0-9]{6}-0003-")

@@ -20,7 +20,7 @@ from tests.worker.host import SPEC
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import CommandResult, Pool, SshSession
 from tpuctl.errors import HostError
-from tpuctl.flows.runs.launch import START, _tar, launch, launch_all
+from tpuctl.flows.runs.submission.launch import START, _tar, launch, launch_all
 from tpuctl.nodes import Node
 from tpuctl.sim.hosts.programs.disk_full import FULL
 from tpuctl.worker import timing

@@ -7,7 +7,7 @@ import os
 from typing import List
 
 from tpuctl.worker import gcs
-from tpuctl.worker.logs import say
+from tpuctl.worker.reporting.logs import say
 
 LIMIT = 32 * 1024 * 1024
 """Most bytes of one report: larger files belong in the run's outputs."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.hostile.names import NAMES
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker.script import Script
+from tpuctl.worker.job.script import Script
 
 FILE_NAMES = [name for name in NAMES.values() if "/" not in name and 0 < len(name) < 250]
 

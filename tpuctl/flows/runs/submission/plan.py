@@ -18,7 +18,7 @@ from tpuctl.flows.runs.code import bundles, imports, locks
 from tpuctl.flows.runs.code.secrets import check_bundle
 from tpuctl.flows.runs.code.syntax import check_syntax
 from tpuctl.flows.runs.code.work_tree import git_state
-from tpuctl.flows.runs.environment import check_values, stored_environment
+from tpuctl.flows.runs.submission.environment import check_values, stored_environment
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.masking.arguments import MaskedArguments, masked_arguments
 from tpuctl.masking.diffs import masked_diff

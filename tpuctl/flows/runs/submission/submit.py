@@ -13,10 +13,10 @@ from tpuctl import clock, runs
 from tpuctl.bucket_layout import RunPaths, bundle, gs
 from tpuctl.errors import ConflictError, TpuctlError
 from tpuctl.flows.hosts.published_keys import published_key
-from tpuctl.flows.runs import launch
 from tpuctl.flows.runs.code.bundles import Bundle
-from tpuctl.flows.runs.plan import SubmitPlan
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch
+from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.masking.text import masked
 from tpuctl.nodes import HttpRequest
 from tpuctl.object_content import Content

@@ -9,7 +9,8 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence
 
-from tpuctl.worker import requirements, versions
+from tpuctl.worker import requirements
+from tpuctl.worker.preparation import versions
 from tpuctl.worker.requirements import Requirement
 
 if TYPE_CHECKING:

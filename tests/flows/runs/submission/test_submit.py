@@ -14,9 +14,9 @@ from tpuctl import clock, runs
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.config import load
 from tpuctl.errors import ConfigError, ConflictError, HostError, TpuctlError
-from tpuctl.flows.runs.plan import SubmitRequest, plan_submit
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submit import requests, submit
+from tpuctl.flows.runs.submission.plan import SubmitRequest, plan_submit
+from tpuctl.flows.runs.submission.submit import requests, submit
 from tpuctl.object_content import Content
 from tpuctl.parallel import fanout
 from tpuctl.polling import Backoff, poll

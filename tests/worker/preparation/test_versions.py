@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version as Pep440
 
-from tpuctl.worker.versions import Version, accepts
+from tpuctl.worker.preparation.versions import Version, accepts
 
 RELEASES = st.lists(st.integers(0, 3).map(str), min_size=1, max_size=4).map(".".join)
 PHASES = st.sampled_from(["", "", "", "a1", "b2", "rc1", ".rc1", "-alpha", "c0", "pre2"])

@@ -11,7 +11,8 @@ from tpuctl.bucket_layout import RunPaths
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.pull import pull
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.worker import gcs, reports
+from tpuctl.worker import gcs
+from tpuctl.worker.reporting import reports
 
 FOLDER = RunPaths("r1").worker(1, 0) + "reports/"
 SCRIPT = (

@@ -1,0 +1,1 @@
+"""From a script on the laptop to a supervisor on each host."""

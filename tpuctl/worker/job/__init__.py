@@ -1,0 +1,1 @@
+"""The script as a process, and why it ended."""

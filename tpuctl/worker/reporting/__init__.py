@@ -1,0 +1,1 @@
+"""What a worker tells the bucket: status, log, reports."""
