@@ -145,7 +145,7 @@ MODULES = {
         "checkpoints", "drill", "logs", "lookup", "outcome", "pull", "startup_lines", "stored_attempt",
         "stored_run", "summaries", "used_nodes",
     },
-    "worker": {"gcs", "main", "records", "requirements", "supervisor", "timing"},
+    "worker": {"gcs", "main", "records", "requirements", "supervisor", "timing", "wire"},
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
         "host_environment", "json_values", "orphan_cleanup", "records", "resource_names", "run_progress",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,10 @@ def wire(simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.fixture
-def worker_bucket(wire: FaultyWire) -> gcs.Bucket:
+def worker_bucket(wire: FaultyWire) -> Iterator[gcs.Bucket]:
     """The bucket as the worker sees it."""
-    return gcs.Bucket(BUCKET)
+    with closing(gcs.Bucket(BUCKET)) as bucket:
+        yield bucket
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from tests.worker.faulty_wire import FaultyWire
@@ -67,8 +69,8 @@ def test_a_missing_object_has_an_error_of_its_own(worker_bucket: gcs.Bucket) -> 
 
 
 def test_a_missing_bucket_is_not_retried(wire: FaultyWire) -> None:
-    with pytest.raises(FileNotFoundError):
-        gcs.Bucket("no-such-bucket").put("x", b"")
+    with closing(gcs.Bucket("no-such-bucket")) as missing, pytest.raises(FileNotFoundError):
+        missing.put("x", b"")
     assert len(wire.requests) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Callable, Iterable, List, Optional
 
@@ -167,7 +168,8 @@ class Keeper:
         folder = records.deletions_folder(self.project, self.zone, self.name, node.uid)
         name = "%s%s-%s.json" % (folder, ending.reason, records.iso(ending.due))
         try:
-            gcs.Bucket(bucket).create(name, records.encode(deletion), "application/json")
+            with closing(gcs.Bucket(bucket)) as storage:
+                storage.create(name, records.encode(deletion), "application/json")
         except (gcs.GcsError, OSError) as error:
             _log("gs://%s/%s could not be written: %s" % (bucket, name, error))
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import email.utils
 import http.client
 import json
-import os
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from typing import Tuple
 
 from tpuctl.worker import timing
+from tpuctl.worker.wire import Answer, Wire, ask_metadata
 
 HOST = "https://storage.googleapis.com"
 RENEW_BEFORE = 120.0
 """Seconds before a token expires at which it is renewed."""
+METADATA_TIMEOUT = 20.0
+"""Seconds for an answer of the metadata server."""
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 """HTTP statuses that a later try may not meet."""
 
@@ -50,18 +50,12 @@ class Token:
 
 def _request_token() -> Tuple[str, float]:
     """Return a token and its seconds to live; a 404 here must not be taken for one of Cloud Storage."""
-    host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-    url = "http://%s/computeMetadata/v1/instance/service-accounts/default/token" % host
-    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})  # noqa: S310  always http
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with direct.open(request, timeout=20) as response:
-            token = json.load(response)
-            return token["access_token"], token["expires_in"]
-    except urllib.error.HTTPError as error:
-        error.close()
-        text = "the metadata server gives no access token: %s" % error
-        raise (OSError if error.code in TRANSIENT else GcsError)(text) from None
+    answer = ask_metadata("service-accounts/default/token", METADATA_TIMEOUT)
+    if answer.status == 200:
+        token = json.loads(answer.body)
+        return token["access_token"], token["expires_in"]
+    text = "the metadata server gives no access token: %d" % answer.status
+    raise (OSError if answer.status in TRANSIENT else GcsError)(text)
 
 
 class Bucket:
@@ -70,7 +64,12 @@ class Bucket:
     def __init__(self, name: str) -> None:
         self.name = name
         self._token = Token()
+        self._wire = Wire(HOST)
         self._ahead = 0.0
+
+    def close(self) -> None:
+        """Close this thread's connection; a later request opens another one."""
+        self._wire.close()
 
     def now(self) -> float:
         """Return the time by the service's last answer, since 1970: a host's clock may be wrong."""
@@ -83,8 +82,8 @@ class Bucket:
         query = {"uploadType": "media", "name": name}
         if if_generation is not None:
             query["ifGenerationMatch"] = str(if_generation)
-        url = "%s/upload/storage/v1/b/%s/o?%s" % (HOST, self.name, urllib.parse.urlencode(query))
-        written = self._call("POST", url, data, {"Content-Type": content_type})
+        target = "/upload/storage/v1/b/%s/o?%s" % (self.name, urllib.parse.urlencode(query))
+        written = self._call("POST", target, data, {"Content-Type": content_type})
         return int(json.loads(written)["generation"])
 
     def create(self, name: str, data: bytes, content_type: str) -> bool:
@@ -106,60 +105,51 @@ class Bucket:
     def get(self, name: str, generation: int | None = None) -> bytes:
         """Return an object's bytes, those of one generation if it is given."""
         query = "" if generation is None else "&generation=%d" % generation
-        return self._call("GET", self._url(name) + "?alt=media" + query)
+        return self._call("GET", self._target(name) + "?alt=media" + query)
 
     def stat(self, name: str) -> Tuple[int, int]:
         """Return an object's generation and its size in bytes, zeros if it does not exist."""
         try:
-            stored = json.loads(self._call("GET", self._url(name) + "?fields=generation,size"))
+            stored = json.loads(self._call("GET", self._target(name) + "?fields=generation,size"))
         except FileNotFoundError:
             return 0, 0
         return int(stored["generation"]), int(stored["size"])
 
-    def _url(self, name: str) -> str:
-        return "%s/storage/v1/b/%s/o/%s" % (HOST, self.name, urllib.parse.quote(name, safe=""))
+    def _target(self, name: str) -> str:
+        return "/storage/v1/b/%s/o/%s" % (self.name, urllib.parse.quote(name, safe=""))
 
     def _call(
-        self, method: str, url: str, data: bytes | None = None, headers: dict[str, str] | None = None
+        self, method: str, target: str, data: bytes | None = None, headers: dict[str, str] | None = None
     ) -> bytes:
         """Send a request, and again after transient failures; raises FileNotFoundError for a 404."""
+        url = HOST + target.split("?")[0]
         reason = ""
         for _ in timing.tries(timing.REQUEST_PAUSES):
             try:
-                return self._send(method, url, data, headers or {})
-            except urllib.error.HTTPError as error:
-                text = _body(error)
-                if error.code == 412:
-                    raise PreconditionError(url) from None
-                if error.code == 404:
-                    raise FileNotFoundError(url) from None
-                reason = "%s %s" % (error.code, text[:300])
-                if error.code == 403:
-                    raise ForbiddenError("%s %s: %s" % (method, url.split("?")[0], reason)) from None
-                if error.code not in TRANSIENT:
-                    break
+                answer = self._send(method, target, data, headers or {})
             except (OSError, http.client.HTTPException) as error:  # timeouts, cut connections, cut responses
                 reason = str(error) or type(error).__name__
-        raise GcsError("%s %s: %s" % (method, url.split("?")[0], reason))
+                continue
+            if answer.status < 300:
+                return answer.body
+            if answer.status == 412:
+                raise PreconditionError(url)
+            if answer.status == 404:
+                raise FileNotFoundError(url)
+            reason = "%d %s" % (answer.status, answer.text[:300])
+            if answer.status == 403:
+                raise ForbiddenError("%s %s: %s" % (method, url, reason))
+            if answer.status not in TRANSIENT:
+                break
+        raise GcsError("%s %s: %s" % (method, url, reason))
 
-    def _send(self, method: str, url: str, data: bytes | None, headers: dict[str, str]) -> bytes:
-        request = urllib.request.Request(url, data=data, method=method, headers=headers)  # noqa: S310  always http
-        request.add_header("Authorization", self._token.header())
-        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310  always http
-            self._note_time(response.headers.get("Date", ""))
-            return bytes(response.read())
+    def _send(self, method: str, target: str, data: bytes | None, headers: dict[str, str]) -> Answer:
+        answer = self._wire.request(method, target, data, {**headers, "Authorization": self._token.header()})
+        self._note_time(answer.date)
+        return answer
 
     def _note_time(self, date: str) -> None:
         try:
             self._ahead = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
         except (TypeError, ValueError):  # an answer without a time changes nothing
             pass
-
-
-def _body(error: urllib.error.HTTPError) -> str:
-    """Return an error response's text, or that it was cut."""
-    with error:
-        try:
-            return error.read().decode("utf-8", "replace")
-        except (OSError, http.client.HTTPException):
-            return "(the response was cut)"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import errno
+import http.client
 import os
 import re
 import tempfile
-import urllib.request
-from typing import Optional
 
 from tpuctl.worker import timing
 from tpuctl.worker.records import DISK_FULL, MAINTENANCE, OUT_OF_MEMORY, PREEMPTION
+from tpuctl.worker.wire import ask_metadata
 
 TAIL = 16 * 1024
 """Bytes of a log's end that are looked at."""
@@ -93,14 +93,8 @@ def _is_full(folder: str) -> bool:
 
 
 def _metadata(name: str) -> str:
-    host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-    url = "http://%s/computeMetadata/v1/instance/%s" % (host, name)
-    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})  # noqa: S310  always http
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    answer: Optional[bytes] = None
     try:
-        with direct.open(request, timeout=timing.METADATA_TIMEOUT) as response:
-            answer = response.read(1000)
-    except (OSError, ValueError):  # no answer is no announcement
+        answer = ask_metadata(name, timing.METADATA_TIMEOUT)
+    except (OSError, http.client.HTTPException):  # no answer is no announcement
         return ""
-    return answer.decode("utf-8", "replace").strip()
+    return answer.text.strip() if answer.status == 200 else ""

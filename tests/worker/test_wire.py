@@ -1,0 +1,150 @@
+"""Connections of the worker's program that stay open between requests."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tpuctl.worker import wire
+from tpuctl.worker.wire import Wire
+
+
+class Service(ThreadingHTTPServer):
+    """Answers with the number of its connection; `ends` closes it after each answer, unannounced."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.connections = 0
+        self.ends = False
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Service
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections += 1
+        self.number = self.server.connections
+
+    def do_GET(self) -> None:
+        status = 404 if self.path == "/missing" else 200
+        body = b"connection %d" % self.number
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = self.server.ends
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Wire]:
+    with closing(Wire(service.url)) as client:
+        yield client
+
+
+def test_requests_of_a_thread_share_a_connection(service: Service, client: Wire) -> None:
+    assert client.request("GET", "/missing").status == 404
+    answer = client.request("GET", "/a", b"data", {"Content-Type": "text/plain"})
+    assert (answer.status, answer.text, service.connections) == (200, "connection 1", 1)
+    assert answer.date.endswith("GMT")
+
+
+def test_a_connection_that_the_service_has_closed_is_replaced(service: Service, client: Wire) -> None:
+    service.ends = True
+    assert [client.request("GET", "/").text for _ in range(3)] == [f"connection {n}" for n in (1, 2, 3)]
+
+
+def test_a_new_connection_that_fails_is_not_tried_again(service: Service) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with closing(Wire(f"http://127.0.0.1:{port}")) as client, pytest.raises(ConnectionError):
+        client.request("GET", "/")
+
+
+def test_a_connection_that_was_idle_is_not_used_again(
+    service: Service, client: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.request("GET", "/")
+    monkeypatch.setattr(wire, "IDLE", -1.0)
+    assert client.request("GET", "/").text == "connection 2"
+
+
+def test_each_thread_has_a_connection_of_its_own(service: Service, client: Wire) -> None:
+    def ask() -> None:
+        answers.append(client.request("GET", "/").text)
+        client.close()
+
+    answers: list[str] = []
+    client.request("GET", "/")
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert answers == ["connection 2"]
+    assert client.request("GET", "/").text == "connection 1"
+
+
+def test_an_interrupted_request_leaves_nothing_for_the_next_one(
+    service: Service, client: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stopped(Exception):
+        pass
+
+    def interrupted(*_: object) -> None:
+        raise Stopped
+
+    client.request("GET", "/")
+    with monkeypatch.context() as patch:
+        patch.setattr("http.client.HTTPResponse.begin", interrupted)
+        with pytest.raises(Stopped):
+            client.request("GET", "/")
+    assert client.request("GET", "/missing").status == 404
+
+
+def test_https_goes_through_the_environments_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its login; not where `no_proxy` names the host."""
+    requests: list[bytes] = []
+
+    def serve() -> None:
+        stream, _ = listener.accept()
+        with stream:
+            requests.append(stream.recv(65_536))
+            stream.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        monkeypatch.setenv("HTTPS_PROXY", f"http://a%40b:secret@127.0.0.1:{port}")
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with (
+            closing(Wire("https://storage.googleapis.com")) as client,
+            pytest.raises(OSError, match="403 Forbidden"),
+        ):
+            client.request("GET", "/")
+        thread.join()
+        monkeypatch.setenv("NO_PROXY", "localhost")
+        with closing(Wire("https://localhost:1")) as client, pytest.raises(ConnectionRefusedError):
+            client.request("GET", "/")
+    (request,) = requests
+    assert request.startswith(b"CONNECT storage.googleapis.com:443 ")
+    assert base64.b64encode(b"a@b:secret") in request

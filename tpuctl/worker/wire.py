@@ -1,0 +1,137 @@
+"""Sends HTTP requests over connections that stay open: a new one costs a handshake and all certificates."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import ssl
+import threading
+import time
+from functools import lru_cache
+from typing import Mapping, NamedTuple, Optional
+from urllib.parse import SplitResult, unquote, urlsplit
+
+TIMEOUT = 60.0
+"""Seconds without a byte after which a service does not answer."""
+METADATA_HOST, METADATA = "metadata.google.internal", "/computeMetadata/v1/instance/"
+IDLE = 30.0
+"""Seconds after which a connection is not used again: a firewall on the way may have forgotten it."""
+
+
+class Answer(NamedTuple):
+    """A whole response."""
+
+    status: int
+    date: str
+    """Its header Date; empty without one."""
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode("utf-8", "replace")
+
+
+class Wire(threading.local):
+    """Requests to one service; each thread has a connection of its own, so that none waits for another."""
+
+    def __init__(self, url: str) -> None:
+        """Take the service's URL without a path; for https the environment's proxy is used."""
+        self._url = urlsplit(url)
+        self._connection: Optional[http.client.HTTPConnection] = None
+        self._used = 0.0
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        data: Optional[bytes] = None,
+        headers: Optional[Mapping[str, str]] = None,
+    ) -> Answer:
+        """Return the answer, whatever its status; raises OSError and http.client.HTTPException.
+
+        A connection that was kept and turns out to be closed is replaced at once.
+        """
+        if self._connection and time.monotonic() > self._used + IDLE:
+            self.close()
+        is_kept = self._connection is not None and self._connection.sock is not None
+        try:
+            return self._exchange(method, target, data, headers or {})
+        except ConnectionError:
+            if not is_kept:
+                raise
+        return self._exchange(method, target, data, headers or {})
+
+    def close(self) -> None:
+        """Close this thread's connection; the next request opens another one."""
+        if self._connection:
+            self._connection.close()
+        self._connection = None
+
+    def _exchange(
+        self, method: str, target: str, data: Optional[bytes], headers: Mapping[str, str]
+    ) -> Answer:
+        self._connection = self._connection or _connection(self._url)
+        try:
+            self._connection.request(method, target, data, dict(headers))
+            with self._connection.getresponse() as response:
+                answer = Answer(response.status, response.getheader("Date") or "", response.read())
+        except BaseException:  # also a signal's exception: what is left of the response is not the next one's
+            self.close()
+            raise
+        self._used = time.monotonic()
+        return answer
+
+
+def ask_metadata(path: str, timeout: float) -> Answer:
+    """Ask the metadata server of this VM; raises OSError and http.client.HTTPException."""
+    host = os.environ.get("GCE_METADATA_HOST", METADATA_HOST)
+    connection = http.client.HTTPConnection(host, timeout=timeout)
+    try:
+        connection.request(
+            "GET", "/computeMetadata/v1/instance/" + path, headers={"Metadata-Flavor": "Google"}
+        )
+        response = connection.getresponse()
+        return Answer(response.status, "", response.read())
+    finally:
+        connection.close()
+
+
+def _connection(url: SplitResult) -> http.client.HTTPConnection:
+    host = url.hostname or ""
+    if url.scheme == "http":
+        return http.client.HTTPConnection(host, url.port, timeout=TIMEOUT)
+    proxy = _proxy(host)
+    if proxy is None:
+        return http.client.HTTPSConnection(host, url.port, timeout=TIMEOUT, context=_certificates())
+    connection = http.client.HTTPSConnection(
+        proxy.hostname or "", proxy.port, timeout=TIMEOUT, context=_certificates()
+    )
+    connection.set_tunnel(host, url.port, _proxy_headers(proxy))
+    return connection
+
+
+@lru_cache(maxsize=1)
+def _certificates() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _proxy(host: str) -> Optional[SplitResult]:
+    """Return the proxy that the environment names for https, None without one."""
+    if not (os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")):
+        return None
+    from urllib import request  # noqa: PLC0415  slow, and hosts on Google's network have no proxy
+
+    proxies = request.getproxies_environment()
+    if request.proxy_bypass_environment(host, proxies):  # type: ignore[attr-defined]
+        return None
+    return urlsplit(proxies["https"])
+
+
+def _proxy_headers(proxy: SplitResult) -> Mapping[str, str]:
+    if proxy.username is None:
+        return {}
+    from base64 import b64encode  # noqa: PLC0415  as above
+
+    login = "%s:%s" % (unquote(proxy.username), unquote(proxy.password or ""))
+    return {"Proxy-Authorization": "Basic " + b64encode(login.encode()).decode("ascii")}
