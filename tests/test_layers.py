@@ -78,7 +78,7 @@ SUBPACKAGES = {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "offers": set(),
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
-    "worker": {"job": set(), "preparation": set(), "reporting": set()},
+    "worker": {"control": {"reporting"}, "job": set(), "preparation": set(), "reporting": set()},
     "sim": {
         "guest": set(),
         "state": set(),

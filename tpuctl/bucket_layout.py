@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpuctl.keeper.records import deletions_folder, node_folder
 from tpuctl.nodes import NodeId
-from tpuctl.worker.records import LOG_FOLDER, STATUS_FILE, log_file
+from tpuctl.worker.records import LOG_FOLDER, STATUS_FILE, STOP_FILE, log_file
 
 ATTEMPT_FOLDER = re.compile(r"[1-9][0-9]{0,3}")
 LOG_CHUNK = re.compile(r"(?!0{6})[0-9]{6}\.log")
@@ -93,6 +93,11 @@ class RunPaths:
     @property
     def verdict(self) -> str:
         return f"{self.folder}verdict.json"
+
+    @property
+    def stop(self) -> str:
+        """Return the object by which somebody asks to stop the run."""
+        return f"{self.folder}{STOP_FILE}"
 
     @property
     def checkpoints(self) -> str:

@@ -33,7 +33,7 @@ from tpuctl.bucket_objects.fields import (
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
-from tpuctl.worker.records import WorkerStatus
+from tpuctl.worker.records import LARGEST_STOP, StopRequest, WorkerStatus
 
 SCHEMA = 1
 
@@ -167,6 +167,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """BY_WORKERS, BY_MACHINE or BY_SILENCE; None in records of earlier versions."""
     silent: Annotated[tuple[WorkerNumber, ...], msgspec.Meta(max_length=4096)] = ()
     """The workers whose silence is part of the evidence: a later status of theirs refutes it."""
+    stopped_by: Label = ""
+    """The account that asked to stop the run; empty for any other end."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -185,6 +187,7 @@ LARGEST: dict[type, int] = {
     Attempt: 256 << 10,  # 4,096 workers, one a line
     Verdict: 256 << 10,
     WorkerStatus: 64 << 10,
+    StopRequest: LARGEST_STOP,
 }
 """Record -> most bytes of its object."""
 
@@ -228,6 +231,7 @@ def check_status(status: WorkerStatus, attempt: int, worker: int) -> None:
     msgspec.convert(status.state, Word)
     labels = (
         status.tpu_uid, status.signal, status.stopped, status.supervisor, status.seal, status.cause,
+        status.stopped_by,
     )  # fmt: skip
     msgspec.convert(labels, tuple[Label, ...])
     msgspec.convert((status.pid, status.log_chunks), tuple[Count, ...])

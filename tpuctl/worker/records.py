@@ -22,6 +22,14 @@ OUT_OF_MEMORY, DISK_FULL = "out of memory", "disk full"
 STARTED = "started"
 """File in the attempt's folder on the host: the first status is in the bucket."""
 STATUS_FILE = "status.json"
+STOP_FILE = "stop.json"
+"""In a run's folder in the bucket, and in the attempt's folder on a host: somebody asks to stop the run."""
+LARGEST_STOP = 4096
+"""Most bytes of it."""
+DEFAULT_GRACE, MOST_GRACE = 30, 3600
+"""Seconds that a script has to save, after SIGTERM, before it is killed."""
+MOST_LABEL = 256
+"""Characters of a name of somebody."""
 LOG_FOLDER = "log/"
 REPORTS_FOLDER = "reports/"
 """Names inside a worker's folder in the bucket."""
@@ -107,6 +115,8 @@ class WorkerStatus:
     """Why the script did not start or was not watched to its end; empty for a failure of its own."""
     stopped: str = ""
     """The signal that stopped the supervisor: the host was preempted, deleted or shut down."""
+    stopped_by: str = ""
+    """The account that asked to stop the run, if the script was stopped for that."""
     cause: str = ""
     """PREEMPTION or MAINTENANCE of a host that was stopped, OUT_OF_MEMORY or DISK_FULL of a failure."""
     tail: str = ""
@@ -124,7 +134,21 @@ class WorkerStatus:
         return self.state == FINISHED
 
 
-def encode(record: Union[Spec, WorkerStatus]) -> bytes:
+@dataclass(frozen=True)
+class StopRequest:
+    """stop.json: somebody asks to stop the run, in whatever attempt it is."""
+
+    run: str
+    by: str
+    """The account that asks."""
+    requested: str
+    """ISO-8601, UTC, by the bucket's clock."""
+    grace: int = DEFAULT_GRACE
+    """Seconds between SIGTERM and SIGKILL."""
+    schema: int = SCHEMA
+
+
+def encode(record: Union[Spec, WorkerStatus, StopRequest]) -> bytes:
     """Return a record as indented JSON, for people who look into the bucket; a long error loses its end."""
     if isinstance(record, WorkerStatus):
         record = replace(record, error=record.error[:MOST_CHARACTERS])
@@ -147,3 +171,29 @@ def read_spec(stream: TextIO) -> Spec:
         return Spec(**values)
     except TypeError as error:
         raise ValueError("spec.json is not complete: %s" % error) from None
+
+
+def check_stop(request: StopRequest, run: str) -> None:
+    """Raise ValueError for a request of another run, or with a value that none has."""
+    if request.run != run:
+        raise ValueError("it is of another run")
+    if not 0 < len(request.by) <= MOST_LABEL:
+        raise ValueError("it does not say who asks")
+    if not 0 <= request.grace <= MOST_GRACE:
+        raise ValueError("its grace is not of 0 to %d seconds" % MOST_GRACE)
+
+
+def read_stop(data: bytes, run: str) -> StopRequest:
+    """Return the request to stop `run`; raises ValueError for anything else: anybody may have written it."""
+    try:
+        content = json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise ValueError("it is not of schema %d" % SCHEMA)
+    values = [content.get(name) for name in ("run", "by", "requested", "grace")]
+    if [type(value) for value in values] != [str, str, str, int]:
+        raise ValueError("it is not complete")
+    request = StopRequest(*values)  # type: ignore[arg-type]  # checked above
+    check_stop(request, run)
+    return request

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from tpuctl.worker import gcs, timing
+from tpuctl.worker.control.stops import Stops
 from tpuctl.worker.job import causes
 from tpuctl.worker.job.script import STOP_CODES, Script, Sentinel
 from tpuctl.worker.preparation import bundle, environment, packages
@@ -29,7 +30,7 @@ from tpuctl.worker.reporting.status import AnotherSupervisorError, StatusWriter,
 
 
 class _Stopped(Exception):
-    """The host was stopped before the script started."""
+    """The host or the run was stopped before the script started."""
 
 
 class _Errand(threading.Thread):
@@ -68,18 +69,23 @@ class Supervisor:
         self._stop_signal = 0
         self._stop_time = 0.0
         self._stop_cause: Optional[str] = None
+        self._stops = Stops(self._bucket, spec, folder)
+        self._is_cancelled = False
         self._oom_kills = causes.count_oom_kills()
         self._sentinel = Sentinel()
         self._heartbeat = _Errand(self._status.due, self._beat)
         self._shipping = _Errand(self._shipper.due, lambda: self._try(self._shipper.ship))
+        self._listening = _Errand(lambda: not self._stops.request, self._listen)
 
     def run(self) -> None:
         """Run the script until it ends, however it ends, and leave the last status in the bucket."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGUSR1, lambda number, frame: self._interrupt())
         self._announce()
         self._heartbeat.start()
         self._shipping.start()
+        self._listening.start()
         try:
             self._finish(self._run_script())
         finally:
@@ -99,7 +105,9 @@ class Supervisor:
         try:
             return self._watch(self._start(self._prepare()))
         except _Stopped:
-            return replace(self._status.last, error="the host was stopped before the script started")
+            self._is_cancelled = not self._stop_signal
+            subject = "run" if self._is_cancelled else "host"
+            return replace(self._status.last, error="the %s was stopped before the script started" % subject)
         except (bundle.BundleError, packages.PackageError, gcs.GcsError, OSError) as error:
             self._preparing = False
             text = "%s: %s" % (type(error).__name__, error)
@@ -109,7 +117,7 @@ class Supervisor:
         """Fetch code and packages and return the packages' folder; a signal ends this with _Stopped."""
         spec = self._spec
         self._preparing = True
-        if self._stop_signal:
+        if self._is_to_stop:
             raise _Stopped
         bundle.fetch(self._bucket, spec, self._code_folder)
         lock = os.path.join(self._code_folder, spec.requirements) if spec.requirements else ""
@@ -117,9 +125,13 @@ class Supervisor:
             spec.dependencies, lock, os.path.join(self._folder, "packages"), self._log
         )
         self._preparing = False
-        if self._stop_signal:
+        if self._is_to_stop:
             raise _Stopped
         return installed
+
+    @property
+    def _is_to_stop(self) -> bool:
+        return bool(self._stop_signal or self._stops.request)
 
     def _start(self, installed: str) -> Script:
         variables = environment.of_job(self._spec, installed, self._reports)
@@ -135,11 +147,17 @@ class Supervisor:
         self._try(lambda: self._status.update(state=RUNNING, pid=script.pid))
         code = script.poll()
         while code is None:
+            request = self._stops.request
+            self._is_cancelled = bool(request)
             if self._stop_signal:
                 self._stop(script)
+            elif request:
+                script.stop(grace=request.grace)
             timing.pause()
             code = script.poll()
-        if code in STOP_CODES:  # a host that shuts down may signal the script before the supervisor
+        if (
+            code in STOP_CODES and not self._is_cancelled
+        ):  # a host that shuts down may signal the script before the supervisor
             timing.wait_until(lambda: bool(self._stop_signal), timing.SIGNAL_DELAY, interval=0.01)
         if code < 0:
             return self._ended(128 - code, signal.Signals(-code).name)
@@ -158,10 +176,18 @@ class Supervisor:
         if self._stop_cause is None:
             self._stop_cause = causes.of_stop()
 
+    def _listen(self) -> None:
+        """Look whether somebody asks to stop the run; the main thread may wait for a package then."""
+        if self._try(self._stops.look) and self._stops.request:
+            say("%s asks to stop the run" % self._stops.request.by)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
     def _ended(self, code: int, name: str) -> WorkerStatus:
         status = replace(self._status.last, exit_code=code, signal=name)
         if not code:
             return status
+        if not self._stop_signal and not self._is_cancelled:
+            self._is_cancelled = self._try(self._stops.look_in_bucket) and bool(self._stops.request)
         cause = causes.of_failure(self._log, name, self._oom_kills)
         return replace(status, cause=cause, tail=causes.last_line(self._log))
 
@@ -171,7 +197,7 @@ class Supervisor:
     def _write_status(self, status: WorkerStatus) -> None:
         self._status.write(replace(status, log_chunks=self._shipper.chunks))
 
-    def _try(self, work: Callable[[], None]) -> bool:
+    def _try(self, work: Callable[[], object]) -> bool:
         """Return whether `work` succeeded: the script keeps running while the bucket cannot be reached."""
         try:
             work()
@@ -191,6 +217,8 @@ class Supervisor:
             status = replace(
                 status, stopped=signal.Signals(self._stop_signal).name, cause=self._stop_cause or ""
             )
+        if self._is_cancelled and self._stops.request:
+            status = replace(status, stopped_by=self._stops.request.by)
         status = replace(status, finished=now())
         deadline = time.monotonic() + timing.LAST_WRITE_TIMEOUT
         self._shipping.end()
@@ -215,6 +243,9 @@ class Supervisor:
     def _on_signal(self, number: int, _frame: Optional[object]) -> None:
         self._stop_time = self._stop_time or time.monotonic()
         self._stop_signal = number
+        self._interrupt()
+
+    def _interrupt(self) -> None:
         if self._preparing:
             self._preparing = False
             raise _Stopped

@@ -61,3 +61,11 @@ def test_each_outcome_but_success_is_an_error_for_who_waited(
 
 def test_success_is_no_error() -> None:
     assert error_of(Verdict("r", runs.SUCCEEDED, 1, TIME, "because", 0)) is None
+
+
+def test_who_asked_to_stop_a_run_is_named() -> None:
+    verdict = Verdict("r", runs.STOPPED, 1, TIME, "stopped by ada@example.com", stopped_by="ada@example.com")
+    error = error_of(verdict)
+    assert error
+    assert error.message == "Run 'r' was stopped by ada@example.com."
+    assert error.facts == {"stopped_by": "ada@example.com"}

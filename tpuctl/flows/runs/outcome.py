@@ -130,6 +130,7 @@ def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending) -> Verdict:
         ending.exit_code,
         ending.basis,
         ending.silent,
+        ending.stopped_by,
     )
 
 
@@ -167,6 +168,11 @@ def error_of(verdict: Verdict) -> TpuctlError | None:
         return None
     consequence = CONSEQUENCES.get(verdict.outcome, CONSEQUENCES[runs.LOST])
     words = consequence.words if verdict.outcome in CONSEQUENCES else f"was {verdict.outcome}"
+    if verdict.stopped_by:
+        return consequence.error(
+            f"Run '{verdict.run}' was {verdict.evidence}.", hint=LOG_END.format(run=verdict.run),
+            stopped_by=verdict.stopped_by,
+        )  # fmt: skip
     facts = {"job_exit_code": verdict.exit_code} if verdict.outcome == runs.FAILED else {}
     return consequence.error(
         f"Run '{verdict.run}' {words}: {verdict.evidence}.",

@@ -45,16 +45,16 @@ class Script:
         """Return the return code, negative for a signal, or None while the script runs."""
         return self._process.poll()
 
-    def stop(self, *, is_signalled: bool = False) -> None:
+    def stop(self, *, is_signalled: bool = False, grace: float = timing.STOP_GRACE) -> None:
         """Send SIGTERM to the script and its children, unless it `is_signalled`, as by a host that stops.
 
-        Called again after the grace, send SIGKILL.
+        Called again after `grace` seconds, send SIGKILL.
         """
         if not self._stop_sent:
             self._stop_sent = time.monotonic()
             if not is_signalled:
                 self._signal(signal.SIGTERM)
-        elif time.monotonic() > self._stop_sent + timing.STOP_GRACE:
+        elif time.monotonic() > self._stop_sent + grace:
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:

@@ -96,6 +96,38 @@ class TestWorkers:
             assert ending.basis == BY_MACHINE
 
 
+class TestRequestToStop:
+    ASKED = replace(FINISHED, exit_code=143, signal="SIGTERM", stopped_by="ada@example.com")
+
+    def test_it_ends_the_run_as_soon_as_every_worker_has_ended(self) -> None:
+        over = words((self.ASKED, 1), (replace(self.ASKED, exit_code=0), 2), (FINISHED, 40))
+        assert not needs_node(over)
+        assert decide(over) == Ending(
+            runs.STOPPED, "stopped by ada@example.com", BY_WORKERS, stopped_by="ada@example.com"
+        )
+
+    def test_a_worker_that_saves_has_its_time(self) -> None:
+        saving = words((self.ASKED, 600), (RUNNING, 5))
+        assert decide(saving, READY) is None
+        assert decide(words((self.ASKED, 600), (RUNNING, 60), hosts=HostWord(HostState.ALIVE)), READY) is None
+
+    def test_a_host_that_is_down_does_not_keep_it_from_its_end(self) -> None:
+        ending = decide(words((self.ASKED, 60), (RUNNING, 60), hosts=NO_ANSWER), READY)
+        assert ending
+        assert (ending.outcome, ending.basis) == (runs.STOPPED, BY_MACHINE)
+        assert ending.evidence == f"stopped by ada@example.com{OTHERS}"
+
+    def test_a_failure_long_before_stays_a_failure(self) -> None:
+        failed = replace(FINISHED, exit_code=7)
+        assert outcome(decide(words((failed, 600), (self.ASKED, 5)))) == runs.FAILED
+        assert outcome(decide(words((failed, 6), (self.ASKED, 5)))) == runs.STOPPED
+
+    def test_a_node_that_is_preempted_meanwhile_changes_nothing(self) -> None:
+        both = replace(self.ASKED, stopped="SIGTERM")
+        ending = decide(words((both, 1), (self.ASKED, 1)), NodeWord(NodeState.PREEMPTED))
+        assert outcome(ending) == runs.STOPPED
+
+
 class TestNode:
     @pytest.mark.parametrize(
         ("age", "state", "expected"),

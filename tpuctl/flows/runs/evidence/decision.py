@@ -40,12 +40,14 @@ class Ending(NamedTuple):
     exit_code: int | None = None
     silent: tuple[int, ...] = ()
     """The workers whose silence is part of the evidence."""
+    stopped_by: str = ""
+    """The account that asked to stop the run."""
 
 
 def needs_node(words: Sequence[WorkerWord]) -> bool:
     """Return whether the provider has to be asked before anything can be said."""
     silence = max(word.silence for word in words)
-    return bool(_stopped(words)) or silence > CHECK_NODE_AFTER or _may_be_a_consequence(words)
+    return bool(_stopped_by_host(words)) or silence > CHECK_NODE_AFTER or _may_be_a_consequence(words)
 
 
 def to_be_asked(words: Sequence[WorkerWord], node: NodeWord) -> list[int]:
@@ -56,7 +58,7 @@ def to_be_asked(words: Sequence[WorkerWord], node: NodeWord) -> list[int]:
 
 
 def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
-    """Return how the scripts ended; None while one goes on, or where one was stopped before any failed."""
+    """Return how the scripts ended; None while one goes on, or where a host was stopped before any failed."""
     failed = [word for word in words if word.is_over and not _is_stop(word) and _has_failed(word)]
     stopped = _stopped(words)
     if stopped and failed:
@@ -66,7 +68,10 @@ def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
         word = max(failed, key=lambda word: word.age)
         assert word.status is not None
         return Ending(runs.FAILED, _failure(word) + _others(words), BY_WORKERS, word.status.exit_code)
-    if not stopped and all(word.is_over for word in words):
+    is_over = all(word.is_over for word in words)
+    if is_over and any(word.status and word.status.stopped_by for word in stopped):
+        return _stop(stopped, "", (), BY_WORKERS)
+    if not stopped and is_over:
         return Ending(runs.SUCCEEDED, "every worker's script ended with exit code 0", BY_WORKERS)
     return None
 
@@ -141,14 +146,23 @@ def _by_stops(words: Sequence[WorkerWord]) -> Ending | None:
     stopped = _stopped(words)
     if not stopped or max(word.age for word in stopped) <= NODE_STATE_DELAY:
         return None
+    is_saving = any(not word.is_over and (word.lives or word.age <= CHECK_NODE_AFTER) for word in words)
+    if is_saving and not _stopped_by_host(words):
+        return None  # who is asked to stop gets the time to save
     return _stop(stopped, _others(words), ())
 
 
-def _stop(stopped: Sequence[WorkerWord], others: str, silent: tuple[int, ...]) -> Ending:
+def _stop(
+    stopped: Sequence[WorkerWord], others: str, silent: tuple[int, ...], basis: str = BY_MACHINE
+) -> Ending:
+    accounts = [word.status.stopped_by for word in stopped if word.status and word.status.stopped_by]
+    if accounts:
+        evidence = f"stopped by {accounts[0]}{others}"
+        return Ending(runs.STOPPED, evidence, basis, silent=silent, stopped_by=accounts[0])
     status = stopped[0].status
     assert status is not None
     evidence = f"worker {status.worker} was ended by {status.stopped}{others}"
-    return Ending(runs.STOPPED, evidence, BY_MACHINE, silent=silent)
+    return Ending(runs.STOPPED, evidence, basis, silent=silent)
 
 
 def _by_silence(words: Sequence[WorkerWord], node: NodeWord) -> Ending | None:
@@ -169,8 +183,12 @@ def _stopped(words: Sequence[WorkerWord]) -> list[WorkerWord]:
     return [word for word in words if word.is_over and _is_stop(word)]
 
 
+def _stopped_by_host(words: Sequence[WorkerWord]) -> list[WorkerWord]:
+    return [word for word in words if word.is_over and word.status and word.status.stopped]
+
+
 def _is_stop(word: WorkerWord) -> bool:
-    return bool(word.status and word.status.stopped)
+    return bool(word.status and (word.status.stopped or word.status.stopped_by))
 
 
 def _has_failed(word: WorkerWord) -> bool:
