@@ -1,4 +1,4 @@
-"""Opens fabric's connections to workers, with one configuration for all: reading it again costs 100 ms."""
+"""Opens fabric's connections to workers, as copies of one: making each costs as much as logging in."""
 
 from __future__ import annotations
 
@@ -15,17 +15,11 @@ if TYPE_CHECKING:
 
 
 class _Client(paramiko.SSHClient):  # type: ignore[misc]  # paramiko has no annotations
-    """What fabric opens: a login over a stream that is open, with one key, at a host whose key is known."""
+    """What fabric closes: a login that was made here."""
 
-    def __init__(self, stream: ByteStream, host_key: paramiko.PKey, key: paramiko.PKey) -> None:
+    def __init__(self, transport: paramiko.Transport) -> None:
         super().__init__()
-        self._stream = stream
-        self._host_key = host_key
-        self._key = key
-
-    def connect(self, *, username: str, **_: object) -> None:
-        """Log in, whatever else fabric's configuration proposes."""
-        self._transport = authenticate(self._stream, self._host_key, username, self._key)
+        self._transport = transport
 
 
 def open_connection(
@@ -34,15 +28,23 @@ def open_connection(
     """Return the connection over a stream, which is closed when this fails; raises as `authenticate`."""
     import fabric  # noqa: PLC0415  slow, and `tpuctl ssh` opens no connection of ours
 
-    connection = fabric.Connection(worker, user=user, config=_configuration())
-    connection.client = _Client(stream, host_key, key)
-    connection.open()
+    transport = authenticate(stream, host_key, user, key)
+    connection = fabric.Connection.__new__(fabric.Connection)
+    vars(connection).update(
+        vars(_pattern()),
+        original_host=worker, host=worker, user=user, client=_Client(transport), transport=transport,
+    )  # fmt: skip
     return connection
 
 
 @cache
-def _configuration() -> fabric.Config:
-    """The defaults: the user's own files of SSH and fabric are for other hosts."""
+def _pattern() -> fabric.Connection:
+    """A connection to nowhere, with the defaults: the user's own files of SSH and fabric are for other hosts.
+
+    Its configuration changes while fabric makes a connection with it: threads must not share one then.
+    """
     import fabric  # noqa: PLC0415  as above
 
-    return fabric.Config(lazy=True, overrides={"load_ssh_configs": False})
+    return fabric.Connection(
+        "nowhere", config=fabric.Config(lazy=True, overrides={"load_ssh_configs": False})
+    )
