@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.running_simulator import CommandResult, RunningSimulator
-from tpuctl.cli.main import run
+from tests.running_simulator import CommandResult, RunningSimulator, command_line
 from tpuctl.cloud.endpoints import Cloud, connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
@@ -66,15 +65,7 @@ def simulator(home: Path, tmp_path: Path) -> Iterator[RunningSimulator]:
 @pytest.fixture
 def tpuctl(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
     """The command line as a function; an error that is a bug fails the test."""
-
-    def call(*arguments: str) -> CommandResult:
-        capsys.readouterr()
-        code = run(list(arguments))
-        captured = capsys.readouterr()
-        assert "a bug in tpuctl" not in captured.err, captured.err
-        return CommandResult(code, captured.out, captured.err)
-
-    return call
+    return command_line(capsys)
 
 
 @pytest.fixture

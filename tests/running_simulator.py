@@ -1,15 +1,17 @@
-"""A simulator in this process, and the result of a command."""
+"""A simulator in this process, the command line as a function, and the result of a command."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
+
+from tests.event_loops.thread import LoopThread
+from tpuctl.cli.main import run
 
 T = TypeVar("T")
 
@@ -28,22 +30,33 @@ class CommandResult:
         return msgspec.json.decode(self.out)
 
 
+def command_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
+    """Return the command line as a function; an error that is a bug fails the test."""
+
+    def call(*arguments: str) -> CommandResult:
+        capsys.readouterr()
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        assert "a bug in tpuctl" not in captured.err, captured.err
+        return CommandResult(code, captured.out, captured.err)
+
+    return call
+
+
 class RunningSimulator:
     """A simulator on an event loop of its own thread; `call` runs a coroutine there."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         from tpuctl.sim.simulator import Simulator
 
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="simulator")
-        self._thread.start()
+        self._thread = LoopThread()
 
         async def start() -> Simulator:
             simulator = Simulator(folder, **options)
             await simulator.start()
             return simulator
 
-        self.simulator = self.call(start())
+        self.simulator = self._thread.start(start())
         self.folder = folder
         self.faults = self.simulator.faults
         self.events = self.simulator.events
@@ -52,11 +65,8 @@ class RunningSimulator:
 
     def call(self, work: Coroutine[object, None, T]) -> T:
         """Run a coroutine on the simulator's loop and return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return self._thread.run(work)
 
     def close(self) -> None:
         """Stop the simulator and its thread."""
-        self.call(self.simulator.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.finish(self.simulator.close())

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import FOREIGN
 from tests.paths import ROOT
-from tests.running_simulator import CommandResult, RunningSimulator
+from tests.running_simulator import CommandResult, RunningSimulator, command_line
 from tpuctl.cli.main import run
 
 NODES = (("n1", "v3-8", "europe-west4-a"), ("pair", "v4-16", "us-central2-b"))
@@ -49,15 +49,7 @@ def faults(remote: RunningSimulator) -> Iterator[Callable[..., object]]:
 @pytest.fixture
 def command(remote: RunningSimulator, capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
     """The command line as a function, on that simulator."""
-
-    def call(*arguments: str) -> CommandResult:
-        capsys.readouterr()
-        code = run(list(arguments))
-        captured = capsys.readouterr()
-        assert "a bug in tpuctl" not in captured.err, captured.err
-        return CommandResult(code, captured.out, captured.err)
-
-    return call
+    return command_line(capsys)
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
+from tests.event_loops.thread import LoopThread
 from tests.paths import ROOT
 from tests.sim.guards import guard_of
 from tpuctl.sim.faults import FaultRegistry
@@ -39,28 +38,23 @@ class RunningGcs:
         self.faults = FaultRegistry()
         self.server = GcsServer(root, self.faults)
         self.server.store.ensure_bucket(BUCKET, PROJECT)
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever)
-        self._thread.start()
+        self._thread = LoopThread()
+        self.loop = self._thread.loop
         self.runner = web.AppRunner(self.server.application(), shutdown_timeout=1, **RUNNER_OPTIONS)
-        self.call(self._listen())
+        self._thread.start(self._listen())
         self.port: int = self.runner.addresses[0][1]
         self.url = f"http://127.0.0.1:{self.port}"
 
     def call(self, work: Coroutine[object, object, Result]) -> Result:
         """Run a coroutine in the server's loop and return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+        return self._thread.run(work)
 
     def blob_files(self) -> list[Path]:
         """Return the files with objects' bytes."""
         return blob_files(self.root)
 
     def close(self) -> None:
-        self.call(self.runner.cleanup())
-        self.call(self.loop.shutdown_default_executor())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
+        self._thread.finish(self.runner.cleanup())
         self.server.close()
 
     async def _listen(self) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.event_loops.thread import LoopThread
 from tests.forks.tensorflow_python import report_of
 from tests.sim.guards import guard_of
 from tpuctl.sim.guest import environment
@@ -41,17 +40,12 @@ def metadata_server(folder: Path) -> Iterator[str]:
     server = MetadataServer(
         MACHINE, Identity(folder / "token", Signer(folder / "key")), None, guard_of(folder)
     )
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
+    thread = LoopThread()
+    thread.start(server.open(listener))
     try:
-        asyncio.run_coroutine_threadsafe(server.open(listener), loop).result()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result()
     finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        thread.finish(server.close())
 
 
 @pytest.fixture(scope="module")

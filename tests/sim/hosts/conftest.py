@@ -8,7 +8,8 @@ from pathlib import Path
 import fabric
 import pytest
 
-from tests.sim.hosts.site import KeyPair, Loop, Site, hosts_of, new_key
+from tests.event_loops.thread import LoopThread
+from tests.sim.hosts.site import KeyPair, Site, hosts_of, new_key
 from tpuctl.sim.hosts.network import has_aliases
 
 
@@ -23,14 +24,14 @@ def stranger(tmp_path: Path) -> KeyPair:
 
 
 @pytest.fixture(scope="module")
-def loop() -> Iterator[Loop]:
-    loop = Loop()
+def loop() -> Iterator[LoopThread]:
+    loop = LoopThread()
     yield loop
     loop.close()
 
 
 @pytest.fixture
-def site(loop: Loop, tmp_path: Path, key: KeyPair) -> Iterator[Site]:
+def site(loop: LoopThread, tmp_path: Path, key: KeyPair) -> Iterator[Site]:
     """A pool in the way the system can: own addresses on Linux, own ports elsewhere."""
     site = Site(loop, tmp_path, key, None)
     yield site
@@ -38,7 +39,9 @@ def site(loop: Loop, tmp_path: Path, key: KeyPair) -> Iterator[Site]:
 
 
 @pytest.fixture(params=["own addresses", "own ports"])
-def either_site(request: pytest.FixtureRequest, loop: Loop, tmp_path: Path, key: KeyPair) -> Iterator[Site]:
+def either_site(
+    request: pytest.FixtureRequest, loop: LoopThread, tmp_path: Path, key: KeyPair
+) -> Iterator[Site]:
     """A pool in both ways."""
     aliases = request.param == "own addresses"
     if aliases and not has_aliases():

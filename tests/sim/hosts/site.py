@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import itertools
 import json
 import shutil
-import threading
 import time
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import fabric
 import paramiko
@@ -21,6 +18,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.event_loops.thread import LoopThread
 from tests.sim.guards import guard_of
 from tpuctl.sim.hosts.pool import HostPool
 from tpuctl.sim.records import Host
@@ -52,33 +50,10 @@ class KeyPair:
         return f"{user}:{self.public} {user}@laptop"
 
 
-@dataclass
-class Loop:
-    """Runs coroutines on a loop in a thread, so that blocking clients can run in the test."""
-
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
-
-    def __post_init__(self) -> None:
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.thread.start()
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.submit(work).result(30)
-
-    def close(self) -> None:
-        self.run(self.loop.shutdown_default_executor())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
-
-
 class Site:
     """A pool with its hosts, and the way to them."""
 
-    def __init__(self, loop: Loop, folder: Path, key: KeyPair, aliases: bool | None) -> None:
+    def __init__(self, loop: LoopThread, folder: Path, key: KeyPair, aliases: bool | None) -> None:
         self.loop, self.key, self.clock, self.aliases = loop, key, Clock(), aliases
         self.folder = folder / "hosts"
         self.projects: dict[str, dict[str, str]] = {}

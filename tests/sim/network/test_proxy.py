@@ -21,6 +21,7 @@ from aiohttp import web
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
+from tests.event_loops.thread import LoopThread
 from tests.sim.guards import guard_of
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.server import RUNNER_OPTIONS, GcsServer
@@ -49,18 +50,12 @@ class Network:
         self.gcs.store.ensure_bucket("acme-data", "acme")
         self.authority = CertificateAuthority(folder / "ca")
         self._folder = folder
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self._call(self._start())
+        self._thread = LoopThread()
+        self._thread.start(self._start())
         self.url = f"http://127.0.0.1:{self.port}"
 
     def close(self) -> None:
-        self._call(self._stop())
-        self._call(self._loop.shutdown_default_executor())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.finish(self._stop())
         self.gcs.close()
 
     def connect(self, target: str) -> tuple[socket.socket, bytes]:
@@ -80,13 +75,13 @@ class Network:
         return context.wrap_socket(connection, server_hostname=host)
 
     def _call(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return self._thread.run(work)
 
     async def _start(self) -> None:
         self._runner = web.AppRunner(self.gcs.application(), shutdown_timeout=1, **RUNNER_OPTIONS)
         await self._runner.setup()
         assert self._runner.server is not None
-        self._echo = await self._loop.create_server(Echo, "127.0.0.1", 0)
+        self._echo = await self._thread.loop.create_server(Echo, "127.0.0.1", 0)
         self.echo_port = self._echo.sockets[0].getsockname()[1]
         routes: dict[str, Route] = {
             GOOGLE: Serve(self._runner.server),

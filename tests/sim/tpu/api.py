@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,6 +12,7 @@ import grpc
 from aiohttp import web
 from google.api_core.future.polling import DEFAULT_POLLING
 
+from tests.event_loops.thread import LoopThread
 from tests.sim.tpu.recorded_hosts import RecordedHosts
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.settings import Profile
@@ -31,14 +31,12 @@ class Api:
         self.hosts = RecordedHosts()
         self.faults = FaultRegistry()
         self._database = Database(database)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self.world: World = self.run(self._serve(pace))
+        self._thread = LoopThread()
+        self.world: World = self._thread.start(self._serve(pace))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine where the world lives."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+        return self._thread.run(work)
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait until the world is as it should be."""
@@ -51,13 +49,10 @@ class Api:
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin a coroutine where the world lives."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._thread.submit(work)
 
     def close(self) -> None:
-        self.run(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.finish(self._stop())
         self._database.close()
 
     async def _serve(self, pace: Profile) -> World:
