@@ -9,8 +9,12 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import psutil
 
 from tests.paths import ROOT
 from tpuctl import runs
@@ -117,8 +121,12 @@ class Host:
         assert process.returncode == 0, process.stdout + process.stderr
         return int(json.loads(process.stdout)["pid"])
 
-    def supervise(self, source: str, constants: str, **changes: object) -> subprocess.Popen[bytes]:
-        """Start the detached part alone, as a child, after the statements `constants`."""
+    @contextmanager
+    def supervise(self, source: str, constants: str, **changes: object) -> Iterator[subprocess.Popen[bytes]]:
+        """Start the detached part alone, as a child, after the statements `constants`; wait for its end.
+
+        A block that fails kills it, with its script.
+        """
         self.prepare(source, **changes)
         code = (
             f"from tpuctl.worker import main, supervisor, timing\n{constants}\nmain.main(['supervise', '.'])"
@@ -128,7 +136,7 @@ class Host:
             (self.folder / "supervisor.log").open("wb") as log,
             (self.folder / "spec.json").open("rb") as spec,
         ):
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [self.python, "-c", code],
                 cwd=self.folder,
                 env=environment,
@@ -136,6 +144,17 @@ class Host:
                 stdout=log,
                 stderr=log,
             )
+        try:
+            yield process
+            process.wait(120)
+        finally:
+            if process.poll() is None:
+                descendants = psutil.Process(process.pid).children(recursive=True)
+                process.kill()
+                process.wait()
+                for descendant in descendants:  # the script outlives a supervisor that is killed
+                    with suppress(psutil.NoSuchProcess):
+                        descendant.kill()
 
     def status(self) -> WorkerStatus:
         """Return the status in the bucket."""
@@ -146,7 +165,7 @@ class Host:
         """Wait for the last status and return it."""
         return poll(
             lambda: status if (status := self.status()).is_finished else None,
-            awaiting="the last status", timeout=60, backoff=Backoff(0.05, 0.2), hint=self.supervisor_log(),
+            awaiting="the last status", timeout=120, backoff=Backoff(0.05, 0.2), hint=self.supervisor_log(),
         )  # fmt: skip
 
     def wait_for_output(self, text: bytes) -> None:
@@ -155,7 +174,7 @@ class Host:
         poll(
             lambda: True if log.exists() and text in log.read_bytes() else None,
             awaiting=f"{text!r} in the log",
-            timeout=30,
+            timeout=120,
             backoff=Backoff(0.02, 0.1),
             hint=self.supervisor_log(),
         )

@@ -22,6 +22,7 @@ from tests.sim.live_host import wait_until
 from tests.worker.host import SPEC, Host, tar
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.polling import Backoff, poll
+from tpuctl.worker import timing
 from tpuctl.worker.records import WorkerStatus, encode
 
 WAIT = "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
@@ -417,12 +418,18 @@ class TestStop:
         assert not host.status().is_finished
 
 
+DEAF = timing.SIGNAL_DELAY + 2 * timing.POLL_INTERVAL
 COUNTING = (
-    "import signal, sys, time\n"
-    "signal.signal(signal.SIGTERM, lambda *_: print('term', flush=True))\n"
-    "print('step 1', flush=True)\nend = time.monotonic() + {seconds}\n"
+    "import signal, sys, threading, time\n"
+    "signalled = threading.Event()\n"
+    "def count(*_):\n  print('term', flush=True)\n  signalled.set()\n"
+    "signal.signal(signal.SIGTERM, count)\n"
+    "print('step 1', flush=True)\n"
+    f"signalled.wait(600)\nend = time.monotonic() + {DEAF}\n"
     "while time.monotonic() < end:\n  time.sleep(0.05)\n"
 )
+"""Ends a while after its first SIGTERM: within it, a supervisor that does not see that the host signals
+everybody sends another."""
 
 
 class TestHostThatStops:
@@ -430,8 +437,7 @@ class TestHostThatStops:
     def test_its_script_is_signalled_once_and_its_status_says_why(
         self, host: Host, simulator: RunningSimulator, kind: str, cause: str
     ) -> None:
-        """It is deaf for longer than the supervisor takes to see that the host signals everybody."""
-        host.start(COUNTING.format(seconds=1.6))
+        host.start(COUNTING)
         host.wait_for_output(b"step 1")
         simulator.faults.add(kind, node="n1", notice=0.5)
         status = host.finished()
@@ -439,7 +445,7 @@ class TestHostThatStops:
         assert host.log().count(b"term") == 1
 
     def test_a_script_whose_supervisor_alone_is_signalled_is_signalled_by_it(self, host: Host) -> None:
-        with host.supervise(COUNTING.format(seconds=600), f"{FAST}; timing.STOP_GRACE = 0.5") as process:
+        with host.supervise(COUNTING, FAST) as process:
             host.wait_for_output(b"step 1")
             process.terminate()
         assert (host.finished().cause, host.log().count(b"term")) == ("", 1)
@@ -602,23 +608,17 @@ class TestBucketTrouble:
 
         script = "import os, time\nprint('step 1')\nwhile not os.path.exists('../go'):\n  time.sleep(0.02)\n"
         with host.supervise(script + "print('step 2')", f"{FAST}; timing.REQUEST_PAUSES = (0,)") as process:
-            try:
-                host.wait_for_output(b"step 1")
-                simulator.faults.add(grpc_fault("storage.objects.create", 14, "away"))
-                (host.folder / "go").touch()
-                host.wait_for_output(b"step 2")
-                tries = (
-                    host.supervisor_log().count("503") + 8
-                )  # more than a heartbeat and a shipping have in flight
-                poll(
-                    lambda: True if host.supervisor_log().count("503") > tries else None,
-                    awaiting="trouble", timeout=30, backoff=Backoff(0.02),
-                )  # fmt: skip
-                assert process.poll() is None, "it keeps trying"
-                assert not host.status().is_finished
-            except BaseException:
-                process.kill()
-                raise
+            host.wait_for_output(b"step 1")
+            simulator.faults.add(grpc_fault("storage.objects.create", 14, "away"))
+            (host.folder / "go").touch()
+            host.wait_for_output(b"step 2")
+            tries = host.supervisor_log().count("503") + 8  # more than a heartbeat and a shipping in flight
+            poll(
+                lambda: True if host.supervisor_log().count("503") > tries else None,
+                awaiting="trouble", timeout=30, backoff=Backoff(0.02),
+            )  # fmt: skip
+            assert process.poll() is None, "it keeps trying"
+            assert not host.status().is_finished
             simulator.faults.clear()
         status = host.finished()
         assert (status.exit_code, status.error) == (0, "")
