@@ -96,7 +96,7 @@ def tpu_client(address: str) -> Iterator[tpu_v2.TpuClient]:
         yield tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
 
 
-def wait_until(true: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_until(true: Callable[[], object], seconds: float = 120.0) -> None:
     """Look until something has happened in another process."""
     deadline = time.monotonic() + seconds
     while not true():
