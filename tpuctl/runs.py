@@ -169,11 +169,16 @@ class Verdict(msgspec.Struct, frozen=True):
     """The workers whose silence is part of the evidence: a later status of theirs refutes it."""
     stopped_by: Label = ""
     """The account that asked to stop the run; empty for any other end."""
+    ended: str = ""
+    """When the last word of a worker was written, by the bucket's clock; empty where it was not recorded."""
+    tpu: Tpu | None = None
+    """The node of the attempt; None where it was not recorded."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
         """Raise ValueError, which readers translate, for a time that no clock shows."""
         clock.parse(self.decided)
+        clock.parse(self.ended or self.decided)
 
     @property
     def rank(self) -> int:

@@ -52,6 +52,10 @@ class Price:
         """Return the price of several such things, or of several hours."""
         return self if self.amount is None else replace(self, amount=self.amount * count)
 
+    def rounded(self, unit: Decimal = CENT) -> Price:
+        """Return the price in whole units."""
+        return self if self.amount is None else replace(self, amount=self.amount.quantize(unit))
+
     def __str__(self) -> str:
         """Return the amount with its source and date, or the reason why it is unknown."""
         if self.amount is None:

@@ -13,7 +13,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import find_run
-from tpuctl.flows.runs.summaries import summaries
+from tpuctl.flows.runs.summaries import take_page
 
 FOLDERS = st.sampled_from(["bad", "BAD", "²", "..", ".git", "x" * 200, "a b", "\x1b[2J", "\u202e", "-rf"])
 PLACES = {
@@ -47,7 +47,7 @@ def test_good_runs_are_listed_whatever_lies_beside_them(bucket: Bucket) -> None:
         for name, content in objects:
             bucket.upload(name, [content], "application/json")
         warnings: list[str] = []
-        listed = [summary.run for summary in summaries(bucket, witnesses, warnings.append)]
+        listed = [summary.run for summary in take_page(bucket, witnesses, warnings.append).runs]
         assert [name for name in listed if name.startswith("good")] == ["good-1", "good-2"]
         assert {name for name in listed if not name.startswith("good")} <= {"bad"}
         assert all(line.isprintable() for line in warnings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.flows.runs.records import (
     ATTEMPT,
     CREATED,
     STATUS,
+    TPU,
     pass_time,
     write_chunk,
     write_run,
@@ -20,15 +22,16 @@ from tests.flows.runs.records import (
 from tests.running_simulator import RunningSimulator
 from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import ConfigError, DeadlineError, InterruptedByUser, TpuctlError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.logs import Line, LogReader, follow
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.summaries import Summary, summaries
+from tpuctl.flows.runs.summaries import Selection, take_page
 from tpuctl.nodes import Node, NodeId
-from tpuctl.runs import Run
+from tpuctl.runs import Run, Tpu, Verdict
 from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, encode
 
 NOBODY = Witnesses(MemoryProvider())
@@ -53,23 +56,27 @@ class TestSummaries:
         for name, made_from in (("b", dataset), ("a", None)):
             run = Run(name, CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {}, made_from)
             StoredRun(bucket, name).create(run)
-        assert summaries(bucket, NOBODY) == [
-            Summary("b", CREATED, "v3-32", "pets/1.0.0", "not started", "ada@laptop"),
-            Summary("a", CREATED, "v3-32", "", "not started", "ada@laptop"),
+        listed = take_page(bucket, NOBODY).runs
+        assert [
+            (run.run, run.created, run.accelerator, run.dataset, run.state, run.submitter) for run in listed
+        ] == [
+            ("b", CREATED, "v3-32", "pets/1.0.0", "not started", "ada@laptop"),
+            ("a", CREATED, "v3-32", "", "not started", "ada@laptop"),
         ]
+        assert [(run.node, run.ended, run.cost.amount) for run in listed] == [("", "", None)] * 2
 
     @pytest.mark.parametrize("state", [PREPARING, RUNNING])
     def test_a_run_without_a_verdict_is_as_far_as_its_workers(self, bucket: Bucket, state: str) -> None:
         attempt = write_run(bucket).last_attempt()
-        assert [summary.state for summary in summaries(bucket, NOBODY)] == ["starting"]
+        assert [summary.state for summary in take_page(bucket, NOBODY).runs] == ["starting"]
         for worker in ATTEMPT.workers:
             write_status(attempt, worker, state)
-        assert [summary.state for summary in summaries(bucket, NOBODY)] == [state]
+        assert [summary.state for summary in take_page(bucket, NOBODY).runs] == [state]
 
     def test_a_run_that_has_ended_gets_its_verdict(self, bucket: Bucket) -> None:
         run = write_run(bucket)
         end_all(run)
-        assert [summary.state for summary in summaries(bucket, NOBODY)] == [runs.SUCCEEDED]
+        assert [summary.state for summary in take_page(bucket, NOBODY).runs] == [runs.SUCCEEDED]
         stored = StoredRun(bucket, "r1").verdict()
         assert stored
         assert stored.outcome == runs.SUCCEEDED
@@ -77,7 +84,93 @@ class TestSummaries:
     def test_a_run_whose_node_is_gone_was_stopped(self, bucket: Bucket) -> None:
         write_run(bucket)
         pass_time(bucket, 31)
-        assert [summary.state for summary in summaries(bucket, NOBODY)] == [runs.STOPPED]
+        assert [summary.state for summary in take_page(bucket, NOBODY).runs] == [runs.STOPPED]
+
+
+def price(_: Tpu) -> Price:
+    return Price(Decimal(360), "USD", "a list")
+
+
+class TestLines:
+    def test_a_line_tells_node_end_exit_code_reason_duration_and_cost(self, bucket: Bucket) -> None:
+        run = write_run(bucket)
+        end_all(run, exit_code=3)
+        pass_time(bucket, 100)
+        (line,) = take_page(bucket, NOBODY, price_of=price).runs
+        assert (line.node, line.zone, line.state, line.exit_code) == ("n1", TPU.zone, runs.FAILED, 3)
+        assert line.reason == "worker 0's script ended with exit code 3"
+        assert line.seconds <= 10, "until the last word of a worker, not until somebody looked"
+        assert line.cost.amount == (Decimal(round(line.seconds)) / 10).quantize(Decimal("0.01"))
+
+    def test_a_run_that_goes_on_costs_until_now(self, bucket: Bucket) -> None:
+        attempt = write_run(bucket).last_attempt()
+        for worker in ATTEMPT.workers:
+            write_status(attempt, worker, RUNNING)
+        pass_time(bucket, 20)
+        (line,) = take_page(bucket, NOBODY, price_of=price).runs
+        assert (line.node, line.ended, line.exit_code, line.reason) == ("n1", "", None, "")
+        assert 20 <= line.seconds <= 30
+        assert 2 <= (line.cost.amount or 0) <= 3
+
+    def test_an_unknown_price_makes_an_unknown_cost(self, bucket: Bucket) -> None:
+        end_all(write_run(bucket))
+        (line,) = take_page(bucket, NOBODY, price_of=lambda _: unknown("no list")).runs
+        assert line.cost.short == "unknown"
+        assert line.cost.reason == "no list"
+
+
+class TestSelection:
+    @pytest.fixture
+    def three(self, bucket: Bucket) -> Bucket:
+        """Runs a (failed), b (pets 1.0.0, succeeded), c (pets 2.0.0, starting)."""
+        for name, version in (("a", ""), ("b", "1.0.0"), ("c", "2.0.0")):
+            dataset = PinnedDataset("pets", version, "0" * 64) if version else None
+            run = StoredRun(bucket, name)
+            run.create(Run(name, CREATED, "ada", "job.py", (), "0" * 64, "jax", "v3-32", (), {}, dataset))
+            run.create_attempt(ATTEMPT)
+        end_all(StoredRun(bucket, "a"), exit_code=1)
+        end_all(StoredRun(bucket, "b"))
+        return bucket
+
+    @pytest.mark.parametrize(
+        ("selection", "names", "older"),
+        [
+            (Selection(), "abc", 0),
+            (Selection(limit=2), "bc", 1),
+            (Selection(states=("failed", "starting")), "ac", 0),
+            (Selection(datasets=("pets",)), "bc", 0),
+            (Selection(datasets=("pets/1.0.0",)), "b", 0),
+            (Selection(datasets=("pet",)), "", 0),
+            (Selection(since=3600), "abc", 0),
+            (Selection(states=("lost",), limit=1), "", 0),
+            (Selection(datasets=("pets",), limit=1), "c", 1),
+        ],
+    )
+    def test_a_selection_keeps_the_order(
+        self, three: Bucket, selection: Selection, names: str, older: int
+    ) -> None:
+        page = take_page(three, NOBODY, selection=selection)
+        assert "".join(run.run for run in page.runs) == names
+        assert page.older == older
+        assert list(page.names) == ["a", "b", "c"]
+
+    def test_since_is_by_the_buckets_clock(self, three: Bucket) -> None:
+        pass_time(three, 3600)
+        assert not take_page(three, NOBODY, selection=Selection(since=1800)).runs
+        assert len(take_page(three, NOBODY, selection=Selection(since=7200)).runs) == 3
+
+    def test_records_are_read_of_the_runs_that_are_shown(
+        self, three: Bucket, simulator: RunningSimulator
+    ) -> None:
+        for number in range(40):
+            write_run(three, f"r{number}")
+            run = StoredRun(three, f"r{number}")
+            run.end(Verdict(run.name, runs.STOPPED, 1, CREATED, "so", basis=runs.BY_WORKERS))
+        before = len(simulator.events.find(kind="request", service="storage"))
+        page = take_page(three, NOBODY, selection=Selection(limit=10))
+        assert (len(page.runs), page.older) == (10, 33)
+        after = len(simulator.events.find(kind="request", service="storage"))
+        assert after - before == 1 + 2 * 10, "one listing; record and verdict of each"
 
 
 class TestFollow:
@@ -164,7 +257,7 @@ def test_a_node_that_cannot_be_looked_up_makes_one_run_unknown(bucket: Bucket, e
     write_run(bucket, "r2")
     end_all(StoredRun(bucket, "r2"))
     warnings: list[str] = []
-    listed = summaries(bucket, Witnesses(Refusing(error)), warnings.append)
+    listed = take_page(bucket, Witnesses(Refusing(error)), warnings.append).runs
     assert [summary.state for summary in listed] == ["unknown", runs.SUCCEEDED]
     assert warnings == [f"The state of run 'r1' is unknown: {error.message}"]
     assert StoredRun(bucket, "r1").verdict() is None, "no answer is no evidence"
@@ -177,7 +270,7 @@ def test_one_record_that_cannot_be_read_hides_no_other_run(
         write_run(bucket, name)
     bucket.upload("runs/bad/run.json", [b"{"], "application/json")
     warnings: list[str] = []
-    assert [summary.run for summary in summaries(bucket, NOBODY, warnings.append)] == ["good"]
+    assert [summary.run for summary in take_page(bucket, NOBODY, warnings.append).runs] == ["good"]
     assert "runs/bad/run.json" in warnings[0]
 
 

@@ -4,34 +4,88 @@ from __future__ import annotations
 
 import click
 
-from tpuctl import clock
+from tpuctl import clock, durations
 from tpuctl.cli import output
+from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session, with_session
-from tpuctl.flows.runs.summaries import summaries
-from tpuctl.runs import FAILED
+from tpuctl.cli.value_types import DURATION
+from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs.summaries import Page, Selection, Summary, take_page
+from tpuctl.runs import SUCCEEDED
+
+NEWEST = 50
+"""Runs that are shown unless --limit says otherwise."""
+MOST_NAMES = 1000
+"""Names that the shell's completion offers."""
 
 
 @click.command()
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(outcome.LABELS), metavar="STATE",
+    help=f"Only runs in this state; may be repeated: {', '.join(outcome.LABELS)}.",
+)  # fmt: skip
+@click.option("--dataset", "datasets", multiple=True, metavar="NAME[/VERSION]", help="Only runs that use it.")
+@click.option(
+    "--since", type=DURATION, metavar="DURATION", help="Only runs submitted since, such as 2h or 7d."
+)
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=NEWEST, show_default=True, metavar="N",
+    help="The newest N runs; 0 for every run.",
+)  # fmt: skip
 @with_session
-def runs(session: Session) -> None:
-    """List runs, the newest last, and how they ended.
+def runs(
+    session: Session, states: tuple[str, ...], datasets: tuple[str, ...], since: int | None, limit: int
+) -> None:
+    """List runs, the newest last: node, state, duration, cost, and how they ended.
+
+    Times are by the bucket's clock. The cost is that of the node from the submission of the run to its end.
 
     \b
     Example:
       tpuctl runs
+      tpuctl runs --state failed --since 7d
     """
-    listed = summaries(session.cloud.bucket, session.witnesses, session.warn)
-    session.listed.replace("runs", (run.run for run in listed))
+    selection = Selection(states, datasets, since, limit or None)
+    page = take_page(
+        session.cloud.bucket, session.witnesses, session.warn, selection, lambda tpu: session.prices.of(tpu)
+    )
+    session.listed.replace("runs", page.names[-MOST_NAMES:])
     if session.as_json:
-        output.json({"runs": listed})
+        output.json({"runs": [_fields(run) for run in page.runs], "older": page.older})
         return
+    _show(session, page, selection)
+
+
+def _fields(run: Summary) -> dict[str, object]:
+    return {
+        "run": run.run, "created": run.created, "submitted": run.submitted, "ended": run.ended or None,
+        "duration_seconds": round(run.seconds), "accelerator": run.accelerator, "node": run.node or None,
+        "zone": run.zone or None, "dataset": run.dataset, "state": run.state, "exit_code": run.exit_code,
+        "reason": run.reason, "cost": price_fields(run.cost), "submitter": run.submitter,
+    }  # fmt: skip
+
+
+def _show(session: Session, page: Page, selection: Selection) -> None:
+    now = session.cloud.bucket.now()
     rows = [
-        (run.run, run.accelerator, run.state, run.dataset, clock.age(run.created, session.now))
-        for run in listed
-    ]
-    output.table(("RUN", "TYPE", "STATE", "DATASET", "AGE"), rows)
-    if not rows:
+        (
+            run.run, run.node, run.accelerator, run.state, clock.age(run.submitted, now),
+            durations.text(run.seconds) if run.node else "",
+            run.cost.short if run.node else "", run.dataset,
+            "" if run.exit_code is None else run.exit_code,
+            "" if run.state == SUCCEEDED else run.reason,
+        )
+        for run in page.runs
+    ]  # fmt: skip
+    columns = ("RUN", "NODE", "TYPE", "STATE", "AGE", "DURATION", "COST", "DATASET", "EXIT", "REASON")
+    output.table(columns, rows)
+    if page.older:
+        older = f"{page.older} older run{'s' * (page.older > 1)}"
+        output.note(f"{older} not listed: 'tpuctl runs --limit 0' lists every run.")
+    if not page.names:
         output.note(f"There are no runs in gs://{session.cloud.bucket.name}.")
         output.hint("tpuctl submit SCRIPT")
-    elif listed[-1].state == FAILED:
-        output.hint(f"tpuctl logs {listed[-1].run} --tail 20")
+    elif not rows and selection.has_conditions:
+        output.note("No run is like that.")
+    elif rows and page.runs[-1].verdict and page.runs[-1].state != SUCCEEDED:
+        output.hint(outcome.next_command(page.runs[-1].verdict))

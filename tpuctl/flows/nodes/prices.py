@@ -9,6 +9,7 @@ from tpuctl.accelerators import Accelerator, accelerator
 from tpuctl.catalogue.prices import OwnPrice, Price, RateList, own_price, unknown
 from tpuctl.errors import TpuctlError
 from tpuctl.nodes import CreateNode, Creation, Node, QueuedResource
+from tpuctl.runs import Tpu
 
 RESERVED = unknown("reserved capacity costs what its contract says")
 
@@ -43,7 +44,7 @@ class Prices:
             return RESERVED
         return self.price(accelerator(request.accelerator), request.id.zone, spot=request.spot, slices=slices)
 
-    def of(self, item: Node | QueuedResource) -> Price:
+    def of(self, item: Node | QueuedResource | Tpu) -> Price:
         """Return what a node costs per hour, or each node of a queued resource."""
         try:
             kind = accelerator(item.accelerator)

@@ -16,7 +16,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout
 
 if TYPE_CHECKING:
-    from tpuctl.cloud.storage import Bucket
+    from tpuctl.cloud.storage import Bucket, Object
 
 WIDTH = 8
 """Records read at once while one's own run is looked for."""
@@ -24,16 +24,38 @@ MOST_RUNS = 1000
 """Runs, from the newest, among which it is looked for."""
 
 
-def stored_runs(bucket: Bucket, warn: Report = silent) -> list[StoredRun]:
-    """Return all runs of a bucket, oldest first; `warn` gets a line about each folder that is none."""
-    stored = []
-    for record in sorted(bucket.objects(RUNS, glob=f"{RUNS}*/run.json"), key=lambda item: item.generation):
+@dataclass(frozen=True)
+class ListedRun:
+    """What the listing of the bucket tells of a run."""
+
+    name: str
+    record: Object
+    """run.json, which is written when the run is submitted, and never again."""
+    has_verdict: bool
+
+
+def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
+    """Return all runs of a bucket by one listing, oldest first.
+
+    `warn` gets a line about each folder that is none.
+    """
+    objects = bucket.objects(RUNS, glob=f"{RUNS}*/{{run,verdict}}.json")
+    ended = {item.name.split("/")[1] for item in objects if item.name.endswith("/verdict.json")}
+    listed = []
+    for record in sorted(objects, key=lambda item: item.generation):
         name = record.name.split("/")[1]
+        if not record.name.endswith("/run.json"):
+            continue
         if runs.NAME.fullmatch(name):
-            stored.append(StoredRun(bucket, name, warn))
+            listed.append(ListedRun(name, record, name in ended))
         else:
             warn(BadObjectError(record.name, "is in a folder that cannot be a run's").message)
-    return stored
+    return listed
+
+
+def stored_runs(bucket: Bucket, warn: Report = silent) -> list[StoredRun]:
+    """Return all runs of a bucket, oldest first; `warn` gets a line about each folder that is none."""
+    return [StoredRun(bucket, run.name, warn) for run in listed_runs(bucket, warn)]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import NamedTuple
 
 from tpuctl import clock, runs
@@ -16,7 +17,7 @@ from tpuctl.flows.runs.evidence.words import HostState, WorkerWord
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeState
-from tpuctl.runs import Verdict
+from tpuctl.runs import Tpu, Verdict
 from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, UNKNOWN, WorkerStatus
 
 Statuses = Sequence[WorkerStatus | None]
@@ -27,6 +28,13 @@ UNREACHABLE_AFTER = 60.0
 STARTING, UNREACHABLE = "starting", "unreachable"
 """States of a worker that has written no status yet, and of a run that nobody can say anything of."""
 STATES = (STARTING, PREPARING, RUNNING, FINISHED)
+NOT_STARTED = "not started"
+"""State of a run without an attempt."""
+LABELS = (
+    NOT_STARTED, *STATES, UNREACHABLE, UNKNOWN,
+    runs.SUCCEEDED, runs.FAILED, runs.PREEMPTED, runs.MAINTENANCE, runs.STOPPED, runs.LOST,
+)  # fmt: skip
+"""Every state of a run that is shown."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,20 @@ class RunState:
     """Why it is not known whether the run goes on: nobody who could say so answers. Empty if it is."""
     unanswered: str = ""
     """Why the provider did not say what the node is doing; empty if it did or was not asked."""
+    node: Tpu | None = None
+    """Where its last attempt is, while it has no verdict."""
+
+    @property
+    def tpu(self) -> Tpu | None:
+        """The node of the attempt that ended or goes on; None where it is not known."""
+        return self.verdict.tpu if self.verdict else self.node
+
+    @property
+    def reason(self) -> str:
+        """The evidence of its end, or why nobody knows; empty for a run that goes on."""
+        if self.error:
+            return self.error.message
+        return self.verdict.evidence if self.verdict else self.unanswered or self.doubt
 
     @property
     def label(self) -> str:
@@ -94,13 +116,14 @@ def _settle_open(
     if verdict and run.is_refuted(verdict, attempt, words):
         verdict = None
     if ending:
-        ended = _verdict(run, attempt, ending)
+        ended = _verdict(run, attempt, ending, words)
         verdict = run.end(ended, is_refuted=lambda other: run.is_refuted(other, attempt, words))
     statuses = [word.status for word in words]
     if verdict:
         return RunState(verdict, statuses)
     unanswered = node.detail if node and node.state is NodeState.UNKNOWN else ""
-    return RunState(None, statuses, doubt=_doubt(words), unanswered=unanswered)
+    tpu = attempt.record.tpu
+    return RunState(None, statuses, doubt=_doubt(words), unanswered=unanswered, node=tpu)
 
 
 def _with_hosts(
@@ -120,17 +143,21 @@ def _with_hosts(
     return words
 
 
-def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending) -> Verdict:
+def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequence[WorkerWord]) -> Verdict:
+    now = run.bucket.now()
+    last = now - timedelta(seconds=min(word.age for word in words))
     return Verdict(
         run.name,
         ending.outcome,
         attempt.number,
-        clock.iso(run.bucket.now()),
+        clock.iso(now),
         ending.evidence,
         ending.exit_code,
         ending.basis,
         ending.silent,
         ending.stopped_by,
+        clock.iso(last),
+        attempt.record.tpu,
     )
 
 

@@ -1,19 +1,24 @@
-"""Summarizes each run in the bucket in one line."""
+"""Summarizes each run in the bucket in one line: one listing, then the records of the runs that are shown."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from tpuctl import clock
 from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.catalogue.prices import Price, unknown
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.lookup import stored_runs
-from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.lookup import ListedRun, listed_runs
+from tpuctl.flows.runs.outcome import NOT_STARTED, RunState, settle
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
+from tpuctl.runs import Run, Tpu, Verdict
 from tpuctl.worker.records import UNKNOWN
 
 if TYPE_CHECKING:
@@ -21,63 +26,184 @@ if TYPE_CHECKING:
 
 WIDTH = 8
 """Runs read at once."""
+PriceOf = Callable[[Tpu], Price]
+"""Returns what a node costs per hour."""
+NOT_ON_A_NODE = unknown("it has no node")
 
 
-class Summary(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Selection:
+    """Which runs are meant; empty fields select every run."""
+
+    states: Sequence[str] = ()
+    datasets: Sequence[str] = ()
+    """NAME or NAME/VERSION."""
+    since: float | None = None
+    """Seconds, by the bucket's clock, within which they were submitted."""
+    limit: int | None = None
+    """The newest so many."""
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether more than the newest is asked for."""
+        return bool(self.states or self.datasets or self.since is not None)
+
+    def has_dataset(self, name: str) -> bool:
+        """Return whether a run with this dataset (NAME/VERSION, or empty) may be meant."""
+        return not self.datasets or name in self.datasets or name.partition("/")[0] in self.datasets
+
+
+EVERY_RUN = Selection()
+
+
+@dataclass(frozen=True)
+class Summary:
     """One line about a run."""
 
     run: str
     created: str
+    """By the clock of the machine that submitted it."""
+    submitted: str
+    """By the bucket's clock, as `ended`."""
     accelerator: str
     dataset: str
     """NAME/VERSION, empty without a dataset."""
     state: str
-    """The verdict's outcome; before the verdict: starting, preparing, running, finished or unreachable.
-
-    "not started" without an attempt, "unknown" where a record or the node cannot be read.
-    """
+    """One of `outcome.LABELS`, or an outcome of a later version."""
     submitter: str
+    node: str = ""
+    """Empty before the first attempt."""
+    zone: str = ""
+    ended: str = ""
+    """Empty while it goes on."""
+    seconds: float = 0.0
+    """From its submission to its end, or until now."""
+    exit_code: int | None = None
+    reason: str = ""
+    """The evidence of its end, or why its state is not known."""
+    cost: Price = NOT_ON_A_NODE
+    """What its node has cost for so long, at its present price."""
+    verdict: Verdict | None = None
 
 
-def summaries(bucket: Bucket, witnesses: Witnesses, warn: Report = silent) -> list[Summary]:
-    """Return every run, oldest first; runs that have ended by now get their verdict.
+@dataclass(frozen=True)
+class Page:
+    """Some runs of a bucket."""
+
+    runs: Sequence[Summary]
+    """Oldest first."""
+    names: Sequence[str]
+    """Of every run of the bucket, oldest first."""
+    older: int
+    """Runs, before these, that were not looked at."""
+
+
+def take_page(
+    bucket: Bucket,
+    witnesses: Witnesses,
+    warn: Report = silent,
+    selection: Selection = EVERY_RUN,
+    price_of: PriceOf | None = None,
+) -> Page:
+    """Return the newest runs of a selection; those that have ended by now get their verdict.
 
     `warn` gets a line about each object that is no record: the run, or its state, is left out for that.
     """
-    stored = stored_runs(bucket, warn)
-    listed = values(fanout(lambda run: _summary(run, witnesses), stored, width=WIDTH))
-    return [summary for summary in listed if summary]
+    listed = listed_runs(bucket, warn)
+    names, total = [run.name for run in listed], len(listed)
+    if selection.since is not None:
+        start = clock.iso(bucket.now() - timedelta(seconds=selection.since))
+        listed = [run for run in listed if run.record.updated >= start]
+    limit = len(listed) if selection.limit is None else selection.limit
+    reader = _Reader(bucket, witnesses, warn, selection, price_of or (lambda _: unknown("nobody asked")))
+    chosen, looked_at = list[Summary](), 0
+    for batch in _batches(listed[::-1], limit, selection):
+        if len(chosen) >= limit:
+            break
+        looked_at += len(batch)
+        summaries = values(fanout(reader.summary, batch, width=WIDTH))
+        chosen += [summary for summary in summaries if summary]
+    older = len(listed) - looked_at if selection.since is not None else total - looked_at
+    return Page(chosen[:limit][::-1], names, older + max(0, len(chosen) - limit))
 
 
-def _summary(run: StoredRun, witnesses: Witnesses) -> Summary | None:
-    try:
-        record = run.record
-    except BadObjectError as error:
-        run.warn(error.message)
-        return None
-    except NotFoundError:
-        return None  # deleted since it was listed
-    except TpuctlError as error:
-        run.warn(f"Run '{run.name}' cannot be read: {error.message}")
-        return None
-    dataset = str(record.dataset or "")
-    return Summary(
-        run.name, record.created, record.accelerator, dataset, _state(run, witnesses), record.submitter
-    )
+def _batches(listed: Sequence[ListedRun], limit: int, selection: Selection) -> Iterator[Sequence[ListedRun]]:
+    """Yield runs to be read at once: as many as are shown, then, where some did not fit, a few more each."""
+    first = max(limit, WIDTH) if not selection.has_conditions else max(limit, 4 * WIDTH)
+    yield listed[:first]
+    yield from (listed[start : start + 4 * WIDTH] for start in range(first, len(listed), 4 * WIDTH))
 
 
-def _state(run: StoredRun, witnesses: Witnesses) -> str:
+class _Reader:
+    """Reads what a line needs, and no more."""
+
+    def __init__(
+        self, bucket: Bucket, witnesses: Witnesses, warn: Report, selection: Selection, price_of: PriceOf
+    ) -> None:
+        self._bucket = bucket
+        self._witnesses = witnesses
+        self._warn = warn
+        self._selection = selection
+        self._price_of = price_of
+
+    def summary(self, listed: ListedRun) -> Summary | None:
+        """Return the line of a run; None for one that is not selected, or cannot be read, which is said."""
+        run = StoredRun(self._bucket, listed.name, self._warn)
+        try:
+            record = run.record
+        except BadObjectError as error:
+            run.warn(error.message)
+            return None
+        except NotFoundError:
+            return None  # deleted since it was listed
+        except TpuctlError as error:
+            run.warn(f"Run '{run.name}' cannot be read: {error.message}")
+            return None
+        if not self._selection.has_dataset(str(record.dataset or "")):
+            return None
+        state = _state(run, self._witnesses)
+        label = state.label if state else NOT_STARTED
+        if self._selection.states and label not in self._selection.states:
+            return None
+        return self._line(listed, record, label, state)
+
+    def _line(self, listed: ListedRun, record: Run, label: str, state: RunState | None) -> Summary:
+        verdict = state.verdict if state else None
+        tpu = state.tpu if state else None
+        ended = (verdict.ended or verdict.decided) if verdict else ""
+        seconds = self._seconds(listed.record.updated, ended)
+        return Summary(
+            listed.name, record.created, listed.record.updated, record.accelerator,
+            str(record.dataset or ""), label, record.submitter, tpu.name if tpu else "",
+            tpu.zone if tpu else "", ended, seconds, verdict.exit_code if verdict else None,
+            state.reason if state else "", cost(self._price_of(tpu) if tpu else None, seconds), verdict,
+        )  # fmt: skip
+
+    def _seconds(self, submitted: str, ended: str) -> float:
+        end = clock.parse(ended) if ended else self._bucket.now()
+        return max(0.0, (end - clock.parse(submitted)).total_seconds())
+
+
+def cost(price: Price | None, seconds: float) -> Price:
+    """Return what some seconds cost at a price per hour; None is the price of nothing."""
+    if price is None:
+        return NOT_ON_A_NODE
+    return price.times(Decimal(round(seconds)) / 3600).rounded()
+
+
+def _state(run: StoredRun, witnesses: Witnesses) -> RunState | None:
+    """Return what is known of a run's state; None without an attempt."""
     try:
         state = settle(run, witnesses)
     except NotFoundError:
-        return "not started"
+        return None
     except TpuctlError as error:  # one run that cannot be looked at hides no other
         run.warn(f"The state of run '{run.name}' is unknown: {error.message}")
-        return UNKNOWN
+        return RunState(None, unanswered=error.message)
     if state.error:
         run.warn(state.error.message)
-    elif state.unanswered:
+    elif state.label == UNKNOWN and state.unanswered:
         run.warn(f"The state of run '{run.name}' is unknown: {state.unanswered}")
     elif state.doubt:
         run.warn(f"Run '{run.name}': {state.doubt}.")
-    return state.label
+    return state

@@ -175,6 +175,12 @@ def _fail(run: StoredRun, plan: SubmitPlan, error: TpuctlError) -> None:
     evidence = masked(f"it could not be started: {error.message}", plan.secrets)
     try:
         at = clock.iso(run.bucket.now())
-        run.end(Verdict(run.name, runs.FAILED, plan.attempt.attempt, at, evidence, basis=BY_MACHINE))
+        attempt = plan.attempt
+        run.end(
+            Verdict(
+                run.name, runs.FAILED, attempt.attempt, at, evidence, basis=BY_MACHINE, ended=at,
+                tpu=attempt.tpu,
+            )
+        )  # fmt: skip
     except TpuctlError:
         pass  # the bucket cannot be reached: the error that ended the launch says more
