@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
+from typing import Literal
 
 import msgspec
 
@@ -26,6 +27,8 @@ class ToolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Environment variables of the script."""
     requirements: str = ""
     """A lock file in the script's folder, in pip's format with hashes: hosts install it and nothing else."""
+    packages: Literal["image", "own"] = "image"
+    """Whether what hosts install keeps to the versions of their image."""
 
 
 class Header(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from tpuctl.bucket_objects.fields import (
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
-from tpuctl.worker.records import LARGEST_STOP, StopRequest, WorkerStatus
+from tpuctl.worker.records import IMAGE, LARGEST_STOP, StopRequest, WorkerStatus
 
 SCHEMA = 1
 
@@ -84,6 +84,8 @@ class Run(msgspec.Struct, frozen=True):
     """Versions of Python that the header asks for, as in PEP 440; empty for any."""
     requirements: str = ""
     """Path of the lock file inside the bundle; empty for none."""
+    packages: Word = IMAGE
+    """IMAGE or OWN, as the header says."""
     token: Label = ""
     """Random: tells the record of one submit from that of another that asks for the same."""
     schema: int = SCHEMA

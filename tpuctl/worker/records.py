@@ -19,6 +19,9 @@ PREEMPTION, MAINTENANCE = "preempted", "maintenance"
 OUT_OF_MEMORY, DISK_FULL = "out of memory", "disk full"
 """Causes of an end that a worker recognizes."""
 
+IMAGE, OWN = "image", "own"
+"""What is installed for a script keeps to the versions of the host's image, or is independent of them."""
+
 STARTED = "started"
 """File in the attempt's folder on the host: the first status is in the bucket."""
 STATUS_FILE = "status.json"
@@ -90,6 +93,8 @@ class Spec:
     """Versions of Python as in PEP 440; empty for any."""
     requirements: str = ""
     """Path of a lock file inside the bundle, in pip's format with hashes; empty for none."""
+    packages: str = IMAGE
+    """IMAGE or OWN."""
     schema: int = SCHEMA
 
 

@@ -16,6 +16,7 @@ from tpuctl.worker.job.script import STOP_CODES, Script, Sentinel
 from tpuctl.worker.preparation import bundle, environment, packages
 from tpuctl.worker.records import (
     FINISHED,
+    OWN,
     PREPARING,
     REPORTS_FOLDER,
     RUNNING,
@@ -122,7 +123,7 @@ class Supervisor:
         bundle.fetch(self._bucket, spec, self._code_folder)
         lock = os.path.join(self._code_folder, spec.requirements) if spec.requirements else ""
         installed = packages.ensure(
-            spec.dependencies, lock, os.path.join(self._folder, "packages"), self._log
+            spec.dependencies, lock, packages.root_of(self._folder), self._log, spec.packages == OWN
         )
         self._preparing = False
         if self._is_to_stop:

@@ -1,70 +1,105 @@
-"""Installs the packages that the script's header requires, unless the host has them."""
+"""Gives the script the packages that its header requires: those of the image, the others installed."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import re
-import subprocess
 import sys
-from functools import lru_cache
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence
+from typing import Callable, Sequence
 
 from tpuctl.worker import requirements
-from tpuctl.worker.preparation import versions
+from tpuctl.worker.preparation import package_folders, presence
 from tpuctl.worker.requirements import Requirement
 
-if TYPE_CHECKING:
-    from importlib import metadata
-
-LOCK_FILE = "requirements.lock"
-"""The lock file as pip gets it, beside the folder of packages."""
-_EXTRA = re.compile(r"""extra[ \t]*==[ \t]*["']([^"']+)["']""")
-_DEEPEST = 5
-"""Extras that require extras are followed this far."""
-_WRONG_HASH = b"DO NOT MATCH THE HASHES"
-"""pip's message for a file of another content; it has no exit code of its own for that."""
+FOLDER = "packages"
+"""Beside the folder of all runs."""
 
 
 class PackageError(Exception):
-    """The host does not have what the header requires, and pip could not install it."""
+    """The host does not have what the header requires, and it could not be installed."""
 
 
-def ensure(dependencies: Sequence[str], lock: str, folder: str, log: str) -> str:
-    """Install what is missing into `folder` and return the folder for PYTHONPATH, or "" if all is present.
+def root_of(attempt_folder: str) -> str:
+    """Return the folder of all installed packages, which runs on this host share."""
+    return os.path.normpath(os.path.join(attempt_folder, "..", "..", "..", FOLDER))
+
+
+def ensure(dependencies: Sequence[str], lock: str, root: str, log: str, is_own: bool = False) -> str:
+    """Install what is missing below `root` and return the folder for PYTHONPATH, or "" if all is present.
 
     A requirement counts as present when its distribution, or one with a module of its name, is installed in
-    a version that it accepts: TPU images bring builds of TensorFlow under other distribution names. The file
-    `lock`, unless empty, is installed whole, and with it nothing else: a dependency that it does not have
-    has to be present. pip writes to `log`, and gets no requirement that could be an option.
+    a version that it accepts: TPU images bring builds of TensorFlow under other distribution names. What is
+    installed with it keeps to the versions of the image, unless the packages are the script's `own`: then
+    everything that it requires is installed anew. The file `lock`, unless empty, is installed whole, and with
+    it nothing else: a dependency that it does not have has to be present. Tools write to `log`, and get no
+    requirement that could be an option.
 
-    Raises PackageError.
+    Raises PackageError, and OSError for a disk without space.
     """
     required = _parsed(lambda: [requirements.parse(text) for text in dependencies])
-    missing = [requirement for requirement in required if not _is_present(requirement)]
+    missing = [requirement for requirement in required if is_own or not presence.is_present(requirement)]
     if lock:
-        return _install_lock(lock, missing, folder, log)
+        return _install_lock(lock, missing, root, log)
     if not missing:
         return ""
-    names = ", ".join(map(_named, missing))
-    command = ["--target", folder, "--", *(requirement.text for requirement in missing)]
-    _install(command, names, log)
-    return os.path.abspath(folder)
+    names = ", ".join(map(presence.described, missing))
+    return _obtain(root, log, names, [requirement.text for requirement in missing], _kept(missing, is_own))
 
 
-def _install_lock(lock: str, missing: Sequence[Requirement], folder: str, log: str) -> str:
+def _install_lock(lock: str, missing: Sequence[Requirement], root: str, log: str) -> str:
     with open(lock, encoding="utf-8") as stream:
         locked = _parsed(lambda: requirements.parse_lock(stream.read()))
     names = {requirement.name for requirement in locked}
-    unlocked = [_named(requirement) for requirement in missing if requirement.name not in names]
+    unlocked = [presence.described(requirement) for requirement in missing if requirement.name not in names]
     if unlocked:
         raise PackageError(
             "%s is not on the host and not in %s" % (", ".join(unlocked), os.path.basename(lock))
         )
-    path = os.path.join(os.path.dirname(os.path.abspath(folder)), LOCK_FILE)
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.write(requirements.lock_text(locked))
-    _install(["--target", folder, "--require-hashes", "-r", path], os.path.basename(lock), log)
-    return os.path.abspath(folder)
+    lines = requirements.lock_text(locked).splitlines()
+    return _obtain(root, log, os.path.basename(lock), lines, ({}, {}), is_locked=True)
+
+
+def _kept(missing: Sequence[Requirement], is_own: bool) -> "tuple[dict[str, str], dict[str, str]]":
+    """Return the versions that stay, of the image and of aliases; not what the header asks for itself."""
+    if is_own:
+        return {}, {}
+    anew = {requirement.name for requirement in missing}
+    image, aliases = presence.image_versions(), presence.aliases()
+    return (
+        {name: version for name, version in image.items() if name not in anew},
+        {name: version for name, version in aliases.items() if name not in anew},
+    )
+
+
+def _obtain(
+    root: str, log: str, names: str, lines: Sequence[str],
+    kept: "tuple[dict[str, str], dict[str, str]]", is_locked: bool = False,
+) -> str:  # fmt: skip
+    # takes 20 ms to import, which most scripts do not need
+    from tpuctl.worker.preparation import installers  # noqa: PLC0415
+
+    order = installers.Order(names, lines, *kept, is_locked=is_locked)
+    with open(log, "ab") as output:
+
+        def say(text: str) -> None:
+            output.write(("[tpuctl] %s\n" % text).encode())
+            output.flush()
+
+        def build(folder: str) -> None:
+            say("installing %s" % names)
+            installers.install(order, folder, output)
+
+        try:
+            return package_folders.obtain(root, _key(order), build, say)
+        except installers.InstallError as error:
+            raise PackageError(str(error)) from None
+
+
+def _key(order: "tuple[object, ...]") -> str:
+    """Return a name for all that decides what is installed; the requirements may hold passwords."""
+    content = json.dumps([order[1:], sys.version, sys.executable, sys.prefix])
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
 def _parsed(read: Callable[[], Sequence[Requirement]]) -> Sequence[Requirement]:
@@ -72,98 +107,3 @@ def _parsed(read: Callable[[], Sequence[Requirement]]) -> Sequence[Requirement]:
         return read()
     except ValueError as error:
         raise PackageError(str(error)) from None
-
-
-def _install(arguments: Sequence[str], names: str, log: str) -> None:
-    with open(log, "ab") as stream:
-        stream.write(("[tpuctl] installing %s\n" % names).encode())
-        stream.flush()
-        start = stream.tell()
-        command = [sys.executable, "-m", "pip", "install", "--no-input", *arguments]
-        code = subprocess.call(command, stdout=stream, stderr=stream, stdin=subprocess.DEVNULL)
-    if not code:
-        return
-    with open(log, "rb") as stream:
-        stream.seek(start)
-        if _WRONG_HASH in stream.read():
-            raise PackageError(
-                "a file for %s does not have the hash that it should have (see the log)" % names
-            )
-    raise PackageError("pip could not install %s (exit code %d, see the log)" % (names, code))
-
-
-def _is_present(requirement: Requirement, depth: int = 0) -> bool:
-    if requirement.url or depth > _DEEPEST:
-        return False  # pip decides
-    version = _installed_version(requirement.name)
-    if version is None:
-        return not requirement.specifier and not requirement.extras and _has_module(requirement.name)
-    extras = (_parsed_extra(requirement.name, extra) for extra in requirement.extras)
-    return versions.accepts(requirement.specifier, version) and all(
-        child is not None and _is_present(child, depth + 1) for children in extras for child in children
-    )
-
-
-def _named(requirement: Requirement) -> str:
-    """A requirement for a message, with the version that does not fulfil it."""
-    version = _installed_version(requirement.name)
-    if requirement.url or version is None or versions.accepts(requirement.specifier, version):
-        return requirement.masked
-    return "%s (the host has %s)" % (requirement.masked, version)
-
-
-def _installed_version(name: str) -> Optional[str]:
-    """The version of a distribution, or of another distribution that has the module of this name."""
-    distributions = _distributions()
-    if name in distributions:
-        return distributions[name].version
-    module = _module(name)
-    for distribution in distributions.values():
-        if module in _modules(distribution):
-            return distribution.version
-    return None
-
-
-@lru_cache(maxsize=1)
-def _distributions() -> Dict[str, metadata.Distribution]:
-    """Distributions by their normalized names, the first of each name: it is the one that is imported."""
-    from importlib import metadata  # noqa: PLC0415  slow, and most scripts require nothing
-
-    result: Dict[str, metadata.Distribution] = {}
-    for distribution in metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:  # a folder that an installation left behind has none
-            result.setdefault(requirements.normalized(name), distribution)
-    return result
-
-
-def _modules(distribution: metadata.Distribution) -> Sequence[str]:
-    return (distribution.read_text("top_level.txt") or "").split()
-
-
-def _parsed_extra(name: str, extra: str) -> List[Optional[Requirement]]:
-    """What an extra of an installed distribution requires; None for a requirement that cannot be read."""
-    distribution = _distributions().get(name)
-    children: List[Optional[Requirement]] = []
-    for text in (distribution.requires if distribution else None) or ():
-        match = _EXTRA.search(text)
-        if match and requirements.normalized(match.group(1)) == extra:
-            children.append(_readable(text))
-    return children
-
-
-def _readable(text: str) -> Optional[Requirement]:
-    try:
-        return requirements.parse(text)
-    except requirements.RequirementError:
-        return None
-
-
-def _has_module(name: str) -> bool:
-    import importlib.util  # noqa: PLC0415  as above
-
-    return importlib.util.find_spec(_module(name)) is not None
-
-
-def _module(name: str) -> str:
-    return name.replace("-", "_")

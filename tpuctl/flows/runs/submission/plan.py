@@ -157,6 +157,7 @@ def _run(
         dataset=dataset,
         requires_python=header.requires_python,
         requirements=header.tpuctl.requirements,
+        packages=header.tpuctl.packages,
         git=git,
     )
 

@@ -168,6 +168,7 @@ def _spec(bucket: str, plan: SubmitPlan, worker: int) -> Spec:
         environment=plan.environment,
         requires_python=run.requires_python,
         requirements=run.requirements,
+        packages=run.packages,
     )
 
 

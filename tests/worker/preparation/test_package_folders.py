@@ -1,0 +1,82 @@
+"""Folders of packages are shared by runs, survive kills, and only the last few stay."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+from tpuctl.worker.preparation import package_folders
+from tpuctl.worker.preparation.package_folders import obtain, remove_unused
+
+
+@pytest.fixture(autouse=True)
+def _released() -> Iterator[None]:
+    """End what this process holds, as the end of a run does."""
+    release()
+    yield
+    release()
+
+
+def release() -> None:
+    while package_folders._held:
+        package_folders._held.pop().close()
+
+
+def complete(root: Path, key: str) -> str:
+    return obtain(str(root), key, os.mkdir, lambda _: None)
+
+
+def folders(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir() if path.is_dir())
+
+
+def test_the_last_few_stay(tmp_path: Path) -> None:
+    for number in range(8):
+        os.utime(complete(tmp_path, f"k{number}"), (number, number))
+        release()
+    remove_unused(str(tmp_path))
+    assert folders(tmp_path) == ["k4", "k5", "k6", "k7"]
+
+
+def test_one_that_a_run_uses_stays_however_old_it_is(tmp_path: Path) -> None:
+    used = complete(tmp_path, "used")
+    held = [*package_folders._held]
+    package_folders._held.clear()
+    for number in range(8):
+        complete(tmp_path, f"k{number}")
+        release()
+        os.utime(used, (1, 1))
+    assert "used" in folders(tmp_path)
+    held[0].close()
+    remove_unused(str(tmp_path))
+    assert "used" not in folders(tmp_path)
+
+
+def test_what_a_killed_installation_left_is_deleted_by_the_next(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom tpuctl.worker.preparation.package_folders import obtain\n"
+        "def build(folder):\n    os.mkdir(folder)\n    os.kill(os.getpid(), 9)\n"
+        "obtain(sys.argv[1], sys.argv[2], build, print)"
+    )
+    for key in ("same", "other"):
+        process = subprocess.run([sys.executable, "-c", code, str(tmp_path), key], cwd=ROOT, check=False)
+        assert process.returncode == -9
+    assert len(folders(tmp_path)) == 2
+    complete(tmp_path, "same")
+    assert folders(tmp_path) == ["same"]
+
+
+def test_an_error_of_the_installation_is_raised_and_leaves_no_folder(tmp_path: Path) -> None:
+    def build(folder: str) -> None:
+        os.mkdir(folder)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        obtain(str(tmp_path), "k", build, print)
+    assert folders(tmp_path) == []
