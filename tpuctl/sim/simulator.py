@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -139,7 +139,6 @@ class Simulator:
         self._database = Database(folder / "world.db")
         self._authority = CertificateAuthority(folder / "tls")
         self._ports = Ports(folder / "ports.json")
-        self._packages = tpu_library.install(folder / "packages")
         self.gcs = GcsServer(folder / "gcs", self.faults)
         self.projects = Projects(self._database, lambda project: self.hosts.project_changed(project))
         self.hosts = HostPool(
@@ -239,6 +238,11 @@ class Simulator:
             "iam": self._iam.user if self._iam else "",
             "environment": self._clients.environment(proxy, storage, ca_file, self.hosts.ssh_config),
         }
+
+    @cached_property
+    def _packages(self) -> Path:
+        """The distributions of every host, once there is one."""
+        return tpu_library.install(self.folder / "packages")
 
     def _host_environment(self, host: Host) -> Mapping[str, str]:
         """The variables of every program on a host; read when a host starts, which is after the services."""
