@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from tpuctl.polling import poll
 from tpuctl.sim.hosts import connections
 from tpuctl.sim.hosts.connections import ConnectionOwners, can_tell
 from tpuctl.sim.hosts.programs.processes import MARK
@@ -106,9 +107,17 @@ def test_a_closed_connection_is_nobodys_and_its_port_may_be_anothers_next() -> N
         connection.close()
         with socket.socket() as own:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            own.bind(address)
+            poll(lambda: _binds(own, address), awaiting="the kernel's reset of the connection", timeout=30)
             own.connect(running.listener.getsockname())
             assert owners.mark_at(address) == ""
+
+
+def _binds(own: socket.socket, address: tuple[str, int]) -> bool | None:
+    try:
+        own.bind(address)
+    except OSError:
+        return None
+    return True
 
 
 def test_an_id_that_another_process_has_by_now_is_not_taken_for_the_hosts_program(

@@ -65,6 +65,14 @@ class Ended:
     error: TpuctlError | None = None
 
 
+@dataclass(frozen=True)
+class _Bug:
+    """What ended a worker's thread and should not have."""
+
+    worker: int
+    error: Exception
+
+
 Event = Output | Ended
 Connect = Callable[[int], AbstractContextManager["SshSession"]]
 """Opens a connection to a worker; raises HostError."""
@@ -86,7 +94,7 @@ class Execution:
     def __init__(self, connect: Connect, workers: Sequence[int], words: Sequence[str]) -> None:
         self._connect = connect
         self._argv = ["exec", "sh", "-c", WRAPPER, "sh", *command_argv(words)]
-        self._events: queue.Queue[Event] = queue.Queue(QUEUED)
+        self._events: queue.Queue[Event | _Bug] = queue.Queue(QUEUED)
         self._lock = threading.Lock()
         self._processes: dict[int, RemoteProcess] = {}
         self._cancelled = self._closed = False
@@ -110,7 +118,8 @@ class Execution:
     def events(self, deadline: float | None = None) -> Iterator[Event]:
         """Yield output as it comes, and the end of each worker.
 
-        Ends when every command has ended, or at `deadline`, a time of `time.monotonic`.
+        Ends when every command has ended, or at `deadline`, a time of `time.monotonic`. Raises what a
+        worker's thread raised that is no TpuctlError.
         """
         while self.running:
             wait = None if deadline is None else deadline - time.monotonic()
@@ -118,8 +127,10 @@ class Execution:
                 event = self._events.get(timeout=wait if wait is None else max(wait, 0))
             except queue.Empty:
                 return
-            if isinstance(event, Ended):
+            if not isinstance(event, Output):
                 self.running.discard(event.worker)
+            if isinstance(event, _Bug):
+                raise event.error
             yield event
 
     def end(self) -> None:
@@ -152,7 +163,9 @@ class Execution:
                 ended = Ended(worker, process.exit_code())
         except TpuctlError as error:
             ended = Ended(worker, error=error)
-        self._put(ended)
+        except Exception as error:  # nobody else sees it, and the others would wait for this worker
+            return self._put(_Bug(worker, error))
+        return self._put(ended)
 
     def _start(self, worker: int, session: SshSession) -> RemoteProcess:
         if self._is_cancelled():
@@ -173,7 +186,7 @@ class Execution:
             while data := read():
                 self._put(Output(worker, stream, data))
 
-    def _put(self, event: Event) -> None:
+    def _put(self, event: Event | _Bug) -> None:
         """Hand an event over, as soon as the earlier ones are shown."""
         while not self._closed:
             with suppress(queue.Full):

@@ -179,6 +179,8 @@ class HostPool:
 
     async def end_orphans(self, live: Iterable[Host]) -> None:
         """End the processes that a killed simulator left on hosts other than `live`."""
+        if not self._has_had_hosts:
+            return
         marks = {host_mark(self._folder, host) for host in live}
         ours = self._is_ours
         await end_processes(lambda mark: ours(mark) and mark not in marks, set, GRACE)
@@ -189,7 +191,13 @@ class HostPool:
         self._running.clear()
         if running_hosts:
             self._write_addresses()
-        await self._end(running_hosts, self._is_ours, grace)
+        if self._has_had_hosts:
+            await self._end(running_hosts, self._is_ours, grace)
+
+    @property
+    def _has_had_hosts(self) -> bool:
+        """Whether processes of hosts may be there: a look at all processes of this machine takes its time."""
+        return self._folder.is_dir() and any(entry.is_dir() for entry in self._folder.iterdir())
 
     def _lock(self, hosts: Sequence[Host]) -> asyncio.Lock:
         """Return the lock of a node; it lives as long as a task holds it or waits for it."""

@@ -139,8 +139,10 @@ def _from_proc() -> list[ProcessEntry]:
 
 def _proc_entry(pid: int) -> ProcessEntry | None:
     try:
-        stat = (PROC / str(pid) / "stat").read_bytes()
-        environ = (PROC / str(pid) / "environ").read_bytes()
+        with open(f"{PROC}/{pid}/environ", "rb", buffering=0) as stream:
+            environ = stream.readall()
+        with open(f"{PROC}/{pid}/stat", "rb", buffering=0) as stream:
+            stat = stream.readall()
     except OSError:  # it has ended meanwhile, or is another user's
         return None
     state, parent, group, session, *_ = stat.rpartition(b")")[2].split()
@@ -150,9 +152,8 @@ def _proc_entry(pid: int) -> ProcessEntry | None:
 
 
 def _mark_in(environ: bytes) -> str:
-    start = f"{MARK}=".encode()
-    marks = (variable for variable in environ.split(b"\0") if variable.startswith(start))
-    return next((os.fsdecode(variable[len(start) :]) for variable in marks), "")
+    _, start, rest = (b"\0" + environ).partition(f"\0{MARK}=".encode())
+    return os.fsdecode(rest.partition(b"\0")[0]) if start else ""
 
 
 def _from_ps() -> list[ProcessEntry]:
