@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.remote.held_copy import hold, holding_program
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.ssh import handshake, process
 from tpuctl.copier.receiving import part_name
 
 Call = Callable[..., CommandResult]
 Start = Callable[..., "subprocess.Popen[str]"]
-SIZE = 64_000_000
+SIZE = 24_000_000
 PART = part_name("big")
 
 
@@ -31,17 +32,22 @@ def homes(remote: RunningSimulator, command: Call) -> list[Path]:
 
 @pytest.fixture
 def big(tmp_path: Path) -> Path:
-    """A file that takes a while."""
+    """A file that is larger than what is on its way at any time."""
     path = tmp_path / "big"
     path.write_bytes(os.urandom(1_000_000) * (SIZE // 1_000_000))
     return path
 
 
 class Copying:
-    """A copy of `big` in one direction, and the places where it arrives."""
+    """A copy of `big` in one direction, and the places where it arrives.
+
+    One that is interrupted is held in the middle until `release`.
+    """
 
     def __init__(self, direction: str, big: Path, homes: list[Path], target: Path) -> None:
         self.content = big.read_bytes()
+        self._released = big.parent / "released"
+        self.program = holding_program(self._released)
         if direction == "up":
             self.words, self.folders = ["cp", str(big), "pair:"], homes
         else:
@@ -50,9 +56,17 @@ class Copying:
             self.words = ["cp", "pair:big", str(target)]
             self.folders = [target / f"worker-{worker}" for worker in (0, 1)]
 
+    def hold(self, patch: pytest.MonkeyPatch) -> None:
+        """Hold the copies of this process."""
+        hold(self._released, patch)
+
+    def release(self) -> None:
+        """Let it go on."""
+        self._released.touch()
+
     def await_middle(self) -> None:
         """Wait until a part of the file is at each place."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not all(size(folder / PART) > 0 for folder in self.folders):
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -92,11 +106,12 @@ def awake(remote: RunningSimulator, command: Call) -> Callable[[], None]:
 
     def wake() -> None:
         remote.faults.clear()
-        deadline = time.monotonic() + 60
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(handshake, "CONNECT_TIMEOUT", 0.5)  # a connection from before is never answered
-            while command("exec", "pair", "--", "true").code:
-                assert time.monotonic() < deadline
+            for patience in (0.5, 1, 2, 4, 8, 16, 32):  # a connection from before is never answered
+                patch.setattr(handshake, "CONNECT_TIMEOUT", patience)
+                if command("exec", "pair", "--", "true").code == 0:
+                    return
+        pytest.fail("the hosts do not answer")
 
     return wake
 
@@ -104,9 +119,10 @@ def awake(remote: RunningSimulator, command: Call) -> Callable[[], None]:
 def test_ctrl_c_in_the_middle_leaves_parts_and_the_next_copy_resumes(
     copying: Copying, starting: Start, command: Call, hang: Callable[[], object], awake: Callable[[], None]
 ) -> None:
-    started = starting(*copying.words)
+    started = starting(*copying.words, program=copying.program)
     copying.await_middle()
     hang()
+    copying.release()
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=60)
     assert started.returncode == 130
@@ -122,7 +138,7 @@ def test_ctrl_c_in_the_middle_leaves_parts_and_the_next_copy_resumes(
 def test_kill_in_the_middle_leaves_parts_and_the_next_copy_resumes(
     copying: Copying, starting: Start, command: Call
 ) -> None:
-    started = starting(*copying.words)
+    started = starting(*copying.words, program=copying.program)
     copying.await_middle()
     started.kill()
     started.wait()
@@ -135,12 +151,14 @@ def test_a_host_that_hangs_in_the_middle_is_named_and_the_next_copy_resumes(
     copying: Copying, command: Call, awake: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch, hang: Callable[[], object],
 ) -> None:  # fmt: skip
+    copying.hold(monkeypatch)
     monkeypatch.setattr(process, "PULSE", 0.2)
-    monkeypatch.setattr(process, "SILENCE", 1.0)
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(command, *copying.words)
         copying.await_middle()
         hang()
+        monkeypatch.setattr(process, "SILENCE", 1.0)  # not earlier: a busy machine is not a silent host
+        copying.release()
         result = ended.result()
     assert result.code == 8
     assert "it has stopped answering" in result.err
@@ -155,15 +173,17 @@ def test_a_host_that_hangs_in_the_middle_is_named_and_the_next_copy_resumes(
 
 
 def test_a_connection_that_is_cut_in_the_middle_is_a_lost_host(
-    command: Call, remote: RunningSimulator, big: Path
+    command: Call, remote: RunningSimulator, big: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert command("up", "v2-8", "--zone", "us-central1-b", "--name", "gone", "--yes").code == 0
     home = Path(command("exec", "gone", "--", "pwd").out.strip())
+    copying = Copying("up", big, [home], big.parent)
+    copying.hold(monkeypatch)
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(command, "cp", str(big), "gone:")
-        copying = Copying("up", big, [home], big.parent)
         copying.await_middle()
         remote.call(remote.world.preempt("projects/sim-project/locations/us-central1-b/nodes/gone"))
+        copying.release()
         result = ended.result()
     assert result.code == 8
     assert "worker 0 of 'gone': it closed the connection" in result.err
