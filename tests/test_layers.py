@@ -73,7 +73,7 @@ SUBPACKAGES = {
     "flows/datasets": {"beam": set()},
     "flows/nodes": {"placement": set()},
     "flows/remote": {"forwarding": set()},
-    "flows/runs": {"code": set(), "evidence": set(), "submission": {"code"}},
+    "flows/runs": {"code": set(), "evidence": set(), "logs": {"evidence"}, "submission": {"code"}},
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "offers": set(),
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
@@ -142,8 +142,8 @@ MODULES = {
         "progress", "session", "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
-        "checkpoints", "drill", "logs", "lookup", "outcome", "pull", "startup_lines", "stored_attempt",
-        "stored_run", "summaries", "used_nodes",
+        "checkpoints", "drill", "lookup", "outcome", "pull", "stored_attempt", "stored_run", "summaries",
+        "used_nodes",
     },
     "worker": {"gcs", "main", "records", "requirements", "supervisor", "timing", "wire"},
     "sim": {

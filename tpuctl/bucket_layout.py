@@ -119,6 +119,10 @@ class RunPaths:
         """Return the record of one attempt."""
         return f"{self.attempts}{attempt}/attempt.json"
 
+    def attempt_folder(self, attempt: int) -> str:
+        """Return the folder of one attempt, with a trailing slash."""
+        return f"{self.attempts}{attempt}/"
+
     def worker(self, attempt: int, worker: int) -> str:
         """Return the folder of one worker in one attempt, with a trailing slash."""
         return f"{self.attempts}{attempt}/workers/{worker}/"

@@ -45,6 +45,7 @@ class Object:
     generation: int
     updated: str
     """ISO-8601, UTC."""
+    content_type: str = ""
 
     @property
     def size(self) -> int:
@@ -216,13 +217,13 @@ class Bucket:
 
     def stream(self, item: Object, part: int = UPLOAD_PART) -> ObjectStream:
         """Return one generation of an object as a stream, fetched `part` bytes at a time."""
+        return ObjectStream(lambda start, end: self.read_range(item, start, end), item.size, part)
+
+    def read_range(self, item: Object, start: int, end: int) -> bytes:
+        """Return the stored bytes from `start` to before `end` of one generation of an object."""
         blob = self._bucket.blob(item.name, generation=item.generation)
-
-        def fetch(start: int, end: int) -> bytes:
-            with self._translated(item.name):
-                return bytes(blob.download_as_bytes(start=start, end=end - 1, raw_download=True))
-
-        return ObjectStream(fetch, item.size, part)
+        with self._translated(item.name):
+            return bytes(blob.download_as_bytes(start=start, end=end - 1, raw_download=True))
 
     def move(self, item: Object, name: str) -> None:
         """Rename one generation of an object, within the service; the new name must be free.
@@ -316,4 +317,5 @@ def _object(blob: storage.Blob) -> Object:
         content=Content(int(blob.size or 0), blob.crc32c or ""),
         generation=int(blob.generation or 0),
         updated=blob.updated.strftime("%Y-%m-%dT%H:%M:%SZ") if blob.updated else "",
+        content_type=blob.content_type or "",
     )

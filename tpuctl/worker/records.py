@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import zlib
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Mapping, Optional, Sequence, TextIO, Union
+from typing import Mapping, Optional, Sequence, TextIO, Tuple, Union
 
 SCHEMA = 1
 
@@ -158,6 +160,24 @@ def encode(record: Union[Spec, WorkerStatus, StopRequest]) -> bytes:
     if isinstance(record, WorkerStatus):
         record = replace(record, error=record.error[:MOST_CHARACTERS])
     return json.dumps(asdict(record), indent=2).encode() + b"\n"
+
+
+def status_type(status: WorkerStatus) -> str:
+    """Return the content type of a status: a listing tells by it whether the status has to be read.
+
+    It has a checksum of what the status says besides that it is written again, and the chunks of the log.
+    """
+    said = encode(replace(status, heartbeat="", log_chunks=0))
+    return "application/json; word=%08x; chunks=%d" % (zlib.crc32(said), status.log_chunks)
+
+
+def read_status_type(text: str) -> Optional[Tuple[str, int]]:
+    """Return checksum and number of chunks in a status's content type; None for any other type."""
+    match = _STATUS_TYPE.match(text)
+    return (match.group(1), int(match.group(2))) if match else None
+
+
+_STATUS_TYPE = re.compile(r"application/json; word=([0-9a-f]{8}); chunks=([0-9]{1,9})\Z")
 
 
 def read_spec(stream: TextIO) -> Spec:

@@ -27,7 +27,8 @@ from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import ConfigError, DeadlineError, InterruptedByUser, TpuctlError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.logs import Line, LogReader, follow
+from tpuctl.flows.runs.logs.following import follow
+from tpuctl.flows.runs.logs.reader import Line, LogReader
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import Selection, take_page
 from tpuctl.nodes import Node, NodeId

@@ -14,7 +14,7 @@ from tests.worker.host import SPEC
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.records import WorkerStatus
+from tpuctl.worker.records import WorkerStatus, read_status_type
 from tpuctl.worker.reporting.status import LIMIT, AnotherSupervisorError, StatusWriter, now
 from tpuctl.worker.supervisor import Supervisor, _Errand
 
@@ -170,10 +170,10 @@ def test_a_program_that_writes_without_end_is_named_and_the_next_write_succeeds(
 ) -> None:
     put = worker_bucket.put
 
-    def late(name: str, data: bytes, if_generation: int | None = None) -> int:
+    def late(name: str, data: bytes, if_generation: int | None, kind: str) -> int:
         """Write after another program, as its next write may always come first."""
         bucket.upload(NAME, [b"theirs"], "application/json")
-        return put(name, data, if_generation)
+        return put(name, data, if_generation, kind)
 
     with monkeypatch.context() as patch:
         patch.setattr(worker_bucket, "put", late)
@@ -223,3 +223,16 @@ def test_an_errand_that_fails_is_done_again(
         "[tpuctl] ValueError: no JSON",
         "[tpuctl] KeyError: 'generation'",
     ]
+
+
+def test_the_listing_tells_whether_a_status_says_something_new(writer: StatusWriter, bucket: Bucket) -> None:
+    def label() -> tuple[str, int] | None:
+        return read_status_type(bucket.objects(NAME)[0].content_type)
+
+    update(writer, state="running", pid=1)
+    first = label()
+    assert first
+    update(writer, log_chunks=7)
+    assert label() == (first[0], 7), "a heartbeat says nothing new"
+    update(writer, exit_code=0)
+    assert label() != (first[0], 7)

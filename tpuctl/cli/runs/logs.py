@@ -11,10 +11,10 @@ from tpuctl.cli import output, printing
 from tpuctl.cli.session import Session, with_session
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs import outcome
-from tpuctl.flows.runs.logs import Line, LogReader, last
-from tpuctl.flows.runs.logs import follow as follow_run
+from tpuctl.flows.runs.logs.following import follow as follow_run
+from tpuctl.flows.runs.logs.reader import Line, LogReader, last
+from tpuctl.flows.runs.logs.startup_lines import hides_startup_lines, is_startup_line
 from tpuctl.flows.runs.lookup import find_run
-from tpuctl.flows.runs.startup_lines import hides_startup_lines, is_startup_line
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Verdict
 

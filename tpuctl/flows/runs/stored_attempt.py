@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -13,7 +14,7 @@ from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Attempt, decode
-from tpuctl.worker.records import UNKNOWN, WorkerStatus
+from tpuctl.worker.records import UNKNOWN, WorkerStatus, read_status_type
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
@@ -30,14 +31,23 @@ class LogChunk(NamedTuple):
     number: int
 
 
+class Look(NamedTuple):
+    """What one listing tells of an attempt."""
+
+    words: list[WorkerWord]
+    chunks: list[LogChunk]
+
+
 class StoredAttempt:
     """One attempt of a run: its record, and what its workers write."""
 
     def __init__(self, run: StoredRun, number: int) -> None:
         self.run = run
         self.number = number
-        self._read: dict[int, tuple[int, WorkerStatus | None]] = {}
-        """Worker -> the generation of the status that was read last, and the status."""
+        self._read: dict[int, tuple[Object | None, WorkerStatus | None]] = {}
+        """Worker -> the object of its newest status, and the status."""
+        self._made: Object | None = None
+        """The object of the record, once `words` has listed it."""
 
     @cached_property
     def record(self) -> Attempt:
@@ -58,29 +68,49 @@ class StoredAttempt:
 
     def words(self) -> list[WorkerWord]:
         """Return each worker's status with its age by the bucket's clock, by one listing."""
+        folder = self.run.paths.attempt_folder(self.number)
+        glob = f"{folder}{{attempt.json,workers/*/status.json}}"
+        return self._words(self.run.bucket.objects(folder, glob=glob))
+
+    def look(self, after: str = "") -> Look:
+        """Return each worker's status, and the pieces of all logs from a time on, by one listing.
+
+        The age of a worker that has not written yet is 0 before the first `words`.
+        """
+        folder, logs = self.run.paths.attempt_folder(self.number), self.run.paths.ordered_logs(self.number)
+        glob = f"{folder}{{log/*,workers/*/status.json}}"
+        listed = self.run.bucket.objects(folder, start=f"{logs}{after}", glob=glob)
+        chunks = [item for item in listed if item.name.startswith(logs)]
+        return Look(self._words(listed), self._chunks(chunks))
+
+    def _words(self, objects: Sequence[Object]) -> list[WorkerWord]:
+        """Return what statuses say that were listed; reads those that say something else than before."""
         workers, paths = self.record.workers, self.run.paths
-        listed = {item.name: item for item in self._listed()}
+        listed = {item.name: item for item in objects}
         items = {worker: listed.get(paths.status(self.number, worker)) for worker in workers}
         now = self.run.bucket.now()
-        made = listed.get(paths.attempt(self.number))
-        ages = {worker: age_of(items[worker] or made, now) for worker in workers}
+        self._made = listed.get(paths.attempt(self.number)) or self._made
+        ages = {worker: age_of(items[worker] or self._made, now) for worker in workers}
         unread = [worker for worker, item in items.items() if item and self._is_unread(worker, item)]
-        statuses = values(fanout(self._status, unread))
-        for worker, status in zip(unread, statuses, strict=True):
-            item = items[worker]
-            self._read[worker] = (item.generation if item else 0), status
+        for worker, status in zip(unread, values(fanout(self._status, unread)), strict=True):
+            self._read[worker] = items[worker], status
         return [
             WorkerWord(worker, self._read[worker][1] if items[worker] else None, ages[worker])
             for worker in workers
         ]
 
     def _is_unread(self, worker: int, item: Object) -> bool:
-        return worker not in self._read or self._read[worker][0] != item.generation
-
-    def _listed(self) -> list[Object]:
-        """Return the objects of the attempt's record and of its workers' statuses."""
-        folder = self.run.paths.worker(self.number, 0).removesuffix("workers/0/")
-        return self.run.bucket.objects(folder, glob=f"{folder}{{attempt.json,workers/*/status.json}}")
+        """Return whether a status has to be read: its listing tells of one that only says that it goes on."""
+        before, status = self._read.get(worker, (None, None))
+        if before is None or status is None:
+            return True
+        if before.generation == item.generation:
+            return False
+        label, former = read_status_type(item.content_type), read_status_type(before.content_type)
+        if label is None or former is None or label[0] != former[0]:
+            return True
+        self._read[worker] = item, replace(status, heartbeat=item.updated, log_chunks=label[1])
+        return False
 
     def log_chunks(self, worker: int, after: int = 0) -> list[Object]:
         """Return the chunks of a worker's log that come after the given number, in order."""
@@ -95,8 +125,12 @@ class StoredAttempt:
 
     def ordered_chunks(self, after: str = "") -> list[LogChunk]:
         """Return the chunks of all workers' logs from a time on, in order of time, by one listing."""
+        folder = self.run.paths.ordered_logs(self.number)
+        return self._chunks(self.run.bucket.objects(folder, start=f"{folder}{after}"))
+
+    def _chunks(self, objects: Iterable[Object]) -> list[LogChunk]:
         folder, chunks = self.run.paths.ordered_logs(self.number), list[LogChunk]()
-        for item in self.run.bucket.objects(folder, start=f"{folder}{after}"):
+        for item in objects:
             match = ORDERED_LOG_CHUNK.fullmatch(item.name.removeprefix(folder))
             if match:
                 chunks.append(LogChunk(item, int(match[1]), int(match[2])))

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import List, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.records import PREPARING, STATUS_FILE, Spec, WorkerStatus, encode
+from tpuctl.worker.records import PREPARING, STATUS_FILE, Spec, WorkerStatus, encode, status_type
 from tpuctl.worker.reporting.logs import say
 
 LIMIT = 64 * 1024
@@ -77,7 +77,9 @@ class StatusWriter:
         self._unconfirmed.append(data)
         for _ in range(TRIES):
             try:
-                self._generation = self._bucket.put(self._name, data, if_generation=self._generation)
+                self._generation = self._bucket.put(
+                    self._name, data, self._generation, status_type(self.last)
+                )
             except gcs.PreconditionError:
                 if self._after_conflict() != data:
                     continue

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tpuctl.bucket_layout import chunk_number
-from tpuctl.errors import DeadlineError, InterruptedByUser, NotFoundError, UsageError
-from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.errors import NotFoundError, UsageError
+from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.stored_attempt import LogChunk, StoredAttempt
-from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.parallel import fanout, values
-from tpuctl.polling import Backoff, Sleep, poll
-from tpuctl.runs import ORDERED_LOGS, Verdict
+from tpuctl.parallel import WIDTH, fanout, values
+from tpuctl.runs import ORDERED_LOGS
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Object
 
-EVERY_SECOND = Backoff(first=1.0, longest=1.0)
 BLOCK = 4 << 20
 """Bytes of a chunk that are held at once: those of a whole chunk that a worker writes."""
 TIME_FORM = "%Y%m%dT%H%M%S"
 OVERLAP = timedelta(seconds=60)
 """How much later than its name says a chunk may appear without being looked for."""
-FULL_LOOK = 60
-"""Each so many looks all chunks are listed: one that was written very late has no other way to be seen."""
+MOST_AT_ONCE = 16 << 20
+"""Bytes of small chunks that are fetched at once."""
 LONGEST_LINE = 8 << 20
 """Bytes of a line after which it is shown, and what follows as the next."""
 
@@ -60,6 +54,11 @@ class _Cursor:
     """Numbers of those read after a gap: the chunks before were deleted, or others write here."""
     partial: bytes = b""
     """The start of a line whose end has not been shipped yet."""
+    searched: int = 0
+    """The number of chunks that the worker had told of when all were listed last."""
+    reading: str = ""
+    """The chunk that is being read: a failure keeps how far it was."""
+    position: int = 0
 
     def add(self, number: int) -> None:
         """Note that a chunk with this number is read."""
@@ -93,7 +92,46 @@ class LogReader:
         """The chunks that were read: others may write one with the number of a worker's own."""
         self._start = ""
         """The time of the last look by the bucket's clock, and a little before: names have its times."""
-        self._looks = 0
+        self._listed: list[LogChunk] | None = None
+        """What `look` has listed, before its lines are read."""
+        self._next_start = ""
+
+    def look(self) -> list[WorkerWord]:
+        """List what is new, whose lines `lines` yields then, and return what the workers say.
+
+        Costs one listing, whatever the number of workers, and a read of each status that says something new.
+        """
+        if self._attempt.record.log_layout < ORDERED_LOGS:
+            return self._attempt.words()
+        began = self._attempt.run.bucket.now()
+        look = self._attempt.look(self._start)
+        self._listed = self._new(look.chunks)
+        late = [cursor for cursor in self._cursors if self._is_late(cursor, look.words)]
+        if self._start and (late or self._has_gap(self._listed)):
+            self._listed = self._new(self._attempt.ordered_chunks())
+        for cursor in late:
+            cursor.searched = _told(look.words)[cursor.worker]
+        self._next_start = (began - OVERLAP).strftime(TIME_FORM)
+        return look.words
+
+    def _is_late(self, cursor: _Cursor, words: Iterable[WorkerWord]) -> bool:
+        """Whether a worker tells of a chunk that was written under an early time, and not looked for yet."""
+        listed = [chunk.number for chunk in self._listed or () if chunk.worker == cursor.worker]
+        told = _told(words).get(cursor.worker, 0)
+        return told > max((cursor.chunks, cursor.searched, *cursor.beyond, *listed))
+
+    def is_complete(self, words: Iterable[WorkerWord]) -> bool:
+        """Return whether every worker has said its last word, and the last look listed the end of its log."""
+        told, over = _told(words), {word.worker: word.is_over for word in words}
+        numbers = {(chunk.worker, chunk.number) for chunk in self._listed or ()}
+        return self._listed is not None and all(
+            over.get(cursor.worker)
+            and all(
+                (cursor.worker, number) in numbers or number in cursor.beyond
+                for number in range(cursor.chunks + 1, told[cursor.worker] + 1)
+            )
+            for cursor in self._cursors
+        )
 
     def lines(self) -> Iterator[Line]:
         """Yield the complete lines since the last call, chunk by chunk in the order they were written."""
@@ -101,15 +139,17 @@ class LogReader:
 
     def _new_lines(self, *, is_complete: bool) -> Iterator[Line]:
         cursors = {cursor.worker: cursor for cursor in self._cursors}
-        for chunk in sorted(self._unread(is_complete=is_complete), key=lambda chunk: chunk.item.generation):
+        unread = sorted(self._unread(is_complete=is_complete), key=lambda chunk: chunk.item.generation)
+        for chunk, data in self._fetched(unread):
             cursor = cursors[chunk.worker]
-            for line in self._complete_lines(chunk.item, cursor):
+            for line in self._complete_lines(chunk.item, cursor, data):
                 if self._hides(line.text):
                     self.hidden += 1
                 else:
                     yield line
             self._names.add(chunk.item.name)
             cursor.add(chunk.number)  # after it was read: one whose reading fails is read again
+        self._start = self._next_start  # later than nothing that is still to be read
 
     def all_lines(self) -> Iterator[Line]:
         """Yield the lines since the last call, with those that have no line end."""
@@ -128,13 +168,11 @@ class LogReader:
         if self._attempt.record.log_layout < ORDERED_LOGS:
             listed = values(fanout(self._by_worker, self._cursors))
             return [chunk for chunks in listed for chunk in chunks]
-        self._looks += 1
-        start = "" if is_complete or self._looks % FULL_LOOK == 0 else self._start
-        began = self._attempt.run.bucket.now()
-        chunks = self._new(self._attempt.ordered_chunks(start))
-        if start and self._has_gap(chunks):
-            chunks = self._new(self._attempt.ordered_chunks())
-        self._start = (began - OVERLAP).strftime(TIME_FORM)
+        if is_complete:
+            return self._new(self._attempt.ordered_chunks())
+        if self._listed is None:
+            self.look()
+        chunks, self._listed = self._listed or [], None
         return chunks
 
     def _by_worker(self, cursor: _Cursor) -> list[LogChunk]:
@@ -153,116 +191,63 @@ class LogReader:
         newest = {cursor.worker: max((cursor.chunks, *cursor.beyond)) for cursor in self._cursors}
         return any(set(range(newest[worker] + 1, max(listed))) - listed for worker, listed in numbers.items())
 
-    def _complete_lines(self, chunk: Object, cursor: _Cursor) -> Iterator[Line]:
+    def _fetched(self, chunks: Sequence[LogChunk]) -> Iterator[tuple[LogChunk, bytes | None]]:
+        """Yield chunks with their bytes, several fetched at once; None for one to be read in blocks."""
+        bucket = self._attempt.run.bucket
+        for batch in _batches(chunks):
+            small = [chunk for chunk in batch if chunk.item.size <= BLOCK]
+            results = fanout(lambda chunk: bucket.read_range(chunk.item, 0, chunk.item.size), small)
+            fetched = {result.item.item.name: result.value for result in results}
+            yield from ((chunk, fetched.get(chunk.item.name)) for chunk in batch)
+
+    def _complete_lines(self, chunk: Object, cursor: _Cursor, data: bytes | None) -> Iterator[Line]:
         """Yield the lines that end in a chunk, and pieces of a longer one than memory should hold."""
-        for block in self._blocks(chunk):
+        for block in self._blocks(chunk, cursor) if data is None else (data,):
             *complete, cursor.partial = (cursor.partial + block).split(b"\n")
             yield from (Line(cursor.worker, text + b"\n") for text in complete)
             if len(cursor.partial) >= LONGEST_LINE:
                 yield Line(cursor.worker, cursor.partial)
                 cursor.partial = b""
 
-    def _blocks(self, chunk: Object) -> Iterator[bytes]:
+    def _blocks(self, chunk: Object, cursor: _Cursor) -> Iterator[bytes]:
         """Yield a chunk's bytes in blocks: no more of one that is deleted or replaced while it is read.
 
         One that was replaced before is read as it is now: a worker that lost an answer writes it again.
+        After a failure it is read from where it was.
         """
         bucket = self._attempt.run.bucket
-        stream, position = bucket.stream(chunk, BLOCK), 0
-        while True:
+        if cursor.reading != chunk.name:
+            cursor.reading, cursor.position = chunk.name, 0
+        while cursor.position < chunk.size:
             try:
-                block = stream.read(BLOCK)
+                block = bucket.read_range(chunk, cursor.position, min(cursor.position + BLOCK, chunk.size))
             except NotFoundError as error:
                 current = bucket.stat(chunk.name)
-                if position or current is None:
+                if cursor.position or current is None:
                     self._attempt.run.warn(error.message)
                     return
-                stream = bucket.stream(current, BLOCK)
+                chunk = current
                 continue
-            if not block:
-                return
-            position += len(block)
+            cursor.position += len(block)
             yield block
 
 
-def follow(
-    run: StoredRun,
-    witnesses: Witnesses,
-    reader: LogReader,
-    show: Callable[[Line], None],
-    tail: int | None = None,
-    sleep: Sleep = time.sleep,
-) -> Verdict:
-    """Show new lines each second until the run has ended, and return its verdict.
-
-    Begins with the last `tail` lines, or with all. A service that does not answer is said once, and waited
-    for. Raises BadObjectError where a record that decides cannot be read: no verdict can come any more.
-    On Ctrl-C raises InterruptedByUser with the command to resume; the run keeps running.
-    """
-    follower = _Follower(run, witnesses, reader, show, tail)
-    try:
-        return poll(
-            follower.look,
-            awaiting=f"run '{run.name}' to end",
-            timeout=math.inf,
-            backoff=EVERY_SECOND,
-            sleep=sleep,
-        )
-    except KeyboardInterrupt as error:
-        raise InterruptedByUser(
-            f"Interrupted; run '{run.name}' keeps running.", hint=f"Resume with: tpuctl logs -f {run.name}"
-        ) from error
+def _batches(chunks: Sequence[LogChunk]) -> Iterator[list[LogChunk]]:
+    """Yield chunks that are fetched at once: no more than memory should hold."""
+    batch, size = list[LogChunk](), 0
+    for chunk in chunks:
+        if batch and (len(batch) == WIDTH or size + chunk.item.size > MOST_AT_ONCE):
+            yield batch
+            batch, size = [], 0
+        batch.append(chunk)
+        size += chunk.item.size
+    if batch:
+        yield batch
 
 
-class _Follower:
-    """One command that follows a run."""
-
-    def __init__(
-        self,
-        run: StoredRun,
-        witnesses: Witnesses,
-        reader: LogReader,
-        show: Callable[[Line], None],
-        tail: int | None,
-    ) -> None:
-        self._run = run
-        self._witnesses = witnesses
-        self._reader = reader
-        self._show = show
-        self._tail = tail
-        self._trouble = ""
-
-    def look(self) -> Verdict | None:
-        """Show what is new, and return the verdict if there is one."""
-        try:
-            state = settle(self._run, self._witnesses)  # before the lines: none can come after a verdict
-            has_ended = state.verdict or state.error
-            for line in last(self._reader.all_lines() if has_ended else self._reader.lines(), self._tail):
-                self._show(line)
-        except DeadlineError as error:  # a service that does not answer: the run may go on
-            self._say("no answer", error.message)
-            return None
-        self._tail = None
-        self._say_doubt(state)
-        if state.error:
-            raise state.error
-        return state.verdict
-
-    def _say_doubt(self, state: RunState) -> None:
-        if state.verdict or state.error:
-            return
-        if state.unanswered:
-            self._say("unanswered", f"What the TPU is doing is unknown: {state.unanswered}")
-        elif state.doubt:
-            self._say("doubt", f"{state.doubt[0].upper()}{state.doubt[1:]}.")
-        elif self._trouble:
-            self._say("", "Every worker is heard of again.")
-
-    def _say(self, trouble: str, text: str) -> None:
-        """Say a trouble when it begins and when it is over, and not at each look."""
-        if trouble != self._trouble:
-            self._run.warn(f"{text} Still following." if trouble else text)
-        self._trouble = trouble
+def _told(words: Iterable[WorkerWord]) -> dict[int, int]:
+    """How many chunks each worker tells of."""
+    return {word.worker: word.status.log_chunks if word.status else 0 for word in words}
 
 
 def last(lines: Iterator[Line], count: int | None) -> Iterable[Line]:

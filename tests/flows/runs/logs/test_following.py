@@ -1,0 +1,179 @@
+"""Following many workers: a listing a look, nothing lost in outages, the end seen at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from tests.flows.nodes.memory_provider import MemoryProvider
+from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, write_run
+from tests.running_simulator import RunningSimulator
+from tpuctl import runs
+from tpuctl.cloud.storage import Bucket, Object
+from tpuctl.errors import DeadlineError
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.logs.following import SETTLE_EVERY, follow
+from tpuctl.flows.runs.logs.reader import Line, LogReader
+from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.runs import ORDERED_LOGS
+from tpuctl.worker.records import FINISHED, RUNNING, encode, ordered_log_file, status_type
+
+NOBODY = Witnesses(MemoryProvider())
+MANY = tuple(range(64))
+
+
+class Workers:
+    """Workers of one attempt that write as the program on their hosts does."""
+
+    def __init__(self, attempt: StoredAttempt) -> None:
+        self.attempt = attempt
+        self.bucket = attempt.run.bucket
+        self.chunks = dict.fromkeys(attempt.record.workers, 0)
+
+    def beat(self, *workers: int, state: str = RUNNING, exit_code: int | None = None) -> None:
+        """Write statuses."""
+        for worker in workers or self.attempt.record.workers:
+            status = replace(
+                STATUS, worker=worker, state=state, exit_code=exit_code, log_chunks=self.chunks[worker]
+            )
+            name = self.attempt.run.paths.status(1, worker)
+            self.bucket.upload(name, [encode(status)], status_type(status))
+
+    def print(self, worker: int, text: str, seconds: float = 0) -> None:
+        """Ship the next piece of a log, under the time of so many seconds ago."""
+        self.chunks[worker] += 1
+        moment = (self.bucket.now() - timedelta(seconds=seconds)).strftime("%Y%m%dT%H%M%S")
+        name = ordered_log_file(moment, worker, self.chunks[worker])
+        self.bucket.create(f"runs/r2/attempts/1/{name}", text.encode(), "text/plain")
+
+    def end(self) -> None:
+        """Write the last statuses."""
+        self.beat(state=FINISHED, exit_code=0)
+
+
+def started(bucket: Bucket, workers: tuple[int, ...]) -> Workers:
+    run = StoredRun(bucket, "r2")
+    run.create(msgspec.structs.replace(write_run(bucket).record, run="r2"))
+    run.create_attempt(msgspec.structs.replace(ATTEMPT, workers=workers, log_layout=ORDERED_LOGS))
+    writers = Workers(StoredRun(bucket, "r2").last_attempt())
+    writers.beat()
+    return writers
+
+
+@pytest.fixture
+def four(bucket: Bucket) -> Workers:
+    return started(bucket, (0, 1, 2, 3))
+
+
+def followed(
+    workers: Workers, events: list[Callable[[], object]], warnings: list[str] | None = None
+) -> tuple[list[str], str, list[float]]:
+    """Follow a run in whose pauses these things happen; return its lines, its outcome, the pauses."""
+    run, lines, pauses = StoredRun(workers.bucket, "r2"), list[Line](), list[float]()
+    run.warn = (warnings if warnings is not None else []).append
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        events.pop(0)()
+
+    verdict = follow(run, NOBODY, LogReader(run.last_attempt()), lines.append, sleep=sleep)
+    return [line.text for line in lines], verdict.outcome, pauses
+
+
+def storage_requests(simulator: RunningSimulator) -> int:
+    return len(simulator.events.find(kind="request", service="storage"))
+
+
+def test_a_look_at_64_workers_is_one_listing(bucket: Bucket, simulator: RunningSimulator) -> None:
+    workers, counts = started(bucket, MANY), list[int]()
+
+    def beat() -> None:
+        counts.append(storage_requests(simulator))
+        workers.beat()
+        counts.append(storage_requests(simulator))
+
+    followed(workers, [beat, beat, beat, workers.end])
+    looks = [after - before for before, after in zip(counts[1::2], counts[2::2], strict=False)]
+    assert looks == [1, 1], "each worker has written, and none has said anything new"
+
+
+def test_a_look_of_new_lines_reads_them_and_lists_once(four: Workers, simulator: RunningSimulator) -> None:
+    counts = list[int]()
+
+    def print_lines() -> None:
+        for worker in range(4):
+            four.print(worker, f"I am {worker}\n")
+        counts.append(storage_requests(simulator))
+
+    def note() -> None:
+        counts.append(storage_requests(simulator))
+
+    lines, outcome, _ = followed(four, [print_lines, note, four.end])
+    assert lines == [f"I am {worker}" for worker in range(4)]
+    assert outcome == runs.SUCCEEDED
+    assert counts[1] - counts[0] == 1 + 4
+
+
+def test_a_chunk_that_comes_late_is_looked_for_once_its_worker_tells_of_it(four: Workers) -> None:
+    def late() -> None:
+        four.print(0, "late\n", seconds=900)
+        four.beat(0)
+
+    seen_after = list[int]()
+    run = StoredRun(four.bucket, "r2")
+    reader = LogReader(run.last_attempt())
+    four.print(0, "first\n")
+    for step in (lambda: None, late, lambda: None):
+        step()
+        reader.look()
+        seen_after.append(len(list(reader.lines())))
+    assert seen_after == [1, 1, 0]
+
+
+def test_no_line_is_lost_or_doubled_when_the_bucket_fails_between_listing_and_reading(
+    four: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Bucket.read_range
+
+    def fail(own: Bucket, item: Object, start: int, end: int) -> bytes:
+        if "-0002-" in item.name:
+            raise DeadlineError("gs://b does not answer.")
+        return real(own, item, start, end)
+
+    def print_lines() -> None:
+        monkeypatch.setattr(Bucket, "read_range", fail)
+        for worker in range(4):
+            four.print(worker, f"I am {worker}\nha")
+        for worker in range(4):
+            four.print(worker, "lf\n")
+
+    warnings = list[str]()
+    repair = [lambda: None] * 3 + [lambda: monkeypatch.setattr(Bucket, "read_range", real)]
+    lines, outcome, pauses = followed(four, [print_lines, *repair, four.end], warnings)
+    assert sorted(lines) == sorted([*(f"I am {worker}" for worker in range(4)), *["half"] * 4])
+    assert outcome == runs.SUCCEEDED
+    assert pauses == [1.0, 1.0, 2.0, 4.0, 8.0, 1.0], "an outage is waited for, more and more patiently"
+    assert warnings == ["gs://b does not answer. Still following.", "The bucket answers again."]
+
+
+def test_the_end_that_all_workers_tell_is_seen_at_once(four: Workers, simulator: RunningSimulator) -> None:
+    def end() -> None:
+        four.print(3, "the end")
+        four.end()
+
+    lines, outcome, pauses = followed(four, [lambda: None, lambda: None, end])
+    assert (lines, outcome, len(pauses)) == (["the end"], runs.SUCCEEDED, 3)
+
+
+def test_a_verdict_of_somebody_else_ends_it_within_some_looks(four: Workers) -> None:
+    def write() -> None:
+        run = StoredRun(four.bucket, "r2")
+        run.end(runs.Verdict("r2", runs.STOPPED, 1, CREATED, "so", basis=runs.BY_WORKERS))
+
+    lines, outcome, _ = followed(four, [write, *[lambda: None] * SETTLE_EVERY])
+    assert (lines, outcome) == ([], runs.STOPPED)

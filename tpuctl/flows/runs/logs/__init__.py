@@ -1,0 +1,1 @@
+"""The merged logs of a run: reading, selecting, following."""

@@ -1,0 +1,126 @@
+"""Follows the logs of a run until it has ended; services that do not answer are waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+from tpuctl.errors import DeadlineError, InterruptedByUser
+from tpuctl.flows.runs.evidence import decision
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.evidence.words import WorkerWord
+from tpuctl.flows.runs.logs.reader import Line, LogReader, last
+from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.polling import Backoff, Sleep
+from tpuctl.runs import Verdict
+
+INTERVAL = 1.0
+"""Seconds between two looks."""
+OUTAGE = Backoff(first=INTERVAL, longest=30.0, factor=2.0)
+"""Pauses while a service does not answer."""
+SETTLE_EVERY = 10
+"""Looks after which the verdict is read, too: somebody else may have written one."""
+
+
+def follow(
+    run: StoredRun,
+    witnesses: Witnesses,
+    reader: LogReader,
+    show: Callable[[Line], None],
+    tail: int | None = None,
+    sleep: Sleep = time.sleep,
+) -> Verdict:
+    """Show new lines each second until the run has ended, and return its verdict.
+
+    Begins with the last `tail` lines, or with all. While every worker goes on, a look costs one listing.
+    A service that does not answer is said once, and waited for. Raises BadObjectError where a record that
+    decides cannot be read: no verdict can come any more.
+    On Ctrl-C raises InterruptedByUser with the command to resume; the run keeps running.
+    """
+    follower = _Follower(run, witnesses, reader, show, tail)
+    try:
+        while (verdict := follower.look()) is None:
+            sleep(follower.pause)
+    except KeyboardInterrupt as error:
+        raise InterruptedByUser(
+            f"Interrupted; run '{run.name}' keeps running.", hint=f"Resume with: tpuctl logs -f {run.name}"
+        ) from error
+    return verdict
+
+
+class _Follower:
+    """One command that follows a run."""
+
+    def __init__(
+        self,
+        run: StoredRun,
+        witnesses: Witnesses,
+        reader: LogReader,
+        show: Callable[[Line], None],
+        tail: int | None,
+    ) -> None:
+        self._run = run
+        self._witnesses = witnesses
+        self._reader = reader
+        self._show = show
+        self._tail = tail
+        self._trouble = ""
+        self._looks = 0
+        self._pauses = OUTAGE.pauses()
+        self.pause = INTERVAL
+        """Seconds until the next look."""
+
+    def look(self) -> Verdict | None:
+        """Show what is new, and return the verdict if there is one."""
+        try:
+            state = self._look()
+        except DeadlineError as error:  # a service that does not answer: the run may go on
+            self._say("no answer", error.message)
+            self.pause = next(self._pauses)
+            return None
+        self._pauses, self.pause, self._tail = OUTAGE.pauses(), INTERVAL, None
+        self._say_doubt(state)
+        if state.error:
+            raise state.error
+        return state.verdict
+
+    def _look(self) -> RunState:
+        words = self._reader.look()
+        state = self._state(words)
+        for line in last(self._lines(state, words), self._tail):
+            self._show(line)
+        return state
+
+    def _lines(self, state: RunState, words: Sequence[WorkerWord]) -> Iterator[Line]:
+        if not (state.verdict or state.error):
+            return self._reader.lines()
+        if self._reader.is_complete(words):
+            return chain(self._reader.lines(), self._reader.rest())
+        return self._reader.all_lines()  # lists after the verdict: no line can come any more
+
+    def _state(self, words: Sequence[WorkerWord]) -> RunState:
+        """Return what the workers say; asks nobody else while they go on."""
+        is_due = self._looks % SETTLE_EVERY == 0 or self._trouble
+        self._looks += 1
+        if is_due or decision.needs_node(words) or decision.decide_by_workers(words):
+            return settle(self._run, self._witnesses)
+        return RunState(None, [word.status for word in words])
+
+    def _say_doubt(self, state: RunState) -> None:
+        if state.verdict or state.error:
+            return
+        if state.unanswered:
+            self._say("unanswered", f"What the TPU is doing is unknown: {state.unanswered}")
+        elif state.doubt:
+            self._say("doubt", f"{state.doubt[0].upper()}{state.doubt[1:]}.")
+        elif self._trouble:
+            again = "The bucket answers" if self._trouble == "no answer" else "Every worker is heard of"
+            self._say("", f"{again} again.")
+
+    def _say(self, trouble: str, text: str) -> None:
+        """Say a trouble when it begins and when it is over, and not at each look."""
+        if trouble != self._trouble:
+            self._run.warn(f"{text} Still following." if trouble else text)
+        self._trouble = trouble
