@@ -189,6 +189,7 @@ THIRD_PARTY = {
     "PIL": {"data"},
     "packaging": {"facts", "sim"},
     "google_crc32c": {"facts", "data", "sim"},
+    "pathspec": {"flows"},
     "msgspec": {"facts", "data", "cloud", "flows", "cli", "sim"},
     "tensorflow": {"guest"},
     "keras": {"guest"},

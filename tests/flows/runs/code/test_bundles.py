@@ -66,6 +66,31 @@ def test_nothing_else_is_packed(folder: Path, text: str) -> None:
     assert names(bundles.pack(folder / "job.py")) == ["job.py"]
 
 
+@pytest.mark.parametrize(
+    "text", ["import plain.deep.tool\n", "from plain import x\n", "from plain.deep.tool import f\n"]
+)
+def test_a_package_without_an_init_file_is_packed_where_a_module_of_it_is_imported(
+    folder: Path, text: str
+) -> None:
+    for name in ("plain/x.py", "plain/deep/tool.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("import shapes\n")
+    (folder / "job.py").write_text(text)
+    assert names(bundles.pack(folder / "job.py")) == [
+        "job.py",
+        "plain/deep/tool.py",
+        "plain/x.py",
+        "shapes.py",
+    ]
+
+
+def test_a_folder_that_an_installed_package_wrote_is_not_packed(folder: Path) -> None:
+    (folder / "wandb/run-1").mkdir(parents=True)
+    (folder / "wandb/run-1/code.py").write_text("")
+    (folder / "job.py").write_text("import wandb\nfrom wandb.sdk import init\nfrom wandb import log\n")
+    assert names(bundles.pack(folder / "job.py")) == ["job.py"]
+
+
 def test_the_same_files_give_the_same_bundle_and_a_changed_module_another(folder: Path) -> None:
     first, second = (bundles.pack(folder / "job.py") for _ in range(2))
     assert (first.data, first.sha256) == (second.data, second.sha256)

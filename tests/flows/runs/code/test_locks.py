@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.test_program import wheel
+from tests.worker.wheels import wheel
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import locks
 from tpuctl.job_header import Header, ToolTable
@@ -39,6 +39,14 @@ def test_a_wrong_lock_file_is_named_with_the_command_that_makes_one(
     with pytest.raises(UsageError, match=rf"^The lock file {tmp_path}/requirements.lock {words}") as refused:
         locks.files(tmp_path / "job.py", LOCKED)
     assert "--generate-hashes" in refused.value.hint
+
+
+def test_the_lock_file_of_a_script_that_is_a_link_is_beside_the_link(tmp_path: Path) -> None:
+    (tmp_path / "versions").mkdir()
+    (tmp_path / "versions/v2.py").write_text("")
+    (tmp_path / "latest.py").symlink_to("versions/v2.py")
+    (tmp_path / "requirements.lock").write_text("")
+    assert locks.files(tmp_path / "latest.py", LOCKED) == [tmp_path / "requirements.lock"]
 
 
 def test_packages_from_urls_are_named_without_passwords() -> None:

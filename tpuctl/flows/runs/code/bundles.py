@@ -46,8 +46,9 @@ def pack(script: Path, include: Sequence[Path] = ()) -> Bundle:
     if not script.is_file():
         raise UsageError(f"There is no file {script}.", hint="Give the path of the training script.")
     project = ProjectFiles(script)
-    paths = (script, *include, *imports.local_modules(script))
-    files = dict(file for path in paths for file in project.below(path))
+    files = dict(file for path in (script, *include) for file in project.below(path))
+    for module in imports.local_modules(script):
+        files.update(project.below(module, is_package=True))
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed:
         with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from tpuctl.flows.runs.code.project_files import read_source
 def local_modules(script: Path) -> list[Path]:
     """Return the modules and packages in the script's folder that it imports, directly or through another.
 
-    A module is a file `name.py`, a package a folder with an `__init__.py`: all files of it count. A script
-    that this Python cannot parse imports nothing: the host's Python may be newer.
+    A module is a file `name.py`, a package a folder with an `__init__.py`, or without one a folder in which a
+    module is that is imported by name: all files of it count. A script that this Python cannot parse imports
+    nothing: the host's Python may be newer.
     """
     root = script.parent.resolve()
     modules: set[Path] = {root / script.name}
@@ -30,24 +32,34 @@ def local_modules(script: Path) -> list[Path]:
 def imported_files(script: Path) -> list[Path]:
     """Return the files in the script's folder that Python surely reads: of a package, its `__init__.py`."""
     modules = local_modules(script)
-    return [module / "__init__.py" if module.is_dir() else module for module in modules]
+    files = (module / "__init__.py" if module.is_dir() else module for module in modules)
+    return [file for file in files if file.is_file()]
 
 
 def _imported_names(file: Path) -> Iterator[str]:
-    """Yield the first part of each imported name, wherever in the file."""
+    """Yield each imported name with its dots, wherever in the file; the last part may be no module."""
     try:
         tree = ast.parse(read_source(file))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _module(root: Path, name: str) -> Path | None:
-    if (root / name / "__init__.py").is_file():
-        return root / name
-    module = root / f"{name}.py"
-    return module if module.is_file() else None
+    first, *inner = name.split(".")
+    folder, module = root / first, root / f"{first}.py"
+    if (folder / "__init__.py").is_file():
+        return folder
+    if module.is_file():
+        return module
+    # A folder of an installed package's name, such as `wandb`, often holds what that package wrote.
+    return folder if inner and first not in sys.stdlib_module_names and _holds(folder, inner[0]) else None
+
+
+def _holds(folder: Path, name: str) -> bool:
+    """Return whether a module or a package, with an `__init__.py` or without, is in a folder."""
+    return (folder / f"{name}.py").is_file() or any(filter(Path.is_file, (folder / name).glob("*.py")))

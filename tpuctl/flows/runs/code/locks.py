@@ -20,7 +20,7 @@ def files(script: Path, header: Header) -> list[Path]:
     """
     if not header.tpuctl.requirements:
         return []
-    path = script.resolve().parent / header.tpuctl.requirements
+    path = script.parent.resolve() / header.tpuctl.requirements
     try:
         requirements.parse_lock(path.read_text(encoding="utf-8"))
     except requirements.RequirementError as error:

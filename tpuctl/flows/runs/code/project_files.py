@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tpuctl.errors import UsageError
+from tpuctl.flows.runs.code.ignore_rules import IgnoreRules
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 
 SKIPPED = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
@@ -29,9 +30,12 @@ class ProjectFiles:
         self.root = script.parent.resolve()
         """Without links; a script that is a link belongs to the folder that the link is in."""
         self._listed = 0
+        self._rules = IgnoreRules(self.root)
 
-    def below(self, path: Path) -> Iterator[tuple[str, Path]]:
-        """Yield name and real path of a file, or of each file in a folder and the folders below it.
+    def below(self, path: Path, *, is_package: bool = False) -> Iterator[tuple[str, Path]]:
+        """Yield name and real path of a file, or of each file in a folder that no ignore rule leaves out.
+
+        The path itself is meant, whatever rules say; of a package .gitignore leaves out no module.
 
         The name is the path from the script's folder, through links. Links to nothing, pipes and devices are
         skipped. Raises UsageError for a link that leads out of the folder, and for another path outside.
@@ -44,7 +48,7 @@ class ProjectFiles:
         real = self._target(own)
         if real is None or not (real.is_file() or real.is_dir()):
             raise UsageError(f"{path} is neither a file nor a folder.", hint="Correct --include.")
-        for place, file in self._walk(own, real, ()):
+        for place, file in self._walk(own, real, (), is_package):
             yield place.relative_to(self.root).as_posix(), file
 
     def read(self, file: Path) -> tuple[bytes, bool]:
@@ -69,7 +73,9 @@ class ProjectFiles:
         """Return an absolute path in which only the last part may be a link."""
         return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
 
-    def _walk(self, place: Path, real: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, Path]]:
+    def _walk(
+        self, place: Path, real: Path, above: tuple[Path, ...], is_package: bool
+    ) -> Iterator[tuple[Path, Path]]:
         """Yield place and real path of each file; a folder that holds itself through a link is read once."""
         self._listed += 1
         if self._listed > MOST_FILES or len(above) > MOST_DEPTH:
@@ -84,9 +90,16 @@ class ProjectFiles:
         except OSError as error:
             _raise_unreadable(real, error)
         for name in names:
-            target = None if name in SKIPPED else self._target(real / name)
+            is_needed = is_package and name.endswith(".py")
+            if name in SKIPPED or self._is_ignored(place / name, real / name, is_needed=is_needed):
+                continue
+            target = self._target(real / name)
             if target:
-                yield from self._walk(place / name, target, (*above, real))
+                yield from self._walk(place / name, target, (*above, real), is_package)
+
+    def _is_ignored(self, place: Path, path: Path, *, is_needed: bool) -> bool:
+        is_folder = path.is_dir() and not path.is_symlink()  # to git a link is a file
+        return self._rules.is_ignored(place.relative_to(self.root), is_folder=is_folder, is_needed=is_needed)
 
     def _target(self, path: Path) -> Path | None:
         """Return what a path is without links, or None for a link to nothing or into a skipped folder."""
