@@ -16,6 +16,7 @@ from tests.masking.samples import HEX, LETTERS, TOKENS, private_key
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
+from tpuctl.flows.runs.submission.environment import read_environment_file
 from tpuctl.polling import Backoff, poll
 from tpuctl.sim.faults import grpc_fault
 
@@ -31,6 +32,12 @@ VARIABLES = {
 }
 SHELL = {"GITHUB_PAT": TOKENS["a GitHub token"][0], "PIN_CODE": "pin-4711-code"}
 """Variables that --env takes from the shell."""
+HIDDEN = {
+    "API_SECRET": "secret-of-the-shell",
+    "KEY_FILE": "two lines\nof a secret file",
+    "OF_FILE": "env-file-value",
+}
+"""Variables of --secret, from the shell and from a file, and of --env-file."""
 ARGUMENTS = {
     "--api-key=": "argument-api-key", "--password": "argument-password", "--x=": TOKENS["an API key"][0],
     "--db=": "mysql" + "://ada:argument-url-password@db/x",
@@ -96,7 +103,7 @@ def git(*arguments: str) -> None:
 def project(home: Path, tmp_path: Path) -> Path:
     """A repository whose changes remove a token from the script, and add a file with another beside it."""
     script = Path("job.py")
-    body = HEADER + BODY.format(names=[*VARIABLES, *SHELL], end=str(tmp_path / "end"))
+    body = HEADER + BODY.format(names=[*VARIABLES, *SHELL, *HIDDEN], end=str(tmp_path / "end"))
     script.write_text(f"{body}KEY = '{REMOVED}'\n")
     Path("infra").mkdir()
     Path("infra/prod.env").write_text("A=1\n")
@@ -111,6 +118,7 @@ def project(home: Path, tmp_path: Path) -> Path:
 def command_line(script: Path) -> list[str]:
     variables = [word for name, value in VARIABLES.items() for word in ("--env", f"{name}={value}")]
     shell = [f"--env={name}" for name in SHELL]
+    shell += ["--secret", "API_SECRET", "--secret", "KEY_FILE=@../key", "--env-file", "../values"]
     return [
         "submit",
         str(script),
@@ -137,9 +145,11 @@ def test_a_dozen_secrets_reach_the_job_and_nothing_else(
     tpuctl: Tpuctl, node: str, bucket: Bucket, project: Path, simulator: RunningSimulator, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    for name, value in SHELL.items():
+    for name, value in [*SHELL.items(), ("API_SECRET", HIDDEN["API_SECRET"])]:
         monkeypatch.setenv(name, value)
-    environment = [*VARIABLES.values(), *SHELL.values()]
+    Path("../key").write_text(HIDDEN["KEY_FILE"] + "\n")
+    Path("../values").write_text(f"# of a file\nexport OF_FILE='{HIDDEN['OF_FILE']}'\n\n")
+    environment = [*VARIABLES.values(), *SHELL.values(), *HIDDEN.values()]
     secrets = [*environment, *ARGUMENTS.values(), REMOVED, OUTSIDE]
     outputs = [tpuctl(*command_line(project)[:3], "r0", "--dry-run", *command_line(project)[4:])]
     outputs += [tpuctl(*command_line(project))]
@@ -163,9 +173,9 @@ def test_a_dozen_secrets_reach_the_job_and_nothing_else(
     assert holders(secrets, texts) == []
     assert holders(secrets, objects(bucket)) == []
     assert holders(secrets, files(tmp_path / "state", Path("out"))) == []
-    names = sorted([*VARIABLES, *SHELL])
+    names = sorted([*VARIABLES, *SHELL, *HIDDEN])
     arguments = ["--epochs", "3", *script_arguments()]
-    values = [{**VARIABLES, **SHELL}[name] for name in names]
+    values = [{**VARIABLES, **SHELL, **HIDDEN}[name] for name in names]
     digest = hashlib.sha256(repr((values, arguments)).encode()).hexdigest()
     assert f"digest {digest}\n" in outputs[-2].out, "the job has them all, unchanged"
 
@@ -206,7 +216,7 @@ def test_arguments_are_recorded_but_secrets_and_the_user_is_told_once(
     assert record(bucket).arguments == ("--epochs", "3", "--api-key", "***", "--db-password=***")
     (line,) = [line for line in result.err.splitlines() if "secret" in line]
     assert line.startswith("Warning: --api-key, --db-password")
-    assert "--env NAME" in line
+    assert "--secret NAME" in line
     assert "hunter" not in result.err + result.out
 
 
@@ -232,6 +242,53 @@ def test_a_wrong_variable_is_refused_without_its_value(
     assert result.code == 2
     assert words in result.err
     assert "hunter2" not in result.err + result.out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--secret", "KEY=hunter2"], "--secret KEY has its value on the command line"),
+        (["--secret", "MY-KEY"], "does not begin with the name"),
+        (["--secret", "NOT_SET_HERE"], "no variable NOT_SET_HERE"),
+        (["--secret", "KEY=@nothing"], "nothing cannot be read: No such file"),
+        (["--secret", "KEY=@folder"], "folder cannot be read: Is a directory"),
+        (["--secret", "KEY=@binary"], "binary is not a text file"),
+        (["--secret", "KEY=@large"], "large is larger than 128 KiB"),
+        (["--secret", "KEY=@values", "--env", "KEY=1"], "KEY is given by --secret and by --env"),
+        (["--secret", "KEY=@values", "--store-env", "KEY"], "--store-env KEY would store a secret"),
+        (["--env-file", "wrong"], "Line 2 of wrong is neither KEY=VALUE nor the name of a variable"),
+        (["--env-file", "unset"], "Line 1 of unset is neither KEY=VALUE nor"),
+    ],
+)
+def test_a_wrong_source_of_values_is_refused_without_them(
+    tpuctl: Tpuctl, home: Path, options: list[str], words: str
+) -> None:
+    Path("folder").mkdir()
+    Path("binary").write_bytes(b"hunter2\xff")
+    Path("large").write_text("hunter2" * 20_000)
+    Path("values").write_text("A=hunter2\n")
+    Path("wrong").write_text("A=1\nhunter2\n")
+    Path("unset").write_text("NOT_SET_HERE\n")
+    result = submit(tpuctl, "--json", *options)
+    assert result.code == 2
+    assert words in result.err
+    assert "hunter2" not in result.err + result.out
+
+
+def test_lines_of_a_file_of_variables(tmp_path: Path) -> None:
+    text = "A=1\n\n# B=2\n  export C = 'x y' \nD=\"#\"\nE=a=b\nF=\nG='\nH\nI=$HOME\n"
+    (tmp_path / "values").write_text(text)
+    assert read_environment_file(tmp_path / "values", {"H": "of the shell"}) == {
+        "A": "1", "C": "x y", "D": "#", "E": "a=b", "F": "", "G": "'", "H": "of the shell", "I": "$HOME",
+    }  # fmt: skip
+
+
+def test_env_overrides_a_file_and_a_file_the_header(tpuctl: Tpuctl, node: str, bucket: Bucket) -> None:
+    text = HEADER.replace('"v3-8"\n', '"v3-8"\n# env = { A = "header", B = "header", C = "header" }\n')
+    Path("values").write_text("A=file\nB=file\n")
+    stored = [word for name in "ABC" for word in ("--store-env", name)]
+    assert submit(tpuctl, "--env-file", "values", "--env", "A=env", *stored, text=text).code == 0
+    assert record(bucket).environment == {"A": "env", "B": "file", "C": "header"}
 
 
 def test_storing_a_variable_that_is_not_given_is_refused(tpuctl: Tpuctl, node: str, bucket: Bucket) -> None:

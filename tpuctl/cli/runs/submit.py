@@ -11,7 +11,7 @@ from tpuctl.cli import output
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.cli.value_types import ACCELERATOR, LOCAL_PATH
 from tpuctl.flows.runs.submission import submit as flow
-from tpuctl.flows.runs.submission.environment import parse_environment
+from tpuctl.flows.runs.submission.environment import variables_of
 from tpuctl.flows.runs.submission.plan import SubmitRequest, plan_submit
 from tpuctl.runs import Attempt, Run
 
@@ -38,6 +38,20 @@ from tpuctl.runs import Attempt, Run
     " Its value is not stored in the bucket.",
 )
 @click.option(
+    "--env-file",
+    "env_files",
+    multiple=True,
+    type=LOCAL_PATH,
+    help="File with lines KEY=VALUE, or KEY for its value in this shell; --env overrides it.",
+)
+@click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="KEY[=@FILE]",
+    help="Variable with its value in this shell or in a file: never on a command line, and never stored.",
+)
+@click.option(
     "--store-env",
     "stored",
     multiple=True,
@@ -50,7 +64,7 @@ from tpuctl.runs import Attempt, Run
 def submit(
     session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
     accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
-    stored: tuple[str, ...], dry_run: bool,
+    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], dry_run: bool,
 ) -> None:  # fmt: skip
     """Copy a training script to a TPU and start it there, detached.
 
@@ -60,7 +74,7 @@ def submit(
     Example:
       tpuctl submit jobs/digits.py -- --epochs 30
     """
-    variables = parse_environment(environment, os.environ)
+    variables = variables_of(environment, env_files, secrets, stored, os.environ)
     request = SubmitRequest(script, arguments, include, name, tpu, accelerator, dataset, variables, stored)
     cloud = session.cloud
     plan = plan_submit(cloud.data_bucket, cloud.provider, session.owner, request, session.now)

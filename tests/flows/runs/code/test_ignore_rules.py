@@ -12,9 +12,22 @@ from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.ignore_rules import IgnoreRules
 
 TREE = (
-    "train.py", "notes.txt", "venv/lib/x.py", ".env", "data/raw/a.npy", "data/b.npy", "build/x", "deep/build/x",
-    "deep/er/keep.log", "deep/er/drop.log", "#odd", "a b.txt", "tail ", "weights[1].bin", "docs/build",
-)  # fmt: skip
+    "train.py",
+    "notes.txt",
+    "venv/lib/x.py",
+    ".env",
+    "data/raw/a.npy",
+    "data/b.npy",
+    "build/x",
+    "deep/build/x",
+    "deep/er/keep.log",
+    "deep/er/drop.log",
+    "#odd",
+    "a b.txt",
+    "tail ",
+    "weights[1].bin",
+    "docs/build",
+)
 
 
 @pytest.fixture
@@ -42,11 +55,27 @@ def packed(folder: Path, *include: str) -> set[str]:
 @pytest.mark.parametrize(
     "text",
     [
-        "venv\n.env\n", "/build/\n", "build/\n", "*.log\n!keep.log\n", "data/\n!data/b.npy\n", "data/*\n!data/b.npy\n",
-        "\\#odd\n", "a b.txt\ntail \n", "tail\\ \n", "deep/**/drop.log\n", "**/raw\n", "weights[[]1].bin\n", "\n# no rule\n",
-        "weights\\[1\\].bin\n", "docs/build/\n", "d*\n", "/*\n!/train.py\n", "\ufeff*.txt\n", "notes.txt\r\n",
+        "venv\n.env\n",
+        "/build/\n",
+        "build/\n",
+        "*.log\n!keep.log\n",
+        "data/\n!data/b.npy\n",
+        "data/*\n!data/b.npy\n",
+        "\\#odd\n",
+        "a b.txt\ntail \n",
+        "tail\\ \n",
+        "deep/**/drop.log\n",
+        "**/raw\n",
+        "weights[[]1].bin\n",
+        "\n# no rule\n",
+        "weights\\[1\\].bin\n",
+        "docs/build/\n",
+        "d*\n",
+        "/*\n!/train.py\n",
+        "\ufeff*.txt\n",
+        "notes.txt\r\n",
     ],
-)  # fmt: skip
+)
 def test_the_rules_are_gits(project: Path, text: str) -> None:
     rules(project, text)
     git = ["git", "-c", "core.excludesFile=/dev/null"]

@@ -62,4 +62,4 @@ def _module(root: Path, name: str) -> Path | None:
 
 def _holds(folder: Path, name: str) -> bool:
     """Return whether a module or a package, with an `__init__.py` or without, is in a folder."""
-    return (folder / f"{name}.py").is_file() or any(filter(Path.is_file, (folder / name).glob("*.py")))
+    return (folder / f"{name}.py").is_file() or any(path.is_file() for path in (folder / name).glob("*.py"))

@@ -15,7 +15,7 @@ LONGEST = 1024 * 1024
 """Most bytes of a file that is read: longer ones are data."""
 MOST_PLACES = 3
 """Places that are named; the others are counted."""
-ADVICE = "Pass secrets in variables instead: --env NAME."
+ADVICE = "Pass secrets in variables instead: --secret NAME."
 
 
 def check_bundle(code: Bundle, include: Collection[Path], root: Path) -> list[str]:

@@ -183,7 +183,7 @@ def _arguments_note(arguments: MaskedArguments) -> list[str]:
         return []
     return [
         f"Warning: {', '.join(arguments.labels)} looks like a secret. The run's record has *** instead, but"
-        " every user of the hosts sees it. Pass it in a variable: --env NAME."
+        " every user of the hosts sees it. Pass it in a variable: --secret NAME."
     ]
 
 
