@@ -78,7 +78,10 @@ SUBPACKAGES = {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "offers": set(),
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
-    "worker": {"control": {"reporting"}, "job": set(), "preparation": set(), "reporting": set()},
+    "worker": {
+        "control": {"reporting"}, "job": set(), "peers": {"reporting"}, "preparation": set(),
+        "reporting": set(),
+    },
     "sim": {
         "guest": set(),
         "state": set(),
@@ -145,7 +148,7 @@ MODULES = {
         "checkpoints", "drill", "lookup", "outcome", "pull", "stored_attempt", "stored_run", "summaries",
         "used_nodes",
     },
-    "worker": {"gcs", "main", "records", "requirements", "supervisor", "timing", "wire"},
+    "worker": {"errand", "gcs", "main", "records", "requirements", "supervisor", "timing", "wire"},
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
         "host_environment", "json_values", "orphan_cleanup", "records", "resource_names", "run_progress",

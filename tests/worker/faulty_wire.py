@@ -60,17 +60,19 @@ class _Handler(BaseHTTPRequestHandler):
         upstream = http.client.HTTPConnection(wire.upstream.hostname or "", wire.upstream.port)
         try:
             headers = {"Content-Type": self.headers.get("Content-Type", "text/plain")}
+            if "Range" in self.headers:
+                headers["Range"] = self.headers["Range"]
             upstream.request(self.command, self.path, body, headers)
             answer = upstream.getresponse()
-            data = answer.read()
+            data, generation = answer.read(), answer.headers.get("x-goog-generation", "")
         finally:
             upstream.close()
         if fault == "lose":
             self.close_connection = True
         elif fault == "short":
-            self._answer(answer.status, data[: len(data) // 2], len(data))
+            self._answer(answer.status, data[: len(data) // 2], len(data), generation)
         else:
-            self._answer(answer.status, data)
+            self._answer(answer.status, data, generation=generation)
 
     def _token(self, wire: FaultyWire) -> None:
         assert self.headers["Metadata-Flavor"] == "Google"
@@ -85,9 +87,11 @@ class _Handler(BaseHTTPRequestHandler):
         }
         self._answer(200, json.dumps(answer).encode())
 
-    def _answer(self, status: int, data: bytes, length: int | None = None) -> None:
+    def _answer(self, status: int, data: bytes, length: int | None = None, generation: str = "") -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(data) if length is None else length))
+        if generation:
+            self.send_header("x-goog-generation", generation)
         self.end_headers()
         self.wfile.write(data)
         self.close_connection = True

@@ -70,6 +70,7 @@ class Host:
     folder: Path
     bucket: Bucket
     python: str = sys.executable
+    worker: int = 0
 
     def prepare(self, source: str, *, data: bytes | None = None, **changes: object) -> Path:
         """Write bundle, spec and program where `submit` would; `data` replaces the bundle."""
@@ -77,7 +78,8 @@ class Host:
         digest = hashlib.sha256(data).hexdigest()
         self.bucket.create(bundle(digest), data, "application/gzip")
         code = {"bundle": bundle(digest), "bundle_sha256": digest, "bundle_size": len(data)}
-        spec = replace(SPEC, **{**code, **changes})
+        place = {"worker": self.worker, "folder": RunPaths("r1").worker(1, self.worker)}
+        spec = replace(SPEC, **{**code, **place, **changes})
         self.folder.mkdir(parents=True)
         (self.folder / "worker.zip").write_bytes(worker_program())
         path = self.folder / "spec.json"
@@ -158,7 +160,7 @@ class Host:
 
     def status(self) -> WorkerStatus:
         """Return the status in the bucket."""
-        name = RunPaths("r1").status(1, 0)
+        name = RunPaths("r1").status(1, self.worker)
         return runs.decode(self.bucket.read(name), WorkerStatus, name)
 
     def finished(self) -> WorkerStatus:

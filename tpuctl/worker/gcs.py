@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import calendar
 import email.utils
 import http.client
 import json
 import time
 import urllib.parse
-from typing import Tuple
+from typing import Iterator, NamedTuple, Tuple
 
 from tpuctl.worker import timing
 from tpuctl.worker.wire import Answer, Wire, ask_metadata
@@ -19,6 +20,8 @@ METADATA_TIMEOUT = 20.0
 """Seconds for an answer of the metadata server."""
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 """HTTP statuses that a later try may not meet."""
+EMPTY = 416
+"""HTTP status for a range of an object that has no bytes."""
 
 
 class PreconditionError(Exception):
@@ -31,6 +34,15 @@ class GcsError(Exception):
 
 class ForbiddenError(GcsError):
     """The VM's service account lacks a permission: to overwrite an object, it needs to delete it."""
+
+
+class Item(NamedTuple):
+    """One object in a listing."""
+
+    name: str
+    generation: int
+    age: float
+    """Seconds since it was written, by the service's clock."""
 
 
 class Token:
@@ -115,23 +127,56 @@ class Bucket:
             return 0, 0
         return int(stored["generation"]), int(stored["size"])
 
+    def read(self, name: str, most: int) -> Tuple[int, bytes]:
+        """Return an object's generation and its first `most` bytes, by one request; 0 without the object."""
+        headers = {"Range": "bytes=0-%d" % (most - 1)}
+        try:
+            answer = self._answer("GET", self._target(name) + "?alt=media", None, headers)
+        except FileNotFoundError:
+            return 0, b""
+        if answer.status == EMPTY:
+            return self.stat(name)[0], b""
+        return int(answer.generation or 0), answer.body
+
+    def list(self, prefix: str, glob: str = "", most: int = 10_000) -> Iterator[Item]:
+        """Yield the objects whose names begin with `prefix`, in order; one request for each 1,000."""
+        query = {"prefix": prefix, "fields": "items(name,generation,updated),nextPageToken"}
+        if glob:
+            query["matchGlob"] = glob
+        while most > 0:
+            target = "/storage/v1/b/%s/o?%s" % (self.name, urllib.parse.urlencode(query))
+            page = json.loads(self._call("GET", target))
+            now = self.now()
+            for item in page.get("items", ()):
+                most -= 1
+                yield Item(item["name"], int(item["generation"]), max(0.0, now - _moment(item["updated"])))
+            query["pageToken"] = page.get("nextPageToken", "")
+            if not query["pageToken"]:
+                return
+
     def _target(self, name: str) -> str:
         return "/storage/v1/b/%s/o/%s" % (self.name, urllib.parse.quote(name, safe=""))
 
     def _call(
         self, method: str, target: str, data: bytes | None = None, headers: dict[str, str] | None = None
     ) -> bytes:
-        """Send a request, and again after transient failures; raises FileNotFoundError for a 404."""
+        """Return the body of the answer to a request that is sent again after transient failures.
+
+        Raises FileNotFoundError for a 404.
+        """
+        return self._answer(method, target, data, headers or {}).body
+
+    def _answer(self, method: str, target: str, data: bytes | None, headers: dict[str, str]) -> Answer:
         url = HOST + target.split("?")[0]
         reason = ""
         for _ in timing.tries(timing.REQUEST_PAUSES):
             try:
-                answer = self._send(method, target, data, headers or {})
+                answer = self._send(method, target, data, headers)
             except (OSError, http.client.HTTPException) as error:  # timeouts, cut connections, cut responses
                 reason = str(error) or type(error).__name__
                 continue
-            if answer.status < 300:
-                return answer.body
+            if answer.status < 300 or answer.status == EMPTY:
+                return answer
             if answer.status == 412:
                 raise PreconditionError(url)
             if answer.status == 404:
@@ -153,3 +198,8 @@ class Bucket:
             self._ahead = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
         except (TypeError, ValueError):  # an answer without a time changes nothing
             pass
+
+
+def _moment(text: str) -> float:
+    """Return a time of the service, as 2026-01-31T23:59:59.123Z, in seconds since 1970."""
+    return float(calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")))

@@ -10,8 +10,8 @@ from typing import Mapping, Optional, Sequence, TextIO, Tuple, Union
 
 SCHEMA = 1
 
-PREPARING, RUNNING, FINISHED = "preparing", "running", "finished"
-"""States of a worker, in the order in which it passes through them."""
+PREPARING, READY, RUNNING, FINISHED = "preparing", "ready", "running", "finished"
+"""States of a worker, in the order in which it passes through them; READY waits for the other workers."""
 UNKNOWN = "unknown"
 """Stands for the state in a status that cannot be read; no worker writes it."""
 MOST_CHARACTERS = 4000
@@ -97,6 +97,8 @@ class Spec:
     """Path of a lock file inside the bundle, in pip's format with hashes; empty for none."""
     packages: str = IMAGE
     """IMAGE or OWN."""
+    participants: Sequence[int] = ()
+    """The workers that run the script: they start together and end together. Empty for this one alone."""
     schema: int = SCHEMA
 
 
@@ -108,7 +110,7 @@ class WorkerStatus:
     attempt: int
     tpu_uid: str
     state: str
-    """PREPARING, RUNNING or FINISHED."""
+    """PREPARING, READY, RUNNING or FINISHED."""
     heartbeat: str
     """When the status was written; all times are ISO-8601, UTC."""
     started: str = ""
@@ -128,6 +130,8 @@ class WorkerStatus:
     """PREEMPTION or MAINTENANCE of a host that was stopped, OUT_OF_MEMORY or DISK_FULL of a failure."""
     tail: str = ""
     """The last line that a failed script printed."""
+    peer: Optional[int] = None
+    """The worker whose end ended this one: nothing here failed by itself."""
     log_chunks: int = 0
     supervisor: str = ""
     """Which process wrote it: a random name."""

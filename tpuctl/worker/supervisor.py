@@ -11,13 +11,16 @@ from typing import Callable, Optional
 
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.control.stops import Stops
+from tpuctl.worker.errand import Errand
 from tpuctl.worker.job import causes
 from tpuctl.worker.job.script import STOP_CODES, Script, Sentinel
+from tpuctl.worker.peers.peers import Peers, reason_of
 from tpuctl.worker.preparation import bundle, environment, packages
 from tpuctl.worker.records import (
     FINISHED,
     OWN,
     PREPARING,
+    READY,
     REPORTS_FOLDER,
     RUNNING,
     STARTED,
@@ -31,28 +34,7 @@ from tpuctl.worker.reporting.status import AnotherSupervisorError, StatusWriter,
 
 
 class _Stopped(Exception):
-    """The host or the run was stopped before the script started."""
-
-
-class _Errand(threading.Thread):
-    """Does some work each time that it is due: neither the script nor other work waits for it."""
-
-    def __init__(self, is_due: Callable[[], bool], work: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
-        self._is_due = is_due
-        self._work = work
-        self._is_over = threading.Event()
-
-    def run(self) -> None:
-        while not self._is_over.wait(timing.POLL_INTERVAL):
-            if self._is_due():
-                self._work()
-
-    def end(self) -> None:
-        """Return once nothing of it is under way any more."""
-        self._is_over.set()
-        if self.is_alive():
-            self.join()
+    """The host or the run was stopped, or another worker ended, before the script started."""
 
 
 class Supervisor:
@@ -74,9 +56,11 @@ class Supervisor:
         self._is_cancelled = False
         self._oom_kills = causes.count_oom_kills()
         self._sentinel = Sentinel()
-        self._heartbeat = _Errand(self._status.due, self._beat)
-        self._shipping = _Errand(self._shipper.due, lambda: self._try(self._shipper.ship))
-        self._listening = _Errand(lambda: not self._stops.request, self._listen)
+        self._peers = Peers(self._bucket, spec, on_end=_wake)
+        self._watching = Errand(self._peers.due, lambda: self._try(self._peers.look))
+        self._heartbeat = Errand(self._status.due, self._beat)
+        self._shipping = Errand(self._shipper.due, lambda: self._try(self._shipper.ship))
+        self._listening = Errand(lambda: not self._stops.request, self._listen)
 
     def run(self) -> None:
         """Run the script until it ends, however it ends, and leave the last status in the bucket."""
@@ -87,6 +71,8 @@ class Supervisor:
         self._heartbeat.start()
         self._shipping.start()
         self._listening.start()
+        if self._peers.are_any:
+            self._watching.start()
         try:
             self._finish(self._run_script())
         finally:
@@ -106,33 +92,42 @@ class Supervisor:
         try:
             return self._watch(self._start(self._prepare()))
         except _Stopped:
-            self._is_cancelled = not self._stop_signal
-            subject = "run" if self._is_cancelled else "host"
-            return replace(self._status.last, error="the %s was stopped before the script started" % subject)
+            self._is_cancelled = bool(self._stops.request) and not self._stop_signal
+            return replace(self._status.last, error=self._why_not_started())
         except (bundle.BundleError, packages.PackageError, gcs.GcsError, OSError) as error:
             self._preparing = False
             text = "%s: %s" % (type(error).__name__, error)
             return replace(self._status.last, error=text, cause=causes.of_error(error))
 
     def _prepare(self) -> str:
-        """Fetch code and packages and return the packages' folder; a signal ends this with _Stopped."""
+        """Fetch code and packages, wait for the other workers, and return the packages' folder.
+
+        A signal ends this with _Stopped, as do somebody's request and another worker's end.
+        """
         spec = self._spec
         self._preparing = True
-        if self._is_to_stop:
-            raise _Stopped
+        self._check()
         bundle.fetch(self._bucket, spec, self._code_folder)
         lock = os.path.join(self._code_folder, spec.requirements) if spec.requirements else ""
         installed = packages.ensure(
             spec.dependencies, lock, packages.root_of(self._folder), self._log, spec.packages == OWN
         )
+        if self._peers.are_any:
+            self._try(lambda: self._status.update(state=READY))
+            self._peers.wait_for_all()
         self._preparing = False
-        if self._is_to_stop:
-            raise _Stopped
+        self._check()
         return installed
 
-    @property
-    def _is_to_stop(self) -> bool:
-        return bool(self._stop_signal or self._stops.request)
+    def _check(self) -> None:
+        if self._stop_signal or self._stops.request or self._peers.end:
+            raise _Stopped
+
+    def _why_not_started(self) -> str:
+        if self._peers.end and not self._stop_signal and not self._is_cancelled:
+            return "not started, because %s" % self._peers.end.reason
+        subject = "run" if self._is_cancelled else "host"
+        return "the %s was stopped before the script started" % subject
 
     def _start(self, installed: str) -> Script:
         variables = environment.of_job(self._spec, installed, self._reports)
@@ -144,7 +139,7 @@ class Supervisor:
         return os.path.join(self._folder, "code")
 
     def _watch(self, script: Script) -> WorkerStatus:
-        """Wait until the script ends; a host that stops ends it."""
+        """Wait until the script ends; a host that stops ends it, as does another worker's end."""
         self._try(lambda: self._status.update(state=RUNNING, pid=script.pid))
         code = script.poll()
         while code is None:
@@ -154,11 +149,12 @@ class Supervisor:
                 self._stop(script)
             elif request:
                 script.stop(grace=request.grace)
+            elif self._peers.end:
+                script.stop()
             timing.pause()
             code = script.poll()
-        if (
-            code in STOP_CODES and not self._is_cancelled
-        ):  # a host that shuts down may signal the script before the supervisor
+        if code in STOP_CODES and not self._is_cancelled and not self._peers.end:
+            # A host that shuts down may signal the script before the supervisor.
             timing.wait_until(lambda: bool(self._stop_signal), timing.SIGNAL_DELAY, interval=0.01)
         if code < 0:
             return self._ended(128 - code, signal.Signals(-code).name)
@@ -181,7 +177,7 @@ class Supervisor:
         """Look whether somebody asks to stop the run; the main thread may wait for a package then."""
         if self._try(self._stops.look) and self._stops.request:
             say("%s asks to stop the run" % self._stops.request.by)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            _wake()
 
     def _ended(self, code: int, name: str) -> WorkerStatus:
         status = replace(self._status.last, exit_code=code, signal=name)
@@ -222,13 +218,25 @@ class Supervisor:
             status = replace(status, stopped_by=self._stops.request.by)
         status = replace(status, finished=now())
         deadline = time.monotonic() + timing.LAST_WRITE_TIMEOUT
+        if status.exit_code != 0 and not status.stopped_by:
+            self._retry(lambda: self._peers.tell_end(reason_of(status)), deadline)
+            status = self._with_peer(status)
         self._shipping.end()
         if not self._retry(self._shipper.ship, deadline) and not status.error:
             status = replace(status, error="the end of the log could not be shipped")
         self._try(self._ship_reports)  # a by-product: the run ends also without them
         self._heartbeat.end()
+        self._watching.end()
         if not self._retry(lambda: self._write_status(replace(status, state=FINISHED)), deadline):
             raise gcs.GcsError("the last status could not be written")
+
+    def _with_peer(self, status: WorkerStatus) -> WorkerStatus:
+        """Return the status of a worker that was not the first to end."""
+        end = self._peers.end
+        if end is None or status.stopped:
+            return status
+        error = status.error or "stopped, because %s" % end.reason
+        return replace(status, error=error, peer=None if end.worker == self._spec.worker else end.worker)
 
     def _ship_reports(self) -> None:
         reports.ship(self._bucket, self._spec.folder + REPORTS_FOLDER, self._reports)
@@ -247,6 +255,12 @@ class Supervisor:
         self._interrupt()
 
     def _interrupt(self) -> None:
+        """End the preparation, in the main thread."""
         if self._preparing:
             self._preparing = False
             raise _Stopped
+
+
+def _wake() -> None:
+    """Interrupt the main thread: it may wait for a package, or for other workers."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)

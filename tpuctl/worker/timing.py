@@ -13,6 +13,16 @@ LOG_INTERVALS = ((60.0, 1.0), (600.0, 5.0), (float("inf"), 15.0))
 """(age of the job, pause): ship this often up to that age. Each chunk costs money; a young job is watched."""
 REQUEST_PAUSES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Before each try of one request to Cloud Storage."""
+FIRST_LOOK, LONGEST_LOOK = 0.2, 2.0
+"""Between two looks at whether all workers are ready: the first pause, and the longest."""
+PEER_INTERVAL = 5.0
+"""Between two looks at whether another worker has ended: within it the others learn of a failure."""
+NEIGHBOUR_INTERVAL = 60.0
+"""Between two looks at the status of the next worker."""
+NEIGHBOUR_SILENCE = 900.0
+"""Without a word of a worker after which the others give it up: as long as until readers call it lost."""
+FRESH = 45.0
+"""Age of a worker's last word up to which it counts as alive when all are to start."""
 STOP_GRACE = 15.0
 """Between SIGTERM and SIGKILL for the script: a preempted VM has about 30 in all."""
 SIGNAL_DELAY = 1.0
@@ -28,6 +38,18 @@ START_TIMEOUT = 120.0
 def pause() -> None:
     """Return after the time between two looks at the script."""
     time.sleep(POLL_INTERVAL)
+
+
+def growing(first: float, longest: float) -> Iterator[float]:
+    """Yield pauses without end, each a quarter longer than the one before, up to the longest."""
+    while True:
+        yield first
+        first = min(first * 1.25, longest)
+
+
+def sleep(seconds: float) -> None:
+    """Return after so many seconds; a signal whose handler raises ends it."""
+    time.sleep(seconds)
 
 
 def tries(pauses: Sequence[float]) -> Iterator[int]:

@@ -25,6 +25,8 @@ class Answer(NamedTuple):
     date: str
     """Its header Date; empty without one."""
     body: bytes
+    generation: str = ""
+    """Of the object that it is; empty for another answer."""
 
     @property
     def text(self) -> str:
@@ -75,7 +77,8 @@ class Wire(threading.local):
         try:
             self._connection.request(method, target, data, dict(headers))
             with self._connection.getresponse() as response:
-                answer = Answer(response.status, response.getheader("Date") or "", response.read())
+                date, generation = response.getheader("Date"), response.getheader("x-goog-generation")
+                answer = Answer(response.status, date or "", response.read(), generation or "")
         except BaseException:  # also a signal's exception: what is left of the response is not the next one's
             self.close()
             raise

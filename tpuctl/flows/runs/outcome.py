@@ -18,7 +18,7 @@ from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeState
 from tpuctl.runs import Tpu, Verdict
-from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, UNKNOWN, WorkerStatus
+from tpuctl.worker.records import FINISHED, PREPARING, READY, RUNNING, UNKNOWN, WorkerStatus
 
 Statuses = Sequence[WorkerStatus | None]
 """One per worker that runs the script; None for a worker that has written none yet."""
@@ -27,7 +27,7 @@ UNREACHABLE_AFTER = 60.0
 """Seconds of silence after which a run without an end is shown as unreachable."""
 STARTING, UNREACHABLE = "starting", "unreachable"
 """States of a worker that has written no status yet, and of a run that nobody can say anything of."""
-STATES = (STARTING, PREPARING, RUNNING, FINISHED)
+STATES = (STARTING, PREPARING, READY, RUNNING, FINISHED)
 NOT_STARTED = "not started"
 """State of a run without an attempt."""
 LABELS = (

@@ -60,7 +60,10 @@ class TestWorkers:
                 {"exit_code": 137, "signal": "SIGKILL", "cause": "out of memory"},
                 "worker 1's script was ended by SIGKILL (out of memory)",
             ),
-            ({"exit_code": None, "error": "BundleError: gone"}, "worker 1: BundleError: gone"),
+            (
+                {"exit_code": None, "error": "BundleError: gone"},
+                "worker 1 could not start: BundleError: gone",
+            ),
         ],
     )
     def test_one_worker_that_fails_ends_the_run_with_its_reason(

@@ -71,9 +71,19 @@ def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
     is_over = all(word.is_over for word in words)
     if is_over and any(word.status and word.status.stopped_by for word in stopped):
         return _stop(stopped, "", (), BY_WORKERS)
+    if is_over and any(map(_is_consequence, words)):
+        return _given_up(words)
     if not stopped and is_over:
         return Ending(runs.SUCCEEDED, "every worker's script ended with exit code 0", BY_WORKERS)
     return None
+
+
+def _given_up(words: Sequence[WorkerWord]) -> Ending | None:
+    """Return the end of workers that gave up one that has not failed: they had lost sight of it."""
+    status = next(word.status for word in words if word.status and _is_consequence(word))
+    if _stopped(words):
+        return None
+    return Ending(runs.FAILED, f"worker {status.worker}: {status.error}", BY_WORKERS)
 
 
 def decide(words: Sequence[WorkerWord], node: NodeWord | None = None) -> Ending | None:
@@ -192,7 +202,12 @@ def _is_stop(word: WorkerWord) -> bool:
 
 
 def _has_failed(word: WorkerWord) -> bool:
-    return bool(word.status and word.status.exit_code != 0)
+    return bool(word.status and word.status.exit_code != 0) and not _is_consequence(word)
+
+
+def _is_consequence(word: WorkerWord) -> bool:
+    """Whether another worker's end ended this one."""
+    return bool(word.status and word.status.peer is not None)
 
 
 def _silent(words: Sequence[WorkerWord]) -> tuple[int, ...]:
@@ -213,6 +228,8 @@ def _failure(word: WorkerWord) -> str:
     status = word.status
     assert status is not None
     cause = f" ({status.cause})" if status.cause else ""
+    if status.error and status.exit_code is None and not status.pid:
+        return f"worker {status.worker} could not start: {status.error}{cause}"
     if status.error:
         return f"worker {status.worker}: {status.error}{cause}"
     if status.signal:

@@ -66,7 +66,8 @@ def submit(bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan) -> Su
         _fail(run, plan, error)
         raise
     try:
-        specs = [_spec(bucket.name, plan, worker) for worker in plan.attempt.workers]
+        key = secrets.token_hex(32)
+        specs = [_spec(bucket.name, plan, worker, key) for worker in plan.attempt.workers]
         launch.launch_all(ssh, plan.node, host_keys, specs)
     except TpuctlError as error:
         _fail(run, plan, error)
@@ -146,7 +147,7 @@ _KIND = "application/gzip"
 _REPLACED = "Warning: {place} did not hold the code that it is named by. The code was written again."
 
 
-def _spec(bucket: str, plan: SubmitPlan, worker: int) -> Spec:
+def _spec(bucket: str, plan: SubmitPlan, worker: int, key: str) -> Spec:
     run, attempt = plan.run, plan.attempt
     return Spec(
         bucket=bucket,
@@ -163,12 +164,13 @@ def _spec(bucket: str, plan: SubmitPlan, worker: int) -> Spec:
         bundle_sha256=run.bundle_sha256,
         bundle_size=len(plan.code.data),
         unpacked_size=plan.code.unpacked_size,
-        key=secrets.token_hex(32),
+        key=key,
         folder=RunPaths(run.run).worker(attempt.attempt, worker),
         environment=plan.environment,
         requires_python=run.requires_python,
         requirements=run.requirements,
         packages=run.packages,
+        participants=attempt.workers,
     )
 
 
