@@ -14,9 +14,10 @@ from tests.worker.host import SPEC
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing
+from tpuctl.worker.errand import Errand
 from tpuctl.worker.records import WorkerStatus, read_status_type
 from tpuctl.worker.reporting.status import LIMIT, AnotherSupervisorError, StatusWriter, now
-from tpuctl.worker.supervisor import Supervisor, _Errand
+from tpuctl.worker.supervisor import Supervisor
 
 NAME = "runs/r1/attempts/1/workers/0/status.json"
 
@@ -212,7 +213,7 @@ def test_an_errand_that_fails_is_done_again(
         is_done.set()
 
     supervisor = Supervisor(SPEC, str(tmp_path))
-    errand = _Errand(lambda: True, lambda: supervisor._try(work))
+    errand = Errand(lambda: True, lambda: supervisor._try(work))
     errand.start()
     try:
         assert is_done.wait(20)
