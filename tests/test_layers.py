@@ -73,7 +73,10 @@ SUBPACKAGES = {
     "flows/datasets": {"beam": set()},
     "flows/nodes": {"placement": set()},
     "flows/remote": {"forwarding": set()},
-    "flows/runs": {"code": set(), "evidence": set(), "logs": {"evidence"}, "submission": {"code"}},
+    "flows/runs": {
+        "code": set(), "control": {"evidence", "logs"}, "evidence": set(), "logs": {"evidence"},
+        "submission": {"code", "control"},
+    },
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "offers": set(),
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),

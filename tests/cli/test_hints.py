@@ -39,7 +39,8 @@ def test_a_word_of_other_programs_names_commands_that_exist(
     [
         ("sumbit", "'tpuctl submit'"),
         ("LIST", "'tpuctl ls'"),
-        ("cancle", "'tpuctl down' or 'tpuctl sim stop'"),
+        ("cancle", "'tpuctl cancel'"),
+        ("kill", "'tpuctl cancel' or 'tpuctl down'"),
         ("data uplaod", "'tpuctl data upload'"),
         ("sim fautl", "'tpuctl sim fault'"),
     ],

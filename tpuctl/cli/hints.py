@@ -14,7 +14,7 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("list", "get", "nodes", "tpus", "instances"), ("ls",)),
         **dict.fromkeys(("create", "provision"), ("up",)),
         **dict.fromkeys(("delete", "rm", "remove", "destroy", "terminate", "del", "teardown"), ("down",)),
-        **dict.fromkeys(("cancel", "kill"), ("down", "sim stop")),
+        **dict.fromkeys(("kill", "abort", "interrupt", "scancel"), ("cancel", "down")),
         **dict.fromkeys(("pause", "halt", "suspend", "shutdown", "poweroff"), ("stop",)),
         **dict.fromkeys(("rehearse", "preempt", "maintenance"), ("drill",)),
         **dict.fromkeys(("resume", "boot", "poweron"), ("start",)),

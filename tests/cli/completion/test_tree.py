@@ -61,6 +61,7 @@ def test_every_command_and_option_is_completed(path: tuple[str, ...], command: c
         ("tpuctl logs ", ["runs-1"]),
         ("tpuctl logs -f r", ["runs-1"]),
         ("tpuctl pull ", ["runs-1"]),
+        ("tpuctl cancel ", ["runs-1"]),
         ("tpuctl pull run --to ", ["file"]),
         ("tpuctl data head ", ["datasets-1"]),
         ("tpuctl data rm ", ["datasets-1"]),

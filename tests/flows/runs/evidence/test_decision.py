@@ -117,7 +117,7 @@ class TestRequestToStop:
     def test_a_host_that_is_down_does_not_keep_it_from_its_end(self) -> None:
         ending = decide(words((self.ASKED, 60), (RUNNING, 60), hosts=NO_ANSWER), READY)
         assert ending
-        assert (ending.outcome, ending.basis) == (runs.STOPPED, BY_MACHINE)
+        assert (ending.outcome, ending.basis, ending.silent) == (runs.STOPPED, BY_MACHINE, (1,))
         assert ending.evidence == f"stopped by ada@example.com{OTHERS}"
 
     def test_a_failure_long_before_stays_a_failure(self) -> None:

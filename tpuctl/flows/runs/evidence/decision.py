@@ -159,7 +159,7 @@ def _by_stops(words: Sequence[WorkerWord]) -> Ending | None:
     is_saving = any(not word.is_over and (word.lives or word.age <= CHECK_NODE_AFTER) for word in words)
     if is_saving and not _stopped_by_host(words):
         return None  # who is asked to stop gets the time to save
-    return _stop(stopped, _others(words), ())
+    return _stop(stopped, _others(words), () if _stopped_by_host(words) else _silent(words))
 
 
 def _stop(

@@ -1,0 +1,52 @@
+"""The command cancel, as its user sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import CommandResult
+from tpuctl.cloud.storage import Bucket
+
+Command = Callable[..., CommandResult]
+HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
+SCRIPT = HEADER + "import time\ntime.sleep(600)\n"
+
+
+@pytest.fixture
+def run(tpuctl: Command, node: str) -> str:
+    """The name of a run that goes on."""
+    Path("job.py").write_text(SCRIPT)
+    assert tpuctl("submit", "job.py", "--name", "r1").code == 0
+    return "r1"
+
+
+def test_a_run_is_stopped_and_everything_says_by_whom(tpuctl: Command, run: str, bucket: Bucket) -> None:
+    shown = tpuctl("cancel", run, "--dry-run", "--json")
+    assert [request["method"] for request in shown.json["requests"]] == ["POST", "SSH"]
+    assert bucket.stat("runs/r1/stop.json") is None
+    refused = tpuctl("cancel", run)
+    assert (refused.code, "Pass --yes" in refused.err) == (10, True)
+    assert bucket.stat("runs/r1/stop.json") is None
+    stopped = tpuctl("cancel", run, "--yes")
+    assert stopped.code == 0, stopped.err
+    assert "Run 'r1' was stopped by " in stopped.err
+    assert "n1 stays" in stopped.err
+    followed = tpuctl("logs", "-f", run)
+    assert (followed.code, "Run 'r1' was stopped by " in followed.err) == (4, True)
+    assert "stopped" in tpuctl("runs").out
+    assert "n1" in tpuctl("ls").out
+    again = tpuctl("cancel", run, "--yes", "--json")
+    assert again.code == 0
+    assert again.json["outcome"] == "stopped"
+    assert again.json["stopped_by"]
+    assert again.json["workers"] == [{"worker": 0, "exit_code": 143, "signal": "SIGTERM"}]
+    assert tpuctl("cancel", run, "--dry-run", "--json").json["requests"] == []
+    assert "had ended before: stopped" in tpuctl("cancel", run).err
+
+
+def test_a_run_that_does_not_exist_is_named(tpuctl: Command, node: str) -> None:
+    result = tpuctl("cancel", "r9", "--yes")
+    assert (result.code, "There is no run 'r9'" in result.err) == (4, True)

@@ -1,0 +1,143 @@
+"""`cancel` on four hosts: all of them, by SSH and by the bucket alone, also where a host is down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.flows.runs.records import ATTEMPT, CREATED
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl import runs
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, UsageError
+from tpuctl.flows.runs.control import cancel as flow
+from tpuctl.flows.runs.control.cancel import Cancellation, ask_bucket, plan_cancel
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.parallel import fanout, values
+from tpuctl.polling import Backoff, poll
+from tpuctl.runs import Run
+from tpuctl.sim.faults import grpc_fault
+from tpuctl.worker.records import StopRequest, WorkerStatus
+
+HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
+SCRIPT = HEADER + "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
+ADA = "ada@example.com"
+
+
+@pytest.fixture
+def pod(tpuctl: Callable[..., CommandResult], simulator: RunningSimulator, cloud: Cloud) -> StoredRun:
+    """A run whose script runs on every host of a v3-32."""
+    assert tpuctl("up", "v3-32", "--name", "pod", "--framework", "jax", "--yes").code == 0
+    Path("job.py").write_text(SCRIPT)
+    assert tpuctl("submit", "job.py", "--name", "r1").code == 0
+    run = StoredRun(cloud.bucket, "r1")
+    await_statuses(run, lambda status: bool(status.pid))
+    return run
+
+
+def await_statuses(run: StoredRun, condition: Callable[[WorkerStatus], bool]) -> list[WorkerStatus]:
+    """Wait until every worker's status meets a condition, and return them."""
+
+    def look() -> list[WorkerStatus] | None:
+        statuses = [status for status in run.last_attempt().statuses() if status and condition(status)]
+        return statuses if len(statuses) == len(run.last_attempt().record.workers) else None
+
+    return poll(look, awaiting="the workers", timeout=60, backoff=Backoff(0.05, 0.2))
+
+
+def cancel(cloud: Cloud, by: str = ADA, report: Callable[[str], None] = lambda text: None) -> Cancellation:
+    witnesses = Witnesses(cloud.provider, lambda: cloud.ssh)
+    plan = plan_cancel(cloud.bucket, witnesses, "r1", by, 5)
+    return flow.cancel(cloud.provider, cloud.ssh, witnesses, plan, report)
+
+
+def test_every_worker_ends_and_the_first_of_two_callers_is_named(cloud: Cloud, pod: StoredRun) -> None:
+    both = values(fanout(lambda by: cancel(cloud, by), [ADA, "bob@example.com"]))
+    verdicts = [ended.verdict for ended in both]
+    assert verdicts[0] == verdicts[1] == pod.verdict()
+    assert verdicts[0]
+    assert (verdicts[0].outcome, verdicts[0].basis) == (runs.STOPPED, runs.BY_WORKERS)
+    assert verdicts[0].stopped_by in (ADA, "bob@example.com")
+    statuses = await_statuses(pod, lambda status: status.is_finished)
+    assert {status.stopped_by for status in statuses} == {verdicts[0].stopped_by}
+    assert {status.signal for status in statuses} == {"SIGTERM"}
+    again = cancel(cloud, "carl@example.com")
+    assert again.verdict == verdicts[0]
+
+
+def test_the_bucket_alone_stops_it(cloud: Cloud, pod: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise NotFoundError("Nobody knows the way to its hosts.")
+
+    monkeypatch.setattr(cloud.provider, "host_keys", refuse)
+    lines = list[str]()
+    verdict = cancel(cloud, report=lines.append).verdict
+    assert verdict
+    assert verdict.stopped_by == ADA
+    assert "Nobody knows the way to its hosts. The workers read the request in the bucket." in lines
+
+
+def test_a_host_that_is_down_is_named_and_the_others_are_stopped(
+    cloud: Cloud, pod: StoredRun, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    death = simulator.faults.add("host-death", node="pod", worker="2")
+    poll(lambda: simulator.events.find(kind="fault", what="host-death") or None, awaiting="it", timeout=60)
+    monkeypatch.setattr(flow, "REACTION", 10.0)
+    lines = list[str]()
+    with pytest.raises(DeadlineError, match="Worker 2 of run 'r1' has not said within 15 s") as failed:
+        cancel(cloud, report=lines.append)
+    assert "tpuctl down pod" in failed.value.hint
+    (unreached,) = [
+        line for line in lines if line.endswith("If it runs, it reads the request in the bucket.")
+    ]
+    assert "worker 2" in unreached
+    statuses = pod.last_attempt().statuses()
+    assert [bool(status and status.stopped_by) for status in statuses] == [True, True, False, True]
+    verdict = pod.verdict()
+    assert verdict is None or verdict.silent == (2,), "its script may go on"
+    simulator.faults.remove(death.id)
+
+
+class TestRecord:
+    @pytest.fixture
+    def run(self, cloud: Cloud) -> StoredRun:
+        """A run that was not started."""
+        run = StoredRun(cloud.bucket, "r1")
+        run.create(Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {}))
+        return run
+
+    def test_a_run_that_was_not_started_will_not_start(self, cloud: Cloud, run: StoredRun) -> None:
+        assert cancel(cloud) == Cancellation(None)
+        request = runs.decode(cloud.bucket.read(run.paths.stop), StopRequest, run.paths.stop)
+        assert (request.run, request.by, request.grace) == ("r1", ADA, 5)
+
+    @pytest.mark.parametrize("data", [b"{}", b"\xff", b"x" * 5000, b'{"schema": 1, "run": "r2"}'])
+    def test_what_is_no_request_is_replaced(self, cloud: Cloud, run: StoredRun, data: bytes) -> None:
+        cloud.bucket.upload(run.paths.stop, [data], "application/json")
+        cancel(cloud)
+        assert runs.decode(cloud.bucket.read(run.paths.stop), StopRequest, run.paths.stop).by == ADA
+
+    def test_the_request_of_another_is_kept(self, cloud: Cloud, run: StoredRun) -> None:
+        witnesses = Witnesses(cloud.provider)
+        first, second = (plan_cancel(cloud.bucket, witnesses, "r1", by, 5) for by in (ADA, "bob"))
+        assert ask_bucket(first) == ask_bucket(second)
+
+    def test_a_run_that_nobody_knows_is_not_asked(self, cloud: Cloud) -> None:
+        with pytest.raises(NotFoundError, match="There is no run 'r1'"):
+            cancel(cloud)
+        assert cloud.bucket.objects("") == []
+
+    def test_a_grace_that_is_too_long_is_refused(self, cloud: Cloud, run: StoredRun) -> None:
+        with pytest.raises(UsageError, match="at most 3600 seconds"):
+            plan_cancel(cloud.bucket, Witnesses(cloud.provider), "r1", ADA, 3601)
+
+    def test_a_bucket_that_refuses_asks_nobody(
+        self, cloud: Cloud, run: StoredRun, simulator: RunningSimulator
+    ) -> None:
+        run.create_attempt(ATTEMPT)
+        simulator.faults.add(grpc_fault("storage.objects.create", 7, "denied", resource="*/stop.json"))
+        with pytest.raises(ConfigError):
+            cancel(cloud)

@@ -1,0 +1,81 @@
+"""The command cancel."""
+
+from __future__ import annotations
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.progress import show_steps
+from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_session, yes_option
+from tpuctl.cli.value_types import DURATION
+from tpuctl.flows.runs.control import cancel as flow
+from tpuctl.flows.runs.control.cancel import Cancellation, CancelPlan
+
+
+@click.command()
+@click.argument("run")
+@click.option(
+    "--grace", type=DURATION, default="30s", metavar="DURATION",
+    help="Time to save between SIGTERM and SIGKILL; default: 30s.",
+)  # fmt: skip
+@yes_option
+@dry_run_option
+@with_session
+@iap_option
+def cancel(session: Session, run: str, grace: int, yes: bool, dry_run: bool) -> None:
+    """Stop a run on every host, and wait until it has ended. Its TPU stays.
+
+    The script gets SIGTERM, time to save, and SIGKILL. Hosts are asked over SSH, and by an object in the
+    bucket, which they read every 10 seconds.
+
+    \b
+    Example:
+      tpuctl cancel digits-20260131-120000 --grace 2m
+    """
+    cloud = session.cloud
+    plan = flow.plan_cancel(cloud.bucket, session.witnesses, run, session.owner, grace, is_rehearsal=dry_run)
+    if dry_run:
+        output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
+        return
+    if not plan.verdict:
+        confirm(_question(plan), yes=yes)
+    with show_steps() as report:
+        cancellation = flow.cancel(cloud.provider, cloud.ssh, session.witnesses, plan, report)
+    _show(session, plan, cancellation)
+
+
+def _question(plan: CancelPlan) -> str:
+    if not plan.attempt:
+        return f"Stop run '{plan.run.name}', which was not started?"
+    record = plan.attempt.record
+    return f"Stop run '{plan.run.name}' on {record.tpu.name} ({len(record.workers)} workers)?"
+
+
+def _show(session: Session, plan: CancelPlan, cancellation: Cancellation) -> None:
+    verdict = cancellation.verdict
+    if session.as_json:
+        workers = [
+            {"worker": status.worker, "exit_code": status.exit_code, "signal": status.signal}
+            for status in cancellation.statuses
+            if status
+        ]
+        output.json({
+            "run": plan.run.name,
+            "outcome": verdict.outcome if verdict else "not started",
+            "stopped_by": verdict.stopped_by if verdict else "",
+            "evidence": verdict.evidence if verdict else "",
+            "workers": workers,
+        })  # fmt: skip
+        return
+    if not verdict:
+        output.note(f"Run '{plan.run.name}' was never started; it will not start any more.")
+    elif plan.verdict:
+        output.note(f"Run '{verdict.run}' had ended before: {verdict.outcome}, {verdict.evidence}.")
+    elif verdict.stopped_by:
+        output.note(f"Run '{verdict.run}' was {verdict.evidence}.")
+    else:
+        output.note(f"Run '{verdict.run}' ended by itself meanwhile: {verdict.outcome}, {verdict.evidence}.")
+    if plan.attempt and not plan.verdict:
+        output.note(
+            f"{plan.attempt.record.tpu.name} stays, until 'tpuctl down {plan.attempt.record.tpu.name}'."
+        )

@@ -1,0 +1,241 @@
+"""Stops a run: asks its workers, on their hosts and through the bucket, and waits for their last words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from tpuctl import clock, runs
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.errors import (
+    ConflictError,
+    DeadlineError,
+    InterruptedByUser,
+    NotFoundError,
+    TpuctlError,
+    UsageError,
+)
+from tpuctl.flows.hosts.published_keys import published_key
+from tpuctl.flows.progress import Report
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
+from tpuctl.flows.runs.stored_run import REPLACEMENTS, StoredRun
+from tpuctl.nodes import HttpRequest
+from tpuctl.polling import Backoff, Sleep, poll
+from tpuctl.runs import Attempt, Verdict
+from tpuctl.worker.records import MOST_GRACE, STOP_FILE, StopRequest, WorkerStatus, check_stop, encode
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.provider import Provider
+    from tpuctl.cloud.ssh import Ssh, SshSession
+    from tpuctl.cloud.storage import Bucket
+
+REACTION = 60.0
+"""Seconds beyond the grace: to read the request (each 10), to ship the log, and to say the last word."""
+EVERY_SECOND = Backoff(first=0.3, longest=1.0)
+SSH_TIMEOUT = 20.0
+"""Seconds for a host's answer: the bucket tells it, too."""
+TELL = f"""
+umask 077; test -e "$1/lock" || exit 94
+cat >"$1/{STOP_FILE}.part" && mv -f "$1/{STOP_FILE}.part" "$1/{STOP_FILE}"
+"""
+"""For sh: writes the request on stdin into the attempt's folder, at once or not at all."""
+
+
+@dataclass(frozen=True)
+class CancelPlan:
+    """A run, how it is now, and the request to stop it."""
+
+    run: StoredRun
+    state: RunState | None
+    """None for a run that was not started."""
+    attempt: StoredAttempt | None
+    by: str
+    grace: int
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How the run ended, if it has."""
+        return self.state.verdict if self.state else None
+
+
+class Cancellation(NamedTuple):
+    """What became of a run that was asked to stop."""
+
+    verdict: Verdict | None
+    """None for a run that was never started."""
+    statuses: Sequence[WorkerStatus | None] = ()
+
+
+def plan_cancel(
+    bucket: Bucket, witnesses: Witnesses, name: str, by: str, grace: int, *, is_rehearsal: bool = False
+) -> CancelPlan:
+    """Return what stops a run; a rehearsal writes no verdict of a run that has ended by now.
+
+    Raises UsageError for a name or a grace that none can have, NotFoundError without such a run.
+    """
+    if not 0 <= grace <= MOST_GRACE:
+        raise UsageError(f"The grace is at most {MOST_GRACE} seconds.", hint="Leave --grace out for 30s.")
+    run = StoredRun(bucket, runs.check_name(name))
+    try:
+        run.record  # noqa: B018  read for its error
+    except BadObjectError:
+        pass  # what runs is stopped all the same
+    try:
+        attempt = run.last_readable_attempt()
+    except NotFoundError:
+        return CancelPlan(run, None, None, by, grace)
+    state = RunState(run.verdict()) if is_rehearsal else settle(run, witnesses)
+    return CancelPlan(run, state, attempt, by, grace)
+
+
+def requests(bucket: Bucket, plan: CancelPlan) -> list[HttpRequest]:
+    """Return the requests that `cancel` would send, for --dry-run; none for a run that has ended."""
+    if plan.verdict:
+        return []
+    rehearsal = bucket.dry_run()
+    rehearsal.create(plan.run.paths.stop, encode(_request(plan)))
+    if not plan.attempt:
+        return rehearsal.requests
+    record = plan.attempt.record
+    return rehearsal.requests + [
+        HttpRequest("SSH", f"{record.tpu.name} worker {worker}", f"stop {plan.run.name}")
+        for worker in record.workers
+    ]
+
+
+def cancel(
+    provider: Provider,
+    ssh: Ssh,
+    witnesses: Witnesses,
+    plan: CancelPlan,
+    report: Report,
+    sleep: Sleep = time.sleep,
+) -> Cancellation:
+    """Ask every worker to stop, and return once they have said that they ended.
+
+    The TPU stays. A run that has ended is left as it is. Raises DeadlineError when workers did not end in
+    time, and InterruptedByUser on Ctrl-C: the run ends all the same.
+    """
+    if plan.verdict:
+        return Cancellation(plan.verdict, plan.attempt.statuses() if plan.attempt else ())
+    try:
+        request = ask_bucket(plan)
+        report(f"asked run '{plan.run.name}' to stop, with {request.grace} s to save")
+        if plan.attempt is None:
+            return Cancellation(None)
+        for text in _ask_hosts(provider, ssh, plan.run.name, plan.attempt.record, request):
+            report(text)
+        return _await_end(plan, witnesses, request, report, sleep)
+    except KeyboardInterrupt as interrupt:
+        raise InterruptedByUser(
+            f"Interrupted; if run '{plan.run.name}' was asked to stop, it ends all the same.",
+            hint=f"See how it ends: tpuctl wait {plan.run.name}",
+        ) from interrupt
+
+
+def ask_bucket(plan: CancelPlan) -> StopRequest:
+    """Write the request into the bucket, and return the one that it holds: of two the first counts."""
+    run, name = plan.run, plan.run.paths.stop
+    request = _request(plan)
+    for _ in range(REPLACEMENTS):
+        item = run.bucket.stat(name)
+        try:
+            if item is None:
+                run.bucket.create(name, encode(request))
+                return request
+            other = _stored_request(run)
+            if other:
+                return other
+            run.bucket.replace(item, encode(request))
+            return request
+        except ConflictError:
+            continue  # another command was first
+    raise ConflictError(f"The request to stop run '{run.name}' keeps changing.", hint="Try again.")
+
+
+def _stored_request(run: StoredRun) -> StopRequest | None:
+    """Return the request in the bucket; None for anything that workers do not take for one."""
+    try:
+        return find_record(
+            run.bucket, run.paths.stop, StopRequest, lambda request: check_stop(request, run.name)
+        )
+    except BadObjectError as error:
+        run.warn(f"{error.message} It is replaced.")
+        return None
+
+
+def _request(plan: CancelPlan) -> StopRequest:
+    return StopRequest(plan.run.name, plan.by, clock.iso(plan.run.bucket.now()), plan.grace)
+
+
+def _ask_hosts(provider: Provider, ssh: Ssh, run: str, attempt: Attempt, request: StopRequest) -> list[str]:
+    """Tell the workers on their hosts, at once, and return a sentence about each that was not reached."""
+    try:
+        node = provider.get_node(attempt.tpu.id)
+        keys = provider.host_keys(node.id)
+    except TpuctlError as error:
+        return [f"{error.message} The workers read the request in the bucket."]
+    folder, data = f".tpuctl/runs/{run}/{attempt.attempt}", encode(request)
+
+    def tell(session: SshSession, worker: int) -> None:
+        result = session.run(["sh", "-c", TELL, "sh", folder], SSH_TIMEOUT, data)
+        if result.exit_code:
+            reason = (result.stderr.strip().splitlines() or ["it has no files of the run"])[-1]
+            raise TpuctlError(f"worker {worker}: {reason}.")
+
+    with ssh.pool(node, lambda worker: published_key(node, keys, worker)) as pool:
+        results = pool.run_all(tell, attempt.workers)
+    return [
+        f"{result.error.message} If it runs, it reads the request in the bucket."
+        for result in results
+        if result.error
+    ]
+
+
+def _await_end(
+    plan: CancelPlan, witnesses: Witnesses, request: StopRequest, report: Report, sleep: Sleep
+) -> Cancellation:
+    over = set[int]()
+
+    def look() -> RunState | None:
+        state = settle(plan.run, witnesses)
+        for status in state.statuses:
+            if status and status.is_finished and status.worker not in over:
+                over.add(status.worker)
+                report(f"worker {status.worker} has ended")
+        if state.error:
+            raise state.error
+        return state if state.verdict else None
+
+    assert plan.attempt is not None
+    workers, seconds = plan.attempt.record.workers, request.grace + REACTION
+    try:
+        state = poll(look, awaiting="its end", timeout=seconds, backoff=EVERY_SECOND, sleep=sleep)
+    except DeadlineError as error:
+        raise _not_over(plan, sorted(set(workers) - over), seconds) from error
+    statuses = plan.attempt.statuses()
+    left = [
+        worker
+        for worker, status in zip(workers, statuses, strict=True)
+        if not (status and status.is_finished)
+    ]
+    if state.verdict and state.verdict.stopped_by and left:
+        raise _not_over(plan, left, seconds)
+    return Cancellation(state.verdict, statuses)
+
+
+def _not_over(plan: CancelPlan, workers: Sequence[int], seconds: float) -> DeadlineError:
+    assert plan.attempt is not None
+    node, run = plan.attempt.record.tpu.name, plan.run.name
+    subject, verb = ("Workers", "have") if workers[1:] else ("Worker", "has")
+    return DeadlineError(
+        f"{subject} {', '.join(map(str, workers))} of run '{run}' {verb} not said within {seconds:.0f} s"
+        " that the script ended.",
+        hint=f"Ask again: tpuctl cancel {run}. What is wrong: tpuctl why {node}."
+        f" End whatever runs there: tpuctl down {node}",
+        workers=list(workers),
+    )
