@@ -50,62 +50,64 @@ class TestScript:
     def test_it_gets_sigterm_and_saves_and_its_status_says_who_asked(
         self, host: Host, place: str, wait_for_end: Callable[[int], None]
     ) -> None:
-        process = host.supervise(SAVING, FAST)
-        host.wait_for_output(b"step 1")
-        if place == "host":
-            (host.folder / STOP_FILE).write_bytes(encode(REQUEST))
-        else:
-            host.bucket.create(STOP, encode(REQUEST))
-        assert process.wait(60) == 0
-        status = host.status()
-        assert (status.exit_code, status.stopped_by, status.stopped) == (3, REQUEST.by, "")
-        assert host.log() == b"step 1\nsaved\n"
-        wait_for_end(status.pid)
+        with host.supervise(SAVING, FAST) as process:
+            host.wait_for_output(b"step 1")
+            if place == "host":
+                (host.folder / STOP_FILE).write_bytes(encode(REQUEST))
+            else:
+                host.bucket.create(STOP, encode(REQUEST))
+            assert process.wait(60) == 0
+            status = host.status()
+            assert (status.exit_code, status.stopped_by, status.stopped) == (3, REQUEST.by, "")
+            assert host.log() == b"step 1\nsaved\n"
+            wait_for_end(status.pid)
 
     def test_it_is_killed_after_the_grace(self, host: Host, wait_for_end: Callable[[int], None]) -> None:
-        process = host.supervise(DEAF, FAST)
-        host.wait_for_output(b"step 1")
-        (host.folder / STOP_FILE).write_bytes(encode(replace(REQUEST, grace=0)))
-        assert process.wait(60) == 0
-        status = host.status()
-        assert (status.signal, status.stopped_by) == ("SIGKILL", REQUEST.by)
-        wait_for_end(status.pid)
+        with host.supervise(DEAF, FAST) as process:
+            host.wait_for_output(b"step 1")
+            (host.folder / STOP_FILE).write_bytes(encode(replace(REQUEST, grace=0)))
+            assert process.wait(60) == 0
+            status = host.status()
+            assert (status.signal, status.stopped_by) == ("SIGKILL", REQUEST.by)
+            wait_for_end(status.pid)
 
     def test_it_does_not_start_where_the_request_comes_while_packages_are_installed(self, host: Host) -> None:
         never = "packages.ensure = lambda *rest: __import__('time').sleep(600)"
-        process = host.supervise("print('never')", f"from tpuctl.worker.preparation import packages\n{never}")
-        (host.folder / STOP_FILE).write_bytes(encode(REQUEST))
-        assert process.wait(60) == 0
-        status = host.status()
-        assert (status.stopped_by, status.pid, status.exit_code) == (REQUEST.by, 0, None)
-        assert status.error == "the run was stopped before the script started"
-        assert host.log() == b""
+        with host.supervise(
+            "print('never')", f"from tpuctl.worker.preparation import packages\n{never}"
+        ) as process:
+            (host.folder / STOP_FILE).write_bytes(encode(REQUEST))
+            assert process.wait(60) == 0
+            status = host.status()
+            assert (status.stopped_by, status.pid, status.exit_code) == (REQUEST.by, 0, None)
+            assert status.error == "the run was stopped before the script started"
+            assert host.log() == b""
 
     def test_a_script_that_has_ended_by_itself_was_stopped_by_nobody(self, host: Host) -> None:
         host.bucket.create(STOP, encode(REQUEST))
-        process = host.supervise("print('done')", "")
-        assert process.wait(60) == 0
-        assert (host.status().exit_code, host.status().stopped_by) == (0, "")
+        with host.supervise("print('done')", "") as process:
+            assert process.wait(60) == 0
+            assert (host.status().exit_code, host.status().stopped_by) == (0, "")
 
     def test_a_script_that_fails_because_others_were_stopped_was_stopped_too(self, host: Host) -> None:
-        process = host.supervise(FAILING, "timing.HEARTBEAT = 600")
-        host.wait_for_output(b"step 1")
-        host.bucket.create(STOP, encode(REQUEST))
-        (host.folder / "fail").touch()
-        assert process.wait(60) == 0
-        assert (host.status().exit_code, host.status().stopped_by) == (7, REQUEST.by)
+        with host.supervise(FAILING, "timing.HEARTBEAT = 600") as process:
+            host.wait_for_output(b"step 1")
+            host.bucket.create(STOP, encode(REQUEST))
+            (host.folder / "fail").touch()
+            assert process.wait(60) == 0
+            assert (host.status().exit_code, host.status().stopped_by) == (7, REQUEST.by)
 
     def test_a_host_that_stops_meanwhile_leaves_who_asked(self, host: Host) -> None:
-        process = host.supervise(DEAF, f"{FAST}; timing.STOP_GRACE = 0")
-        host.wait_for_output(b"step 1")
-        (host.folder / STOP_FILE).write_bytes(encode(replace(REQUEST, grace=3600)))
-        poll(
-            lambda: "asks to stop" in host.supervisor_log() or None, awaiting="the request", timeout=60,
-            backoff=Backoff(0.02, 0.1),
-        )  # fmt: skip
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-        assert (host.status().stopped_by, host.status().stopped) == (REQUEST.by, "SIGTERM")
+        with host.supervise(DEAF, f"{FAST}; timing.STOP_GRACE = 0") as process:
+            host.wait_for_output(b"step 1")
+            (host.folder / STOP_FILE).write_bytes(encode(replace(REQUEST, grace=3600)))
+            poll(
+                lambda: "asks to stop" in host.supervisor_log() or None, awaiting="the request", timeout=60,
+                backoff=Backoff(0.02, 0.1),
+            )  # fmt: skip
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+            assert (host.status().stopped_by, host.status().stopped) == (REQUEST.by, "SIGTERM")
 
 
 HOSTILE = (
