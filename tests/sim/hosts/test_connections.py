@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from tests.sim.live_host import APART
 from tpuctl.polling import poll
 from tpuctl.sim.hosts import connections
 from tpuctl.sim.hosts.connections import ConnectionOwners, can_tell
@@ -24,10 +26,10 @@ import socket, subprocess, sys
 if "hidden" in sys.argv:
     child = [sys.executable, "-c", sys.argv[3], sys.argv[1], "child", sys.argv[3]]
     sys.exit(subprocess.run(child, env={}, start_new_session=True).returncode)
-while sys.stdin.readline():
-    connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+while line := sys.stdin.readline():
+    connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])), source_address=("", int(line)))
 """
-"""Connects anew for each line that it reads, and closes the connection before."""
+"""Connects anew from each port that it reads, 0 for any, and closes the connection before."""
 
 
 class Program:
@@ -35,7 +37,7 @@ class Program:
 
     def __init__(self, mark: str, way: str) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.settimeout(20)
+        self.listener.settimeout(60)
         port = str(self.listener.getsockname()[1])
         self.process = subprocess.Popen(
             [sys.executable, "-S", "-c", CLIENT, port, way, CLIENT],
@@ -43,10 +45,10 @@ class Program:
             env={MARK: mark} if mark else {},
         )
 
-    def connect(self) -> socket.socket:
-        """Return the server's end of a new connection."""
+    def connect(self, port: int = 0) -> socket.socket:
+        """Return the server's end of a new connection, from a port."""
         assert self.process.stdin is not None
-        self.process.stdin.write(b"\n")
+        self.process.stdin.write(b"%d\n" % port)
         self.process.stdin.flush()
         return self.listener.accept()[0]
 
@@ -95,13 +97,14 @@ def test_a_program_that_connects_again_is_found_without_a_look_at_all(
 
 def test_a_closed_connection_is_nobodys_and_its_port_may_be_anothers_next() -> None:
     owners = ConnectionOwners(PREFIX)
-    with program("world-a-0") as running, running.connect() as connection:
+    apart = random.choice(APART)  # no other process gets it for a connection meanwhile
+    with program("world-a-0") as running, running.connect(apart) as connection:
         address = connection.getpeername()
         assert owners.mark_at(address) == "world-a-0"
         assert running.process.stdin is not None
         running.process.stdin.close()
         assert connection.recv(1) == b""
-        running.process.wait(20)
+        running.process.wait(60)
         assert owners.mark_at(address) is None
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         connection.close()
