@@ -1,0 +1,95 @@
+"""Tests what progress says where there is no terminal, and on one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.pseudo_terminal import in_terminal
+from tpuctl.cli import progress
+from tpuctl.cli.progress import INTERVAL, show_conversion, show_count, show_steps
+from tpuctl.flows.datasets.conversion import ConversionProgress
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of progress, beside a stderr that is no terminal."""
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def test_a_conversion_says_how_far_and_how_fast_it_is_and_what_is_left(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with show_conversion(1000) as report:
+        clock.now += INTERVAL
+        report(ConversionProgress(250, 1000, 50_000_000))
+        clock.now += INTERVAL
+        report(ConversionProgress(800, 1000, 160_000_000))
+        clock.now += INTERVAL
+        report(ConversionProgress(1000, 1000, 600_000_000))
+    assert capsys.readouterr().err.splitlines() == [
+        "250 of 1000 records, 50.0 MB at 5.0 MB/s, 30s left",
+        "800 of 1000 records, 160.0 MB at 8.0 MB/s, 5s left",
+        "1000 of 1000 records, 600.0 MB at 20.0 MB/s, 0s left",
+    ]
+
+
+def test_before_the_first_record_nobody_knows_what_is_left(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with show_conversion(1000) as report:
+        clock.now += 2 * INTERVAL
+        report(ConversionProgress(0, 1000, 0))
+    assert capsys.readouterr().err == "0 of 1000 records, 0 B at 0 B/s\n"
+
+
+def test_there_is_one_line_an_interval(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with show_count("files checked") as report:
+        for count in range(30):  # a second each
+            report(count, 30)
+            clock.now += 1
+    assert capsys.readouterr().err.splitlines() == [
+        "10 of 30 files checked",
+        "20 of 30 files checked",
+    ]
+
+
+def test_each_step_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_steps() as report:
+        report("creating the node")
+        report("waiting for SSH")
+    assert capsys.readouterr().err == "creating the node\nwaiting for SSH\n"
+
+
+PROGRAM = """
+from tpuctl.cli import progress
+from tpuctl.flows.datasets.conversion import ConversionProgress
+progress.REDRAW_INTERVAL = 0
+with progress.show_conversion(40) as report:
+    report(ConversionProgress(10, 40, 1_000))
+    report(ConversionProgress(40, 40, 4_000))
+with progress.show_count("files checked") as count:
+    count(3, 12)
+"""
+
+
+def test_a_terminal_has_a_bar_with_the_count_that_disappears(home: Path) -> None:
+    program = home / "bars.py"
+    program.write_text(PROGRAM)
+    shown = in_terminal(columns=120, program=(str(program),))
+    for text in ("records", "40/40", "MB/s", "left", "files checked", "3/12"):
+        assert text in shown, shown
+    assert shown.rstrip().endswith("\x1b[2K"), "the last line is cleared"
