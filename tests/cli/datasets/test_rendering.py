@@ -1,0 +1,79 @@
+"""What the data commands print of a dataset, number by number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.data.source_trees import write_image
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cli.datasets.rendering import feature_type
+from tpuctl.cli.output import format_bytes
+from tpuctl.data.schema.features import Image, Label, Tensor, Text
+
+Tpuctl = Callable[..., CommandResult]
+
+
+def cells(text: str) -> list[list[str]]:
+    """Return the columns of each line."""
+    return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
+
+
+def test_every_number_is_that_of_the_dataset(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
+    """No two are the same."""
+    for index in range(9):
+        write_image(Path("pictures/cat") / f"{index}.png", shade=index)
+        write_image(Path("pictures/dog") / f"{index}.png", shade=10 + index)
+    Path("pictures/dog/8.png").write_bytes(b"")
+    options = ("--split", "train=13/17,test=4/17", "--shards", "3", "--skip-bad", "--seed", "6")
+    uploaded = tpuctl("data", "upload", "pets", "pictures", *options)
+    assert uploaded.code == 0, uploaded.err
+    described = tpuctl("data", "describe", "pets", "--json").json
+    train, test = (described["manifest"]["splits"][name] for name in ("train", "test"))
+    size = format_bytes(train["bytes"] + test["bytes"])
+    where = "gs://sim-project-tpuctl/datasets/pets/1.0.0/"
+    assert cells(uploaded.out)[:6] == [
+        ["dataset", "pets/1.0.0"],
+        ["records", "17"],
+        ["classes", "2"],
+        ["shards", f"6 ({size})"],
+        ["skipped", "1"],
+        ["where", where],
+    ]
+    assert cells(tpuctl("data", "describe", "pets").out) == [
+        ["dataset", "pets/1.0.0"],
+        ["records", "17"],
+        ["size", size],
+        ["made from", "images, seed 6"],
+        ["skipped", "1"],
+        ["digest", described["digest"][:12]],
+        ["where", where],
+        [""],
+        ["FIELD", "TYPE"],
+        ["image", "png image, 6 × 8 × 3, uint8"],
+        ["label", "label, 2 classes: cat, dog"],
+        [""],
+        ["SPLIT", "RECORDS", "SHARDS", "SIZE"],
+        ["train", "13", "3", format_bytes(train["bytes"])],
+        ["test", "4", "3", format_bytes(test["bytes"])],
+    ]
+    assert cells(tpuctl("data", "ls").out) == [
+        ["NAME", "VERSION", "SPLITS", "RECORDS", "SHARDS", "SIZE"],
+        ["pets", "1.0.0", "train, test", "17", "6", size],
+    ]
+    (listed,) = tpuctl("data", "ls", "--json").json["datasets"]
+    assert listed == {
+        "name": "pets", "version": "1.0.0", "uri": where, "records": 17,
+        "bytes": train["bytes"] + test["bytes"], "shards": 6, "splits": {"train": 13, "test": 4},
+        "classes": ["cat", "dog"], "skipped": 1, "digest": described["digest"],
+    }  # fmt: skip
+
+
+def test_the_type_of_a_field_is_short() -> None:
+    assert feature_type(Image((None, 8, 3))) == "PNG or JPEG image, ? × 8 × 3, uint8"
+    assert feature_type(Label(tuple("abcdef"))) == "label, 6 classes: a, b, c, d, e, f"
+    assert feature_type(Label(tuple("abcdefg"))) == "label, 7 classes: a, b, c, d, e, f, ..."
+    assert feature_type(Tensor("float32", (2, 3))) == "float32, 2 × 3"
+    assert feature_type(Tensor("int64", ())) == "int64"
+    assert feature_type(Text()) == "text"
