@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tpuctl.runs import Attempt
 
 KEEPER_REASONS = {EXPIRED: "the end of its --ttl", IDLED: "that nobody used it for its --idle"}
-MOST_ENDS = 20
-"""Records of a keeper that are listed: each failed deletion may leave one."""
+MOST_ENDS = 1000
+"""Records of a keeper that are listed, a page: each failed deletion may leave one."""
 ANSWER_TIMEOUT = 20.0
 """Seconds for a host's answer."""
 LARGEST_ANSWER = 128 << 10
@@ -93,13 +93,14 @@ class Witnesses:
 
 
 def end_by_keeper(bucket: Bucket, node: NodeId) -> str:
-    """Return what the record of a node's keeper says about its end; empty without a record."""
+    """Return what the last record of a node's keeper says about its end; empty without one."""
     folder = NodePaths(node.project, node.zone, node.name, node.uid).keeper
-    names = [item.name.removeprefix(folder) for item in bucket.objects(folder, most=MOST_ENDS)]
-    reasons = [
-        KEEPER_REASONS[reason] for name in names if (reason := name.partition("-")[0]) in KEEPER_REASONS
-    ]
-    return f"the node was deleted: its keeper recorded {reasons[-1]}" if reasons else ""
+    records = bucket.objects(folder, most=MOST_ENDS)
+    if not records:
+        return ""
+    last = max(records, key=lambda record: (record.updated, record.generation))  # earlier deletions failed
+    reason = KEEPER_REASONS.get(last.name.removeprefix(folder).partition("-")[0])
+    return f"the node was deleted: its keeper recorded {reason}" if reason else ""
 
 
 def _no_answer(error: TpuctlError | None) -> HostWord:
