@@ -68,11 +68,36 @@ def test_an_unknown_path_is_not_found_in_json(api: Api, path: str) -> None:
     assert (answer.status_code, answer.json()["error"]["status"]) == (404, "NOT_FOUND")
 
 
-@pytest.mark.parametrize("path", ["", "/acceleratorTypes", "/acceleratorTypes/v3-8", "/operations"])
+@pytest.mark.parametrize(
+    "path",
+    ["/projects/rehearsal/locations", ZONE, f"{ZONE}/acceleratorTypes", f"{ZONE}/acceleratorTypes/v3-8",
+     f"{ZONE}/operations", "operation"],
+)  # fmt: skip
 def test_v1_has_the_methods_that_gcloud_calls_there(api: Api, path: str) -> None:
-    answer = get(api, f"/v1{ZONE}{path}")
+    operation = create(api).json()["name"]
+    api.run(api.world.operations.wait(operation, 10))
+    path = f"/{operation}" if path == "operation" else path
+    answer = get(api, f"/v1{path}")
     assert answer.status_code == 200
-    assert answer.json() == get(api, f"/v2{ZONE}{path}").json()
+    assert answer.json() == get(api, f"/v2{path}").json()
+
+
+@pytest.mark.parametrize(
+    ("verb", "path"),
+    [
+        ("POST", "nodes"), ("PATCH", "nodes/one"), ("DELETE", "nodes/one"), ("POST", "nodes/one:stop"),
+        ("GET", "queuedResources"),
+        ("GET", "runtimeVersions"), ("GET", "runtimeVersions/tpu-ubuntu2204-base"),
+        ("DELETE", "operations/x"), ("POST", "operations/x:cancel"), ("POST", ":generateServiceIdentity"),
+    ],
+)  # fmt: skip
+def test_v1_has_no_other_method(api: Api, verb: str, path: str) -> None:
+    """Beside those that read nodes, which have other fields there."""
+    ready_node(api)
+    at = path if path.startswith(":") else f"/{path}"
+    answer = requests.request(verb, f"{api.rest_address}/v1{ZONE}{at}", json={}, timeout=10)
+    assert (answer.status_code, answer.json()["error"]["status"]) == (404, "NOT_FOUND")
+    assert [node.state for node in api.world.nodes.all()] == ["READY"]
 
 
 def test_a_field_that_the_api_lacks_is_refused_in_the_body_and_in_the_query(api: Api) -> None:
