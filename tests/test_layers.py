@@ -78,7 +78,7 @@ SUBPACKAGES = {
         "submission": {"code", "control"},
     },
     "cli": {
-        "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": set(), "offers": set(),
+        "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"}, "offers": set(),
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
     "worker": {

@@ -116,6 +116,7 @@ CALLS = (
     call("cancel", "r1", "--yes"),
     call("cancel", "r2", "--dry-run", shows=False),
     call("cancel", WORD),
+    call("wait", "r1"),
     call("pull", "r1", "--to", "out/r1"),
     call("pull", "r3", "--to", "out/r3"),
     call("pull", WORD),

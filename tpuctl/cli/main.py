@@ -19,7 +19,7 @@ from tpuctl.errors import EXIT_CODES, TpuctlError, UsageError
 
 COMMANDS = {
     "up": ("tpuctl.cli.nodes.up", "Create a TPU, or use the existing one, and wait for SSH on every host."),
-    "wait": ("tpuctl.cli.nodes.wait", "Wait until a TPU is READY, as after 'tpuctl up --detach'."),
+    "wait": ("tpuctl.cli.runs.wait", "Wait until a TPU is READY, or until a run has ended."),
     "ls": ("tpuctl.cli.overview.ls", "List TPUs, in every zone."),
     "describe": ("tpuctl.cli.overview.describe", "Show everything that is known of a TPU."),
     "why": ("tpuctl.cli.overview.why", "Tell the story of a TPU, and what to do now."),

@@ -46,19 +46,32 @@ def logs(
     if raw and session.as_json:
         raise UsageError("--raw and --json are two forms of a log.", hint="Remove one of them.")
     stored = find_run(session.cloud.bucket, run, session.warn)
-    attempt = stored.last_readable_attempt()
     hides = not (everything or raw or session.as_json) and hides_startup_lines(stored.record)
-    reader = LogReader(attempt, worker, is_startup_line if hides else None)
+    reader = LogReader(stored.last_readable_attempt(), worker, is_startup_line if hides else None)
     show = _raw if raw else _printer(session, many=len(reader.workers) > 1)
     if follow:
-        verdict = follow_run(stored, session.witnesses, reader, show, tail)
-        _note_hidden(reader.hidden)
-        _end(verdict)
+        _follow(session, stored, reader, show, tail)
         return
     for line in last(reader.all_lines(), tail):
         show(line)
     _note_hidden(reader.hidden)
     _note_failure(session, stored)
+
+
+def attach(session: Session, stored: StoredRun) -> None:
+    """Show the log of a run that was just started until it ends, as 'tpuctl logs -f' does."""
+    hides = not session.as_json and hides_startup_lines(stored.record)
+    reader = LogReader(stored.last_readable_attempt(), None, is_startup_line if hides else None)
+    _follow(session, stored, reader, _printer(session, many=len(reader.workers) > 1))
+
+
+def _follow(
+    session: Session, stored: StoredRun, reader: LogReader, show: Callable[[Line], None],
+    tail: int | None = None,
+) -> None:  # fmt: skip
+    verdict = follow_run(stored, session.witnesses, reader, show, tail)
+    _note_hidden(reader.hidden)
+    _end(verdict)
 
 
 def _printer(session: Session, *, many: bool) -> Callable[[Line], None]:

@@ -8,8 +8,12 @@ from pathlib import Path
 import click
 
 from tpuctl.cli import output
+from tpuctl.cli.runs.logs import attach
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.cli.value_types import ACCELERATOR, LOCAL_PATH
+from tpuctl.errors import InterruptedByUser
+from tpuctl.flows.runs.control.wait import next_steps
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import submit as flow
 from tpuctl.flows.runs.submission.environment import variables_of
 from tpuctl.flows.runs.submission.plan import SubmitRequest, plan_submit
@@ -58,13 +62,18 @@ from tpuctl.runs import Attempt, Run
     metavar="KEY",
     help="Store the value of this variable in the run's record; repeat it for more.",
 )
+@click.option(
+    "--attach/--detach", "-a/-d", "is_attached", default=False,
+    help="Follow the log until the run ends, as 'tpuctl logs -f' does, or return at once; default: --detach.",
+)  # fmt: skip
 @dry_run_option
 @with_session
 @iap_option
 def submit(
     session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
     accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
-    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], dry_run: bool,
+    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], is_attached: bool,
+    dry_run: bool,
 ) -> None:  # fmt: skip
     """Copy a training script to a TPU and start it there, detached.
 
@@ -87,10 +96,16 @@ def submit(
     for text in submission.notes:
         output.note(text)
     session.listed.add("runs", submission.run.run)
-    _show(session, submission.run, plan.attempt)
+    try:
+        _show(session, submission.run, plan.attempt, is_attached=is_attached)
+        if is_attached:
+            attach(session, StoredRun(cloud.bucket, submission.run.run, session.warn))
+    except (KeyboardInterrupt, InterruptedByUser) as interrupt:
+        name = submission.run.run
+        raise InterruptedByUser(f"Interrupted; run '{name}' goes on.", hint=next_steps(name)) from interrupt
 
 
-def _show(session: Session, run: Run, attempt: Attempt) -> None:
+def _show(session: Session, run: Run, attempt: Attempt, *, is_attached: bool) -> None:
     content = {
         "run": run.run,
         "on": f"{attempt.tpu.name} ({attempt.tpu.accelerator}, {attempt.tpu.zone})",
@@ -99,7 +114,9 @@ def _show(session: Session, run: Run, attempt: Attempt) -> None:
         "code": run.bundle_sha256[:12],
     }
     if session.as_json:
-        output.json(content)
+        show = output.json_line if is_attached else output.json
+        show(content)
         return
-    output.facts(content)
-    output.hint("tpuctl logs -f")
+    output.facts(content, err=is_attached)
+    if not is_attached:
+        output.hint("tpuctl logs -f")

@@ -13,7 +13,8 @@ from tpuctl import runs
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, UsageError
 from tpuctl.flows.runs.control import cancel as flow
-from tpuctl.flows.runs.control.cancel import Cancellation, ask_bucket, plan_cancel
+from tpuctl.flows.runs.control.cancel import Cancellation, plan_cancel
+from tpuctl.flows.runs.control.stop_requests import ask
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
@@ -121,9 +122,7 @@ class TestRecord:
         assert runs.decode(cloud.bucket.read(run.paths.stop), StopRequest, run.paths.stop).by == ADA
 
     def test_the_request_of_another_is_kept(self, cloud: Cloud, run: StoredRun) -> None:
-        witnesses = Witnesses(cloud.provider)
-        first, second = (plan_cancel(cloud.bucket, witnesses, "r1", by, 5) for by in (ADA, "bob"))
-        assert ask_bucket(first) == ask_bucket(second)
+        assert ask(run, ADA, 5) == ask(run, "bob", 7)
 
     def test_a_run_that_nobody_knows_is_not_asked(self, cloud: Cloud) -> None:
         with pytest.raises(NotFoundError, match="There is no run 'r1'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import pytest
@@ -13,8 +14,11 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import clock, runs
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.config import load
-from tpuctl.errors import ConfigError, ConflictError, HostError, TpuctlError
+from tpuctl.errors import ConfigError, ConflictError, HostError, InterruptedByUser, TpuctlError
+from tpuctl.flows.runs.control.wait import await_end
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch
 from tpuctl.flows.runs.submission.plan import SubmitRequest, plan_submit
 from tpuctl.flows.runs.submission.submit import requests, submit
 from tpuctl.object_content import Content
@@ -207,3 +211,26 @@ def test_a_bundle_that_is_stored_already_is_not_written(
     before = cloud.bucket.objects(code)
     submit_all(cloud, replace(request_of_four, name="r2"))
     assert cloud.bucket.objects(code) == before
+
+
+@pytest.mark.parametrize("moment", ["before the start", "while workers start"])
+def test_ctrl_c_starts_nothing_that_goes_on(
+    cloud: Cloud, request_of_four: SubmitRequest, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = launch.launch_all
+
+    def interrupted(*arguments: Any) -> None:
+        if moment == "while workers start":
+            start(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "launch_all", interrupted)
+    with pytest.raises(InterruptedByUser, match="Interrupted; run 'r1' is not started") as failed:
+        submit_all(cloud, request_of_four)
+    assert "tpuctl wait r1" in failed.value.hint
+    run = StoredRun(cloud.bucket, "r1")
+    assert cloud.bucket.stat(run.paths.stop)
+    if moment == "while workers start":
+        witnesses = Witnesses(cloud.provider, lambda: cloud.ssh)
+        verdict = await_end(run, witnesses, 120, lambda text: None)
+        assert (verdict.outcome, verdict.stopped_by) == (runs.STOPPED, runs.submitter())

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpuctl import clock, runs
+from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import (
-    ConflictError,
     DeadlineError,
     InterruptedByUser,
     NotFoundError,
@@ -19,14 +18,15 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.progress import Report
+from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.outcome import RunState, settle
-from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
-from tpuctl.flows.runs.stored_run import REPLACEMENTS, StoredRun
+from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import HttpRequest
 from tpuctl.polling import Backoff, Sleep, poll
 from tpuctl.runs import Attempt, Verdict
-from tpuctl.worker.records import MOST_GRACE, STOP_FILE, StopRequest, WorkerStatus, check_stop, encode
+from tpuctl.worker.records import MOST_GRACE, STOP_FILE, StopRequest, WorkerStatus, encode
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -97,7 +97,7 @@ def requests(bucket: Bucket, plan: CancelPlan) -> list[HttpRequest]:
     if plan.verdict:
         return []
     rehearsal = bucket.dry_run()
-    rehearsal.create(plan.run.paths.stop, encode(_request(plan)))
+    rehearsal.create(plan.run.paths.stop, encode(stop_requests.request(plan.run, plan.by, plan.grace)))
     if not plan.attempt:
         return rehearsal.requests
     record = plan.attempt.record
@@ -123,7 +123,7 @@ def cancel(
     if plan.verdict:
         return Cancellation(plan.verdict, plan.attempt.statuses() if plan.attempt else ())
     try:
-        request = ask_bucket(plan)
+        request = stop_requests.ask(plan.run, plan.by, plan.grace)
         report(f"asked run '{plan.run.name}' to stop, with {request.grace} s to save")
         if plan.attempt is None:
             return Cancellation(None)
@@ -135,41 +135,6 @@ def cancel(
             f"Interrupted; if run '{plan.run.name}' was asked to stop, it ends all the same.",
             hint=f"See how it ends: tpuctl wait {plan.run.name}",
         ) from interrupt
-
-
-def ask_bucket(plan: CancelPlan) -> StopRequest:
-    """Write the request into the bucket, and return the one that it holds: of two the first counts."""
-    run, name = plan.run, plan.run.paths.stop
-    request = _request(plan)
-    for _ in range(REPLACEMENTS):
-        item = run.bucket.stat(name)
-        try:
-            if item is None:
-                run.bucket.create(name, encode(request))
-                return request
-            other = _stored_request(run)
-            if other:
-                return other
-            run.bucket.replace(item, encode(request))
-            return request
-        except ConflictError:
-            continue  # another command was first
-    raise ConflictError(f"The request to stop run '{run.name}' keeps changing.", hint="Try again.")
-
-
-def _stored_request(run: StoredRun) -> StopRequest | None:
-    """Return the request in the bucket; None for anything that workers do not take for one."""
-    try:
-        return find_record(
-            run.bucket, run.paths.stop, StopRequest, lambda request: check_stop(request, run.name)
-        )
-    except BadObjectError as error:
-        run.warn(f"{error.message} It is replaced.")
-        return None
-
-
-def _request(plan: CancelPlan) -> StopRequest:
-    return StopRequest(plan.run.name, plan.by, clock.iso(plan.run.bucket.now()), plan.grace)
 
 
 def _ask_hosts(provider: Provider, ssh: Ssh, run: str, attempt: Attempt, request: StopRequest) -> list[str]:

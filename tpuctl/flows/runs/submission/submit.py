@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,9 +12,10 @@ import msgspec
 
 from tpuctl import clock, runs
 from tpuctl.bucket_layout import RunPaths, bundle, gs
-from tpuctl.errors import ConflictError, TpuctlError
+from tpuctl.errors import ConflictError, InterruptedByUser, TpuctlError
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.runs.code.bundles import Bundle
+from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
 from tpuctl.flows.runs.submission.plan import SubmitPlan
@@ -49,7 +51,7 @@ def submit(bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan) -> Su
 
     Nothing is written before everything is read that can refuse it. Raises ConflictError when the name is
     taken. Any failure after that gives the run the verdict "failed", so that nobody waits for it, and stops
-    the workers that had started.
+    the workers that had started. So does Ctrl-C until every worker has started: InterruptedByUser.
     """
     host_keys = provider.host_keys(plan.node.id)
     for worker in plan.attempt.workers:
@@ -58,6 +60,14 @@ def submit(bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan) -> Su
     notes = [] if is_same else _store(bucket, plan.code, stored)
     run, record = _create(bucket, plan)
     plan = replace(plan, run=record)
+    try:
+        _start(bucket, ssh, plan, run, host_keys)
+    except KeyboardInterrupt as interrupt:
+        raise _interrupted(run, plan) from interrupt
+    return Submission(record, tuple(notes))
+
+
+def _start(bucket: Bucket, ssh: Ssh, plan: SubmitPlan, run: StoredRun, host_keys: Mapping[int, str]) -> None:
     try:
         run.create_attempt(_signed(plan.attempt, login=ssh.user))
     except ConflictError:
@@ -72,7 +82,19 @@ def submit(bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan) -> Su
     except TpuctlError as error:
         _fail(run, plan, error)
         raise
-    return Submission(record, tuple(notes))
+
+
+def _interrupted(run: StoredRun, plan: SubmitPlan) -> InterruptedByUser:
+    """Ask the workers that have started to stop; those that start later read it, too."""
+    try:
+        stop_requests.ask(run, plan.run.submitter, grace=0)
+        ending = "; workers that have started end within 10 s"
+    except TpuctlError as error:
+        ending = f" as far as is known: {error.message}"
+    return InterruptedByUser(
+        f"Interrupted; run '{run.name}' is not started{ending}.",
+        hint=f"'tpuctl wait {run.name}' shows how it ends; submit it again under another name.",
+    )
 
 
 def _create(bucket: Bucket, plan: SubmitPlan) -> tuple[StoredRun, Run]:

@@ -1,0 +1,49 @@
+"""The commands wait and submit --attach, on one node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import CommandResult
+from tpuctl.flows.runs.logs import following
+
+Command = Callable[..., CommandResult]
+HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\nimport sys, time\n'
+
+
+def test_runs_are_waited_for_and_followed(
+    tpuctl: Command, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("job.py").write_text(HEADER + "print('hello')\nsys.exit(int(sys.argv[1]))\n")
+    attached = tpuctl("submit", "job.py", "--name", "r1", "--attach", "--", "0")
+    assert (attached.code, attached.out) == (0, "hello\n"), attached.err
+    assert "Run 'r1' succeeded." in attached.err
+    assert tpuctl("submit", "job.py", "--name", "r2", "-d", "--", "3").code == 0
+    waited = tpuctl("wait", "r2", "--json")
+    assert waited.code == 100
+    assert (waited.json["run"], waited.json["outcome"], waited.json["exit_code"]) == ("r2", "failed", 3)
+    waited = tpuctl("wait", "r1")
+    assert (waited.code, "Next: tpuctl pull r1" in waited.err) == (0, True)
+    assert tpuctl("wait", node).code == 0
+    assert tpuctl("wait", "r1", "--tpu").code == 4
+    Path("long.py").write_text(HEADER + "print('step 1')\ntime.sleep(600)\n")
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    def follow(*arguments: object) -> object:
+        return real(*arguments, sleep=interrupt)  # type: ignore[arg-type]
+
+    real = following.follow
+    monkeypatch.setattr("tpuctl.cli.runs.logs.follow_run", follow)
+    left = tpuctl("submit", "long.py", "--name", "r3", "-a")
+    assert left.code == 130
+    assert "Interrupted; run 'r3' goes on." in left.err
+    assert "Follow it: tpuctl logs -f r3. Stop it: tpuctl cancel r3" in left.err
+    late = tpuctl("wait", "r3", "--timeout", "0s")
+    assert (late.code, "has not ended within 0 s" in late.err) == (9, True)
+    assert tpuctl("cancel", "r3", "--yes").code == 0
+    assert tpuctl("wait", "r3").code == 4

@@ -1,0 +1,88 @@
+"""The command wait."""
+
+from __future__ import annotations
+
+from math import inf
+
+import click
+
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.cli import output
+from tpuctl.cli.nodes.table import show_inventory
+from tpuctl.cli.progress import show_steps
+from tpuctl.cli.session import Session, iap_option, with_session
+from tpuctl.cli.value_types import DURATION
+from tpuctl.errors import NotFoundError, TpuctlError
+from tpuctl.flows.nodes import wait as node_flow
+from tpuctl.flows.nodes.inventory import Inventory
+from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs.control import wait as flow
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.runs import NAME
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--timeout", type=DURATION, metavar="DURATION",
+    help="Stop waiting after so long, such as 6h (exit code 9); the run, or the request for the TPU, stays.",
+)  # fmt: skip
+@click.option("--tpu", "is_tpu", is_flag=True, help="NAME is a TPU, also where a run has this name.")
+@with_session
+@iap_option
+def wait(session: Session, name: str, timeout: int | None, is_tpu: bool) -> None:
+    """Wait until a TPU is READY, as after 'tpuctl up --detach', or until a run has ended.
+
+    A TPU is ready when its hosts answer over SSH. The exit code of a run is that of 'tpuctl logs -f'.
+
+    \b
+    Example:
+      tpuctl wait n1 --timeout 6h
+      tpuctl wait digits-20260131-120000
+    """
+    seconds = inf if timeout is None else timeout
+    run = None if is_tpu else _run(session, name)
+    if run:
+        _wait_for_run(session, run, seconds)
+    else:
+        _wait_for_node(session, name, seconds)
+
+
+def _run(session: Session, name: str) -> StoredRun | None:
+    """Return the run of a name; None without one, and where the bucket cannot be asked."""
+    if not NAME.fullmatch(name):
+        return None
+    run = StoredRun(session.cloud.bucket, name, session.warn)
+    try:
+        run.record  # noqa: B018  read for its error
+    except BadObjectError:
+        return run
+    except NotFoundError:
+        return None
+    except TpuctlError as error:
+        session.warn(f"Whether there is a run '{name}' is unknown: {error.message}")
+        return None
+    return run
+
+
+def _wait_for_run(session: Session, run: StoredRun, seconds: float) -> None:
+    with show_steps() as report:
+        verdict = flow.await_end(run, session.witnesses, seconds, lambda text: report(f"{run.name}: {text}"))
+    error = flow.failure_of(verdict)
+    if error:
+        raise error
+    if session.as_json:
+        output.json(flow.summary(verdict))
+        return
+    output.note(f"Run '{verdict.run}' {verdict.outcome}.")
+    output.hint(outcome.next_command(verdict))
+
+
+def _wait_for_node(session: Session, name: str, seconds: float) -> None:
+    ssh = session.cloud.ssh
+    with show_steps() as report:
+        allocation = node_flow.wait(
+            session.cloud.provider, ssh, ssh.login_key(), name, session.from_flag("zone"), seconds, report
+        )
+    show_inventory(session, Inventory((allocation,)))
+    output.hint("tpuctl submit SCRIPT")
