@@ -29,6 +29,8 @@ class ToolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A lock file in the script's folder, in pip's format with hashes: hosts install it and nothing else."""
     packages: Literal["image", "own"] = "image"
     """Whether what hosts install keeps to the versions of their image."""
+    setup: str = ""
+    """Command for sh that hosts run before the script."""
 
 
 class Header(msgspec.Struct, frozen=True):

@@ -86,6 +86,8 @@ class Run(msgspec.Struct, frozen=True):
     """Path of the lock file inside the bundle; empty for none."""
     packages: Word = IMAGE
     """IMAGE or OWN, as the header says."""
+    setup: Text = ""
+    """Command that each host runs before the script, without what looks like a secret; empty for none."""
     token: Label = ""
     """Random: tells the record of one submit from that of another that asks for the same."""
     schema: int = SCHEMA

@@ -278,6 +278,30 @@ class TestPreparation:
         assert "line 1: '--find-links=http://127.0.0.1:1/' is not a requirement" in host.finished().error
         assert host.log() == b""
 
+    def test_the_setup_command_runs_before_the_script_in_its_folder_with_its_variables(
+        self, either: Host
+    ) -> None:
+        command = "echo $WORD; echo 'WORD = 1' > made.py"
+        either.start("import made\nprint(made.WORD)", setup=command, environment={"WORD": "of the run"})
+        assert either.finished().exit_code == 0, either.log().decode()
+        assert either.log() == b"[tpuctl] running the setup command\nof the run\n1\n"
+
+    def test_a_setup_command_that_fails_ends_the_run_with_its_exit_code(self, host: Host) -> None:
+        host.start("print('never')", setup="echo no disk; exit 3")
+        status = host.finished()
+        assert status.error == "SetupError: the setup command failed with exit code 3 (see the log)"
+        assert status.exit_code is None
+        assert host.log() == b"[tpuctl] running the setup command\nno disk\n"
+
+    def test_a_host_that_stops_ends_the_setup_command(
+        self, host: Host, wait_for_end: Callable[[int], None]
+    ) -> None:
+        pid = host.start("print('never')", setup="echo $$ > ../pid; echo waits; exec sleep 600")
+        host.wait_for_output(b"waits")
+        os.kill(pid, signal.SIGTERM)
+        assert host.finished().error == "the host was stopped before the script started"
+        wait_for_end(int((host.folder / "pid").read_text()))
+
     @pytest.mark.parametrize("specifier", [">=3.99", "<3", "==3.1.*"])
     def test_another_python_is_refused_before_anything_runs(self, either: Host, specifier: str) -> None:
         either.prepare("print('never')", requires_python=specifier)

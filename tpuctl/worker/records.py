@@ -24,6 +24,9 @@ OUT_OF_MEMORY, DISK_FULL = "out of memory", "disk full"
 IMAGE, OWN = "image", "own"
 """What is installed for a script keeps to the versions of the host's image, or is independent of them."""
 
+SETUP_TIMEOUT = 1800.0
+"""Seconds that a set-up command may take, unless the user says otherwise."""
+
 STARTED = "started"
 """File in the attempt's folder on the host: the first status is in the bucket."""
 STATUS_FILE = "status.json"
@@ -99,6 +102,10 @@ class Spec:
     """IMAGE or OWN."""
     participants: Sequence[int] = ()
     """The workers that run the script: they start together and end together. Empty for this one alone."""
+    setup: str = ""
+    """Command for sh that runs before the script, in its folder; empty for none."""
+    setup_timeout: float = SETUP_TIMEOUT
+    """Seconds that it may take."""
     schema: int = SCHEMA
 
 

@@ -15,10 +15,9 @@ from tpuctl.worker.errand import Errand
 from tpuctl.worker.job import causes
 from tpuctl.worker.job.script import STOP_CODES, Script, Sentinel
 from tpuctl.worker.peers.peers import Peers, reason_of
-from tpuctl.worker.preparation import bundle, environment, packages
+from tpuctl.worker.preparation import environment, steps
 from tpuctl.worker.records import (
     FINISHED,
-    OWN,
     PREPARING,
     READY,
     REPORTS_FOLDER,
@@ -94,24 +93,19 @@ class Supervisor:
         except _Stopped:
             self._is_cancelled = bool(self._stops.request) and not self._stop_signal
             return replace(self._status.last, error=self._why_not_started())
-        except (bundle.BundleError, packages.PackageError, gcs.GcsError, OSError) as error:
+        except (*steps.ERRORS, gcs.GcsError, OSError) as error:
             self._preparing = False
             text = "%s: %s" % (type(error).__name__, error)
             return replace(self._status.last, error=text, cause=causes.of_error(error))
 
     def _prepare(self) -> str:
-        """Fetch code and packages, wait for the other workers, and return the packages' folder.
+        """Prepare the host, wait for the other workers, and return the packages' folder.
 
         A signal ends this with _Stopped, as do somebody's request and another worker's end.
         """
-        spec = self._spec
         self._preparing = True
         self._check()
-        bundle.fetch(self._bucket, spec, self._code_folder)
-        lock = os.path.join(self._code_folder, spec.requirements) if spec.requirements else ""
-        installed = packages.ensure(
-            spec.dependencies, lock, packages.root_of(self._folder), self._log, spec.packages == OWN
-        )
+        installed = steps.prepare(self._bucket, self._spec, self._folder, self._log, self._reports)
         if self._peers.are_any:
             self._try(lambda: self._status.update(state=READY))
             self._peers.wait_for_all()
@@ -136,7 +130,7 @@ class Supervisor:
 
     @property
     def _code_folder(self) -> str:
-        return os.path.join(self._folder, "code")
+        return os.path.join(self._folder, steps.CODE)
 
     def _watch(self, script: Script) -> WorkerStatus:
         """Wait until the script ends; a host that stops ends it, as does another worker's end."""

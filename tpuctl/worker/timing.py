@@ -29,6 +29,8 @@ SIGNAL_DELAY = 1.0
 """Within which a host that shuts down signals all of its processes."""
 METADATA_TIMEOUT = 2.0
 """For an answer of the metadata server to a host that is being stopped."""
+SETUP_GRACE = 5.0
+"""Between SIGTERM and SIGKILL for a set-up command."""
 LAST_WRITE_TIMEOUT = 3600.0
 """For which the last log chunk and status are tried again while the bucket cannot be reached."""
 START_TIMEOUT = 120.0

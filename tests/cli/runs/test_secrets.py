@@ -275,6 +275,24 @@ def test_a_wrong_source_of_values_is_refused_without_them(
     assert "hunter2" not in result.err + result.out
 
 
+def test_a_setup_command_is_recorded_without_secrets(tpuctl: Tpuctl, node: str, bucket: Bucket) -> None:
+    command = "pip download --password=hunter2 x; echo correct-horse"
+    result = submit(tpuctl, "--setup", command, "--env", "WORDS=correct-horse", "--setup-timeout", "90s")
+    assert result.code == 0, result.err
+    assert record(bucket).setup == "pip download --password=*** x; echo ***"
+
+
+def test_the_setup_command_of_the_header_gives_way_to_the_option(
+    tpuctl: Tpuctl, node: str, bucket: Bucket
+) -> None:
+    text = HEADER.replace('"v3-8"\n', '"v3-8"\n# setup = "echo header"\n')
+    assert submit(tpuctl, text=text).code == 0
+    assert record(bucket).setup == "echo header"
+    Path("job.py").write_text(text)
+    assert tpuctl("submit", "job.py", "--name", "r2", "--setup", "echo mine").code == 0
+    assert runs.decode(bucket.read("runs/r2/run.json"), runs.Run, "r").setup == "echo mine"
+
+
 def test_lines_of_a_file_of_variables(tmp_path: Path) -> None:
     text = "A=1\n\n# B=2\n  export C = 'x y' \nD=\"#\"\nE=a=b\nF=\nG='\nH\nI=$HOME\n"
     (tmp_path / "values").write_text(text)

@@ -10,7 +10,7 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.runs.logs import attach
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
-from tpuctl.cli.value_types import ACCELERATOR, LOCAL_PATH
+from tpuctl.cli.value_types import ACCELERATOR, DURATION, LOCAL_PATH
 from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.runs.control.wait import next_steps
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -63,6 +63,14 @@ from tpuctl.runs import Attempt, Run
     help="Store the value of this variable in the run's record; repeat it for more.",
 )
 @click.option(
+    "--setup",
+    metavar="COMMAND",
+    help="Command for sh that each host runs before the script, in its folder; overrides the header's.",
+)
+@click.option(
+    "--setup-timeout", type=DURATION, default="30m", show_default=True, help="Time limit of --setup."
+)
+@click.option(
     "--attach/--detach", "-a/-d", "is_attached", default=False,
     help="Follow the log until the run ends, as 'tpuctl logs -f' does, or return at once; default: --detach.",
 )  # fmt: skip
@@ -72,8 +80,8 @@ from tpuctl.runs import Attempt, Run
 def submit(
     session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
     accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
-    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], is_attached: bool,
-    dry_run: bool,
+    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], setup: str | None,
+    setup_timeout: int, is_attached: bool, dry_run: bool,
 ) -> None:  # fmt: skip
     """Copy a training script to a TPU and start it there, detached.
 
@@ -84,7 +92,9 @@ def submit(
       tpuctl submit jobs/digits.py -- --epochs 30
     """
     variables = variables_of(environment, env_files, secrets, stored, os.environ)
-    request = SubmitRequest(script, arguments, include, name, tpu, accelerator, dataset, variables, stored)
+    request = SubmitRequest(
+        script, arguments, include, name, tpu, accelerator, dataset, variables, stored, setup, setup_timeout
+    )
     cloud = session.cloud
     plan = plan_submit(cloud.data_bucket, cloud.provider, session.owner, request, session.now)
     for text in plan.notes:

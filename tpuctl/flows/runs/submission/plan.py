@@ -25,6 +25,7 @@ from tpuctl.masking.diffs import masked_diff
 from tpuctl.masking.text import masked
 from tpuctl.nodes import Node
 from tpuctl.runs import ORDERED_LOGS, Attempt, Git, Run, Tpu, check_name, submitter
+from tpuctl.worker.records import SETUP_TIMEOUT
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -45,6 +46,10 @@ class SubmitRequest:
     environment: Mapping[str, str] = field(default_factory=dict)
     stored: tuple[str, ...] = ()
     """Variables whose values the run's record gets, too."""
+    setup: str | None = None
+    """Command for sh that each host runs before the script."""
+    setup_timeout: float = SETUP_TIMEOUT
+    """Seconds that it may take."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,9 @@ class SubmitPlan:
     """Requirements of the script; their URLs may hold passwords, so never in the bucket."""
     environment: Mapping[str, str]
     """Variables that the script gets on top of the host's own; holds secrets, so never in the bucket."""
+    setup: str = ""
+    """Command for sh before the script; may hold secrets, so never in the bucket."""
+    setup_timeout: float = SETUP_TIMEOUT
     secrets: tuple[str, ...] = ()
     """Values that no record gets, wherever a message quotes them."""
     notes: tuple[str, ...] = ()
@@ -83,6 +91,8 @@ def plan_submit(
     notes = check_syntax([request.script, *modules], header) + locks.direct_references(header)
     request = _with_header(request, header.tpuctl)
     check_values(request.environment)
+    if "\0" in (request.setup or ""):
+        raise UsageError("The setup command holds a NUL character.", hint="No shell reads that.")
 
     def warn(line: str) -> None:
         notes.append(f"Warning: {line}")
@@ -109,7 +119,9 @@ def plan_submit(
             **_environment(data_bucket.name, header.tpuctl.framework, node, dataset),
             **request.environment,
         },
-        secrets=(*arguments.values, *_unstored_values(request)),
+        setup=request.setup or "",
+        setup_timeout=request.setup_timeout,
+        secrets=(*arguments.values, *_setup_values(request), *_unstored_values(request)),
         notes=tuple(notes),
         is_named=bool(request.name),
     )
@@ -122,6 +134,7 @@ def _with_header(request: SubmitRequest, table: ToolTable) -> SubmitRequest:
         accelerator=request.accelerator or table.accelerator,
         dataset=request.dataset or table.dataset,
         environment={**table.env, **request.environment},
+        setup=table.setup if request.setup is None else request.setup,
     )
 
 
@@ -158,6 +171,7 @@ def _run(
         requires_python=header.requires_python,
         requirements=header.tpuctl.requirements,
         packages=header.tpuctl.packages,
+        setup=masked(request.setup or "", (*_setup_values(request), *_unstored_values(request))),
         git=git,
     )
 
@@ -185,6 +199,11 @@ def _arguments_note(arguments: MaskedArguments) -> list[str]:
         f"Warning: {', '.join(arguments.labels)} looks like a secret. The run's record has *** instead, but"
         " every user of the hosts sees it. Pass it in a variable: --secret NAME."
     ]
+
+
+def _setup_values(request: SubmitRequest) -> tuple[str, ...]:
+    """Return what looks like a secret among the words of the setup command."""
+    return tuple(masked_arguments(tuple((request.setup or "").split())).values)
 
 
 def _unstored_values(request: SubmitRequest) -> list[str]:

@@ -193,6 +193,8 @@ def _spec(bucket: str, plan: SubmitPlan, worker: int, key: str) -> Spec:
         requirements=run.requirements,
         packages=run.packages,
         participants=attempt.workers,
+        setup=plan.setup,
+        setup_timeout=plan.setup_timeout,
     )
 
 

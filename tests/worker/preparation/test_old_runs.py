@@ -1,0 +1,91 @@
+"""Which files of old runs are deleted from a host."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tpuctl.worker.preparation import old_runs
+
+HOUR, DAY = 3600.0, 86400.0
+
+
+def attempt(runs: Path, name: str, age: float, *, is_started: bool = True) -> Path:
+    """Make the folder of an attempt that ended `age` seconds ago."""
+    folder = runs / name
+    (folder / "code/pkg").mkdir(parents=True)
+    files = ["code/pkg/x.py", "log", "worker.zip"]
+    if is_started:
+        files += ["lock", "started", "last_status.json", "supervisor.log"]
+    for file in files:
+        (folder / file).write_text("x")
+    for path in [*folder.rglob("*"), folder]:
+        os.utime(path, (time.time() - age,) * 2)
+    return folder
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
+RECORDS = {"lock", "started", "last_status.json", "supervisor.log"}
+
+
+def test_the_newest_few_stay_whole_and_of_the_others_the_records(tmp_path: Path) -> None:
+    folders = [attempt(tmp_path, f"r{number}/1", (number + 2) * HOUR) for number in range(7)]
+    own = attempt(tmp_path, "own/1", 0)
+    old_runs.remove(str(own))
+    assert [names(folder) == RECORDS for folder in folders] == [False] * 4 + [True] * 3
+    assert "code" in names(own)
+
+
+def test_what_has_just_ended_stays_whole(tmp_path: Path) -> None:
+    folders = [attempt(tmp_path, f"r{number}/1", number) for number in range(9)]
+    old_runs.remove(str(attempt(tmp_path, "own/1", 0)))
+    assert all("code" in names(folder) for folder in folders)
+
+
+def test_nothing_stays_of_what_is_very_old(tmp_path: Path) -> None:
+    folders = [attempt(tmp_path, f"r{number}/1", (31 + number) * DAY) for number in range(6)]
+    old_runs.remove(str(attempt(tmp_path, "own/1", 0)))
+    assert [folder.parent.exists() for folder in folders] == [True] * 4 + [False] * 2
+
+
+def test_an_attempt_whose_supervisor_lives_stays_however_old(tmp_path: Path) -> None:
+    folders = [attempt(tmp_path, f"r{number}/1", (40 + number) * DAY) for number in range(6)]
+    with (folders[-1] / "lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        old_runs.remove(str(attempt(tmp_path, "own/1", 0)))
+        assert "code" in names(folders[-1])
+        assert not folders[-2].exists()
+
+
+def test_its_own_attempt_stays_and_an_earlier_one_of_the_run_counts_like_any_other(tmp_path: Path) -> None:
+    for number in range(6):
+        attempt(tmp_path, f"r{number}/1", 2 * HOUR)
+    earlier, own = attempt(tmp_path, "own/1", 9 * HOUR), attempt(tmp_path, "own/2", 99 * HOUR)
+    old_runs.remove(str(own))
+    assert names(earlier) == RECORDS
+    assert "code" in names(own)
+
+
+def test_what_never_started_goes_too(tmp_path: Path) -> None:
+    for number in range(6):
+        attempt(tmp_path, f"r{number}/1", 2 * HOUR)
+    folder = attempt(tmp_path, "half/1", 3 * HOUR, is_started=False)
+    old_runs.remove(str(attempt(tmp_path, "own/1", 0)))
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("place", ["mine", "r0/2"])
+def test_no_link_is_followed(tmp_path: Path, place: str) -> None:
+    elsewhere = attempt(tmp_path, "elsewhere/x/1", 40 * DAY).parent
+    for number in range(6):
+        attempt(tmp_path / "runs", f"r{number}/1", 2 * HOUR)
+    (tmp_path / "runs" / place).symlink_to(elsewhere if place == "mine" else elsewhere / "1")
+    old_runs.remove(str(attempt(tmp_path / "runs", "own/1", 0)))
+    assert "code" in names(elsewhere / "1")

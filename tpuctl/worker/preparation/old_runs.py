@@ -1,0 +1,92 @@
+"""Deletes the files of old runs from a host's disk: the newest few stay, and each that is not over."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from typing import Iterator, List
+
+KEPT = 5
+"""Attempts that stay whole, the last used first."""
+SHORTEST, LONGEST = 3600.0, 30 * 86400.0
+"""Seconds after an attempt's end within which it stays whole, and after which nothing of it stays."""
+RECORDS = ("lock", "started", "supervisor.log", "last_status.json")
+"""Small files that stay meanwhile: they tell who asks that the attempt was here, and how it ended."""
+LOCK = "lock"
+
+
+def remove(attempt_folder: str) -> None:
+    """Delete what earlier attempts in folders beside this one's left, in `.../RUN/ATTEMPT`.
+
+    One whose supervisor holds its lock stays as it is, however old. What cannot be deleted stays.
+    """
+    own = os.path.realpath(attempt_folder)
+    others = [folder for folder in _attempts(os.path.dirname(os.path.dirname(own))) if folder != own]
+    for number, folder in enumerate(sorted(others, key=_last_use, reverse=True), start=1):
+        age = time.time() - _last_use(folder)
+        if number >= KEPT and age > SHORTEST:  # this attempt is one of those that stay
+            _remove(folder, is_whole=age > LONGEST)
+
+
+def _attempts(runs: str) -> Iterator[str]:
+    """Yield the folders of attempts; no link is followed."""
+    for run in _folders(runs):
+        yield from (folder for folder in _folders(run) if os.path.basename(folder).isdigit())
+
+
+def _folders(folder: str) -> List[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
+def _last_use(folder: str) -> float:
+    """When the attempt's folder or one of its records was written last, since 1970."""
+    times = [0.0]
+    for path in (folder, *(os.path.join(folder, name) for name in RECORDS)):
+        try:
+            times.append(os.lstat(path).st_mtime)
+        except OSError:
+            pass
+    return max(times)
+
+
+def _remove(folder: str, *, is_whole: bool) -> None:
+    try:
+        lock = open(os.path.join(folder, LOCK), "rb")  # noqa: SIM115  closed below
+    except OSError:  # it never started
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if is_whole:
+            shutil.rmtree(folder, ignore_errors=True)
+            _remove_empty(os.path.dirname(folder))
+            return
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                _remove_entry(entry)
+
+
+def _remove_entry(entry: "os.DirEntry[str]") -> None:
+    if entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(entry.path, ignore_errors=True)
+    elif entry.name not in RECORDS:
+        try:
+            os.unlink(entry.path)
+        except OSError:
+            pass
+
+
+def _remove_empty(folder: str) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:  # another attempt of the run is in it
+        pass

@@ -1,0 +1,31 @@
+"""Prepares a host for the script: room on the disk, code, packages, and the user's set-up command."""
+
+from __future__ import annotations
+
+import os
+
+from tpuctl.worker import gcs
+from tpuctl.worker.preparation import bundle, environment, old_runs, packages, setup
+from tpuctl.worker.records import OWN, Spec
+
+ERRORS = (bundle.BundleError, packages.PackageError, setup.SetupError)
+"""What ends the preparation besides GcsError and OSError."""
+CODE = "code"
+"""The folder of the script inside an attempt's."""
+
+
+def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str) -> str:
+    """Prepare an attempt in its `folder` and return the folder of its packages for PYTHONPATH, "" for none.
+
+    The set-up command runs for each attempt: each has a fresh copy of the code. It sees the packages and the
+    script's variables. Raises ERRORS, GcsError and OSError.
+    """
+    old_runs.remove(folder)
+    code = os.path.join(folder, CODE)
+    bundle.fetch(bucket, spec, code)
+    lock = os.path.join(code, spec.requirements) if spec.requirements else ""
+    installed = packages.ensure(spec.dependencies, lock, packages.root_of(folder), log, spec.packages == OWN)
+    if spec.setup:
+        variables = environment.of_job(spec, installed, reports)
+        setup.run(spec.setup, code, variables, log, spec.setup_timeout)
+    return installed
