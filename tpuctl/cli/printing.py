@@ -75,6 +75,24 @@ def write_log_line(text: str, label: str = "") -> None:
     _write(printable.line(label) + shown, sys.stdout, flush=True)
 
 
+def write_live_line(text: str, label: str) -> None:
+    """Show on the terminal that stdout is a line that is not over, cut to its width."""
+    shown = (printable.line(label) + printable.log_line(text, colours=False)).expandtabs()
+    columns = (terminal.width(sys.stdout) or 80) - 1
+    while terminal.display_width(shown) > columns:
+        shown = shown[: columns - 1] if len(shown) >= columns else shown[:-1]
+    stream = unguarded(sys.stdout)
+    stream.write(shown)
+    stream.flush()
+
+
+def erase_live_line() -> None:
+    """Remove what `write_live_line` has shown."""
+    stream = unguarded(sys.stdout)
+    stream.write("\r\x1b[K")
+    stream.flush()
+
+
 def write_log_lines(lines: bytes, label: str, *, err: bool = False) -> None:
     """Print lines of a program's log at once, each with its line end; many cost little if they are plain."""
     stream = sys.stderr if err else sys.stdout

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 
 import click
 
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.cli import output, printing
+from tpuctl.cli import output
+from tpuctl.cli.runs.log_screen import LogScreen
 from tpuctl.cli.session import Session, with_session
+from tpuctl.cli.value_types import DURATION
 from tpuctl.errors import UsageError
+from tpuctl.flows.remote.workers import parse_workers
 from tpuctl.flows.runs import outcome
 from tpuctl.flows.runs.logs.following import follow as follow_run
-from tpuctl.flows.runs.logs.reader import Line, LogReader, last
+from tpuctl.flows.runs.logs.reader import LogReader, last
 from tpuctl.flows.runs.logs.startup_lines import hides_startup_lines, is_startup_line
 from tpuctl.flows.runs.lookup import find_run
+from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Verdict
 
@@ -24,66 +28,95 @@ from tpuctl.runs import Verdict
 @click.option(
     "--follow", "-f", is_flag=True, help="Follow the logs until the run ends; exit code 100 if it failed."
 )
-@click.option("--worker", type=click.IntRange(min=0), help="Only this worker.")
+@click.option("--worker", metavar="WORKERS", help="Only these workers: 0, 1,3 or 0-7.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Begin with the last N lines.")
+@click.option("--since", type=DURATION, metavar="DURATION", help="Begin with the lines of the last 10m, 2h.")
+@click.option("--grep", "text", default="", metavar="TEXT", help="Only lines that have this text.")
+@click.option("--timestamps", is_flag=True, help="Begin each line with the time when it reached the bucket.")
+@click.option("--attempt", "number", type=click.IntRange(1, 9999), metavar="K", help="Of this attempt.")
 @click.option("--all", "everything", is_flag=True, help="Also informational lines of TensorFlow's C++ code.")
 @click.option("--raw", is_flag=True, help="Write the bytes as the script printed them, of all lines.")
 @with_session
 def logs(
-    session: Session, run: str | None, follow: bool, worker: int | None, tail: int | None, everything: bool,
-    raw: bool,
+    session: Session, run: str | None, follow: bool, worker: str | None, tail: int | None, since: int | None,
+    text: str, timestamps: bool, number: int | None, everything: bool, raw: bool,
 ) -> None:  # fmt: skip
     """Show the logs of a run (default: your last run), also after its TPU was deleted.
 
-    Colours are shown on a terminal. Of a progress bar only the last state is shown. Other control characters
-    are shown as \\x1b.
+    Colours are shown on a terminal. Of a progress bar only the last state is shown, with -f on a terminal
+    while it grows. Other control characters are shown as \\x1b.
 
     \b
     Example:
       tpuctl logs --tail 20
       tpuctl logs -f
+      tpuctl logs r1 --worker 0-3 --since 10m --grep loss
     """
-    if raw and session.as_json:
-        raise UsageError("--raw and --json are two forms of a log.", hint="Remove one of them.")
+    if raw and (session.as_json or timestamps):
+        other = "--json" if session.as_json else "--timestamps"
+        raise UsageError(f"--raw and {other} are two forms of a log.", hint="Remove one of them.")
     stored = find_run(session.cloud.bucket, run, session.warn)
+    attempt = _attempt(stored, number)
     hides = not (everything or raw or session.as_json) and hides_startup_lines(stored.record)
-    reader = LogReader(stored.last_readable_attempt(), worker, is_startup_line if hides else None)
-    show = _raw if raw else _printer(session, many=len(reader.workers) > 1)
-    if follow:
-        _follow(session, stored, reader, show, tail)
+    reader = LogReader(attempt, _workers(worker, attempt), is_startup_line if hides else None, text)
+    screen = _screen(session, reader, raw=raw, timestamps=timestamps)
+    reader.begin(tail, since)
+    if follow and attempt.number == stored.attempt_numbers()[-1]:
+        _follow(session, stored, reader, screen, tail)
         return
-    for line in last(reader.all_lines(), tail):
-        show(line)
+    for line in last(reader.present_lines(), tail):
+        screen.show(line)
     _note_hidden(reader.hidden)
-    _note_failure(session, stored)
+    _note_end(session, stored)
 
 
 def attach(session: Session, stored: StoredRun) -> None:
     """Show the log of a run that was just started until it ends, as 'tpuctl logs -f' does."""
     hides = not session.as_json and hides_startup_lines(stored.record)
     reader = LogReader(stored.last_readable_attempt(), None, is_startup_line if hides else None)
-    _follow(session, stored, reader, _printer(session, many=len(reader.workers) > 1))
+    _follow(session, stored, reader, _screen(session, reader))
+
+
+def _attempt(stored: StoredRun, number: int | None) -> StoredAttempt:
+    if number is None:
+        return stored.last_readable_attempt()
+    numbers = stored.attempt_numbers()
+    if number not in numbers:
+        raise UsageError(
+            f"Run '{stored.name}' has no attempt {number}.",
+            hint=f"It has: {', '.join(map(str, numbers)) or 'none'}.",
+        )
+    return stored.attempt(number)
+
+
+def _workers(text: str | None, attempt: StoredAttempt) -> list[int] | None:
+    """Return the workers that are named; None for all. Raises UsageError for one that does not run it."""
+    ranges = parse_workers(text).ranges if text else ()
+    if not ranges:
+        return None
+    most = max(attempt.record.workers) + 1  # none is there: enough to be refused
+    return [worker for first, final in ranges for worker in range(first, min(final, max(most, first)) + 1)]
+
+
+def _screen(session: Session, reader: LogReader, *, raw: bool = False, timestamps: bool = False) -> LogScreen:
+    return LogScreen(
+        as_json=session.as_json, raw=raw, labels=len(reader.workers) > 1, timestamps=timestamps,
+        is_terminal=sys.stdout.isatty(),
+    )  # fmt: skip
 
 
 def _follow(
-    session: Session, stored: StoredRun, reader: LogReader, show: Callable[[Line], None],
-    tail: int | None = None,
-) -> None:  # fmt: skip
-    verdict = follow_run(stored, session.witnesses, reader, show, tail)
+    session: Session, stored: StoredRun, reader: LogReader, screen: LogScreen, tail: int | None = None
+) -> None:
+    stored.warn = screen.warner(session.warn)
+    try:
+        verdict = follow_run(
+            stored, session.witnesses, reader, screen.show, tail, show_unfinished=screen.show_unfinished
+        )
+    finally:
+        screen.clear()
     _note_hidden(reader.hidden)
     _end(verdict)
-
-
-def _printer(session: Session, *, many: bool) -> Callable[[Line], None]:
-    if session.as_json:
-        return lambda line: output.json_line({"worker": line.worker, "text": line.text})
-    if many:
-        return lambda line: printing.write_log_line(line.text, f"[{line.worker}] ")
-    return lambda line: printing.write_log_line(line.text)
-
-
-def _raw(line: Line) -> None:
-    printing.write_bytes(line.data)
 
 
 def _end(verdict: Verdict) -> None:
@@ -101,7 +134,7 @@ def _note_hidden(count: int) -> None:
         output.note(f"Not shown: {lines} ('tpuctl logs --all' shows them).")
 
 
-def _note_failure(session: Session, stored: StoredRun) -> None:
+def _note_end(session: Session, stored: StoredRun) -> None:
     """Say after the log why a run did not succeed: its last lines may not."""
     try:
         verdict = stored.verdict()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tpuctl import clock, runs
-from tpuctl.bucket_layout import LOG_CHUNK, ORDERED_LOG_CHUNK
+from tpuctl.bucket_layout import LOG_CHUNK, ORDERED_LOG_CHUNK, chunk_number
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.parallel import fanout, values
@@ -34,7 +34,8 @@ class LogChunk(NamedTuple):
 class Look(NamedTuple):
     """What one listing tells of an attempt."""
 
-    words: list[WorkerWord]
+    statuses: dict[int, Object]
+    """By worker."""
     chunks: list[LogChunk]
 
 
@@ -70,26 +71,39 @@ class StoredAttempt:
         """Return each worker's status with its age by the bucket's clock, by one listing."""
         folder = self.run.paths.attempt_folder(self.number)
         glob = f"{folder}{{attempt.json,workers/*/status.json}}"
-        return self._words(self.run.bucket.objects(folder, glob=glob))
+        listed = self.run.bucket.objects(folder, glob=glob)
+        name = self.run.paths.attempt(self.number)
+        self._made = next((item for item in listed if item.name == name), self._made)
+        return self.words_of(self._statuses(listed))
+
+    def status_objects(self) -> dict[int, Object]:
+        """Return the objects of the workers' statuses, which are not read, by one listing."""
+        folder = self.run.paths.attempt_folder(self.number)
+        return self._statuses(self.run.bucket.objects(folder, glob=f"{folder}workers/*/status.json"))
 
     def look(self, after: str = "") -> Look:
-        """Return each worker's status, and the pieces of all logs from a time on, by one listing.
+        """Return the objects of the workers' statuses and the pieces of all logs from a time on.
 
-        The age of a worker that has not written yet is 0 before the first `words`.
+        By one listing; what the statuses say is in `words_of`.
         """
         folder, logs = self.run.paths.attempt_folder(self.number), self.run.paths.ordered_logs(self.number)
         glob = f"{folder}{{log/*,workers/*/status.json}}"
         listed = self.run.bucket.objects(folder, start=f"{logs}{after}", glob=glob)
         chunks = [item for item in listed if item.name.startswith(logs)]
-        return Look(self._words(listed), self._chunks(chunks))
+        return Look(self._statuses(listed), self._chunks(chunks))
 
-    def _words(self, objects: Sequence[Object]) -> list[WorkerWord]:
-        """Return what statuses say that were listed; reads those that say something else than before."""
-        workers, paths = self.record.workers, self.run.paths
-        listed = {item.name: item for item in objects}
-        items = {worker: listed.get(paths.status(self.number, worker)) for worker in workers}
-        now = self.run.bucket.now()
-        self._made = listed.get(paths.attempt(self.number)) or self._made
+    def _statuses(self, objects: Iterable[Object]) -> dict[int, Object]:
+        listed, paths = {item.name: item for item in objects}, self.run.paths
+        names = {worker: paths.status(self.number, worker) for worker in self.record.workers}
+        return {worker: listed[name] for worker, name in names.items() if name in listed}
+
+    def words_of(self, statuses: Mapping[int, Object]) -> list[WorkerWord]:
+        """Return what statuses say that were listed; reads those that say something else than before.
+
+        The age of a worker that has not written yet is 0 before the first `words`.
+        """
+        workers, now = self.record.workers, self.run.bucket.now()
+        items = {worker: statuses.get(worker) for worker in workers}
         ages = {worker: age_of(items[worker] or self._made, now) for worker in workers}
         unread = [worker for worker, item in items.items() if item and self._is_unread(worker, item)]
         for worker, status in zip(unread, values(fanout(self._status, unread)), strict=True):
@@ -127,6 +141,11 @@ class StoredAttempt:
         """Return the chunks of all workers' logs from a time on, in order of time, by one listing."""
         folder = self.run.paths.ordered_logs(self.number)
         return self._chunks(self.run.bucket.objects(folder, start=f"{folder}{after}"))
+
+    def chunks_of(self, workers: Iterable[int]) -> list[LogChunk]:
+        """Return all chunks of some workers' logs in the older layout, a listing each."""
+        listed = values(fanout(lambda worker: (worker, self.log_chunks(worker)), workers))
+        return [LogChunk(item, worker, chunk_number(item.name)) for worker, items in listed for item in items]
 
     def _chunks(self, objects: Iterable[Object]) -> list[LogChunk]:
         folder, chunks = self.run.paths.ordered_logs(self.number), list[LogChunk]()

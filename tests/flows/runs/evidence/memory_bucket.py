@@ -21,6 +21,7 @@ class Stored:
     data: bytes
     generation: int
     updated: datetime
+    content_type: str = ""
 
 
 class MemoryBucket:
@@ -36,6 +37,8 @@ class MemoryBucket:
         """Every write, in order."""
         self._objects: dict[str, Stored] = {}
         self._generation = 0
+        self.bytes_read = 0
+        """Of ranges of objects."""
 
     def pass_time(self, seconds: float) -> None:
         self.time += timedelta(seconds=seconds)
@@ -52,6 +55,11 @@ class MemoryBucket:
         if data is None:
             raise NotFoundError(name)
         return data
+
+    def read_range(self, item: Object, start: int, end: int) -> bytes:
+        self.meanwhile()
+        self.bytes_read += end - start
+        return self._objects[item.name].data[start:end]
 
     def stat(self, name: str) -> Object | None:
         self.meanwhile()
@@ -80,11 +88,12 @@ class MemoryBucket:
             raise ConflictError(f"{item.name} has changed.")
         self.put(item.name, data)
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes, content_type: str = "") -> None:
         self._generation += 1
-        self._objects[name] = Stored(data, self._generation, self.time)
+        self._objects[name] = Stored(data, self._generation, self.time, content_type)
         self.history.append((name, data))
 
     def _object(self, name: str) -> Object:
         stored = self._objects[name]
-        return Object(name, Content.of(stored.data), stored.generation, clock.iso(stored.updated))
+        updated = clock.iso(stored.updated)
+        return Object(name, Content.of(stored.data), stored.generation, updated, stored.content_type)

@@ -135,12 +135,12 @@ def test_the_bytes_of_a_log_stay_as_they_were_printed(attempt: StoredAttempt) ->
 def test_the_lines_of_one_worker_can_be_chosen(attempt: StoredAttempt) -> None:
     for worker in range(4):
         write_chunk(attempt, worker, 1, f"I am {worker}\n")
-    assert texts(LogReader(attempt, worker=3).lines()) == [(3, "I am 3")]
+    assert texts(LogReader(attempt, workers=[3]).lines()) == [(3, "I am 3")]
 
 
 def test_a_worker_that_does_not_run_the_script_is_refused(attempt: StoredAttempt) -> None:
     with pytest.raises(UsageError, match="Worker 4 does not run 'r1'") as refused:
-        LogReader(attempt, worker=4)
+        LogReader(attempt, workers=[4])
     assert refused.value.hint == "It runs on: 0, 1, 2, 3."
 
 
@@ -186,7 +186,7 @@ def test_they_are_left_out_of_tensorflow_runs_whose_user_set_no_level(
 
 
 def test_a_chunk_after_a_gap_hides_none_that_come(attempt: StoredAttempt) -> None:
-    reader = LogReader(attempt, worker=0)
+    reader = LogReader(attempt, workers=[0])
     for chunk, text in ((1, "a\n"), (999_999, "far\n"), (2, "b\n"), (3, "c\n")):
         write_chunk(attempt, 0, chunk, text)
         assert [line.text for line in reader.lines()] == [text.strip()]
@@ -200,14 +200,14 @@ def test_a_huge_chunk_is_read_in_blocks_and_a_huge_line_in_pieces(
     monkeypatch.setattr(logs, "LONGEST_LINE", 256)
     text = "first\n" + "x" * 2000 + "\nlast\n"
     write_chunk(attempt, 0, 1, text)
-    pieces = [line.text for line in LogReader(attempt, worker=0).lines()]
+    pieces = [line.text for line in LogReader(attempt, workers=[0]).lines()]
     assert (pieces[0], pieces[-1]) == ("first", "last")
     assert "".join(pieces[1:-1]) == "x" * 2000
     assert max(map(len, pieces)) < 256 + 64
 
 
 def test_a_chunk_that_is_written_again_between_listing_and_reading_is_read(attempt: StoredAttempt) -> None:
-    reader = LogReader(attempt, worker=0)
+    reader = LogReader(attempt, workers=[0])
     write_chunk(attempt, 0, 1, "a\n")
     bucket, listed = attempt.run.bucket, attempt.log_chunks(0)
     write_chunk(attempt, 0, 1, "a\n")

@@ -31,15 +31,17 @@ def follow(
     show: Callable[[Line], None],
     tail: int | None = None,
     sleep: Sleep = time.sleep,
+    show_unfinished: Callable[[Sequence[Line]], None] = lambda _: None,
 ) -> Verdict:
     """Show new lines each second until the run has ended, and return its verdict.
 
     Begins with the last `tail` lines, or with all. While every worker goes on, a look costs one listing.
     A service that does not answer is said once, and waited for. Raises BadObjectError where a record that
-    decides cannot be read: no verdict can come any more.
+    decides cannot be read: no verdict can come any more. `show_unfinished` gets after each look the workers'
+    last lines that have no end yet.
     On Ctrl-C raises InterruptedByUser with the command to resume; the run keeps running.
     """
-    follower = _Follower(run, witnesses, reader, show, tail)
+    follower = _Follower(run, witnesses, reader, show, tail, show_unfinished)
     try:
         while (verdict := follower.look()) is None:
             sleep(follower.pause)
@@ -60,12 +62,14 @@ class _Follower:
         reader: LogReader,
         show: Callable[[Line], None],
         tail: int | None,
+        show_unfinished: Callable[[Sequence[Line]], None],
     ) -> None:
         self._run = run
         self._witnesses = witnesses
         self._reader = reader
         self._show = show
         self._tail = tail
+        self._show_unfinished = show_unfinished
         self._trouble = ""
         self._looks = 0
         self._pauses = OUTAGE.pauses()
@@ -87,10 +91,11 @@ class _Follower:
         return state.verdict
 
     def _look(self) -> RunState:
-        words = self._reader.look()
+        words = self._reader.attempt.words_of(self._reader.look().statuses)
         state = self._state(words)
         for line in last(self._lines(state, words), self._tail):
             self._show(line)
+        self._show_unfinished(self._reader.unfinished())
         return state
 
     def _lines(self, state: RunState, words: Sequence[WorkerWord]) -> Iterator[Line]:

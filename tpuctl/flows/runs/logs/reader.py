@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -11,22 +11,19 @@ from typing import TYPE_CHECKING
 from tpuctl.bucket_layout import chunk_number
 from tpuctl.errors import NotFoundError, UsageError
 from tpuctl.flows.runs.evidence.words import WorkerWord
-from tpuctl.flows.runs.stored_attempt import LogChunk, StoredAttempt
+from tpuctl.flows.runs.logs.beginning import LONGEST_LINE, OVERLAP, TIME_FORM, Place, find_beginning
+from tpuctl.flows.runs.stored_attempt import LogChunk, Look, StoredAttempt
 from tpuctl.parallel import WIDTH, fanout, values
 from tpuctl.runs import ORDERED_LOGS
+from tpuctl.worker.records import read_status_type
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Object
 
 BLOCK = 4 << 20
 """Bytes of a chunk that are held at once: those of a whole chunk that a worker writes."""
-TIME_FORM = "%Y%m%dT%H%M%S"
-OVERLAP = timedelta(seconds=60)
-"""How much later than its name says a chunk may appear without being looked for."""
 MOST_AT_ONCE = 16 << 20
 """Bytes of small chunks that are fetched at once."""
-LONGEST_LINE = 8 << 20
-"""Bytes of a line after which it is shown, and what follows as the next."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +33,17 @@ class Line:
     worker: int
     data: bytes
     """As it was printed, with its line end if it has one."""
+    time: str = ""
+    """When its end reached the bucket, by the bucket's clock: ISO-8601, UTC."""
 
     @property
     def text(self) -> str:
         """The line without its end; what is no UTF-8 is replaced."""
-        return self.data.rstrip(b"\r\n").decode("utf-8", "replace")
+        return _text(self.data)
+
+
+def _text(line: bytes) -> str:
+    return line.rstrip(b"\r\n").decode("utf-8", "replace")
 
 
 @dataclass
@@ -59,6 +62,8 @@ class _Cursor:
     reading: str = ""
     """The chunk that is being read: a failure keeps how far it was."""
     position: int = 0
+    time: str = ""
+    """When the newest chunk that was read reached the bucket."""
 
     def add(self, number: int) -> None:
         """Note that a chunk with this number is read."""
@@ -70,62 +75,94 @@ class _Cursor:
 
 
 class LogReader:
-    """Reads the new lines of one attempt's logs, of all workers or of one."""
+    """Reads the new lines of one attempt's logs, of all workers or of some."""
 
     def __init__(
-        self, attempt: StoredAttempt, worker: int | None = None, hides: Callable[[str], bool] | None = None
+        self,
+        attempt: StoredAttempt,
+        workers: Iterable[int] | None = None,
+        hides: Callable[[str], bool] | None = None,
+        text: str = "",
     ) -> None:
-        """Take `hides`, which tells of a line whether it is left out."""
-        self._attempt = attempt
+        """Take `hides`, which tells of a line whether it is left out, and a `text` that lines must have.
+
+        Raises UsageError for a worker that does not run the script.
+        """
+        self.attempt = attempt
         self._hides = hides or (lambda text: False)
+        self._text = text.encode()
         self.hidden = 0
-        """Lines that were left out."""
-        workers = attempt.record.workers
-        if worker is not None and worker not in workers:
-            numbers = ", ".join(map(str, workers))
-            raise UsageError(
-                f"Worker {worker} does not run '{attempt.run.name}'.", hint=f"It runs on: {numbers}."
-            )
-        self.workers = [number for number in workers if worker in (None, number)]
+        """Lines that were left out by `hides`."""
+        own = attempt.record.workers
+        for worker in workers or ():
+            if worker not in own:
+                raise UsageError(
+                    f"Worker {worker} does not run '{attempt.run.name}'.",
+                    hint=f"It runs on: {', '.join(map(str, own))}.",
+                )
+        self.workers = sorted(set(own if workers is None else workers))
         self._cursors = list(map(_Cursor, self.workers))
         self._names = set[str]()
         """The chunks that were read: others may write one with the number of a worker's own."""
         self._start = ""
         """The time of the last look by the bucket's clock, and a little before: names have its times."""
+        self._first = 0
+        """The generation of the first chunk that is read."""
         self._listed: list[LogChunk] | None = None
         """What `look` has listed, before its lines are read."""
+        self._told: dict[int, int] = {}
+        """Worker -> how many chunks it has told of."""
         self._next_start = ""
 
-    def look(self) -> list[WorkerWord]:
-        """List what is new, whose lines `lines` yields then, and return what the workers say.
+    def begin(self, tail: int | None, since: float | None) -> None:
+        """Leave out all but the last `tail` lines, or what came more than `since` seconds ago.
 
-        Costs one listing, whatever the number of workers, and a read of each status that says something new.
+        Only the end of the log is read for that. More than `tail` lines may follow: see `last`.
         """
-        if self._attempt.record.log_layout < ORDERED_LOGS:
-            return self._attempt.words()
-        began = self._attempt.run.bucket.now()
-        look = self._attempt.look(self._start)
-        self._listed = self._new(look.chunks)
-        late = [cursor for cursor in self._cursors if self._is_late(cursor, look.words)]
-        if self._start and (late or self._has_gap(self._listed)):
-            self._listed = self._new(self._attempt.ordered_chunks())
-        for cursor in late:
-            cursor.searched = _told(look.words)[cursor.worker]
-        self._next_start = (began - OVERLAP).strftime(TIME_FORM)
-        return look.words
+        if tail is None and since is None:
+            return
+        moment = None if since is None else self.attempt.run.bucket.now() - timedelta(seconds=since)
+        beginning = find_beginning(self.attempt, self.workers, self._selects, tail, moment)
+        self._start, self._first = beginning.after, beginning.generation
+        for cursor in self._cursors:
+            place = beginning.places.get(cursor.worker, Place(0))
+            cursor.chunks, cursor.partial, cursor.reading, cursor.position = place
 
-    def _is_late(self, cursor: _Cursor, words: Iterable[WorkerWord]) -> bool:
+    def _selects(self, line: bytes) -> bool:
+        return self._text in line and not self._hides(_text(line))
+
+    def look(self) -> Look:
+        """List what is new, whose lines `lines` yields then; costs one listing.
+
+        It tells of the workers' statuses, too: `StoredAttempt.words_of`.
+        """
+        began = self.attempt.run.bucket.now()
+        if self.attempt.record.log_layout < ORDERED_LOGS:
+            return Look(self.attempt.status_objects(), [])
+        look = self.attempt.look(self._start)
+        labels = {worker: read_status_type(item.content_type) for worker, item in look.statuses.items()}
+        self._told = {worker: label[1] if label else 0 for worker, label in labels.items()}
+        self._listed = self._new(look.chunks)
+        late = [cursor for cursor in self._cursors if self._is_late(cursor)]
+        if self._start and (late or self._has_gap(self._listed)):
+            self._listed = self._new(self.attempt.ordered_chunks())
+        for cursor in late:
+            cursor.searched = self._told[cursor.worker]
+        self._next_start = (began - OVERLAP).strftime(TIME_FORM)
+        return look
+
+    def _is_late(self, cursor: _Cursor) -> bool:
         """Whether a worker tells of a chunk that was written under an early time, and not looked for yet."""
         listed = [chunk.number for chunk in self._listed or () if chunk.worker == cursor.worker]
-        told = _told(words).get(cursor.worker, 0)
-        return told > max((cursor.chunks, cursor.searched, *cursor.beyond, *listed))
+        known = max((cursor.chunks, cursor.searched, *cursor.beyond, *listed))
+        return self._told.get(cursor.worker, 0) > known
 
     def is_complete(self, words: Iterable[WorkerWord]) -> bool:
         """Return whether every worker has said its last word, and the last look listed the end of its log."""
-        told, over = _told(words), {word.worker: word.is_over for word in words}
+        told = {word.worker: word.status.log_chunks for word in words if word.status and word.is_over}
         numbers = {(chunk.worker, chunk.number) for chunk in self._listed or ()}
         return self._listed is not None and all(
-            over.get(cursor.worker)
+            cursor.worker in told
             and all(
                 (cursor.worker, number) in numbers or number in cursor.beyond
                 for number in range(cursor.chunks + 1, told[cursor.worker] + 1)
@@ -140,9 +177,11 @@ class LogReader:
     def _new_lines(self, *, is_complete: bool) -> Iterator[Line]:
         cursors = {cursor.worker: cursor for cursor in self._cursors}
         unread = sorted(self._unread(is_complete=is_complete), key=lambda chunk: chunk.item.generation)
-        for chunk, data in self._fetched(unread):
+        for chunk, data in self._fetched(unread, {cursor.reading for cursor in self._cursors}):
             cursor = cursors[chunk.worker]
             for line in self._complete_lines(chunk.item, cursor, data):
+                if self._text not in line.data:
+                    continue
                 if self._hides(line.text):
                     self.hidden += 1
                 else:
@@ -156,32 +195,48 @@ class LogReader:
         yield from self._new_lines(is_complete=True)
         yield from self.rest()
 
+    def present_lines(self) -> Iterator[Line]:
+        """Yield the lines that there are, with those that have no line end."""
+        yield from self.lines()
+        yield from self.rest()
+
     def rest(self) -> Iterator[Line]:
         """Yield each worker's last line if it has no line end."""
         for cursor in self._cursors:
-            if cursor.partial:
-                yield Line(cursor.worker, cursor.partial)
-                cursor.partial = b""
+            if cursor.partial and self._selects(cursor.partial):
+                yield Line(cursor.worker, cursor.partial, cursor.time)
+            cursor.partial = b""
+
+    def unfinished(self) -> list[Line]:
+        """Return each worker's last line that has no end yet, such as that of a progress bar."""
+        lines = [Line(cursor.worker, cursor.partial, cursor.time) for cursor in self._cursors]
+        return [line for line in lines if line.data and self._selects(line.data)]
 
     def _unread(self, *, is_complete: bool) -> list[LogChunk]:
         """Return chunks that were not read yet; with `is_complete` also those whose names are old."""
-        if self._attempt.record.log_layout < ORDERED_LOGS:
+        if self.attempt.record.log_layout < ORDERED_LOGS:
             listed = values(fanout(self._by_worker, self._cursors))
             return [chunk for chunks in listed for chunk in chunks]
         if is_complete:
-            return self._new(self._attempt.ordered_chunks())
+            return self._new(self.attempt.ordered_chunks())
         if self._listed is None:
             self.look()
         chunks, self._listed = self._listed or [], None
         return chunks
 
     def _by_worker(self, cursor: _Cursor) -> list[LogChunk]:
-        items = self._attempt.log_chunks(cursor.worker, after=cursor.chunks)
+        items = self.attempt.log_chunks(cursor.worker, after=cursor.chunks)
         return self._new(LogChunk(item, cursor.worker, chunk_number(item.name)) for item in items)
 
     def _new(self, chunks: Iterable[LogChunk]) -> list[LogChunk]:
         workers = set(self.workers)
-        return [chunk for chunk in chunks if chunk.worker in workers and chunk.item.name not in self._names]
+        return [
+            chunk
+            for chunk in chunks
+            if chunk.worker in workers
+            and chunk.item.name not in self._names
+            and chunk.item.generation >= self._first
+        ]
 
     def _has_gap(self, chunks: Iterable[LogChunk]) -> bool:
         """Whether a chunk before one of these is missing: it was written late, under an early time."""
@@ -191,11 +246,13 @@ class LogReader:
         newest = {cursor.worker: max((cursor.chunks, *cursor.beyond)) for cursor in self._cursors}
         return any(set(range(newest[worker] + 1, max(listed))) - listed for worker, listed in numbers.items())
 
-    def _fetched(self, chunks: Sequence[LogChunk]) -> Iterator[tuple[LogChunk, bytes | None]]:
+    def _fetched(
+        self, chunks: Sequence[LogChunk], begun: Collection[str]
+    ) -> Iterator[tuple[LogChunk, bytes | None]]:
         """Yield chunks with their bytes, several fetched at once; None for one to be read in blocks."""
-        bucket = self._attempt.run.bucket
+        bucket = self.attempt.run.bucket
         for batch in _batches(chunks):
-            small = [chunk for chunk in batch if chunk.item.size <= BLOCK]
+            small = [chunk for chunk in batch if chunk.item.size <= BLOCK and chunk.item.name not in begun]
             results = fanout(lambda chunk: bucket.read_range(chunk.item, 0, chunk.item.size), small)
             fetched = {result.item.item.name: result.value for result in results}
             yield from ((chunk, fetched.get(chunk.item.name)) for chunk in batch)
@@ -204,9 +261,10 @@ class LogReader:
         """Yield the lines that end in a chunk, and pieces of a longer one than memory should hold."""
         for block in self._blocks(chunk, cursor) if data is None else (data,):
             *complete, cursor.partial = (cursor.partial + block).split(b"\n")
-            yield from (Line(cursor.worker, text + b"\n") for text in complete)
+            cursor.time = chunk.updated
+            yield from (Line(cursor.worker, text + b"\n", cursor.time) for text in complete)
             if len(cursor.partial) >= LONGEST_LINE:
-                yield Line(cursor.worker, cursor.partial)
+                yield Line(cursor.worker, cursor.partial, cursor.time)
                 cursor.partial = b""
 
     def _blocks(self, chunk: Object, cursor: _Cursor) -> Iterator[bytes]:
@@ -215,7 +273,7 @@ class LogReader:
         One that was replaced before is read as it is now: a worker that lost an answer writes it again.
         After a failure it is read from where it was.
         """
-        bucket = self._attempt.run.bucket
+        bucket = self.attempt.run.bucket
         if cursor.reading != chunk.name:
             cursor.reading, cursor.position = chunk.name, 0
         while cursor.position < chunk.size:
@@ -224,7 +282,7 @@ class LogReader:
             except NotFoundError as error:
                 current = bucket.stat(chunk.name)
                 if cursor.position or current is None:
-                    self._attempt.run.warn(error.message)
+                    self.attempt.run.warn(error.message)
                     return
                 chunk = current
                 continue
@@ -243,11 +301,6 @@ def _batches(chunks: Sequence[LogChunk]) -> Iterator[list[LogChunk]]:
         size += chunk.item.size
     if batch:
         yield batch
-
-
-def _told(words: Iterable[WorkerWord]) -> dict[int, int]:
-    """How many chunks each worker tells of."""
-    return {word.worker: word.status.log_chunks if word.status else 0 for word in words}
 
 
 def last(lines: Iterator[Line], count: int | None) -> Iterable[Line]:
