@@ -20,7 +20,8 @@ _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 class ToolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[tool.tpuctl]` table."""
 
-    accelerator: str | None = None
+    accelerator: str | tuple[str, ...] | None = None
+    """Type to run on; several, also with commas between them, in the order in which they are preferred."""
     dataset: str | None = None
     framework: str = "tensorflow"
     env: dict[str, str] = {}
@@ -31,6 +32,13 @@ class ToolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether what hosts install keeps to the versions of their image."""
     setup: str = ""
     """Command for sh that hosts run before the script."""
+
+    @property
+    def accelerators(self) -> tuple[str, ...]:
+        """Names of the types to run on, the preferred one first; none for any."""
+        names = (self.accelerator,) if isinstance(self.accelerator, str) else self.accelerator or ()
+        parts = (part.strip() for name in names for part in name.split(","))
+        return tuple(dict.fromkeys(filter(None, parts)))
 
 
 class Header(msgspec.Struct, frozen=True):

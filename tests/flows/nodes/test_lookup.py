@@ -52,6 +52,13 @@ def test_a_name_that_is_near_no_other_lists_the_nodes(names: list[str], hint: st
     assert missing.value.hint == hint
 
 
+def test_of_several_types_the_first_counts_that_is_ready() -> None:
+    nodes = (node("n1", accelerator="v3-8"), node("n2", NodeState.CREATING, accelerator="v2-8"))
+    assert find_ready(MemoryProvider(*nodes), None, ("v2-8", "v3-8"), "ada").name == "n1"
+    both = (nodes[0], node("n2", accelerator="v2-8"))
+    assert find_ready(MemoryProvider(*both), None, ("v2-8", "v3-8"), "ada").name == "n2"
+
+
 def test_without_a_name_it_is_the_users_only_ready_node_of_the_type() -> None:
     mine = node("n2", accelerator="v2-8")
     others = [node("n1"), node("n3", accelerator="v2-8", labels={}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -12,11 +13,12 @@ from tpuctl.cli.runs.logs import attach
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.cli.value_types import ACCELERATOR, DURATION, LOCAL_PATH
 from tpuctl.errors import InterruptedByUser
+from tpuctl.flows.nodes.lookup import NoTpuError
 from tpuctl.flows.runs.control.wait import next_steps
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import submit as flow
 from tpuctl.flows.runs.submission.environment import variables_of
-from tpuctl.flows.runs.submission.plan import SubmitRequest, plan_submit
+from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit
 from tpuctl.runs import Attempt, Run
 
 
@@ -96,7 +98,7 @@ def submit(
         script, arguments, include, name, tpu, accelerator, dataset, variables, stored, setup, setup_timeout
     )
     cloud = session.cloud
-    plan = plan_submit(cloud.data_bucket, cloud.provider, session.owner, request, session.now)
+    plan = _plan(session, request, offers_up=not dry_run)
     for text in plan.notes:
         output.note(text)
     if dry_run:
@@ -113,6 +115,30 @@ def submit(
     except (KeyboardInterrupt, InterruptedByUser) as interrupt:
         name = submission.run.run
         raise InterruptedByUser(f"Interrupted; run '{name}' goes on.", hint=next_steps(name)) from interrupt
+
+
+def _plan(session: Session, request: SubmitRequest, *, offers_up: bool) -> SubmitPlan:
+    """Plan the run; where no TPU fits, a user at a terminal is asked whether to create one."""
+    cloud = session.cloud
+    arguments = (cloud.data_bucket, cloud.provider, session.owner, request)
+    try:
+        return plan_submit(*arguments, session.now)
+    except NoTpuError as error:
+        if not offers_up or session.as_json or not sys.stdin.isatty():
+            raise
+        from tpuctl.cli.nodes.up import up  # noqa: PLC0415  slow to import, and rarely needed
+
+        output.note(error.message)
+        given = click.get_current_context().params
+        options = [word for name in _PLACES if given.get(name) for word in (f"--{name}", str(given[name]))]
+        if given.get("iap") is not None:
+            options.append("--iap" if given["iap"] else "--no-iap")
+        up.main([error.accelerator, *options], "tpuctl up", standalone_mode=False)
+        return plan_submit(*arguments, session.now)
+
+
+_PLACES = ("target", "project", "zone", "bucket")
+"""Options that submit and up share."""
 
 
 def _show(session: Session, run: Run, attempt: Attempt, *, is_attached: bool) -> None:

@@ -35,14 +35,29 @@ def node_state(provider: Provider, node: NodeId) -> NodeState:
     return existing.state if existing else NodeState.GONE
 
 
+class NoTpuError(StateError):
+    """The owner has no node of the types; `accelerator` is the one to create."""
+
+    def __init__(self, types: Sequence[str]) -> None:
+        self.accelerator = types[0] if types else "v3-8"
+        super().__init__(
+            f"There is no {' or '.join(types) or 'TPU'} to run on.",
+            hint=f"Create one: tpuctl up {self.accelerator}",
+            accelerators=list(types),
+        )
+
+
 def find_ready(
-    provider: Provider, name: str | None, accelerator: str | None, owner: str, zone: str | None = None
-) -> Node:
+    provider: Provider, name: str | None, accelerator: str | Sequence[str] | None, owner: str,
+    zone: str | None = None,
+) -> Node:  # fmt: skip
     """Return the node to use: the one named, else the owner's only READY one of the type.
 
-    Raises NotFoundError or StateError, and DeadlineError where a zone that did not answer may hold it.
+    Of several types the first counts that has a READY node. Raises NotFoundError or StateError, and
+    DeadlineError where a zone that did not answer may hold it.
     """
-    return _require_decided(provider, _ready(provider, name, accelerator, owner, zone))
+    types = (accelerator,) if isinstance(accelerator, str) else tuple(accelerator or ())
+    return _require_decided(provider, _ready(provider, name, types, owner, zone))
 
 
 def _require_decided(provider: Provider, node: Node) -> Node:
@@ -58,15 +73,15 @@ def _require_decided(provider: Provider, node: Node) -> Node:
     return node
 
 
-def _ready(
-    provider: Provider, name: str | None, accelerator: str | None, owner: str, zone: str | None
-) -> Node:
+def _ready(provider: Provider, name: str | None, types: Sequence[str], owner: str, zone: str | None) -> Node:
     listing = provider.list_nodes(zone)
     if name:
         return require_ready(_named(listing, name))
     own = (node for node in listing.nodes if node.is_owned_by(owner))
-    candidates = [node for node in own if accelerator in (None, node.accelerator)]
+    candidates = [node for node in own if not types or node.accelerator in types]
     ready = [node for node in candidates if node.state is NodeState.READY]
+    first = next((kind for kind in types if any(node.accelerator == kind for node in ready)), None)
+    ready = [node for node in ready if first in (None, node.accelerator)]
     if len(ready) > 1:
         names = ", ".join(node.name for node in ready)
         raise StateError(f"Several nodes fit: {names}.", hint="Choose one with --tpu NAME.")
@@ -76,10 +91,7 @@ def _ready(
         raise no_answer(listing.unreachable, "your TPU")
     if candidates:
         return require_ready(candidates[0])
-    raise StateError(
-        f"There is no {accelerator or 'TPU'} to run on.",
-        hint=f"Create one: tpuctl up {accelerator or 'v3-8'}",
-    )
+    raise NoTpuError(types)
 
 
 def choose(allocations: Iterable[Allocation], name: str) -> Allocation | None:

@@ -97,12 +97,10 @@ def plan_submit(
     def warn(line: str) -> None:
         notes.append(f"Warning: {line}")
 
-    accelerator = accelerators.accelerator(request.accelerator).type if request.accelerator else None
-    if accelerator and request.accelerator != accelerator:
-        notes.append(f"{request.accelerator} is {accelerator} in the Cloud TPU API.")
+    types = _types(request, header.tpuctl, notes)
     name = check_name(request.name) if request.name else _default_name(request.script, at)
     dataset = pin(data_bucket, DatasetRef.parse(request.dataset), warn) if request.dataset else None
-    node = find_ready(provider, request.tpu, accelerator, owner)
+    node = find_ready(provider, request.tpu, types, owner)
     git, git_notes = _git(request.script.parent, code)
     arguments = masked_arguments(request.arguments)
     record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
@@ -127,11 +125,20 @@ def plan_submit(
     )
 
 
+def _types(request: SubmitRequest, table: ToolTable, notes: list[str]) -> list[str]:
+    """Return the accelerator types to run on as the API names them; none for any. Raises UsageError."""
+    types = []
+    for name in (request.accelerator,) if request.accelerator else table.accelerators:
+        types.append(accelerators.accelerator(name).type)
+        if name != types[-1]:
+            notes.append(f"{name} is {types[-1]} in the Cloud TPU API.")
+    return types
+
+
 def _with_header(request: SubmitRequest, table: ToolTable) -> SubmitRequest:
     """Return a request that has the header's values where the user gave none."""
     return replace(
         request,
-        accelerator=request.accelerator or table.accelerator,
         dataset=request.dataset or table.dataset,
         environment={**table.env, **request.environment},
         setup=table.setup if request.setup is None else request.setup,
