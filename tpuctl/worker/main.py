@@ -13,11 +13,10 @@ import traceback
 from typing import BinaryIO, List, Mapping
 
 from tpuctl.worker import timing
+from tpuctl.worker.guard import guarded
 from tpuctl.worker.preparation import versions
-from tpuctl.worker.records import STARTED, read_spec
+from tpuctl.worker.records import LOCK_FILE, STARTED, Spec, read_spec
 
-LOCK = "lock"
-"""File in the attempt's folder: `launch` creates it, the supervisor holds it as long as it lives."""
 BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
 STARTED_BEFORE = "this attempt was started on this host before"
 
@@ -32,16 +31,22 @@ def main(arguments: List[str]) -> int:
     return supervise(path)
 
 
-def supervise(path: str) -> int:
+def supervise(path: str, *, is_guarded: bool = False) -> int:
     """Run the script of the spec on stdin to its end, in the attempt's folder."""
-    from tpuctl.worker.supervisor import Supervisor  # noqa: PLC0415  launching takes a third of the CPU without it
-
     spec = read_spec(sys.stdin)
     with open(os.devnull, "rb") as empty:
         os.dup2(empty.fileno(), sys.stdin.fileno())  # frees the deleted file
-    with open(os.path.join(path, LOCK), "ab") as lock:
+    with open(os.path.join(path, LOCK_FILE), "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the keeper sees by it that the run goes on
-        Supervisor(spec, os.path.abspath(path)).run()
+        folder = os.path.abspath(path)
+        guard = os.getpid()
+        return guarded(spec, folder, lambda: _run(spec, folder, guard)) if is_guarded else _run(spec, folder)
+
+
+def _run(spec: Spec, folder: str, guard: int = 0) -> int:
+    from tpuctl.worker.supervisor import Supervisor  # noqa: PLC0415  launching takes a third of the CPU without it
+
+    Supervisor(spec, folder, guard).run()
     return 0
 
 
@@ -67,7 +72,7 @@ def ask(folder: str) -> int:
     """Print one line of JSON: whether the supervisor lives, and its last status on this disk."""
     from tpuctl.worker.reporting.status import read_last  # noqa: PLC0415  as in supervise
 
-    lock = os.path.join(folder, LOCK)
+    lock = os.path.join(folder, LOCK_FILE)
     if not os.path.exists(lock):
         return _answer({"state": "absent"}, 0)
     with open(lock, "rb") as stream:
@@ -92,7 +97,7 @@ def _boot_time() -> float:
 def _lock(folder: str) -> bool:
     """Return whether this is the first launch in the folder."""
     try:
-        os.close(os.open(os.path.join(folder, LOCK), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.close(os.open(os.path.join(folder, LOCK_FILE), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return False
     return True
@@ -117,7 +122,7 @@ def _supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
             os.dup2(stream.fileno(), number)
         spec.close()
         log.close()
-        return supervise(folder)
+        return supervise(folder, is_guarded=True)
     except Exception:
         traceback.print_exc()
         return 1
@@ -133,7 +138,10 @@ def _python_error(spec: BinaryIO) -> str:
 
 
 def _await_start(pid: int, started: str, log: str) -> int:
-    """Wait until the first status is in the bucket: from then on the bucket shows everything else."""
+    """Wait until the first status is in the bucket: from then on the bucket shows everything else.
+
+    `pid` is the guard's; its supervisor's is in the file `started`.
+    """
     ended = False
 
     def started_or_ended() -> bool:
@@ -143,9 +151,10 @@ def _await_start(pid: int, started: str, log: str) -> int:
 
     timing.wait_until(started_or_ended, timing.START_TIMEOUT, interval=0.05)
     if os.path.exists(started):
-        return _answer({"pid": pid}, 0)
+        with open(started, encoding="ascii") as stream:
+            return _answer({"pid": int(stream.read())}, 0)
     if not ended:
-        os.kill(pid, signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)
     with open(log, encoding="utf-8", errors="replace") as stream:
         lines = stream.read().strip().splitlines() or ["no answer in %d s" % timing.START_TIMEOUT]
     return _answer({"error": lines[-1]}, 1)

@@ -28,7 +28,9 @@ SETUP_TIMEOUT = 1800.0
 """Seconds that a set-up command may take, unless the user says otherwise."""
 
 STARTED = "started"
-"""File in the attempt's folder on the host: the first status is in the bucket."""
+"""File in the attempt's folder on the host: the first status is in the bucket; holds the supervisor's pid."""
+LOCK_FILE = "lock"
+"""File in the attempt's folder: `launch` creates it, the supervisor holds it as long as it lives."""
 STATUS_FILE = "status.json"
 STOP_FILE = "stop.json"
 """In a run's folder in the bucket, and in the attempt's folder on a host: somebody asks to stop the run."""

@@ -13,6 +13,7 @@ from tpuctl.worker import gcs, timing
 from tpuctl.worker.control.stops import Stops
 from tpuctl.worker.errand import Errand
 from tpuctl.worker.job import causes
+from tpuctl.worker.job.abandoned import abandoned
 from tpuctl.worker.job.script import STOP_CODES, Script, Sentinel
 from tpuctl.worker.peers.peers import Peers, reason_of
 from tpuctl.worker.preparation import environment, steps
@@ -39,9 +40,11 @@ class _Stopped(Exception):
 class Supervisor:
     """One worker's part of one attempt; `folder` holds all of its files on this host."""
 
-    def __init__(self, spec: Spec, folder: str) -> None:
+    def __init__(self, spec: Spec, folder: str, guard: int = 0) -> None:
+        """Take the pid of the `guard` above this process; 0 for none."""
         self._spec = spec
         self._folder = folder
+        self._guard = guard
         self._log = os.path.join(folder, "log")
         self._reports = os.path.abspath(os.path.join(folder, "reports"))
         self._bucket = gcs.Bucket(spec.bucket)
@@ -63,9 +66,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Run the script until it ends, however it ends, and leave the last status in the bucket."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-        signal.signal(signal.SIGUSR1, lambda number, frame: self._interrupt())
+        self._hear_signals()
         self._announce()
         self._heartbeat.start()
         self._shipping.start()
@@ -77,14 +78,34 @@ class Supervisor:
         finally:
             self._sentinel.close()
 
+    def take_over(self, error: str, code: int, oom_kills: int, stop_signal: int) -> None:
+        """Say the last word for a supervisor that ended with `code` and without one, and end what it left."""
+        self._hear_signals()
+        self._stop_signal = stop_signal
+        self._status.resume()
+        self._shipper.resume()
+        say(error)
+        cause = causes.of_failure(self._log, "SIGKILL", oom_kills) if code == -signal.SIGKILL else ""
+        try:
+            self._finish(replace(self._status.last, error=error, cause=cause))
+        finally:
+            self._sentinel.close()
+
+    def _hear_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGUSR1, lambda number, frame: self._interrupt())
+
     def _announce(self) -> None:
         """Write the first status: `launch` waits for the file that follows it."""
         with open(self._log, "ab"):
             pass
         os.makedirs(self._reports, exist_ok=True)
         self._status.write(replace(self._status.last, state=PREPARING, started=now()))
-        with open(os.path.join(self._folder, STARTED), "w", encoding="utf-8"):
-            pass
+        started = os.path.join(self._folder, STARTED)
+        with open(started + ".part", "w", encoding="ascii") as stream:
+            stream.write(str(os.getpid()))
+        os.replace(started + ".part", started)
 
     def _run_script(self) -> WorkerStatus:
         """Return the status that says how the script ended, or why it did not start."""
@@ -105,6 +126,7 @@ class Supervisor:
         """
         self._preparing = True
         self._check()
+        self._end_earlier()
         installed = steps.prepare(self._bucket, self._spec, self._folder, self._log, self._reports)
         if self._peers.are_any:
             self._try(lambda: self._status.update(state=READY))
@@ -112,6 +134,20 @@ class Supervisor:
         self._preparing = False
         self._check()
         return installed
+
+    def _end_earlier(self) -> None:
+        """End the scripts of earlier runs that nobody watches: they hold the chips."""
+        others = abandoned(self._folder)
+        if others:
+            from tpuctl.worker.job import leftovers  # noqa: PLC0415  where there are none, a start needs none
+
+            leftovers.end_earlier(others)
+
+    def _end_leftovers(self, script: int) -> None:
+        from tpuctl.worker.job import leftovers  # noqa: PLC0415  as above
+
+        grace = timing.SIGNAL_DELAY if self._stop_signal else timing.LEFTOVER_GRACE
+        leftovers.end(self._folder, script, (self._guard, self._sentinel.pid), grace)
 
     def _check(self) -> None:
         if self._stop_signal or self._stops.request or self._peers.end:
@@ -215,6 +251,7 @@ class Supervisor:
         if status.exit_code != 0 and not status.stopped_by:
             self._retry(lambda: self._peers.tell_end(reason_of(status)), deadline)
             status = self._with_peer(status)
+        self._try(lambda: self._end_leftovers(status.pid))
         self._shipping.end()
         if not self._retry(self._shipper.ship, deadline) and not status.error:
             status = replace(status, error="the end of the log could not be shipped")

@@ -25,6 +25,10 @@ FRESH = 45.0
 """Age of a worker's last word up to which it counts as alive when all are to start."""
 STOP_GRACE = 15.0
 """Between SIGTERM and SIGKILL for the script: a preempted VM has about 30 in all."""
+LEFTOVER_GRACE = 5.0
+"""Between SIGTERM and SIGKILL for what a script leaves behind."""
+KILL_TIMEOUT = 10.0
+"""Within which a process ends that got SIGKILL, unless the kernel holds it."""
 SIGNAL_DELAY = 1.0
 """Within which a host that shuts down signals all of its processes."""
 METADATA_TIMEOUT = 2.0

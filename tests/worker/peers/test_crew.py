@@ -14,6 +14,7 @@ from tests.running_simulator import RunningSimulator
 from tests.worker.host import Host
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.polling import Backoff, poll
+from tpuctl.worker.job import processes
 from tpuctl.worker.records import WorkerStatus
 
 WORKERS = 3
@@ -132,6 +133,23 @@ class TestEnd:
             assert (status.exit_code, status.signal) == (143, "SIGTERM")
         for pid in pids:
             wait_for_end(pid)
+
+    @pytest.mark.parametrize("phase", ["ready", "running"])
+    def test_a_supervisor_that_is_killed_ends_the_others(self, crew: list[Host], phase: str) -> None:
+        """By the word of its guard; nobody waits for a silence to be long enough."""
+        started = crew if phase == "running" else crew[:-1]
+        pids = [launch(host, WAIT) for host in started]
+        for host in started:
+            wait_for(host, phase)
+        os.kill(pids[0], signal.SIGKILL)
+        killed, other = crew[0].finished(), crew[1].finished()
+        assert (killed.peer, killed.error) == (None, "the program that runs the script was ended by SIGKILL")
+        start = "not started" if phase == "ready" else "stopped"
+        how = "could not start" if phase == "ready" else "was not watched to its end"
+        assert other.error == f"{start}, because worker 0 {how}: {killed.error}"
+        assert other.peer == 0
+        marks = [f"TPUCTL_REPORT_DIR={host.folder}/reports" for host in crew]
+        assert not processes.with_variable(processes.running(), marks)
 
     def test_of_two_that_fail_at_once_one_is_the_cause(self, crew: list[Host]) -> None:
         for host in crew:

@@ -80,6 +80,11 @@ class Sentinel:
             pass
 
     @property
+    def pid(self) -> int:
+        """Its id on this host; 0 without it."""
+        return self._process.pid if self._process else 0
+
+    @property
     def is_signalled(self) -> bool:
         """Whether it has ended."""
         return self._process is not None and self._process.poll() is not None

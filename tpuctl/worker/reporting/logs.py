@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.records import ordered_log_file
+from tpuctl.worker.records import LOG_FOLDER, ordered_log_file
 
 CHUNK = 4 * 1024 * 1024
 """Most bytes of one chunk."""
+ORDERED_LOG = re.compile(r"[0-9]{8}T[0-9]{6}-([0-9]{4})-([0-9]{6})\.log")
+"""Name of a chunk: time, worker, number."""
 
 
 class LogShipper:
@@ -26,14 +29,30 @@ class LogShipper:
         self._pending = b""
         self._began = time.monotonic()
         self._next = 0.0
+        self._is_behind = False
         self.chunks = 0
 
     def due(self) -> bool:
         """Return whether it is time to ship again."""
         return time.monotonic() >= self._next
 
+    def resume(self) -> None:
+        """Begin behind what is in the bucket, whoever has shipped it."""
+        self._is_behind = True
+
+    def _find_place(self) -> None:
+        folder = self._folder + LOG_FOLDER
+        offset = 0
+        for item in self._bucket.list(folder):
+            match = ORDERED_LOG.fullmatch(item.name[len(folder) :])
+            if match and int(match[1]) == self._worker:
+                self.chunks, offset = max(self.chunks, int(match[2])), offset + item.size
+        self._offset, self._is_behind = offset, False
+
     def ship(self) -> None:
         """Ship everything that is new; a chunk that fails is retried with the same bytes the next time."""
+        if self._is_behind:
+            self._find_place()
         with open(self._path, "rb") as stream:
             while True:
                 stream.seek(self._offset)

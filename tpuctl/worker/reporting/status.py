@@ -12,7 +12,7 @@ import os
 import secrets
 import threading
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import List, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
@@ -50,6 +50,13 @@ class StatusWriter:
             supervisor=supervisor, seal=self._seal(supervisor),
         )  # fmt: skip
         """The newest status, also when its write failed: the next write carries it on."""
+
+    def resume(self) -> None:
+        """Go on where the supervisor has stopped that wrote the last status in the folder."""
+        values = read_last(self._folder) or {}
+        names = {field.name for field in fields(WorkerStatus)}
+        known = {name: value for name, value in values.items() if name in names}
+        self.last = replace(self.last, **known)  # type: ignore[arg-type]
 
     def due(self) -> bool:
         """Return whether the next heartbeat is due."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
+from tests.worker.host import kill_with_guard
 from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.endpoints import Cloud
@@ -65,12 +66,12 @@ def test_one_supervisor_stopped_and_another_killed_end_the_run(
     run: StoredRun, cloud: Cloud, simulator: RunningSimulator
 ) -> None:
     assert settle(run, Witnesses(cloud.provider, lambda: cloud.ssh)).verdict is None, "all hosts say: alive"
+    kill_with_guard(supervisor(simulator, 1))
     os.kill(supervisor(simulator, 0), signal.SIGTERM)
     poll(
         lambda: ((first := run.last_attempt().statuses()[0]) and first.is_finished) or None,
         awaiting="its last word", timeout=60, backoff=Backoff(0.1),
     )  # fmt: skip
-    os.kill(supervisor(simulator, 1), signal.SIGKILL)
     verdict = ended(run, cloud).verdict
     assert verdict
     assert (verdict.outcome, verdict.silent) == (runs.STOPPED, (1,))

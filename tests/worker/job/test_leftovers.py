@@ -1,0 +1,165 @@
+"""What a script leaves behind ends with it, however it has hidden; what is not of the run stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.worker.host import Host, kill_with_guard
+from tpuctl.polling import Backoff, poll
+from tpuctl.worker.job import processes
+
+CHILD = "import os,sys,time; open(sys.argv[1],'w').write(str(os.getpid())); time.sleep(600)"
+DEAF = f"import signal; signal.signal(15, signal.SIG_IGN); {CHILD}"
+START = f"""
+import os, pathlib, subprocess, sys, time
+CHILD, DEAF, PATH = {CHILD!r}, {DEAF!r}, '../child'
+def started():
+    while not (os.path.exists(PATH) and open(PATH).read()):
+        time.sleep(0.01)
+"""
+WAYS = {
+    "a child": "subprocess.Popen([sys.executable, '-c', CHILD, PATH])",
+    "a deaf child": "subprocess.Popen([sys.executable, '-c', DEAF, PATH])",
+    "nohup": "subprocess.Popen(['nohup', sys.executable, '-c', CHILD, PATH])",
+    "setsid": "subprocess.Popen(['setsid', sys.executable, '-c', CHILD, PATH])",
+    "a double fork": """
+        if not os.fork():
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            os.execv(sys.executable, [sys.executable, '-c', CHILD, PATH])
+    """,
+    "a double fork without its variables": """
+        if not os.fork():
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            os.execve(sys.executable, [sys.executable, '-c', CHILD, PATH], {})
+    """,
+    "a worker of multiprocessing": """
+        import multiprocessing
+        multiprocessing.get_context('fork').Process(target=exec, args=(
+            "import os, time; open('../child', 'w').write(str(os.getpid())); time.sleep(600)", {})).start()
+        started()
+        os._exit(0)
+    """,
+}
+
+
+def ended(pid: int) -> bool:
+    return pid not in processes.running()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_ends_with_the_script(host: Host, way: str) -> None:
+    """The last word comes after it, so that the chips are free for who waits for that."""
+    host.start(f"{START}\n{textwrap.dedent(WAYS[way])}\nstarted()\nprint('bye')\n")
+    assert host.finished().exit_code == 0
+    child = int((host.folder / "child").read_text())
+    assert ended(child)
+    assert f"[tpuctl] ending what the script left behind: {child} (" in host.supervisor_log()
+
+
+def test_a_script_without_children_pays_for_one_look(host: Host) -> None:
+    host.start("print('bye')")
+    assert host.finished().exit_code == 0
+    assert "left behind" not in host.supervisor_log()
+
+
+def test_a_process_of_somebody_else_stays(host: Host) -> None:
+    """The same user's: another run's, a shell's."""
+    with subprocess.Popen(
+        ["sleep", "600"], env={**os.environ, "TPUCTL_REPORT_DIR": "/elsewhere/reports"}
+    ) as other:
+        host.start(f"{START}\n{WAYS['setsid']}\nstarted()")
+        assert host.finished().exit_code == 0
+        assert other.poll() is None
+        other.kill()
+
+
+def test_the_script_of_a_run_whose_guard_and_supervisor_were_killed_is_ended_by_the_next(
+    host: Host, wait_for_end
+) -> None:
+    supervisor = host.start(
+        f"{START}\n{WAYS['setsid']}\nstarted()\nprint('step 1', flush=True)\ntime.sleep(600)"
+    )
+    host.wait_for_output(b"step 1")
+    script = running_pid(host)
+    kill_with_guard(supervisor)
+    wait_for_end(supervisor)
+    child = int((host.folder / "child").read_text())
+    assert not ended(script)
+    assert not ended(child)
+    later = Host(host.environment, host.folder.parent.parent / "r2" / "1", host.bucket)
+    later.start(
+        f"import os\nfor pid in ({script}, {child}):\n  assert not os.path.exists(f'/proc/{{pid}}/cwd')",
+        run="r2", folder="runs/r2/attempts/1/workers/0/",
+    )  # fmt: skip
+    poll(
+        lambda: True if "left behind" in later.supervisor_log() else None,
+        awaiting="the end of the earlier script", timeout=60, backoff=Backoff(0.05, 0.1),
+    )  # fmt: skip
+    wait_for_end(script)
+    wait_for_end(child)
+    assert "ending what an earlier run left behind: " in later.supervisor_log()
+
+
+def test_a_run_that_goes_on_is_left_alone_by_the_next(host: Host) -> None:
+    """Whether two may run at once is decided before."""
+    host.start("import time\nprint('step 1', flush=True)\ntime.sleep(600)")
+    host.wait_for_output(b"step 1")
+    script = running_pid(host)
+    later = Host(host.environment, host.folder.parent.parent / "r2" / "1", host.bucket)
+    later.start("print('ran')", run="r2", folder="runs/r2/attempts/1/workers/0/")
+    later.wait_for_output(b"ran")
+    assert not ended(script)
+    os.kill(script, signal.SIGTERM)
+    assert host.finished().exit_code == 143
+
+
+def running_pid(host: Host) -> int:
+    return poll(
+        lambda: host.status().pid or None, awaiting="the script's pid", timeout=60, backoff=Backoff(0.02, 0.1)
+    )
+
+
+def test_who_holds_a_chip_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chip = tmp_path / "accel0"
+    chip.touch()
+    monkeypatch.setattr(processes, "CHIPS", (str(tmp_path / "accel*"),))
+    with chip.open() as _:
+        assert processes.holders(processes.running()) == {os.getpid(): str(chip)}
+    assert processes.holders(processes.running()) == {}
+
+
+def test_processes_are_found_by_parents_sessions_and_variables() -> None:
+    code = (
+        "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "print(1, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "TPUCTL_OF_A_TEST": str(os.getpid())}, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout
+        process.stdout.readline()
+        variable = f"TPUCTL_OF_A_TEST={os.getpid()}"
+        poll(  # a process that just becomes another program has no variables for a moment
+            lambda: len(processes.with_variable(processes.running(), [variable])) == 2 or None,
+            awaiting="both", timeout=60, backoff=Backoff(0.02, 0.1),
+        )  # fmt: skip
+        table = processes.running()
+        marked = processes.with_variable(table, [variable])
+        assert marked == processes.stemming_from(table, process.pid)
+        assert marked <= processes.descendants(table, [os.getpid()])
+        assert marked - {process.pid} == processes.descendants(table, [process.pid])
+        for pid in marked:
+            os.kill(pid, signal.SIGKILL)
+    assert processes.name(1 << 30) == f"{1 << 30} ()"

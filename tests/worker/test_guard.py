@@ -1,0 +1,92 @@
+"""A supervisor that is killed: its guard ends what it started, ships the rest of the log, and says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.worker.host import Host
+from tpuctl.polling import Backoff, poll
+from tpuctl.worker.job import processes
+
+LINES = (
+    "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '600'])\n"
+    "for step in range(1000):\n  print('step', step, flush=True)\ntime.sleep(600)\n"
+)
+EXPECTED = b"".join(b"step %d\n" % step for step in range(1000))
+
+
+def guard_of(supervisor: int) -> int:
+    return processes.running()[supervisor].parent
+
+
+@pytest.mark.parametrize("is_shipped", [False, True])
+def test_the_run_ends_with_a_word_and_its_whole_log(
+    host: Host, wait_for_end: Callable[[int], None], is_shipped: bool
+) -> None:
+    supervisor = host.start(LINES)
+    guard = guard_of(supervisor)
+    host.wait_for_output(b"step 999")
+    if is_shipped:
+        poll(lambda: host.log() == EXPECTED or None, awaiting="the log", timeout=60, backoff=Backoff(0.05))
+    os.kill(supervisor, signal.SIGKILL)
+    status = host.finished()
+    assert status.error == "the program that runs the script was ended by SIGKILL"
+    assert (status.exit_code, status.stopped, status.state) == (None, "", "finished")
+    assert host.log() == EXPECTED
+    assert status.log_chunks == len(host.chunks())
+    wait_for_end(guard)
+    assert not processes.with_variable(processes.running(), [f"TPUCTL_REPORT_DIR={host.folder}/reports"])
+
+
+def test_one_that_is_killed_while_it_prepares_has_not_started(host: Host) -> None:
+    host.environment["TPUCTL_OF_A_TEST"] = "1"
+    host.prepare("print('never')")
+    slow = "packages.ensure = lambda *rest: __import__('subprocess').call(['sleep', '600'])"
+    answer = host.launch(f"from tpuctl.worker.preparation import packages\n{slow}")
+    supervisor = int(answer.stdout.split(":")[1].strip(" }\n"))
+    poll(
+        lambda: processes.descendants(processes.running(), [supervisor]) or None,
+        awaiting="the installation", timeout=60, backoff=Backoff(0.02),
+    )  # fmt: skip
+    os.kill(supervisor, signal.SIGKILL)
+    status = host.finished()
+    assert (status.pid, status.error) == (0, "the program that runs the script was ended by SIGKILL")
+    assert host.log() == b""
+    assert not host.supervisors()
+
+
+def test_a_stop_of_the_guard_is_a_stop_of_the_script(host: Host) -> None:
+    """Who starts it knows its pid, and a host signals both."""
+    supervisor = host.start(
+        "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(3))\nprint('step 1', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    host.wait_for_output(b"step 1")
+    os.kill(guard_of(supervisor), signal.SIGTERM)
+    status = host.finished()
+    assert (status.stopped, status.exit_code) == ("SIGTERM", 3)
+
+
+def test_a_guard_that_is_killed_takes_nothing_with_it(host: Host) -> None:
+    supervisor = host.start(
+        "import os, time\nprint('step 1', flush=True)\n"
+        "while not os.path.exists('../go'):\n  time.sleep(0.02)\nprint('step 2')\n"
+    )
+    host.wait_for_output(b"step 1")
+    os.kill(guard_of(supervisor), signal.SIGKILL)
+    (host.folder / "go").touch()
+    assert host.finished().exit_code == 0
+    assert host.log() == b"step 1\nstep 2\n"
+
+
+def test_a_defect_of_the_supervisor_ends_the_run_with_a_word(host: Host) -> None:
+    host.prepare("print('never')")
+    code = "from tpuctl.worker import supervisor\nsupervisor.Supervisor._run_script = lambda self: 1 / 0"
+    assert host.launch(code).returncode == 0
+    status = host.finished()
+    assert status.error == "the program that runs the script ended with exit code 1"
+    assert "ZeroDivisionError" in host.supervisor_log()

@@ -1,0 +1,87 @@
+"""Stays above a supervisor: if that is killed, what it started is ended, and its last word is said.
+
+Orphans below it become its children, so that nothing leaves the reach of the run. It does nothing else, which
+makes it the last to fall.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Callable, Optional
+
+from tpuctl.worker.records import FINISHED, STARTED, Spec
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def guarded(spec: Spec, folder: str, supervise: Callable[[], int]) -> int:
+    """Run `supervise` in a child, in the attempt's `folder`; return its exit code in both processes."""
+    child = _Child()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, child.forward)
+    child.pid = os.fork()
+    if not child.pid:
+        return supervise()
+    _adopt_orphans()
+    oom_kills = _oom_kills()
+    code = child.wait()
+    if os.path.exists(os.path.join(folder, STARTED)) and not _has_finished(folder):
+        _take_over(spec, folder, code, oom_kills, child.stop_signal)
+    return code if code >= 0 else 128 - code
+
+
+class _Child:
+    """The supervisor's process."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.stop_signal = 0
+        """The signal that this process got; 0 for none."""
+
+    def forward(self, number: int, _frame: Optional[object]) -> None:
+        """Pass a signal on: a host that stops signals both, and somebody may know the guard only."""
+        self.stop_signal = number
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def wait(self) -> int:
+        """Return its exit code, negative for a signal; orphans that end meanwhile are waited for, too."""
+        while True:
+            pid, status = os.wait()
+            if pid == self.pid:
+                return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _take_over(spec: Spec, folder: str, code: int, oom_kills: int, stop_signal: int) -> None:
+    """End what is left on this host, and write the worker's last status."""
+    from tpuctl.worker.supervisor import Supervisor  # noqa: PLC0415  only where something went wrong
+
+    how = "was ended by %s" % signal.Signals(-code).name if code < 0 else "ended with exit code %d" % code
+    Supervisor(spec, folder).take_over(
+        "the program that runs the script %s" % how, code, oom_kills, stop_signal
+    )
+
+
+def _has_finished(folder: str) -> bool:
+    from tpuctl.worker.reporting.status import read_last  # noqa: PLC0415  as above
+
+    return (read_last(folder) or {}).get("state") == FINISHED
+
+
+def _oom_kills() -> int:
+    from tpuctl.worker.job import causes  # noqa: PLC0415  beside the supervisor's start
+
+    return causes.count_oom_kills()
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of descendants that lose theirs, where the system is Linux."""
+    import ctypes  # noqa: PLC0415  slow, and beside the supervisor's start
+
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (OSError, AttributeError):
+        pass

@@ -1,0 +1,85 @@
+"""Ends what a script leaves behind: it would go on, and hold the chips that the next run needs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Callable, Iterable, Set
+
+from tpuctl.worker import timing
+from tpuctl.worker.job import processes
+from tpuctl.worker.reporting.logs import say
+
+MARK = "TPUCTL_REPORT_DIR"
+"""The variable with a path of the attempt, which all processes of its script inherit."""
+MOST_NAMED = 10
+
+
+def end(folder: str, script: int, spared: Iterable[int], grace: float) -> None:
+    """End what is left of the attempt in `folder`: SIGTERM, and SIGKILL after the grace.
+
+    That is what is in the script's group and session, what descends from it, from this process or from a
+    `spared` one, and what was started with the attempt's variable, wherever it has gone. This process and the
+    spared ones stay.
+    """
+    stay = {os.getpid(), *spared} - {0}
+    mark = variable(folder)
+
+    def find() -> Set[int]:
+        table = processes.running()
+        left = processes.descendants(table, stay) | processes.with_variable(table, [mark])
+        return (left | processes.stemming_from(table, script) if script else left) - stay
+
+    _end(find, "the script", grace)
+    for pid, device in processes.holders(processes.running()).items():
+        say("process %s holds %s, and is not of this run" % (processes.name(pid), device))
+
+
+def end_earlier(folders: Iterable[str]) -> None:
+    """End what goes on of attempts whose supervisors have ended without a word."""
+    marks = [variable(folder) for folder in folders]
+    _end(
+        lambda: processes.with_variable(processes.running(), marks) - {os.getpid()},
+        "an earlier run",
+        timing.LEFTOVER_GRACE,
+    )
+
+
+def variable(folder: str) -> str:
+    """Return the variable of an attempt's processes, as NAME=VALUE."""
+    return "%s=%s" % (MARK, os.path.join(os.path.abspath(folder), "reports"))
+
+
+def _end(find: Callable[[], Set[int]], owner: str, grace: float) -> None:
+    """End processes, those too that they start meanwhile, and say which."""
+    pids = find()
+    if not pids:
+        return
+    names = [processes.name(pid) for pid in sorted(pids)[:MOST_NAMED]]
+    more = " and %d more" % (len(pids) - MOST_NAMED) if len(pids) > MOST_NAMED else ""
+    say("ending what %s left behind: %s%s" % (owner, ", ".join(names), more))
+    signalled: Set[int] = set()
+
+    def are_gone() -> bool:
+        new = find()
+        _signal(new - signalled, signal.SIGTERM)
+        signalled.update(new)
+        return not new
+
+    def are_killed() -> bool:
+        left = find()
+        _signal(left, signal.SIGKILL)
+        return not left
+
+    if timing.wait_until(are_gone, grace, interval=0.05):
+        return
+    if not timing.wait_until(are_killed, timing.KILL_TIMEOUT, interval=0.05):
+        say("these do not end: %s" % ", ".join(map(processes.name, sorted(find())[:MOST_NAMED])))
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass

@@ -1,0 +1,101 @@
+"""Finds processes of this user in /proc: those that stem from one, and those that have a variable."""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import Callable, Dict, Iterable, NamedTuple, Set
+
+PROC = "/proc"
+CHIPS = ("/dev/accel*", "/dev/vfio/*")
+"""What a process has open that holds TPU chips."""
+LONGEST_NAME = 60
+
+
+class Process(NamedTuple):
+    """A running process."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+
+
+def running() -> Dict[int, Process]:
+    """Return this user's processes by their id, without zombies; none where there is no /proc."""
+    try:
+        names = os.listdir(PROC)
+    except OSError:
+        return {}
+    processes = (_process(int(name)) for name in names if name.isdigit())
+    return {process.pid: process for process in processes if process}
+
+
+def descendants(table: Dict[int, Process], roots: Iterable[int]) -> Set[int]:
+    """Return the children of processes, their children and so on, without the roots."""
+    return _grown(table, set(roots), lambda process: {process.parent}) - set(roots)
+
+
+def stemming_from(table: Dict[int, Process], leader: int) -> Set[int]:
+    """Return the members of a leader's group and session, and all descendants; it may have ended itself."""
+    return _grown(
+        table, {leader}, lambda process: {process.parent, process.group, process.session}
+    ).intersection(table)
+
+
+def _grown(table: Dict[int, Process], pids: Set[int], relatives: Callable[[Process], Set[int]]) -> Set[int]:
+    while True:
+        more = {process.pid for process in table.values() if relatives(process) & pids} - pids
+        if not more:
+            return pids
+        pids = pids | more
+
+
+def with_variable(table: Iterable[int], variables: Iterable[str]) -> Set[int]:
+    """Return the processes that were started with one of the variables, each as NAME=VALUE."""
+    texts = {os.fsencode(variable) for variable in variables}
+    return {pid for pid in table if texts.intersection(_read(pid, "environ").split(b"\0"))}
+
+
+def holders(table: Iterable[int]) -> Dict[int, str]:
+    """Return the processes that hold a TPU chip, with the device."""
+    devices = {path for pattern in CHIPS for path in glob.glob(pattern)}
+    if not devices:
+        return {}
+    return {pid: device for pid in table for device in _open_files(pid) & devices}
+
+
+def name(pid: int) -> str:
+    """Return a process's id with the beginning of its command."""
+    command = _read(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    return "%d (%s)" % (pid, command[:LONGEST_NAME])
+
+
+def _process(pid: int) -> "Process | None":
+    try:
+        if os.stat("%s/%d" % (PROC, pid)).st_uid != os.geteuid():
+            return None
+    except OSError:
+        return None
+    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    if len(fields) < 4 or fields[0] in b"ZX":
+        return None
+    return Process(pid, *map(int, fields[1:4]))
+
+
+def _read(pid: int, file: str) -> bytes:
+    try:
+        with open("%s/%d/%s" % (PROC, pid, file), "rb") as stream:
+            return stream.read()
+    except OSError:  # it has ended
+        return b""
+
+
+def _open_files(pid: int) -> Set[str]:
+    folder, paths = "%s/%d/fd" % (PROC, pid), set()
+    try:
+        for number in os.listdir(folder):
+            paths.add(os.readlink("%s/%s" % (folder, number)))
+    except OSError:
+        pass
+    return paths
