@@ -133,6 +133,8 @@ class _Pump(asyncio.Protocol):
         self._transport = transport
         self._greeting = greeting
         self._own_end: Address | None = None
+        self._has_ended = False
+        """Whether nothing more arrives here."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -148,8 +150,12 @@ class _Pump(asyncio.Protocol):
         self._peer.write(data)
 
     def eof_received(self) -> bool:
-        """Close one direction where both ends can do that; under TLS the connection ends."""
+        """Close one direction where both ends can do that; the connection ends under TLS, and after both."""
         assert self._transport is not None
+        self._has_ended = True
+        other = self._peer.get_protocol()
+        if isinstance(other, _Pump) and other._has_ended:
+            return False
         if not (self._transport.can_write_eof() and self._peer.can_write_eof()):
             return False
         if not self._peer.is_closing():

@@ -1,0 +1,95 @@
+"""Who is behind a tunnel: roles are checked for the program at the far end of all tunnels."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.sim.guards import guard_of
+from tpuctl.sim.network.tunnels import Address, Connections, FirstBytes, client_of, open_tunnel
+
+PATIENCE = 60.0
+
+
+class Far:
+    """A server that notes who is connected to it, and who is behind that."""
+
+    def __init__(self) -> None:
+        self.peer: Address = ("", 0)
+        self.client: Address = ("", 0)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.peer = writer.get_extra_info("peername")[:2]
+        self.client = client_of(self.peer)
+        writer.write(await reader.read(100))
+        await reader.read()
+        writer.close()
+
+
+@asynccontextmanager
+async def doors(host: str, count: int, far: Far, folder: Path) -> AsyncIterator[Address]:
+    """Tunnels to a server, each to the next; yields the address of the first."""
+    connections, loop = Connections(), asyncio.get_running_loop()
+    servers = [await asyncio.start_server(far.serve, host, 0)]
+    for _ in range(count):
+        target = servers[-1].sockets[0].getsockname()[:2]
+
+        async def decide(transport: asyncio.Transport, data: bytes, target: Address = target) -> None:
+            await open_tunnel(transport, target, connections, guard_of(folder), to_server=data)
+
+        servers.append(
+            await loop.create_server(lambda decide=decide: FirstBytes(connections, bool, decide), host, 0)
+        )
+    yield servers[-1].sockets[0].getsockname()[:2]
+    await connections.cut()
+    for server in servers:
+        server.close()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_client_is_known_through_tunnels_until_they_end(tmp_path: Path, host: str, count: int) -> None:
+    if host == "::1":
+        with socket.socket(socket.AF_INET6) as probe:
+            try:
+                probe.bind(("::1", 0))
+            except OSError:
+                pytest.skip("this machine has no IPv6")
+    far = Far()
+
+    async def work() -> None:
+        async with doors(host, count, far, tmp_path) as address:
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(b"hello")
+            assert await reader.read(100) == b"hello"
+            own = writer.get_extra_info("sockname")[:2]
+            assert far.client == own
+            assert (far.peer == own) == (count == 0)
+            writer.close()
+            while client_of(far.peer) != far.peer:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(work(), PATIENCE))
+
+
+def test_two_clients_are_told_apart(tmp_path: Path) -> None:
+    async def work() -> None:
+        far, other = Far(), Far()
+        async with (
+            doors("127.0.0.1", 1, far, tmp_path) as first,
+            doors("127.0.0.1", 1, other, tmp_path) as second,
+        ):
+            streams = [await asyncio.open_connection(*address) for address in (first, second)]
+            for reader, writer in streams:
+                writer.write(b"hello")
+                assert await reader.read(100) == b"hello"
+            assert [far.client, other.client] == [writer.get_extra_info("sockname") for _, writer in streams]
+            for _, writer in streams:
+                writer.close()
+
+    asyncio.run(asyncio.wait_for(work(), PATIENCE))
