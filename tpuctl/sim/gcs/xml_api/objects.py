@@ -10,6 +10,7 @@ from tpuctl.sim.gcs.checksums import ExpectedChecksums
 from tpuctl.sim.gcs.downloads.headers import object_headers
 from tpuctl.sim.gcs.downloads.sending import send_object
 from tpuctl.sim.gcs.errors import invalid
+from tpuctl.sim.gcs.http.authorization import require
 from tpuctl.sim.gcs.http.base_url import base_url_of
 from tpuctl.sim.gcs.rules.names import check_object_name
 from tpuctl.sim.gcs.rules.parameters import parse_number
@@ -77,8 +78,9 @@ async def compose_object(request: XmlRequest) -> web.StreamResponse:
             for element, name in COMPONENT_CONDITIONS.items()
             if component.find(element) is not None
         }
-        generation = component.findtext("Generation")
-        source: JsonObject = {"name": text_of(component, "Name"), "objectPreconditions": conditions}
+        generation, name = component.findtext("Generation"), text_of(component, "Name")
+        require("storage.objects.get", request.bucket, name)
+        source: JsonObject = {"name": name, "objectPreconditions": conditions}
         sources.append(source | ({"generation": generation} if generation else {}))
     stored = await compose(
         request.store,
