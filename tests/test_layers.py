@@ -130,7 +130,7 @@ MODULES = {
         "api_requests", "billing", "client", "error_document", "error_mapping", "maintenance", "messages",
         "names", "past_changes", "project_metadata", "quotas", "runtimes", "sending", "states",
     },
-    "flows": {"progress"},
+    "flows": {"facts", "progress"},
     "flows/nodes": {
         "down", "expiry", "inventory", "lifetime", "lookup", "options", "plan", "power", "prices", "reap",
         "up", "wait",
@@ -148,8 +148,8 @@ MODULES = {
         "progress", "session", "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
-        "checkpoints", "drill", "lookup", "outcome", "pull", "stored_attempt", "stored_run", "summaries",
-        "used_nodes",
+        "checkpoints", "description", "drill", "lookup", "outcome", "pull", "stored_attempt", "stored_run",
+        "summaries", "used_nodes",
     },
     "worker": {"errand", "gcs", "guard", "main", "records", "requirements", "supervisor", "timing", "wire"},
     "sim": {

@@ -177,6 +177,10 @@ class Verdict(msgspec.Struct, frozen=True):
     """When the last word of a worker was written, by the bucket's clock; empty where it was not recorded."""
     tpu: Tpu | None = None
     """The node of the attempt; None where it was not recorded."""
+    cause: Label = ""
+    """Why the script failed, where its host has recognized it: records.OUT_OF_MEMORY, records.DISK_FULL."""
+    last_line: Line = ""
+    """The last line that the failed script printed."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ COMMANDS = {
     "up": ("tpuctl.cli.nodes.up", "Create a TPU, or use the existing one, and wait for SSH on every host."),
     "wait": ("tpuctl.cli.runs.wait", "Wait until a TPU is READY, or until a run has ended."),
     "ls": ("tpuctl.cli.overview.ls", "List TPUs, in every zone."),
-    "describe": ("tpuctl.cli.overview.describe", "Show everything that is known of a TPU."),
+    "describe": ("tpuctl.cli.overview.describe", "Show everything that is known of a TPU or a run."),
     "why": ("tpuctl.cli.overview.why", "Tell the story of a TPU, and what to do now."),
     "down": ("tpuctl.cli.nodes.down", "Delete TPUs, so that they stop billing."),
     "stop": ("tpuctl.cli.nodes.power", "Stop a TPU of one host: its chips stop billing, its disk stays."),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from tests.flows.nodes.memory_provider import MemoryProvider
+from tests.flows.runs.records import STATUS, TPU, write_run
 from tpuctl import runs
+from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import JobFailedError, PreemptedError, StateError
-from tpuctl.flows.runs.outcome import RunState, error_of
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.outcome import RunState, error_of, next_command, settle
 from tpuctl.runs import Verdict
-from tpuctl.worker.records import WorkerStatus
+from tpuctl.worker.records import FINISHED, WorkerStatus, encode
 
 TIME = "2026-01-01T12:00:00Z"
 
@@ -69,3 +75,53 @@ def test_who_asked_to_stop_a_run_is_named() -> None:
     assert error
     assert error.message == "Run 'r' was stopped by ada@example.com."
     assert error.facts == {"stopped_by": "ada@example.com"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cause", "hint"),
+    [
+        (runs.FAILED, "", "See the end of its log: tpuctl logs r --tail 20"),
+        (
+            runs.FAILED, "out of memory",
+            "Use a smaller batch, or a larger slice; its last lines: tpuctl logs r --tail 20",
+        ),
+        (
+            runs.FAILED, "disk full",
+            "Delete files on its hosts, or write to gs://: tpuctl exec n1 -- df -h",
+        ),
+        (
+            runs.PREEMPTED, "",
+            "Make a TPU again, then submit it again: tpuctl up v3-32 --zone europe-west4-a",
+        ),
+        (runs.MAINTENANCE, "", "Submit it again once the node is READY: tpuctl wait n1"),
+        (runs.STOPPED, "", "See what happened to its TPU: tpuctl why n1"),
+        (runs.LOST, "", "See what happened to its TPU: tpuctl why n1"),
+        ("cancelled", "", "See the end of its log: tpuctl logs r --tail 20"),  # of a later version
+    ],
+)  # fmt: skip
+def test_each_end_has_the_command_that_helps(outcome: str, cause: str, hint: str) -> None:
+    verdict = Verdict("r", outcome, 1, TIME, "because", tpu=TPU, cause=cause)
+    raised = error_of(verdict)
+    assert raised
+    assert raised.hint == hint
+    assert hint.endswith(next_command(verdict))
+
+
+def test_what_somebody_stopped_shows_its_log() -> None:
+    verdict = Verdict("r", runs.STOPPED, 1, TIME, "stopped by ada", tpu=TPU, stopped_by="ada")
+    assert next_command(verdict) == "tpuctl logs r --tail 20"
+
+
+def test_a_verdict_keeps_why_the_first_script_failed(bucket: Bucket) -> None:
+    run = write_run(bucket)
+    for worker in range(4):
+        status = replace(
+            STATUS, worker=worker, state=FINISHED, exit_code=int(worker == 2),
+            cause="disk full" * (worker == 2), tail="OSError: [Errno 28]" * (worker == 2),
+        )  # fmt: skip
+        bucket.upload(run.paths.status(1, worker), [encode(status)], "application/json")
+    verdict = settle(run, Witnesses(MemoryProvider())).verdict
+    assert verdict
+    assert (verdict.outcome, verdict.cause, verdict.last_line) == (
+        runs.FAILED, "disk full", "OSError: [Errno 28]",
+    )  # fmt: skip

@@ -2,31 +2,108 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import click
 
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import overview_fields
 from tpuctl.cli.session import Session, with_session
-from tpuctl.flows.overview.description import Fact, facts_of, find_overview, keeper_note
+from tpuctl.errors import ConfigError, NotFoundError, TpuctlError
+from tpuctl.flows.facts import Fact
+from tpuctl.flows.overview.description import facts_of, find_overview, keeper_note
 from tpuctl.flows.overview.views import Overview, next_command
+from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs.description import RunDescription, find_described
 from tpuctl.parallel import fanout
+from tpuctl.runs import NAME as RUN_NAME
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one of the things of a name is."""
+
+    facts: Sequence[Fact]
+    command: str
+    """The next command."""
 
 
 @click.command()
 @click.argument("name")
 @with_session
 def describe(session: Session, name: str) -> None:
-    """Show everything that is known of a TPU, and where each fact is from.
+    """Show everything that is known of a TPU or a run, and where each fact is from.
 
-    From the Cloud TPU API, the bucket, price lists and the keeper on worker 0.
+    Of a TPU from the Cloud TPU API, the bucket, price lists and the keeper on worker 0; of a run what was
+    asked, and what its workers and its machine say. If both have the name, both are shown.
 
     \b
     Example:
       tpuctl describe ada-v3-8
+      tpuctl describe digits-20261122-141617
     """
-    provider = session.cloud.provider
+    overview, missing = _overview(session, name)
+    run = _run(session, name, is_needed=overview is None, missing=missing)
+    tpu = _tpu_part(session, overview) if overview else None
+    if run and missing and not isinstance(missing, NotFoundError):
+        output.note(f"Warning: whether there is a TPU '{name}' is unknown: {missing.message}")
+    if session.as_json:
+        fields = overview_fields(session, overview) | _fields(tpu) if overview and tpu else {}
+        output.json({**fields, **({"run": {"name": name, **_fields(run)}} if run else {})})
+        return
+    for part in filter(None, (tpu, run)):
+        output.table(("FACT", "VALUE", "FROM"), [(fact.name, fact.value, fact.source) for fact in part.facts])
+    for silent in overview.inventory.unreachable if overview else ():
+        output.note(f"Warning: no answer from {silent}: more of that name may be there, and bill.")
+    for part in filter(None, (tpu, run)):
+        output.hint(part.command)
+
+
+def _fields(part: _Part | None) -> dict[str, object]:
+    if part is None:
+        return {}
+    facts = [{"name": fact.name, "value": fact.value, "from": fact.source} for fact in part.facts]
+    return {"facts": facts, "next": part.command}
+
+
+def _overview(session: Session, name: str) -> tuple[Overview | None, TpuctlError | None]:
+    """Return what is known of a TPU of this name, or why there is nothing: a run may have the name."""
     zone = session.from_flag("zone")
-    overview = find_overview(provider, lambda: session.cloud.bucket, name, zone, session.warn)
+    try:
+        provider = session.cloud.provider
+        return find_overview(provider, lambda: session.cloud.bucket, name, zone, session.warn), None
+    except TpuctlError as error:
+        return None, error
+
+
+def _run(session: Session, name: str, *, is_needed: bool, missing: TpuctlError | None) -> _Part | None:
+    """Return what is known of a run of this name.
+
+    Raises the error of the TPU's look-up, which is `missing`, if there is neither.
+    """
+    try:
+        stored = find_described(session.cloud.bucket, name) if RUN_NAME.fullmatch(name) else None
+        if stored is None:
+            raise NotFoundError(f"There is no run '{name}'.")
+        stored.warn = session.warn
+        description = RunDescription(stored, session.witnesses, lambda tpu: session.prices.of(tpu))
+        facts = list(description.facts())
+    except TpuctlError as error:
+        if not is_needed:
+            if not isinstance(error, (NotFoundError, ConfigError)):
+                output.note(f"Warning: whether there is a run '{name}' is unknown: {error.message}")
+            return None
+        if not isinstance(missing, NotFoundError):
+            raise (missing or error) from error
+        neither = f"There is no TPU '{name}', and no run of that name."
+        raise NotFoundError(neither, hint=missing.hint) from error
+    verdict = description.verdict
+    return _Part(facts, outcome.next_command(verdict) if verdict else f"tpuctl logs {name} -f")
+
+
+def _tpu_part(session: Session, overview: Overview) -> _Part:
+    provider = session.cloud.provider
     results = fanout(lambda node: keeper_note(provider, node), overview.inventory.nodes)
     notes = {result.item.id.uid: result.value for result in results}
     facts = [
@@ -34,20 +111,8 @@ def describe(session: Session, name: str) -> None:
         for allocation in overview.inventory.allocations
         for fact in facts_of(allocation, overview, session.prices, notes, session.now)
     ]
-    _show(session, overview, facts)
-
-
-def _show(session: Session, overview: Overview, facts: list[Fact]) -> None:
     first = overview.inventory.allocations[0]
     node = first.nodes[0] if first.nodes else None
     run = overview.workload.on(node) if node else None
     item = node or first.queued_resource
-    command = next_command(item, run) if item else "tpuctl ls"
-    if session.as_json:
-        shown = [{"name": fact.name, "value": fact.value, "from": fact.source} for fact in facts]
-        output.json({**overview_fields(session, overview), "facts": shown, "next": command})
-        return
-    output.table(("FACT", "VALUE", "FROM"), [(fact.name, fact.value, fact.source) for fact in facts])
-    for silent in overview.inventory.unreachable:
-        output.note(f"Warning: no answer from {silent}: more of that name may be there, and bill.")
-    output.hint(command)
+    return _Part(facts, next_command(item, run) if item else "tpuctl ls")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from tpuctl import accelerators
 from tpuctl.bucket_objects import decoding
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import NotFoundError, TpuctlError
+from tpuctl.flows.facts import Fact
 from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
 from tpuctl.flows.nodes.lookup import choose_candidates, no_answer
 from tpuctl.flows.overview.views import (
@@ -34,16 +34,6 @@ if TYPE_CHECKING:
 
 LONGEST_NOTE = 8192
 """Bytes of a keeper's note: every program on the host can write it."""
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One thing that is known of a TPU."""
-
-    name: str
-    value: str
-    source: str
-    """Where it is from."""
 
 
 def find_overview(

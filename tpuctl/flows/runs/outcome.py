@@ -18,7 +18,16 @@ from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeState
 from tpuctl.runs import Tpu, Verdict
-from tpuctl.worker.records import FINISHED, PREPARING, READY, RUNNING, UNKNOWN, WorkerStatus
+from tpuctl.worker.records import (
+    DISK_FULL,
+    FINISHED,
+    OUT_OF_MEMORY,
+    PREPARING,
+    READY,
+    RUNNING,
+    UNKNOWN,
+    WorkerStatus,
+)
 
 Statuses = Sequence[WorkerStatus | None]
 """One per worker that runs the script; None for a worker that has written none yet."""
@@ -146,6 +155,8 @@ def _with_hosts(
 def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequence[WorkerWord]) -> Verdict:
     now = run.bucket.now()
     last = now - timedelta(seconds=min(word.age for word in words))
+    first = decision.first_failure(words) if ending.outcome == runs.FAILED else None
+    failed = first.status if first else None
     return Verdict(
         run.name,
         ending.outcome,
@@ -158,6 +169,8 @@ def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequ
         ending.stopped_by,
         clock.iso(last),
         attempt.record.tpu,
+        failed.cause if failed else "",
+        failed.tail if failed else "",
     )
 
 
@@ -176,40 +189,74 @@ class _Consequence(NamedTuple):
 
     error: type[TpuctlError]
     words: str
-    hint: str
+    advice: str = ""
+    """Fits before a colon and a command."""
+    command: str = ""
+    """For a run whose node is known; empty for the end of the log."""
 
 
-LOG_END = "See the end of its log: tpuctl logs {run} --tail 20"
+LOG_END = "See the end of its log"
 CONSEQUENCES = {
-    runs.FAILED: _Consequence(JobFailedError, "failed", LOG_END),
-    runs.PREEMPTED: _Consequence(PreemptedError, "was preempted", LOG_END),
-    runs.MAINTENANCE: _Consequence(StateError, "was ended by maintenance", LOG_END),
-    runs.STOPPED: _Consequence(StateError, "was stopped", LOG_END),
-    runs.LOST: _Consequence(StateError, "was lost", LOG_END),
-}
+    runs.FAILED: _Consequence(JobFailedError, "failed"),
+    runs.PREEMPTED: _Consequence(
+        PreemptedError, "was preempted", "Make a TPU again, then submit it again",
+        "tpuctl up {type}{spot} --zone {zone}",
+    ),
+    runs.MAINTENANCE: _Consequence(
+        StateError, "was ended by maintenance", "Submit it again once the node is READY",
+        "tpuctl wait {node}",
+    ),
+    runs.STOPPED: _Consequence(
+        StateError, "was stopped", "See what happened to its TPU", "tpuctl why {node}"
+    ),
+    runs.LOST: _Consequence(StateError, "was lost", "See what happened to its TPU", "tpuctl why {node}"),
+}  # fmt: skip
+CAUSES = {
+    OUT_OF_MEMORY: _Consequence(
+        JobFailedError, "failed", "Use a smaller batch, or a larger slice; its last lines"
+    ),
+    DISK_FULL: _Consequence(
+        JobFailedError, "failed", "Delete files on its hosts, or write to gs://",
+        "tpuctl exec {node} -- df -h",
+    ),
+}  # fmt: skip
+"""By the cause of a failure."""
+
+
+def _consequence(verdict: Verdict) -> _Consequence:
+    if verdict.outcome == runs.FAILED and verdict.cause in CAUSES:
+        return CAUSES[verdict.cause]
+    other = _Consequence(StateError, f"was {verdict.outcome}")  # of a later version
+    return CONSEQUENCES.get(verdict.outcome, other)
 
 
 def error_of(verdict: Verdict) -> TpuctlError | None:
     """Return the error that a verdict means for a command that waited for the run; None for success."""
     if verdict.outcome == runs.SUCCEEDED:
         return None
-    consequence = CONSEQUENCES.get(verdict.outcome, CONSEQUENCES[runs.LOST])
-    words = consequence.words if verdict.outcome in CONSEQUENCES else f"was {verdict.outcome}"
+    consequence = _consequence(verdict)
+    hint = _hint(verdict)
     if verdict.stopped_by:
-        return consequence.error(
-            f"Run '{verdict.run}' was {verdict.evidence}.", hint=LOG_END.format(run=verdict.run),
-            stopped_by=verdict.stopped_by,
-        )  # fmt: skip
+        message = f"Run '{verdict.run}' was {verdict.evidence}."
+        return consequence.error(message, hint=hint, stopped_by=verdict.stopped_by)
     facts = {"job_exit_code": verdict.exit_code} if verdict.outcome == runs.FAILED else {}
-    return consequence.error(
-        f"Run '{verdict.run}' {words}: {verdict.evidence}.",
-        hint=consequence.hint.format(run=verdict.run),
-        **facts,
-    )
+    message = f"Run '{verdict.run}' {consequence.words}: {verdict.evidence}."
+    return consequence.error(message, hint=hint, **facts)
+
+
+def _hint(verdict: Verdict) -> str:
+    command, consequence = next_command(verdict), _consequence(verdict)
+    is_log = command.startswith("tpuctl logs ")
+    advice = consequence.advice if not (consequence.command and is_log) else ""
+    return f"{advice or LOG_END}: {command}"
 
 
 def next_command(verdict: Verdict) -> str:
     """Return the command that a user needs next: the results of a success, else what shows the reason."""
     if verdict.outcome == runs.SUCCEEDED:
         return f"tpuctl pull {verdict.run}"
-    return f"tpuctl logs {verdict.run} --tail 20"
+    command, tpu = _consequence(verdict).command, verdict.tpu
+    if tpu is None or not command or verdict.stopped_by:
+        return f"tpuctl logs {verdict.run} --tail 20"
+    spot = " --spot" if tpu.spot else ""
+    return command.format(node=tpu.name, zone=tpu.zone, type=tpu.accelerator, spot=spot)

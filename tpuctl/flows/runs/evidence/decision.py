@@ -59,14 +59,8 @@ def to_be_asked(words: Sequence[WorkerWord], node: NodeWord) -> list[int]:
 
 def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
     """Return how the scripts ended; None while one goes on, or where a host was stopped before any failed."""
-    failed = [word for word in words if word.is_over and not _is_stop(word) and _has_failed(word)]
-    stopped = _stopped(words)
-    if stopped and failed:
-        first = max(word.age for word in stopped)
-        failed = [word for word in failed if word.age > first + NODE_STATE_DELAY]
-    if failed:
-        word = max(failed, key=lambda word: word.age)
-        assert word.status is not None
+    stopped, word = _stopped(words), first_failure(words)
+    if word and word.status:
         return Ending(runs.FAILED, _failure(word) + _others(words), BY_WORKERS, word.status.exit_code)
     is_over = all(word.is_over for word in words)
     if is_over and any(word.status and word.status.stopped_by for word in stopped):
@@ -76,6 +70,16 @@ def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
     if not stopped and is_over:
         return Ending(runs.SUCCEEDED, "every worker's script ended with exit code 0", BY_WORKERS)
     return None
+
+
+def first_failure(words: Sequence[WorkerWord]) -> WorkerWord | None:
+    """Return the worker whose script failed first; None where none did, or a host was stopped before."""
+    failed = [word for word in words if word.is_over and not _is_stop(word) and _has_failed(word)]
+    stopped = _stopped(words)
+    if stopped and failed:
+        first = max(word.age for word in stopped)
+        failed = [word for word in failed if word.age > first + NODE_STATE_DELAY]
+    return max(failed, key=lambda word: word.age, default=None)
 
 
 def _given_up(words: Sequence[WorkerWord]) -> Ending | None:

@@ -1,0 +1,228 @@
+"""Lists everything that was asked of one run and is known of it, each fact with where it is from."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from tpuctl import clock, durations, runs
+from tpuctl.bucket_layout import bundle, gs
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.errors import NotFoundError, TpuctlError
+from tpuctl.flows.facts import Fact
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.evidence.words import WorkerWord
+from tpuctl.flows.runs.outcome import NOT_STARTED, RunState, settle
+from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.summaries import PriceOf, cost
+from tpuctl.runs import Run, Verdict
+from tpuctl.worker.records import RUNNING, UNKNOWN, WorkerStatus, read_stop
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket
+
+LARGEST_STOP = 64 << 10
+"""Bytes of a request to stop."""
+NAMES = "names only; values are not shown"
+
+
+def find_described(bucket: Bucket, name: str) -> StoredRun | None:
+    """Return the run of this name; None without one, also where no run can have the name."""
+    if not runs.NAME.fullmatch(name):
+        return None
+    run = StoredRun(bucket, name)
+    return run if bucket.stat(run.paths.record) else None
+
+
+class RunDescription:
+    """What is known of a run now."""
+
+    def __init__(self, run: StoredRun, witnesses: Witnesses, price_of: PriceOf) -> None:
+        """Settle how the run ended, if that can be decided now; raises tpuctl's errors."""
+        self.run = run
+        self._price_of = price_of
+        self.state: RunState | None
+        try:
+            self.state = settle(run, witnesses)
+        except NotFoundError:
+            self.state = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How it ended, if it has."""
+        return self.state.verdict if self.state else None
+
+    @property
+    def label(self) -> str:
+        """Its state in a word, as `runs` shows it."""
+        return self.state.label if self.state else NOT_STARTED
+
+    def facts(self) -> Iterator[Fact]:
+        """Yield every fact; an object that is no record is a fact, too."""
+        yield Fact("run", self.run.name, self._object(self.run.paths.record))
+        try:
+            yield from self._asked(self.run.record)
+        except BadObjectError as error:
+            yield Fact("request", f"unknown: {error.message}", "run.json")
+        yield from self._end()
+        yield from self._stop()
+        for number in self.run.attempt_numbers():
+            yield from self._attempt(self.run.attempt(number))
+        yield from self._workers()
+        for name, folder in (
+            ("checkpoints", self.run.paths.checkpoints), ("outputs", self.run.paths.outputs),
+        ):  # fmt: skip
+            count = len(self.run.bucket.objects(folder, most=1))
+            yield Fact(name, self._object(folder) if count else "none yet", "bucket")
+        yield from self._cost()
+
+    def _object(self, name: str) -> str:
+        return gs(self.run.bucket.name, name)
+
+    def _asked(self, record: Run) -> Iterator[Fact]:
+        source = "run.json"
+        values = {
+            "submitted by": record.submitter,
+            "submitted at": f"{record.created}, by the clock of that machine",
+            "command": shlex.join((record.script, *record.arguments)),
+            "bundle": self._object(bundle(record.bundle_sha256)),
+            "git commit": f"{record.git.commit}{', with changes' * bool(record.git.diff)}"
+            if record.git
+            else "",
+            "dataset": str(record.dataset or ""),
+            "framework": record.framework,
+            "accelerator": record.accelerator,
+            "requires Python": record.requires_python,
+            "dependencies": ", ".join(record.dependencies),
+            "lock file": record.requirements,
+            "setup": record.setup,
+        }
+        yield from (Fact(name, value, source) for name, value in values.items() if value)
+        if record.environment:
+            yield Fact("environment", ", ".join(sorted(record.environment)), f"{source}, {NAMES}")
+
+    def _end(self) -> Iterator[Fact]:
+        verdict = self.verdict
+        if verdict is None:
+            yield Fact("state", self.label, "workers" if self.state else "bucket")
+            reason = self.state.reason if self.state else ""
+            yield from [Fact("reason", reason, "machine")] if reason else []
+            return
+        source = f"verdict.json, said by {verdict.basis or 'an earlier version'}"
+        values = {
+            "state": verdict.outcome,
+            "reason": verdict.evidence,
+            "exit code": "" if verdict.exit_code is None else str(verdict.exit_code),
+            "cause": verdict.cause,
+            "last line": verdict.last_line,
+            "stopped by": verdict.stopped_by,
+            "ended": verdict.ended,
+            "decided": verdict.decided,
+        }
+        yield from (Fact(name, value, source) for name, value in values.items() if value)
+
+    def _stop(self) -> Iterator[Fact]:
+        data = self.run.bucket.find(self.run.paths.stop, LARGEST_STOP)
+        if data is None:
+            return
+        try:
+            request = read_stop(data, self.run.name)
+        except ValueError as error:
+            yield Fact("asked to stop", f"unknown: {error}", "stop.json")
+        else:
+            words = f"by {request.by} at {request.requested}, with {request.grace} s to save"
+            yield Fact("asked to stop", words, "stop.json")
+
+    def _attempt(self, attempt: StoredAttempt) -> Iterator[Fact]:
+        name, source = f"attempt {attempt.number}", f"attempts/{attempt.number}/attempt.json"
+        try:
+            record = attempt.record
+        except TpuctlError as error:
+            yield Fact(name, f"unknown: {error.message}", source)
+            return
+        tpu = record.tpu
+        kind = f"{tpu.accelerator}{', spot' * tpu.spot}, {tpu.runtime}"
+        workers = "worker " if len(record.workers) == 1 else "workers "
+        where = f"on {tpu.name} in {tpu.zone} ({kind}), {workers}{numbers(record.workers)}"
+        yield Fact(name, f"{where}, started {record.created}", source)
+
+    def _workers(self) -> Iterator[Fact]:
+        """Yield what workers of the last attempt say; those that say the same share a line."""
+        if self.state is None:
+            return
+        try:
+            attempt = self.run.last_readable_attempt()
+            words = attempt.words()
+        except TpuctlError as error:
+            yield Fact("workers", f"unknown: {error.message}", "bucket")
+            return
+        described = sorted(((_said(word), word.worker) for word in words), key=lambda item: item[0])
+        groups = [
+            (text, [worker for _, worker in group])
+            for text, group in groupby(described, lambda item: item[0])
+        ]
+        for text, workers in sorted(groups, key=lambda group: group[1]):
+            name = f"worker{'s' * (len(workers) > 1)} {numbers(workers)}"
+            yield Fact(name, text, "status.json" if len(workers) == 1 else "their status.json")
+        pieces = sum(word.status.log_chunks for word in words if word.status)
+        yield Fact(
+            "log",
+            f"{pieces} pieces in {self._object(self.run.paths.ordered_logs(attempt.number))}",
+            "workers",
+        )
+
+    def _cost(self) -> Iterator[Fact]:
+        tpu = self.state.tpu if self.state else None
+        item = self.run.bucket.stat(self.run.paths.record)
+        if tpu is None or item is None:
+            return
+        verdict = self.verdict
+        end = clock.parse(verdict.ended or verdict.decided) if verdict else self.run.bucket.now()
+        seconds = max(0.0, (end - clock.parse(item.updated)).total_seconds())
+        price = self._price_of(tpu)
+        source = price.origin if price.is_known else "no price list"
+        yield Fact("duration", durations.text(seconds), "bucket's clock, since it was submitted")
+        yield Fact("price per hour", price.short if price.is_known else str(price), source)
+        yield Fact("cost", cost(price, seconds).short, f"{source}, for the duration")
+
+
+def _said(word: WorkerWord) -> str:
+    """Return what a worker wrote last, without what changes with each heartbeat."""
+    status = word.status
+    if status is None:
+        return "has not written yet"
+    if status.state == UNKNOWN:
+        return "its status cannot be read"
+    parts = [status.state, *_ending(status)]
+    if not word.is_over and word.silence > 30:
+        parts.append(f"silent for {word.silence:.0f} s")
+    if status.state == RUNNING and status.pid:
+        parts.append("the script runs")
+    return ", ".join(parts)
+
+
+def _ending(status: WorkerStatus) -> Iterator[str]:
+    if status.signal:
+        yield f"ended by {status.signal}"
+    elif status.exit_code is not None:
+        yield f"exit code {status.exit_code}"
+    for words, value in (
+        ("stopped by", status.stopped_by or status.stopped), ("cause:", status.cause),
+        ("error:", status.error), ("last line:", status.tail),
+    ):  # fmt: skip
+        if value:
+            yield f"{words} {value}"
+
+
+def numbers(workers: Sequence[int]) -> str:
+    """Return ascending numbers as ranges: `0-3, 7`."""
+    ranges: list[list[int]] = []
+    for worker in workers:
+        if ranges and worker == ranges[-1][1] + 1:
+            ranges[-1][1] = worker
+        else:
+            ranges.append([worker, worker])
+    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in ranges)
