@@ -34,8 +34,8 @@ def test_runs_are_waited_for_and_followed(
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    def follow(*arguments: object) -> object:
-        return real(*arguments, sleep=interrupt)  # type: ignore[arg-type]
+    def follow(*arguments: object, **options: object) -> object:
+        return real(*arguments, **{**options, "sleep": interrupt})  # type: ignore[arg-type]
 
     real = following.follow
     monkeypatch.setattr("tpuctl.cli.runs.logs.follow_run", follow)
