@@ -247,7 +247,7 @@ def check_status(status: WorkerStatus, attempt: int, worker: int) -> None:
         status.stopped_by,
     )  # fmt: skip
     msgspec.convert(labels, tuple[Label, ...])
-    msgspec.convert((status.pid, status.log_chunks), tuple[Count, ...])
+    msgspec.convert((status.pid, status.log_chunks, status.ahead), tuple[Count, ...])
     msgspec.convert(status.peer, WorkerNumber | None)
     msgspec.convert((status.error, status.tail, status.exit_code), tuple[Line, Line, ExitCode | None])
 

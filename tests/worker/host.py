@@ -165,6 +165,10 @@ class Host:
         name = RunPaths("r1").status(1, self.worker)
         return runs.decode(self.bucket.read(name), WorkerStatus, name)
 
+    def find_status(self) -> WorkerStatus | None:
+        """Return the status in the bucket; None before the first."""
+        return self.status() if self.bucket.stat(RunPaths("r1").status(1, 0)) else None
+
     def finished(self) -> WorkerStatus:
         """Wait for the last status and return it."""
         return poll(

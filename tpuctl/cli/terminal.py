@@ -12,7 +12,9 @@ STATES = {
     # state of a node, a run, a check or a fault, in lower case -> colour
     **dict.fromkeys(("ready", "succeeded", "ok", "active"), "green"),
     **dict.fromkeys(("failed", "lost", "preempted", "terminated"), "red"),
-    **dict.fromkeys(("creating", "starting", "restarting", "repairing", "preparing", "running"), "cyan"),
+    **dict.fromkeys(
+        ("creating", "starting", "queued", "restarting", "repairing", "preparing", "running"), "cyan"
+    ),
     **dict.fromkeys(("stopping", "stopped", "deleting", "warning", "in force"), "yellow"),
     **dict.fromkeys(("skipped", "spent", "over"), "dim"),
 }

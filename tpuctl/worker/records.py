@@ -10,6 +10,7 @@ from typing import Mapping, Optional, Sequence, TextIO, Tuple, Union
 
 SCHEMA = 1
 
+QUEUED = "queued"
 PREPARING, READY, RUNNING, FINISHED = "preparing", "ready", "running", "finished"
 """States of a worker, in the order in which it passes through them; READY waits for the other workers."""
 UNKNOWN = "unknown"
@@ -104,6 +105,11 @@ class Spec:
     """IMAGE or OWN."""
     participants: Sequence[int] = ()
     """The workers that run the script: they start together and end together. Empty for this one alone."""
+    line: str = ""
+    """Folder of the bucket that says what was submitted to the node: this one waits for what was before it.
+
+    Empty for one that waits for nothing.
+    """
     setup: str = ""
     """Command for sh that runs before the script, in its folder; empty for none."""
     setup_timeout: float = SETUP_TIMEOUT
@@ -119,7 +125,7 @@ class WorkerStatus:
     attempt: int
     tpu_uid: str
     state: str
-    """PREPARING, READY, RUNNING or FINISHED."""
+    """QUEUED, PREPARING, READY, RUNNING or FINISHED."""
     heartbeat: str
     """When the status was written; all times are ISO-8601, UTC."""
     started: str = ""
@@ -135,6 +141,8 @@ class WorkerStatus:
     """The signal that stopped the supervisor: the host was preempted, deleted or shut down."""
     stopped_by: str = ""
     """The account that asked to stop the run, if the script was stopped for that."""
+    ahead: int = 0
+    """Runs that a QUEUED worker waits for."""
     cause: str = ""
     """PREEMPTION or MAINTENANCE of a host that was stopped, OUT_OF_MEMORY or DISK_FULL of a failure."""
     tail: str = ""

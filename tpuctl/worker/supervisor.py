@@ -20,6 +20,7 @@ from tpuctl.worker.preparation import environment, steps
 from tpuctl.worker.records import (
     FINISHED,
     PREPARING,
+    QUEUED,
     READY,
     REPORTS_FOLDER,
     RUNNING,
@@ -126,6 +127,8 @@ class Supervisor:
         """
         self._preparing = True
         self._check()
+        if self._spec.line:
+            self._await_turn()
         self._end_earlier()
         installed = steps.prepare(self._bucket, self._spec, self._folder, self._log, self._reports)
         if self._peers.are_any:
@@ -148,6 +151,15 @@ class Supervisor:
 
         grace = timing.SIGNAL_DELAY if self._stop_signal else timing.LEFTOVER_GRACE
         leftovers.end(self._folder, script, (self._guard, self._sentinel.pid), grace)
+
+    def _await_turn(self) -> None:
+        from tpuctl.worker.control.turns import Turn  # noqa: PLC0415  most runs wait for none
+
+        def note(ahead: int) -> None:
+            self._try(lambda: self._status.update(state=QUEUED, ahead=ahead))
+
+        Turn(self._bucket, self._spec, self._folder).wait(note)
+        self._try(lambda: self._status.update(state=PREPARING, ahead=0))
 
     def _check(self) -> None:
         if self._stop_signal or self._stops.request or self._peers.end:

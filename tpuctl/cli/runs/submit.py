@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from tpuctl.cli import output
+from tpuctl.cli.runs.busy import on_free_node, queue_option, replace_option
 from tpuctl.cli.runs.logs import attach
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.cli.value_types import ACCELERATOR, DURATION, LOCAL_PATH
@@ -76,6 +77,8 @@ from tpuctl.runs import Attempt, Run
     "--attach/--detach", "-a/-d", "is_attached", default=False,
     help="Follow the log until the run ends, as 'tpuctl logs -f' does, or return at once; default: --detach.",
 )  # fmt: skip
+@queue_option
+@replace_option
 @dry_run_option
 @with_session
 @iap_option
@@ -83,7 +86,8 @@ def submit(
     session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
     accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
     env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], setup: str | None,
-    setup_timeout: int, is_attached: bool, dry_run: bool,
+    setup_timeout: int, is_attached: bool, policy: str | None,
+    dry_run: bool,
 ) -> None:  # fmt: skip
     """Copy a training script to a TPU and start it there, detached.
 
@@ -104,6 +108,7 @@ def submit(
     if dry_run:
         output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
         return
+    plan = on_free_node(session, plan, policy, script)
     submission = flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
     for text in submission.notes:
         output.note(text)

@@ -23,6 +23,7 @@ from tpuctl.worker.records import (
     FINISHED,
     OUT_OF_MEMORY,
     PREPARING,
+    QUEUED,
     READY,
     RUNNING,
     UNKNOWN,
@@ -36,7 +37,7 @@ UNREACHABLE_AFTER = 60.0
 """Seconds of silence after which a run without an end is shown as unreachable."""
 STARTING, UNREACHABLE = "starting", "unreachable"
 """States of a worker that has written no status yet, and of a run that nobody can say anything of."""
-STATES = (STARTING, PREPARING, READY, RUNNING, FINISHED)
+STATES = (STARTING, QUEUED, PREPARING, READY, RUNNING, FINISHED)
 NOT_STARTED = "not started"
 """State of a run without an attempt."""
 LABELS = (
@@ -68,10 +69,12 @@ class RunState:
 
     @property
     def reason(self) -> str:
-        """The evidence of its end, or why nobody knows; empty for a run that goes on."""
+        """The evidence of its end, why nobody knows, or what it waits for; empty for a run that goes on."""
         if self.error:
             return self.error.message
-        return self.verdict.evidence if self.verdict else self.unanswered or self.doubt
+        if self.verdict:
+            return self.verdict.evidence
+        return self.unanswered or self.doubt or (f"{self.ahead} ahead" if self.ahead else "")
 
     @property
     def label(self) -> str:
@@ -86,6 +89,11 @@ class RunState:
             return UNREACHABLE
         states = [status.state if status else STARTING for status in self.statuses]
         return min(states, key=lambda state: STATES.index(state) if state in STATES else -1)
+
+    @property
+    def ahead(self) -> int:
+        """The number of runs that it waits for in the line of its TPU; 0 for one that does not wait."""
+        return max((status.ahead for status in self.statuses if status and status.state == QUEUED), default=0)
 
 
 def settle(run: StoredRun, witnesses: Witnesses) -> RunState:

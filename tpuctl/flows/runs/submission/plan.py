@@ -75,6 +75,8 @@ class SubmitPlan:
     """Sentences for the user."""
     is_named: bool = True
     """Whether the user chose the run's name."""
+    waits: bool = False
+    """Whether it waits in the line of its node."""
 
 
 def plan_submit(

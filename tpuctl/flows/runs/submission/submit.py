@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from tpuctl import clock, runs
-from tpuctl.bucket_layout import RunPaths, bundle, gs
+from tpuctl.bucket_layout import NodePaths, RunPaths, bundle, gs
 from tpuctl.errors import ConflictError, InterruptedByUser, TpuctlError
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.runs.code.bundles import Bundle
@@ -193,6 +193,7 @@ def _spec(bucket: str, plan: SubmitPlan, worker: int, key: str) -> Spec:
         requirements=run.requirements,
         packages=run.packages,
         participants=attempt.workers,
+        line=NodePaths.of(attempt.tpu.id).runs if plan.waits else "",
         setup=plan.setup,
         setup_timeout=plan.setup_timeout,
     )

@@ -1,0 +1,201 @@
+"""The line of a TPU on one host: who is ahead, and what does not block it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.worker.faulty_wire import FaultyWire
+from tests.worker.host import SPEC, Host
+from tests.worker.test_program import FAST
+from tpuctl.bucket_layout import RunPaths
+from tpuctl.cloud.storage import Bucket
+from tpuctl.polling import Backoff, poll
+from tpuctl.worker import gcs, timing
+from tpuctl.worker.control import turns
+from tpuctl.worker.control.turns import Turn
+from tpuctl.worker.records import (
+    FINISHED,
+    QUEUED,
+    RUNNING,
+    STARTED,
+    STOP_FILE,
+    StopRequest,
+    WorkerStatus,
+    encode,
+)
+from tpuctl.worker.reporting.status import now
+
+LINE = "nodes/sim-project.europe-west4-a.n1.77/runs/"
+OWN = replace(SPEC, line=LINE)
+
+
+class _Blocked(Exception):
+    """The turn did not come."""
+
+
+@pytest.fixture
+def counts(
+    worker_bucket: gcs.Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[int]]:
+    """What a turn notes until it comes, or looks for the `looks`-th time."""
+
+    def wait(looks: int = 1) -> list[int]:
+        noted, left = list[int](), [looks]
+
+        def sleep(_: float) -> None:
+            left[0] -= 1
+            if not left[0]:
+                raise _Blocked
+
+        monkeypatch.setattr(timing, "sleep", sleep)
+        try:
+            Turn(worker_bucket, OWN, str(tmp_path / "r1/1")).wait(noted.append)
+        except _Blocked:
+            return noted
+        return [*noted, 0]
+
+    return wait
+
+
+def announce(bucket: Bucket, *names: str) -> None:
+    for name in names:
+        bucket.create(f"{LINE}{name}", b"{}")
+
+
+def start(folder: Path, run: str) -> Path:
+    """Make the lock of a run that nobody holds."""
+    lock = folder / run / "1/lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    (lock.parent / STARTED).touch()
+    return lock
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[None]:
+    with lock.open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def write_status(bucket: Bucket, run: str, **changes: object) -> None:
+    status = replace(WorkerStatus(0, 1, "77", RUNNING, now()), **changes)  # type: ignore[arg-type]
+    bucket.upload(RunPaths(run).status(1, 0), [encode(status)], "application/json")
+
+
+class TestLine:
+    def test_who_is_alone_is_not_counted(self, counts: Callable[..., list[int]], bucket: Bucket) -> None:
+        announce(bucket, "r1/1.json")
+        assert counts() == [0]
+
+    def test_only_those_before_are_ahead(
+        self, counts: Callable[..., list[int]], bucket: Bucket, tmp_path: Path
+    ) -> None:
+        announce(bucket, "z/1.json", "a/1.json", "r1/1.json", "b/1.json", "../x/1.json", "a/0.json", "a/b/c")
+        with held(start(tmp_path, "z")), held(start(tmp_path, "b")):
+            with held(start(tmp_path, "a")):
+                assert counts() == [2]
+            assert counts() == [1]
+        assert counts() == [0]
+
+    def test_a_dead_supervisor_does_not_block(
+        self, counts: Callable[..., list[int]], bucket: Bucket, tmp_path: Path
+    ) -> None:
+        """Its lock is free: it was killed, or its host was restarted."""
+        announce(bucket, "a/1.json", "r1/1.json")
+        lock = start(tmp_path, "a")
+        assert counts() == [0]
+        (lock.parent / STARTED).unlink()
+        assert counts() == [1], "it may be about to take its lock"
+        long_ago = time.time() - timing.START_TIMEOUT - 1
+        os.utime(lock, (long_ago, long_ago))
+        assert counts() == [0]
+
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [
+            ({}, [1]),
+            ({"state": QUEUED}, [1]),
+            ({"state": FINISHED}, [0]),
+            ({"heartbeat": "2026-01-01T12:00:00Z"}, [0]),
+            ({"heartbeat": "2126-01-01T12:00:00Z"}, [0]),
+            ({"heartbeat": "soon"}, [0]),
+        ],
+    )
+    def test_one_of_another_login_is_known_by_its_status(
+        self,
+        counts: Callable[..., list[int]],
+        bucket: Bucket,
+        changes: dict[str, object],
+        expected: list[int],
+    ) -> None:
+        announce(bucket, "a/1.json", "r1/1.json")
+        write_status(bucket, "a", **changes)
+        assert counts() == expected
+
+    def test_one_that_was_announced_and_never_came_blocks_for_minutes_only(
+        self, counts: Callable[..., list[int]], bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        announce(bucket, "a/1.json", "r1/1.json")
+        assert counts() == [1]
+        monkeypatch.setattr(turns, "LAUNCH", -1.0)
+        assert counts() == [0]
+
+    @pytest.mark.parametrize("data", [b"", b"[]", b"null", b"\xff", b"[" * 50_000, b'{"state": 1}'])
+    def test_a_hostile_status_blocks_nobody(
+        self, counts: Callable[..., list[int]], bucket: Bucket, data: bytes
+    ) -> None:
+        announce(bucket, "a/1.json", "r1/1.json")
+        bucket.upload(RunPaths("a").status(1, 0), [data], "application/json")
+        assert counts() == [0]
+
+    def test_a_bucket_that_does_not_answer_lets_nobody_pass(
+        self, counts: Callable[..., list[int]], bucket: Bucket, wire: FaultyWire
+    ) -> None:
+        announce(bucket, "r1/1.json")
+        wire.plan = [400, 400, ""]
+        assert counts(looks=2) == []
+        wire.plan = [400, 400, ""]
+        assert counts(looks=3) == [0]
+
+
+class TestSupervisor:
+    def test_it_waits_and_its_status_says_so_and_it_starts_in_its_turn(self, host: Host) -> None:
+        announce(host.bucket, "r0/1.json", "r1/1.json")
+        lock = start(host.folder.parent.parent, "r0")
+        with held(lock), host.supervise("print('done')", FAST, line=LINE) as process:
+            status = poll(
+                lambda: status if (status := host.find_status()) and status.state == QUEUED else None,
+                awaiting="the line", timeout=60, backoff=Backoff(0.05, 0.2),
+            )  # fmt: skip
+            assert (status.ahead, status.pid) == (1, 0)
+            lock.unlink()
+            start_again = lock.parent / "lock"
+            start_again.touch()
+            assert process.wait(60) == 0
+        assert (host.status().exit_code, host.status().ahead) == (0, 0)
+        assert host.log() == b"done\n"
+
+    def test_a_request_to_stop_ends_its_waiting(self, host: Host) -> None:
+        announce(host.bucket, "r0/1.json", "r1/1.json")
+        with (
+            held(start(host.folder.parent.parent, "r0")),
+            host.supervise("print('never')", FAST, line=LINE) as process,
+        ):
+            poll(
+                lambda: ((status := host.find_status()) and status.state == QUEUED) or None,
+                awaiting="the line", timeout=60, backoff=Backoff(0.05, 0.2),
+            )  # fmt: skip
+            request = StopRequest("r1", "ada@example.com", now(), 5)
+            (host.folder / STOP_FILE).write_bytes(encode(request))
+            assert process.wait(60) == 0
+        assert (host.status().stopped_by, host.status().pid) == ("ada@example.com", 0)
+        assert host.log() == b""

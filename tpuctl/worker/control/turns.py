@@ -1,0 +1,110 @@
+"""Waits in the line of a TPU: for the end of what was submitted to it before. The line needs no server.
+
+The order is that of the generations of the objects which say that an attempt is to run on the node: it is
+the same for every host. Each host knows by itself whether what is ahead has ended there.
+"""
+
+from __future__ import annotations
+
+import calendar
+import fcntl
+import json
+import os
+import re
+import time
+from typing import Callable, List, NamedTuple, Optional
+
+from tpuctl.worker import gcs, timing
+from tpuctl.worker.records import FINISHED, LOCK_FILE, STARTED, STATUS_FILE, Spec
+from tpuctl.worker.reporting.logs import say
+
+ENTRY = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([1-9][0-9]{0,3})\.json")
+LARGEST_STATUS = 64 * 1024
+MOST_ENTRIES = 10_000
+LAUNCH = 300.0
+"""Seconds within which a submission that was announced may still be on its way to this host."""
+
+
+class _Entry(NamedTuple):
+    """An attempt that was submitted to the node before this one."""
+
+    run: str
+    attempt: str
+    announced: float
+    """When, by this process's monotonic clock."""
+
+
+class Turn:
+    """The place of one attempt in the line of its node; `folder` is the attempt's on this host."""
+
+    def __init__(self, bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
+        self._bucket = bucket
+        self._spec = spec
+        self._runs = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
+
+    def wait(self, note: Callable[[int], object]) -> None:
+        """Return once everything ahead has ended on this host; `note` gets each new count of what has not."""
+        entries: Optional[List[_Entry]] = None
+        count = 0
+        for pause in timing.growing(timing.FIRST_LOOK, timing.LONGEST_LOOK):
+            try:
+                entries = self._entries() if entries is None else entries
+                entries = [entry for entry in entries if self._blocks(entry)]
+            except (gcs.GcsError, OSError, ValueError) as error:
+                say("the line for the TPU is not known: %s" % error)
+            if entries is not None and not entries:
+                return
+            if entries is not None and len(entries) != count:
+                count = len(entries)
+                note(count)
+            timing.sleep(pause)
+
+    def _entries(self) -> List[_Entry]:
+        """Return what was submitted to the node before: no other can come between, so it is listed once."""
+        own = "%s/%d.json" % (self._spec.run, self._spec.attempt)
+        listed, generation, now = [], None, time.monotonic()
+        for item in self._bucket.list(self._spec.line, most=MOST_ENTRIES):
+            name = item.name[len(self._spec.line) :]
+            match = ENTRY.fullmatch(name)
+            if name == own:
+                generation = item.generation
+            elif match:
+                entry = _Entry(match.group(1), match.group(2), now - item.age)
+                listed.append((item.generation, entry))
+        return [entry for place, entry in sorted(listed) if generation is None or place < generation]
+
+    def _blocks(self, entry: _Entry) -> bool:
+        """Return whether an attempt may still use this host."""
+        folder = os.path.join(self._runs, entry.run, entry.attempt)
+        try:
+            return _is_alive(folder)
+        except FileNotFoundError:  # another login started it, or it was never here
+            return self._is_said_to_run(entry)
+
+    def _is_said_to_run(self, entry: _Entry) -> bool:
+        """Return whether an attempt's worker on this host has not said in the bucket that it has ended."""
+        name = "runs/%s/attempts/%s/workers/%d/%s" % (
+            entry.run, entry.attempt, self._spec.worker, STATUS_FILE
+        )  # fmt: skip
+        generation, data = self._bucket.read(name, LARGEST_STATUS)
+        if not generation:
+            return time.monotonic() < entry.announced + LAUNCH
+        try:
+            status = json.loads(data)
+            beat = calendar.timegm(time.strptime(status["heartbeat"], "%Y-%m-%dT%H:%M:%SZ"))
+            is_over = status["state"] == FINISHED
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return False  # no status: nobody waits for it
+        return not is_over and abs(time.time() - beat) < timing.NEIGHBOUR_SILENCE  # by this host's own clock
+
+
+def _is_alive(folder: str) -> bool:
+    """Return whether a supervisor holds the lock of its attempt; raises FileNotFoundError without a lock."""
+    path = os.path.join(folder, LOCK_FILE)
+    with open(path, "rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        is_young = time.time() < os.fstat(lock.fileno()).st_mtime + timing.START_TIMEOUT
+    return is_young and not os.path.exists(os.path.join(folder, STARTED))
