@@ -13,6 +13,7 @@ from tpuctl import clock
 from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session
+from tpuctl.errors import DeclinedError
 from tpuctl.flows.runs.control import occupants as flow
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 
@@ -54,5 +55,5 @@ def on_free_node(session: Session, plan: SubmitPlan, policy: str | None, script:
         raise error
     output.note(error.message)
     if not printing.confirm("Wait in line for it (--queue)?"):
-        raise error
+        raise DeclinedError("Declined: nothing was started.", hint=error.hint)
     return replace(plan, waits=True)

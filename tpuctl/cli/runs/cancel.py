@@ -48,7 +48,8 @@ def _question(plan: CancelPlan) -> str:
     if not plan.attempt:
         return f"Stop run '{plan.run.name}', which was not started?"
     record = plan.attempt.record
-    return f"Stop run '{plan.run.name}' on {record.tpu.name} ({len(record.workers)} workers)?"
+    count = len(record.workers)
+    return f"Stop run '{plan.run.name}' on {record.tpu.name} ({count} worker{'s' * (count > 1)})?"
 
 
 def _show(session: Session, plan: CancelPlan, cancellation: Cancellation) -> None:
@@ -70,7 +71,8 @@ def _show(session: Session, plan: CancelPlan, cancellation: Cancellation) -> Non
     if not verdict:
         output.note(f"Run '{plan.run.name}' was never started; it will not start any more.")
     elif plan.verdict:
-        output.note(f"Run '{verdict.run}' had ended before: {verdict.outcome}, {verdict.evidence}.")
+        outcome = "" if verdict.stopped_by else f"{verdict.outcome}, "
+        output.note(f"Run '{verdict.run}' had ended before: {outcome}{verdict.evidence}.")
     elif verdict.stopped_by:
         output.note(f"Run '{verdict.run}' was {verdict.evidence}.")
     else:
