@@ -321,7 +321,7 @@ def test_one_worker_that_fails_ends_the_run_while_the_others_wait_for_it(
     assert tpuctl("submit", "job.py").code == 0
     result = tpuctl("logs", "-f")
     assert result.code == 100
-    assert "worker 2's script ended with exit code 7; the other workers may keep running" in result.err
+    assert "worker 2's script ended with exit code 7; the others are stopped because of it" in result.err
 
 
 def test_a_pull_of_a_running_run_says_so(tpuctl: Tpuctl, node: str) -> None:

@@ -73,7 +73,8 @@ class TestWorkers:
         ending = decide(words((FINISHED, 5), (failed, 1)))
         assert ending == Ending(runs.FAILED, evidence, BY_WORKERS, failed.exit_code)
         early = decide(words((RUNNING, 5), (failed, 1)))
-        assert early == Ending(runs.FAILED, evidence + OTHERS, BY_WORKERS, failed.exit_code)
+        others = "; the others are stopped because of it"
+        assert early == Ending(runs.FAILED, evidence + others, BY_WORKERS, failed.exit_code)
 
     def test_the_worker_that_failed_first_is_named(self) -> None:
         ending = decide(words((replace(FINISHED, exit_code=1), 3), (replace(FINISHED, exit_code=2), 8)))

@@ -25,6 +25,7 @@ NEVER_STARTED_AFTER = 300.0
 NODE_STATE_DELAY = 30.0
 """Seconds within which a node shows that it is being preempted or deleted, after its workers were stopped."""
 
+STOPPED_BY_FAILURE = "; the others are stopped because of it"
 ENDED = (
     NodeState.PREEMPTED, NodeState.GONE, NodeState.DELETING, NodeState.STOPPING, NodeState.STOPPED,
 )  # fmt: skip
@@ -61,7 +62,8 @@ def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
     """Return how the scripts ended; None while one goes on, or where a host was stopped before any failed."""
     stopped, word = _stopped(words), first_failure(words)
     if word and word.status:
-        return Ending(runs.FAILED, _failure(word) + _others(words), BY_WORKERS, word.status.exit_code)
+        others = "" if all(each.is_over for each in words) else STOPPED_BY_FAILURE
+        return Ending(runs.FAILED, _failure(word) + others, BY_WORKERS, word.status.exit_code)
     is_over = all(word.is_over for word in words)
     if is_over and any(word.status and word.status.stopped_by for word in stopped):
         return _stop(stopped, "", (), BY_WORKERS)
