@@ -8,9 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.running_simulator import RunningSimulator
 from tests.worker.host import Host
+from tpuctl.bucket_layout import RunPaths
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker.job import processes
+from tpuctl.worker.records import StopRequest, encode
+from tpuctl.worker.reporting.status import read_last
 
 LINES = (
     "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '600'])\n"
@@ -90,3 +94,35 @@ def test_a_defect_of_the_supervisor_ends_the_run_with_a_word(host: Host) -> None
     status = host.finished()
     assert status.error == "the program that runs the script ended with exit code 1"
     assert "ZeroDivisionError" in host.supervisor_log()
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_one_that_is_killed_after_its_script_has_ended_takes_nothing_back(
+    host: Host, simulator: RunningSimulator, code: int
+) -> None:
+    """Its log is still on the way: the guard ships it, and says how the script ended."""
+    stall = simulator.faults.add("gcs-stall", method="storage.objects.create", object="*/log/*")
+    supervisor = host.start(f"print('step 1')\nraise SystemExit({code})")
+    poll(
+        lambda: (read_last(str(host.folder)) or {}).get("exit_code") == code or None,
+        awaiting="the end of the script", timeout=60, backoff=Backoff(0.02),
+    )  # fmt: skip
+    os.kill(supervisor, signal.SIGKILL)
+    simulator.faults.remove(stall.id)
+    status = host.finished()
+    assert (status.exit_code, status.error) == (code, "")
+    assert host.log() == b"step 1\n"
+
+
+def test_one_that_is_killed_while_its_script_saves_leaves_who_asked(host: Host) -> None:
+    supervisor = host.start(
+        "import signal, time\nsignal.signal(15, lambda *_: print('saving', flush=True))\n"
+        "print('step 1', flush=True)\nwhile True:\n  time.sleep(1)\n"
+    )
+    host.wait_for_output(b"step 1")
+    host.bucket.create(
+        RunPaths("r1").stop, encode(StopRequest("r1", "ada@example.com", "2026-01-01T12:00:00Z", 600))
+    )
+    host.wait_for_output(b"saving")
+    os.kill(supervisor, signal.SIGKILL)
+    assert host.finished().stopped_by == "ada@example.com"

@@ -86,9 +86,13 @@ class Supervisor:
         self._status.resume()
         self._shipper.resume()
         say(error)
-        cause = causes.of_failure(self._log, "SIGKILL", oom_kills) if code == -signal.SIGKILL else ""
+        self._is_cancelled = self._try(self._stops.look_in_bucket) and bool(self._stops.request)
+        status = self._status.last
+        if status.exit_code is None:  # else only its last word was missing
+            cause = causes.of_failure(self._log, "SIGKILL", oom_kills) if code == -signal.SIGKILL else ""
+            status = replace(status, error=error, cause=cause)
         try:
-            self._finish(replace(self._status.last, error=error, cause=cause))
+            self._finish(status)
         finally:
             self._sentinel.close()
 
@@ -259,6 +263,7 @@ class Supervisor:
         if self._is_cancelled and self._stops.request:
             status = replace(status, stopped_by=self._stops.request.by)
         status = replace(status, finished=now())
+        self._status.keep(status)
         deadline = time.monotonic() + timing.LAST_WRITE_TIMEOUT
         if status.exit_code != 0 and not status.stopped_by:
             self._retry(lambda: self._peers.tell_end(reason_of(status)), deadline)

@@ -99,6 +99,17 @@ class TestStart:
         launch(crew[2], "print('never')")
         assert crew[2].finished().peer == 0, "one that comes late does not start either"
 
+    @pytest.mark.parametrize("hours", [-1, 1])
+    def test_a_clock_that_is_wrong_by_an_hour_changes_nothing(self, crew: list[Host], hours: int) -> None:
+        """Ages are the bucket's; names of chunks, too."""
+        wrong = f"{FAST}\nimport time; right = time.time; time.time = lambda: right() + {3600 * hours}"
+        for host in crew:
+            prepare(host, "print('ran', flush=True)")
+            assert host.launch(wrong if host.worker == 1 else FAST).returncode == 0
+        assert [host.finished().exit_code for host in crew] == [0, 0, 0]
+        assert crew[0].log().count(b"ran") == WORKERS
+        assert len({name.rpartition("/")[2][:11] for name in crew[0].chunks()}) <= 2
+
     def test_an_outage_of_the_bucket_delays_all(self, crew: list[Host], simulator: RunningSimulator) -> None:
         for host in crew[:-1]:
             launch(host, "print('ran')")

@@ -58,6 +58,13 @@ class StatusWriter:
         known = {name: value for name, value in values.items() if name in names}
         self.last = replace(self.last, **known)  # type: ignore[arg-type]
 
+    def keep(self, status: WorkerStatus) -> None:
+        """Keep a status on this host, for the next write."""
+        with self._lock:
+            self.last = status
+            if self._folder:
+                _keep(encode(status), self._folder)
+
     def due(self) -> bool:
         """Return whether the next heartbeat is due."""
         return time.monotonic() >= self._written + timing.HEARTBEAT
