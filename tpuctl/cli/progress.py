@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from tpuctl.cli.output import format_bytes, note
@@ -61,6 +61,21 @@ def show_count(noun: str) -> Iterator[Callable[[int, int], None]]:
             note(f"{count} of {total} {noun}")
 
     yield report
+
+
+@contextmanager
+def show_late_count() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function that shows a count of some noun from its first call on, and nothing without one."""
+    with ExitStack() as stack:
+        counts: dict[str, Callable[[int, int], None]] = {}
+
+        def report(noun: str, count: int, total: int) -> None:
+            if noun not in counts:
+                stack.close()
+                counts[noun] = stack.enter_context(show_count(noun))
+            counts[noun](count, total)
+
+        yield report
 
 
 @contextmanager

@@ -140,6 +140,11 @@ class Bucket:
             return self.stat(name)[0], b""
         return int(answer.generation or 0), answer.body
 
+    def part(self, name: str, generation: int, start: int, end: int) -> bytes:
+        """Return the bytes from `start` to before `end` of one generation of an object."""
+        headers = {"Range": "bytes=%d-%d" % (start, end - 1)}
+        return self._call("GET", self._target(name) + "?alt=media&generation=%d" % generation, None, headers)
+
     def list(self, prefix: str, glob: str = "", most: int = 1_000_000) -> Iterator[Item]:
         """Yield the objects whose names begin with `prefix`, in order; one request for each 1,000."""
         query = {"prefix": prefix, "fields": "items(name,generation,updated,size),nextPageToken"}

@@ -9,18 +9,21 @@ from pathlib import Path
 import click
 
 from tpuctl.cli import output
+from tpuctl.cli.progress import show_late_count
 from tpuctl.cli.runs.busy import on_free_node, queue_option, replace_option
 from tpuctl.cli.runs.logs import attach
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.cli.value_types import ACCELERATOR, DURATION, LOCAL_PATH
 from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.nodes.lookup import NoTpuError
+from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.code.bundles import Bundle, Report
 from tpuctl.flows.runs.control.wait import next_steps
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import submit as flow
 from tpuctl.flows.runs.submission.environment import variables_of
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit
-from tpuctl.runs import Attempt, Run
+from tpuctl.runs import Run
 
 
 @click.command()
@@ -66,6 +69,11 @@ from tpuctl.runs import Attempt, Run
     help="Store the value of this variable in the run's record; repeat it for more.",
 )
 @click.option(
+    "--code-limit", type=click.IntRange(1), default=bundles.LIMIT // 1_000_000, metavar="MB",
+    show_default=True,
+    help="Most megabytes of the script's files.",
+)  # fmt: skip
+@click.option(
     "--setup",
     metavar="COMMAND",
     help="Command for sh that each host runs before the script, in its folder; overrides the header's.",
@@ -85,9 +93,8 @@ from tpuctl.runs import Attempt, Run
 def submit(
     session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
     accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
-    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], setup: str | None,
-    setup_timeout: int, is_attached: bool, policy: str | None,
-    dry_run: bool,
+    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], code_limit: int,
+    setup: str | None, setup_timeout: int, is_attached: bool, policy: str | None, dry_run: bool,
 ) -> None:  # fmt: skip
     """Copy a training script to a TPU and start it there, detached.
 
@@ -99,22 +106,35 @@ def submit(
     """
     variables = variables_of(environment, env_files, secrets, stored, os.environ)
     request = SubmitRequest(
-        script, arguments, include, name, tpu, accelerator, dataset, variables, stored, setup, setup_timeout
+        script,
+        arguments,
+        include,
+        name,
+        tpu,
+        accelerator,
+        dataset,
+        variables,
+        stored,
+        setup,
+        setup_timeout,
+        code_limit * 1_000_000,
     )
     cloud = session.cloud
-    plan = _plan(session, request, offers_up=not dry_run)
+    with show_late_count() as report:
+        plan = _plan(session, request, report, offers_up=not dry_run)
     for text in plan.notes:
         output.note(text)
     if dry_run:
         output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
         return
     plan = on_free_node(session, plan, policy, script)
-    submission = flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan)
+    with show_late_count() as report:
+        submission = flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan, report)
     for text in submission.notes:
         output.note(text)
     session.listed.add("runs", submission.run.run)
     try:
-        _show(session, submission.run, plan.attempt, is_attached=is_attached)
+        _show(session, submission.run, plan, is_attached=is_attached)
         if is_attached:
             attach(session, StoredRun(cloud.bucket, submission.run.run, session.warn))
     except (KeyboardInterrupt, InterruptedByUser) as interrupt:
@@ -122,12 +142,12 @@ def submit(
         raise InterruptedByUser(f"Interrupted; run '{name}' goes on.", hint=next_steps(name)) from interrupt
 
 
-def _plan(session: Session, request: SubmitRequest, *, offers_up: bool) -> SubmitPlan:
+def _plan(session: Session, request: SubmitRequest, report: Report, *, offers_up: bool) -> SubmitPlan:
     """Plan the run; where no TPU fits, a user at a terminal is asked whether to create one."""
     cloud = session.cloud
     arguments = (cloud.data_bucket, cloud.provider, session.owner, request)
     try:
-        return plan_submit(*arguments, session.now)
+        return plan_submit(*arguments, session.now, report)
     except NoTpuError as error:
         if not offers_up or session.as_json or not sys.stdin.isatty():
             raise
@@ -139,20 +159,21 @@ def _plan(session: Session, request: SubmitRequest, *, offers_up: bool) -> Submi
         if given.get("iap") is not None:
             options.append("--iap" if given["iap"] else "--no-iap")
         up.main([error.accelerator, *options], "tpuctl up", standalone_mode=False)
-        return plan_submit(*arguments, session.now)
+        return plan_submit(*arguments, session.now, report)
 
 
 _PLACES = ("target", "project", "zone", "bucket")
 """Options that submit and up share."""
 
 
-def _show(session: Session, run: Run, attempt: Attempt, *, is_attached: bool) -> None:
+def _show(session: Session, run: Run, plan: SubmitPlan, *, is_attached: bool) -> None:
+    attempt, code = plan.attempt, plan.code
     content = {
         "run": run.run,
         "on": f"{attempt.tpu.name} ({attempt.tpu.accelerator}, {attempt.tpu.zone})",
         "workers": ", ".join(map(str, attempt.workers)),
         "dataset": str(run.dataset or "none"),
-        "code": run.bundle_sha256[:12],
+        "code": f"{run.bundle_sha256[:12]} ({_size(code)})",
     }
     if session.as_json:
         show = output.json_line if is_attached else output.json
@@ -161,3 +182,7 @@ def _show(session: Session, run: Run, attempt: Attempt, *, is_attached: bool) ->
     output.facts(content, err=is_attached)
     if not is_attached:
         output.hint("tpuctl logs -f")
+
+
+def _size(code: Bundle) -> str:
+    return f"{code.count} file{'s' if code.count > 1 else ''}, {output.format_bytes(code.files_size)}"

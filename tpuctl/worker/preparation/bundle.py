@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import os
 import shutil
 import tarfile
+import tempfile
 import zlib
 from typing import IO, Iterator
 
 from tpuctl.worker import gcs
 from tpuctl.worker.records import Spec
 
+PART = 4 * 1024 * 1024
+"""Bytes that one request fetches: memory is flat, and a cut connection costs no more."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -24,35 +26,38 @@ class BundleError(Exception):
 def fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
     """Unpack a spec's bundle into the new `folder`; raises BundleError when it is damaged or unsafe.
 
-    Everything is checked before the first file is written.
+    Everything is checked before the first file is written. The archive is in a file without a name meanwhile.
     """
-    data = _download(bucket, spec)
-    for member in _members(data, spec.unpacked_size):
-        _check(member)
-    os.makedirs(folder)
-    for member in _members(data, spec.unpacked_size):
-        target = os.path.join(folder, member.name)
-        if member.isdir():
-            os.makedirs(target, exist_ok=True)
-        else:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            _write(member, target)
+    with tempfile.TemporaryFile(dir=os.path.dirname(folder)) as archive:
+        _download(bucket, spec, archive)
+        for member in _members(archive, spec.unpacked_size):
+            _check(member)
+        os.makedirs(folder)
+        for member in _members(archive, spec.unpacked_size):
+            target = os.path.join(folder, member.name)
+            if member.isdir():
+                os.makedirs(target, exist_ok=True)
+            else:
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                _write(member, target)
 
 
-def _download(bucket: gcs.Bucket, spec: Spec) -> bytes:
-    """Return the bundle's bytes; they are not read before their number is right."""
+def _download(bucket: gcs.Bucket, spec: Spec, archive: IO[bytes]) -> None:
+    """Write the bundle's bytes to a file; they are not read before their number is right."""
     place = "gs://%s/%s" % (bucket.name, spec.bundle)
     generation, size = bucket.stat(spec.bundle)
     if not generation:
         raise FileNotFoundError(place)
     if size != spec.bundle_size:
         raise BundleError("%s has %d bytes, not %d: %s" % (place, size, spec.bundle_size, _REPLACED))
-    data = bucket.get(spec.bundle, generation)
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != spec.bundle_sha256:
+    digest = hashlib.sha256()
+    for start in range(0, size, PART):
+        data = bucket.part(spec.bundle, generation, start, min(start + PART, size))
+        digest.update(data)
+        archive.write(data)
+    if digest.hexdigest() != spec.bundle_sha256:
         text = "the code in %s has the hash %s, not %s: %s"
-        raise BundleError(text % (place, digest, spec.bundle_sha256, _REPLACED))
-    return data
+        raise BundleError(text % (place, digest.hexdigest(), spec.bundle_sha256, _REPLACED))
 
 
 _REPLACED = "it was replaced after the run was submitted; submit it again"
@@ -64,13 +69,14 @@ class _Member(tarfile.TarInfo):
     content: "IO[bytes] | None" = None
 
 
-def _members(data: bytes, most: int) -> Iterator[_Member]:
+def _members(archive: IO[bytes], most: int) -> Iterator[_Member]:
     """Yield the members of a tar.gz in order; raises BundleError for damage and for too many bytes."""
-    stream = _LimitedReader(data, most)
+    archive.seek(0)
+    stream = _LimitedReader(archive, most)
     try:
-        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:  # type: ignore[call-overload]
-            for member in archive:
-                member.content = archive.extractfile(member) if member.isreg() else None
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as members:  # type: ignore[call-overload]
+            for member in members:
+                member.content = members.extractfile(member) if member.isreg() else None
                 yield member
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise BundleError("the bundle is damaged: %s" % error) from None
@@ -79,8 +85,8 @@ def _members(data: bytes, most: int) -> Iterator[_Member]:
 class _LimitedReader:
     """Unpacks gzip up to a number of bytes."""
 
-    def __init__(self, data: bytes, most: int) -> None:
-        self._stream = gzip.GzipFile(fileobj=io.BytesIO(data))
+    def __init__(self, archive: IO[bytes], most: int) -> None:
+        self._stream = gzip.GzipFile(fileobj=archive)
         self._rest = most
 
     def read(self, size: int) -> bytes:

@@ -6,6 +6,7 @@ import io
 import os
 import socket
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import bundles, project_files
 from tpuctl.flows.runs.code.project_files import ProjectFiles
+from tpuctl.flows.runs.code.secrets import check_bundle
+from tpuctl.flows.runs.code.work_tree import git_state
 
 
 @pytest.fixture
@@ -36,6 +39,12 @@ def pack(folder: Path, *include: str) -> dict[str, str]:
     with tarfile.open(fileobj=io.BytesIO(bundle.data)) as archive:
         assert all(member.isreg() for member in archive)
     return {name: data.decode() for name, data in bundle.files()}
+
+
+def add(project: ProjectFiles, file: Path) -> None:
+    """Add a file to an archive in memory."""
+    with tarfile.open(fileobj=io.BytesIO(), mode="w") as archive:
+        project.add(archive, file.name, file)
 
 
 class TestLinkThatLeaves:
@@ -196,7 +205,7 @@ class TestSpecialFile:
         (folder / "shared.txt").unlink()
         os.mkfifo(folder / "shared.txt")
         with pytest.raises(UsageError, match=r"shared\.txt cannot be read"):
-            project.read(folder / "shared.txt")
+            add(project, folder / "shared.txt")
 
     @pytest.mark.parametrize("place", ["shared.txt", "pkg"])
     def test_a_link_that_takes_the_place_of_a_file_is_not_followed(self, folder: Path, place: str) -> None:
@@ -207,7 +216,7 @@ class TestSpecialFile:
         (folder / place).symlink_to(folder.parent / ("private/key" if place != "pkg" else "private"))
         file = files["shared.txt" if place != "pkg" else "pkg/__init__.py"]
         with pytest.raises(UsageError, match="cannot be read"):
-            project.read(file)
+            add(project, file)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
@@ -222,14 +231,48 @@ def test_a_file_that_changes_during_every_try_is_named(folder: Path, monkeypatch
     look = os.fstat
     monkeypatch.setattr(os, "fstat", lambda descriptor: (os.utime(descriptor), look(descriptor))[1])
     with pytest.raises(UsageError, match=r"shared\.txt changes while it is read"):
-        ProjectFiles(folder / "train.py").read(folder / "shared.txt")
+        add(ProjectFiles(folder / "train.py"), folder / "shared.txt")
 
 
-def test_code_that_is_too_large_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundles, "MOST_BYTES", 100_000)
-    (folder / "large").write_bytes(bytes(200_000))
-    with pytest.raises(UsageError, match="files are larger than"):
-        pack(folder, "large")
+def test_code_that_is_too_large_is_refused_with_its_largest_files(folder: Path) -> None:
+    for name, size in {"small": 1, "a.npy": 12_000_000, "b.npy": 30_000_000, "c.npy": 20_000_000}.items():
+        (folder / name).write_bytes(bytes(size))
+    with pytest.raises(UsageError) as refused:
+        bundles.pack(folder / "train.py", [folder], limit=50_000_000)
+    assert refused.value.message == (
+        "The script's files are 62 MB, and 50 MB are the most. "
+        "The largest: b.npy (30 MB), c.npy (20 MB), a.npy (12 MB)."
+    )
+    assert "--code-limit 63" in refused.value.hint
+    assert bundles.pack(folder / "train.py", [folder], limit=63_000_000).count == 7
+
+
+def test_a_big_file_that_changes_while_it_is_packed_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "big").write_bytes(bytes(9_000_000))
+    look = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda descriptor: (os.utime(descriptor), look(descriptor))[1])
+    with pytest.raises(UsageError, match=r"big changes while it is read"):
+        add(ProjectFiles(folder / "train.py"), folder / "big")
+
+
+def test_big_files_are_packed_and_read_in_flat_memory(folder: Path) -> None:
+    part = os.urandom(1_000_000)
+    with (folder / "big").open("wb") as stream:
+        for _ in range(120):
+            stream.write(part)
+    tracemalloc.start()
+    try:
+        bundle = bundles.pack(folder / "train.py", [folder / "big"])
+        check_bundle(bundle, (), folder)
+        assert sum(len(chunk) for chunk in bundle.chunks()) == bundle.content.size
+        assert git_state(folder, bundle).git is None
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert bundle.files_size == 120_000_000 + len("import pkg\n")
+    assert most < 40_000_000
 
 
 def test_a_linked_key_reaches_neither_the_bucket_nor_the_bundle(

@@ -1,47 +1,93 @@
-"""Packs the code of a run into one archive, named by the hash of its content."""
+"""Packs the code of a run into one archive, named by the hash of its content, in flat memory."""
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterator, Sequence
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, BinaryIO, cast
 
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import imports
 from tpuctl.flows.runs.code.project_files import ProjectFiles
+from tpuctl.object_content import Content, ContentDigest
 
-MOST_BYTES = 1_000_000_000
-"""Of all files of a run's code."""
+LIMIT = 250_000_000
+"""Bytes of all files of a run's code, unless the user says otherwise."""
+IN_MEMORY = 8 * 1024 * 1024
+"""Bytes of an archive up to which it needs no file."""
+PART = 4 * 1024 * 1024
+"""Bytes that are read at once."""
+LEVEL = 6
+"""Of compression: 9 takes three times as long for one percent."""
+MOST_NAMED = 3
+"""Files that are named where there is too much."""
+
+Report = Callable[[str, int, int], None]
+"""Takes what is done, how much of it, and the total, in megabytes."""
 
 
 @dataclass(frozen=True)
 class Bundle:
     """A tar.gz of the script and the files it needs; the same files give the same bytes."""
 
-    data: bytes
+    archive: IO[bytes]
+    """A temporary file that ends with this object."""
     sha256: str
+    content: Content
+    """Size and checksum of the archive."""
     unpacked_size: int
     """Bytes of the tar in it."""
     script: str
     """The script's name in the archive."""
+    count: int
+    """Files in it."""
+    files_size: int
+    """Their bytes."""
 
-    def files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield name and content of each file."""
-        with tarfile.open(fileobj=io.BytesIO(self.data)) as archive:
+    def __post_init__(self) -> None:
+        """Have the file closed with this object."""
+        weakref.finalize(self, self.archive.close)
+
+    @property
+    def data(self) -> bytes:
+        """The archive; for small ones."""
+        return b"".join(self.chunks())
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the archive's bytes in parts."""
+        self.archive.seek(0)
+        while part := self.archive.read(PART):
+            yield part
+
+    def members(self) -> Iterator[tuple[str, int, BinaryIO]]:
+        """Yield name, size and content of each file; it can be read until the next one is asked for."""
+        self.archive.seek(0)
+        with tarfile.open(fileobj=self.archive, mode="r|gz") as archive:
             for member in archive:
                 stream = archive.extractfile(member)
                 assert stream, f"{member.name} is no file"
-                yield member.name, stream.read()
+                yield member.name, member.size, cast(BinaryIO, stream)
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield name and whole content of each file."""
+        yield from ((name, stream.read()) for name, _, stream in self.members())
 
 
-def pack(script: Path, include: Sequence[Path] = ()) -> Bundle:
+def pack(
+    script: Path, include: Sequence[Path] = (), limit: int = LIMIT, report: Report | None = None
+) -> Bundle:
     """Pack a script, the modules in its folder that it imports, and the files and folders of `include`.
 
-    Raises UsageError for a missing file, one outside the script's folder, and a link that leads out of it.
+    Raises UsageError for a missing file, one outside the script's folder, a link that leads out of it, and
+    files of more than `limit` bytes.
     """
     if not script.is_file():
         raise UsageError(f"There is no file {script}.", hint="Give the path of the training script.")
@@ -49,25 +95,63 @@ def pack(script: Path, include: Sequence[Path] = ()) -> Bundle:
     files = dict(file for path in (script, *include) for file in project.below(path))
     for module in imports.local_modules(script):
         files.update(project.below(module, is_package=True))
-    buffer = io.BytesIO()
-    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed:
-        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            for name in sorted(files, key=lambda name: name.split("/")):
-                _add(archive, name, project.read(files[name]))
-                if packed.tell() > MOST_BYTES:
-                    raise UsageError(_TOO_LARGE.format(size=MOST_BYTES / 1e9), hint=_DATA)
-        unpacked_size = packed.tell()
-    data = buffer.getvalue()
-    return Bundle(data, hashlib.sha256(data).hexdigest(), unpacked_size, script.name)
+    sizes = {name: project.size(file) for name, file in files.items()}
+    if sum(sizes.values()) > limit:
+        raise _too_large(sizes, limit)
+    try:
+        return _packed(project, files, script.name, sizes, report)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        text = f"There is no room in {tempfile.gettempdir()} for the archive of the script's files."
+        raise UsageError(text, hint="Set TMPDIR to a folder on another disk.") from error
 
 
-def _add(archive: tarfile.TarFile, name: str, content: tuple[bytes, bool]) -> None:
-    data, is_executable = content
-    entry = tarfile.TarInfo(name)
-    entry.size = len(data)
-    entry.mode = 0o755 if is_executable else 0o644
-    archive.addfile(entry, io.BytesIO(data))
+def _packed(
+    project: ProjectFiles, files: Mapping[str, Path], script: str, sizes: Mapping[str, int],
+    report: Report | None,
+) -> Bundle:  # fmt: skip
+    total, packed_size = sum(sizes.values()), 0
+    target = _Archive()
+    try:
+        with gzip.GzipFile(fileobj=target, mode="wb", mtime=0, compresslevel=LEVEL) as packed:
+            with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+                for name in sorted(files, key=lambda name: name.split("/")):
+                    project.add(archive, name, files[name])
+                    packed_size += sizes[name]
+                    if report and total > IN_MEMORY:
+                        report("MB of code packed", packed_size // 1_000_000, total // 1_000_000)
+            unpacked_size = packed.tell()
+    except BaseException:
+        target.file.close()
+        raise
+    content, sha256 = target.content.content(), target.sha256.hexdigest()
+    return Bundle(target.file, sha256, content, unpacked_size, script, len(files), total)
 
 
-_TOO_LARGE = "The script's files are larger than {size:.0f} GB."
-_DATA = "Include less: data is uploaded with 'tpuctl data upload'."
+class _Archive(io.RawIOBase):
+    """Writes to a temporary file and computes what its bytes are named and checked by."""
+
+    def __init__(self) -> None:
+        self.file: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  the bundle closes it
+        self.sha256 = hashlib.sha256()
+        self.content = ContentDigest()
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]
+        view = bytes(data)
+        self.sha256.update(view)
+        self.content.update(view)
+        return self.file.write(view)
+
+
+def _too_large(sizes: Mapping[str, int], limit: int) -> UsageError:
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:MOST_NAMED]
+    named = ", ".join(f"{name} ({sizes[name] / 1e6:,.0f} MB)" for name in largest)
+    total = sum(sizes.values())
+    return UsageError(
+        f"The script's files are {total / 1e6:,.0f} MB, and {limit / 1e6:,.0f} MB are the most."
+        f" The largest: {named}.",
+        hint="Leave them out by .tpuctlignore, upload data with 'tpuctl data upload', or pass"
+        f" --code-limit {-(-total // 1_000_000)}.",
+        largest=largest,
+    )

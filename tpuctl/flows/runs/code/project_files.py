@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import stat
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code.ignore_rules import IgnoreRules
@@ -18,6 +21,8 @@ MOST_FILES = 50_000
 """Files and folders that are listed for one run."""
 MOST_DEPTH = 100
 """Folders in each other; links can nest them without end."""
+_IN_MEMORY = 8 * 1024 * 1024
+"""Bytes of a file up to which it is read at once."""
 _TRIES = 3
 """Of reading a file that another program writes to."""
 _OUTSIDE = "Copy it into the folder: code is taken from the script's folder only."
@@ -51,23 +56,39 @@ class ProjectFiles:
         for place, file in self._walk(own, real, (), is_package):
             yield place.relative_to(self.root).as_posix(), file
 
-    def read(self, file: Path) -> tuple[bytes, bool]:
-        """Return the content of a file that `below` yielded, and whether its owner may execute it.
+    def size(self, file: Path) -> int:
+        """Return the bytes of a file that `below` yielded; raises UsageError."""
+        try:
+            return file.lstat().st_size
+        except OSError as error:
+            _raise_unreadable(file, error)
+
+    def add(self, archive: tarfile.TarFile, name: str, file: Path) -> None:
+        """Add a file that `below` yielded to an archive; of its mode, whether its owner may execute it.
 
         What is read is what was opened, and no link is followed any more. Raises UsageError for a file that
-        cannot be read, or changes during each try.
+        cannot be read, or changes meanwhile: a small one, during each try.
         """
         try:
             with ConfinedFolder(self.root) as folder:
                 for _ in range(_TRIES):
                     with folder.open(file.relative_to(self.root).parts) as stream:
-                        before, data = os.fstat(stream.fileno()), stream.read()
-                        after = os.fstat(stream.fileno())
-                    if (before.st_size, before.st_mtime_ns) == (len(data), after.st_mtime_ns):
-                        return data, bool(after.st_mode & stat.S_IXUSR)
+                        before = os.fstat(stream.fileno())
+                        if before.st_size > _IN_MEMORY:
+                            _add(archive, name, before, stream)
+                            is_same = before.st_mtime_ns == os.fstat(stream.fileno()).st_mtime_ns
+                            break
+                        data, after = stream.read(), os.fstat(stream.fileno())
+                        is_same = (before.st_size, before.st_mtime_ns) == (len(data), after.st_mtime_ns)
+                    if is_same:
+                        _add(archive, name, before, io.BytesIO(data))
+                        break
         except (NotAFileError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # of the archive
             _raise_unreadable(file, error)
-        raise UsageError(f"{file} changes while it is read.", hint="Wait for the program that writes it.")
+        if not is_same:
+            raise UsageError(f"{file} changes while it is read.", hint="Wait for the program that writes it.")
 
     def _without_links_above(self, path: Path) -> Path:
         """Return an absolute path in which only the last part may be a link."""
@@ -115,6 +136,13 @@ class ProjectFiles:
             )
         is_skipped = SKIPPED.intersection(target.relative_to(self.root).parts)
         return None if is_skipped or not target.exists() else target
+
+
+def _add(archive: tarfile.TarFile, name: str, status: os.stat_result, stream: BinaryIO) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = status.st_size
+    entry.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
+    archive.addfile(entry, stream)
 
 
 def read_source(file: Path) -> bytes:

@@ -8,6 +8,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
 
@@ -15,6 +16,8 @@ _REFERENCE = re.compile(r"ref: (refs/[^\0-\x20\x7f~^:?*\[\\]+)\s*")
 _HASH = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})")
 _MOST_BYTES = 64 * 1024 * 1024
 """Of packed-refs; a repository with a million branches has as many."""
+_PART = 1024 * 1024
+"""Bytes of a file that are read at once."""
 _MOST_REFERENCES = 5
 """References that name each other, as git counts them."""
 
@@ -38,9 +41,12 @@ class Repository:
         """The hash function of the repository's names, as git calls it."""
         return "sha256" if len(self.commit or "") == 64 else "sha1"
 
-    def hash(self, data: bytes) -> str:
-        """Return the name of a file's content."""
-        return hashlib.new(self.algorithm, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    def hash(self, size: int, stream: BinaryIO) -> str:
+        """Return the name of a file's content of `size` bytes."""
+        digest = hashlib.new(self.algorithm, b"blob %d\0" % size, usedforsecurity=False)
+        while part := stream.read(_PART):
+            digest.update(part)
+        return digest.hexdigest()
 
 
 def find(folder: Path) -> Repository | None:

@@ -27,7 +27,8 @@ def check_bundle(code: Bundle, include: Collection[Path], root: Path) -> list[st
     named = {_name(path, root) for path in include if path.is_file()}
     warnings: list[str] = []
     places: list[str] = []
-    for name, content in code.files():
+    for name, _, stream in code.members():
+        content = stream.read(LONGEST + 1)
         kind = "" if name == code.script else credential_kind(name, content[:LONGEST])
         if kind and name not in named:
             raise UsageError(

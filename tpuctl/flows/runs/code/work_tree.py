@@ -11,7 +11,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ TIMEOUT = 30.0
 """Seconds for all that git does."""
 BIG_FILE = 16 * 1024 * 1024
 """Bytes from which on a file is compared as a binary one."""
+MOST_DIFFERING = 64 * 1024 * 1024
+"""Bytes of all files that are compared as texts."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,21 @@ def _diff(repository: Repository, folder: Path, code: Bundle) -> str:
     prefix = "" if prefix == "." else f"{prefix}/"
     with tempfile.TemporaryDirectory(prefix="tpuctl-git-") as place:
         git = _BorrowingGit(Path(place), repository)
-        files = {prefix + name: data for name, data in code.files() if "\n" not in prefix + name}
-        committed = git.committed(files)
-        changed = {
-            path: (committed[path], data)
-            for path, data in files.items()
-            if path in committed and committed[path] != repository.hash(data)
-        }
-        return git.diff(changed) if changed else ""
+        members = (member for member in code.members() if "\n" not in prefix + member[0])
+        hashes = {prefix + name: repository.hash(size, stream) for name, size, stream in members}
+        committed = git.committed(list(hashes))
+        changed = {path for path, blob in committed.items() if blob != hashes[path]}
+        return git.diff({path: (committed[path], data) for path, data in _contents(code, prefix, changed)})
+
+
+def _contents(code: Bundle, prefix: str, paths: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the contents of some files; for a big one, bytes that differ from it as from any text."""
+    rest = MOST_DIFFERING
+    for name, size, stream in code.members() if paths else ():
+        if prefix + name in paths:
+            is_big = size > min(BIG_FILE, rest)
+            rest -= 0 if is_big else size
+            yield prefix + name, b"\0big" if is_big else stream.read()
 
 
 class _BorrowingGit:
@@ -83,7 +92,7 @@ class _BorrowingGit:
             f"[extensions]\nobjectFormat = {repository.algorithm}\n"
         )
 
-    def committed(self, paths: Mapping[str, bytes]) -> dict[str, str]:
+    def committed(self, paths: Sequence[str]) -> dict[str, str]:
         """Return the hashes of those files that the commit has."""
         lines = [f"{self._commit}^{{commit}}", *(f"{self._commit}:{path}" for path in paths)]
         answer = self._run(
@@ -99,6 +108,8 @@ class _BorrowingGit:
 
     def diff(self, changed: Mapping[str, tuple[str, bytes]]) -> str:
         """Return the difference of committed files, named by their hashes, and other bytes."""
+        if not changed:
+            return ""
         self._run("fast-import", "--quiet", stdin=b"".join(_two_commits(changed)))
         switches = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-cr-at-eol")
         answer = self._run("diff-tree", "-p", *switches, "refs/heads/old", "refs/heads/new")

@@ -50,6 +50,8 @@ class SubmitRequest:
     """Command for sh that each host runs before the script."""
     setup_timeout: float = SETUP_TIMEOUT
     """Seconds that it may take."""
+    code_limit: int = bundles.LIMIT
+    """Bytes of all files."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +82,17 @@ class SubmitPlan:
 
 
 def plan_submit(
-    data_bucket: Bucket, provider: Provider, owner: str, request: SubmitRequest, at: datetime
-) -> SubmitPlan:
+    data_bucket: Bucket, provider: Provider, owner: str, request: SubmitRequest, at: datetime,
+    report: bundles.Report | None = None,
+) -> SubmitPlan:  # fmt: skip
     """Read the script and its header, find its dataset and its node; sends reads only.
 
     Raises UsageError for a script or name that is not valid, also for a syntax error, NotFoundError for a
     missing dataset or node, StateError when no node of `owner` is READY.
     """
     header = job_header.parse(_read(request.script), str(request.script))
-    code = bundles.pack(request.script, (*request.include, *locks.files(request.script, header)))
+    include = (*request.include, *locks.files(request.script, header))
+    code = bundles.pack(request.script, include, request.code_limit, report)
     modules = imports.imported_files(request.script)
     notes = check_syntax([request.script, *modules], header) + locks.direct_references(header)
     request = _with_header(request, header.tpuctl)

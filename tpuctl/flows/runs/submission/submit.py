@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,6 +14,7 @@ from tpuctl import clock, runs
 from tpuctl.bucket_layout import NodePaths, RunPaths, bundle, gs
 from tpuctl.errors import ConflictError, InterruptedByUser, TpuctlError
 from tpuctl.flows.hosts.published_keys import published_key
+from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.bundles import Bundle
 from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -21,7 +22,6 @@ from tpuctl.flows.runs.submission import launch
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.masking.text import masked
 from tpuctl.nodes import HttpRequest
-from tpuctl.object_content import Content
 from tpuctl.runs import BY_MACHINE, Attempt, Run, Verdict
 from tpuctl.worker.records import Spec
 
@@ -46,7 +46,9 @@ class Submission:
     """Sentences for the user."""
 
 
-def submit(bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan) -> Submission:
+def submit(
+    bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan, report: bundles.Report | None = None
+) -> Submission:
     """Write the run and its attempt, and start the script on every worker that runs it.
 
     Nothing is written before everything is read that can refuse it. Raises ConflictError when the name is
@@ -57,7 +59,7 @@ def submit(bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan) -> Su
     for worker in plan.attempt.workers:
         published_key(plan.node, host_keys, worker)
     stored, is_same = _stored_bundle(bucket, plan.code)
-    notes = [] if is_same else _store(bucket, plan.code, stored)
+    notes = [] if is_same else _store(bucket, plan.code, stored, report)
     run, record = _create(bucket, plan)
     plan = replace(plan, run=record)
     try:
@@ -144,25 +146,52 @@ def _stored_bundle(bucket: Bucket, code: Bundle) -> tuple[Object | None, bool]:
     """
     name = bundle(code.sha256)
     stored = bucket.stat(name)
-    if stored is None or stored.content != Content.of(code.data):
+    if stored is None or stored.content != code.content:
         return stored, False
-    return stored, hashlib.sha256(bucket.read(name, len(code.data))).hexdigest() == code.sha256
+    digest, stream = hashlib.sha256(), bucket.stream(stored, bundles.PART)
+    while part := stream.read(bundles.PART):
+        digest.update(part)
+    return stored, digest.hexdigest() == code.sha256
 
 
-def _store(bucket: Bucket, code: Bundle, stored: Object | None) -> list[str]:
+def _store(
+    bucket: Bucket, code: Bundle, stored: Object | None, report: bundles.Report | None = None
+) -> list[str]:
     """Write a bundle over what the bucket has, and return a note if these were other bytes."""
     name = bundle(code.sha256)
     try:
-        if stored is None:
+        if code.content.size > bundles.IN_MEMORY:
+            _stream(bucket, code, stored, report)
+        elif stored is None:
             bucket.create(name, code.data, _KIND)
-            return []
-        bucket.replace(stored, code.data, _KIND)
-        return [_REPLACED.format(place=gs(bucket.name, name))]
+        else:
+            bucket.replace(stored, code.data, _KIND)
     except ConflictError:
         stored, is_same = _stored_bundle(bucket, code)
         if not is_same:  # else another submit has just stored the same code
             raise
         return []
+    return [_REPLACED.format(place=gs(bucket.name, name))] if stored else []
+
+
+def _stream(bucket: Bucket, code: Bundle, stored: Object | None, report: bundles.Report | None) -> None:
+    """Write a large bundle in flat memory; raises ConflictError for one that arrived changed."""
+    name, write = bundle(code.sha256), bucket.upload if stored else bucket.add
+    written = write(name, _reported(code, report), _KIND)
+    if written.content != code.content:
+        bucket.remove(written)
+        raise ConflictError(
+            f"{gs(bucket.name, name)} did not arrive as it was sent.", hint="Submit it again."
+        )
+
+
+def _reported(code: Bundle, report: bundles.Report | None) -> Iterator[bytes]:
+    sent = 0
+    for chunk in code.chunks():
+        yield chunk
+        sent += len(chunk)
+        if report:
+            report("MB of code sent", sent // 1_000_000, code.content.size // 1_000_000)
 
 
 _KIND = "application/gzip"
@@ -184,7 +213,7 @@ def _spec(bucket: str, plan: SubmitPlan, worker: int, key: str) -> Spec:
         dependencies=plan.dependencies,
         bundle=bundle(run.bundle_sha256),
         bundle_sha256=run.bundle_sha256,
-        bundle_size=len(plan.code.data),
+        bundle_size=plan.code.content.size,
         unpacked_size=plan.code.unpacked_size,
         key=key,
         folder=RunPaths(run.run).worker(attempt.attempt, worker),
