@@ -96,3 +96,14 @@ def test_the_same_files_give_the_same_bundle_and_a_changed_module_another(folder
     assert (first.data, first.sha256) == (second.data, second.sha256)
     (folder / "shapes.py").write_text("SIZE = 3\n")
     assert bundles.pack(folder / "job.py").sha256 != first.sha256
+
+
+def test_the_progress_of_much_code_is_reported_also_within_a_file_and_that_of_little_is_not(
+    folder: Path,
+) -> None:
+    reports: list[tuple[str, int, int]] = []
+    bundles.pack(folder / "job.py", report=lambda *report: reports.append(report))
+    assert reports == []
+    (folder / "large").write_bytes(bytes(12_000_000))
+    bundles.pack(folder / "job.py", [folder / "large"], report=lambda *report: reports.append(report))
+    assert reports == [("MB of code packed", number, 12) for number in range(1, 13)]

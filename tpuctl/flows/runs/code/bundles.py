@@ -12,18 +12,21 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code import imports
 from tpuctl.flows.runs.code.project_files import ProjectFiles
 from tpuctl.object_content import Content, ContentDigest
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 LIMIT = 250_000_000
 """Bytes of all files of a run's code, unless the user says otherwise."""
-IN_MEMORY = 8 * 1024 * 1024
+IN_MEMORY = 4 * 1024 * 1024
 """Bytes of an archive up to which it needs no file."""
-PART = 4 * 1024 * 1024
+PART = 1024 * 1024
 """Bytes that are read at once."""
 LEVEL = 6
 """Of compression: 9 takes three times as long for one percent."""
@@ -111,22 +114,35 @@ def _packed(
     project: ProjectFiles, files: Mapping[str, Path], script: str, sizes: Mapping[str, int],
     report: Report | None,
 ) -> Bundle:  # fmt: skip
-    total, packed_size = sum(sizes.values()), 0
-    target = _Archive()
+    total, target = sum(sizes.values()), _Archive()
     try:
-        with gzip.GzipFile(fileobj=target, mode="wb", mtime=0, compresslevel=LEVEL) as packed:
+        with _ReportingGzip(target, total, report if total > IN_MEMORY else None) as packed:
             with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
                 for name in sorted(files, key=lambda name: name.split("/")):
                     project.add(archive, name, files[name])
-                    packed_size += sizes[name]
-                    if report and total > IN_MEMORY:
-                        report("MB of code packed", packed_size // 1_000_000, total // 1_000_000)
             unpacked_size = packed.tell()
     except BaseException:
         target.file.close()
         raise
     content, sha256 = target.content.content(), target.sha256.hexdigest()
     return Bundle(target.file, sha256, content, unpacked_size, script, len(files), total)
+
+
+class _ReportingGzip(gzip.GzipFile):
+    """Compresses, and reports each megabyte that it took."""
+
+    def __init__(self, target: io.RawIOBase, total: int, report: Report | None) -> None:
+        self._taken, self._total, self._report = 0, total, report
+        super().__init__(fileobj=target, mode="wb", mtime=0, compresslevel=LEVEL)
+
+    def write(self, data: Buffer) -> int:
+        """Compress bytes and return their number."""
+        count = super().write(data)
+        before, self._taken = self._taken // 1_000_000, self._taken + count
+        if self._report and self._taken // 1_000_000 > before:
+            total = self._total // 1_000_000
+            self._report("MB of code packed", min(self._taken // 1_000_000, total), total)
+        return count
 
 
 class _Archive(io.RawIOBase):
@@ -145,9 +161,10 @@ class _Archive(io.RawIOBase):
 
 
 def _too_large(sizes: Mapping[str, int], limit: int) -> UsageError:
-    largest = sorted(sizes, key=lambda name: -sizes[name])[:MOST_NAMED]
-    named = ", ".join(f"{name} ({sizes[name] / 1e6:,.0f} MB)" for name in largest)
     total = sum(sizes.values())
+    largest = sorted((name for name in sizes if sizes[name] > total / 100), key=lambda name: -sizes[name])
+    largest = largest[:MOST_NAMED] or [max(sizes, key=lambda name: sizes[name])]
+    named = ", ".join(f"{name} ({sizes[name] / 1e6:,.0f} MB)" for name in largest)
     return UsageError(
         f"The script's files are {total / 1e6:,.0f} MB, and {limit / 1e6:,.0f} MB are the most."
         f" The largest: {named}.",

@@ -21,7 +21,7 @@ MOST_FILES = 50_000
 """Files and folders that are listed for one run."""
 MOST_DEPTH = 100
 """Folders in each other; links can nest them without end."""
-_IN_MEMORY = 8 * 1024 * 1024
+_IN_MEMORY = 4 * 1024 * 1024
 """Bytes of a file up to which it is read at once."""
 _TRIES = 3
 """Of reading a file that another program writes to."""
