@@ -62,7 +62,8 @@ class RunDescription:
 
     def facts(self) -> Iterator[Fact]:
         """Yield every fact; an object that is no record is a fact, too."""
-        yield Fact("run", self.run.name, self._object(self.run.paths.record))
+        yield Fact("run", self.run.name, "bucket")
+        yield Fact("folder", self._object(self.run.paths.folder), "bucket")
         try:
             yield from self._asked(self.run.record)
         except BadObjectError as error:
