@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import stat
@@ -15,7 +16,8 @@ import pytest
 
 from tests.sim.hosts.site import KeyPair, Site, hosts_of
 from tests.sim.live_host import APART
-from tpuctl.sim.hosts.network import has_aliases
+from tpuctl.sim.hosts.host import RunningHost
+from tpuctl.sim.hosts.network import Network, has_aliases
 from tpuctl.sim.hosts.ssh.authorized_keys import accepted_keys
 from tpuctl.sim.network import ports
 from tpuctl.sim.records import GuestAttribute, Host, Hosts
@@ -81,6 +83,34 @@ def test_starting_twice_changes_nothing_but_the_metadata(site: Site) -> None:
         site.up(hosts, {"colour": "red"})
         assert connection.run("echo still here").ok
     assert site.dial(hosts[0]) == endpoint
+
+
+def test_a_start_that_is_interrupted_leaves_no_host_open(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by the simulator's own end: hosts that were up already are nobody's then."""
+    hosts, opened = hosts_of(2, "v4-16"), list[RunningHost]()
+    open_host = RunningHost.open
+
+    async def interrupted() -> None:
+        second, first_is_up = asyncio.Event(), asyncio.Event()
+
+        async def open_first_alone(host: RunningHost, network: Network) -> None:
+            if host.host.worker:
+                await second.wait()
+            await open_host(host, network)
+            opened.append(host)
+            first_is_up.set()
+
+        monkeypatch.setattr(RunningHost, "open", open_first_alone)
+        starting = asyncio.create_task(site.pool.start(hosts, {}))
+        await first_is_up.wait()
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+    site.loop.run(interrupted())
+    (first,) = opened
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(first.ssh_endpoint)
 
 
 def test_a_stopped_node_is_gone_and_comes_back_with_its_files(site: Site) -> None:

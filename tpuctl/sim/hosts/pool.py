@@ -210,14 +210,17 @@ class HostPool:
         return mark.startswith(world_mark(self._folder))
 
     async def _open(self, hosts: Sequence[Host], metadata: Mapping[str, str]) -> None:
+        """Open all of these hosts or none, also when it is cancelled."""
         running_hosts = [self._new(host, metadata) for host in hosts]
-        outcomes = await asyncio.gather(
-            *(running.open(self._network) for running in running_hosts), return_exceptions=True
-        )
-        failures = [outcome for outcome in outcomes if outcome is not None]
-        if failures:
+        openings = [asyncio.create_task(running.open(self._network)) for running in running_hosts]
+        try:
+            await asyncio.gather(*openings)
+        except BaseException:
+            for opening in openings:
+                opening.cancel()
+            await asyncio.gather(*openings, return_exceptions=True)
             await asyncio.gather(*(running.close() for running in running_hosts))
-            raise failures[0]
+            raise
         self._running.update({_id(running.host): running for running in running_hosts})
 
     def _new(self, host: Host, metadata: Mapping[str, str]) -> RunningHost:
