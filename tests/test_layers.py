@@ -82,7 +82,7 @@ SUBPACKAGES = {
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
     "worker": {
-        "control": {"reporting"}, "job": {"reporting"}, "peers": {"reporting"}, "preparation": set(),
+        "control": {"job", "reporting"}, "job": {"reporting"}, "peers": {"reporting"}, "preparation": set(),
         "reporting": set(),
     },
     "sim": {

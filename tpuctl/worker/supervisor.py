@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from tpuctl.worker import gcs, timing
+from tpuctl.worker.control import chips
 from tpuctl.worker.control.stops import Stops
 from tpuctl.worker.errand import Errand
 from tpuctl.worker.job import causes
@@ -176,6 +177,7 @@ class Supervisor:
         return "the %s was stopped before the script started" % subject
 
     def _start(self, installed: str) -> Script:
+        self._try(lambda: chips.write_holders(self._log))
         variables = environment.of_job(self._spec, installed, self._reports)
         command = (self._spec.script, *self._spec.arguments)
         return Script(command, self._code_folder, variables, self._log)

@@ -1,0 +1,46 @@
+"""Chips that another process holds: it is named in the run's log, before the script fails for them."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.worker.host import Host
+from tpuctl.worker.control import chips
+from tpuctl.worker.job import processes
+
+
+@pytest.fixture
+def chip(tmp_path: Path) -> Path:
+    """A file that stands for the device of a chip."""
+    path = tmp_path / "accel0"
+    path.touch()
+    return path
+
+
+def test_pid_command_and_user_of_who_holds_a_chip_are_named(
+    chip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chips, "DEVICES", (str(chip),))
+    monkeypatch.setattr(processes, "CHIPS", (str(chip.parent / "accel*"),))
+    log = tmp_path / "log"
+    chips.write_holders(str(log))
+    assert not log.exists()
+    with chip.open():
+        chips.write_holders(str(log))
+    line = log.read_text()
+    assert line.startswith(f"[tpuctl] {chip} is held by process {os.getpid()} (")
+    assert line.endswith(f") of {getpass.getuser()}\n")
+
+
+def test_a_script_starts_after_its_log_has_named_them(host: Host, chip: Path) -> None:
+    imports = "from tpuctl.worker.control import chips\nfrom tpuctl.worker.job import processes"
+    constants = f"{imports}\nchips.DEVICES = processes.CHIPS = ({str(chip)!r},)"
+    with chip.open(), host.supervise("print('started')", constants) as process:
+        assert process.wait(60) == 0
+    first, *more = host.log().decode().splitlines()
+    assert f"{chip} is held by process {os.getpid()} (" in first
+    assert more == ["started"]
