@@ -35,8 +35,11 @@ from tpuctl.worker.reporting.logs import LogShipper, say
 from tpuctl.worker.reporting.status import AnotherSupervisorError, StatusWriter, now
 
 
-class _Stopped(Exception):
-    """The host or the run was stopped, or another worker ended, before the script started."""
+class _Stopped(BaseException):
+    """The host or the run was stopped, or another worker ended, before the script started.
+
+    Raised by a signal at any moment: nothing that handles errors on the way may take it for one.
+    """
 
 
 class Supervisor:

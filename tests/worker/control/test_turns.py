@@ -167,6 +167,20 @@ class TestLine:
         assert counts(looks=3) == [0]
 
 
+SLOW = f"""{FAST}
+import time
+from tpuctl.worker.reporting.status import StatusWriter
+update = StatusWriter.update
+def slow(self, **changes):
+    if changes.get('state') == 'queued':
+        open('is_slow', 'w').close()
+        time.sleep(600)
+    update(self, **changes)
+StatusWriter.update = slow
+"""
+"""A bucket that lets the supervisor wait for the answer to the status which says that it waits."""
+
+
 class TestSupervisor:
     def test_it_waits_and_its_status_says_so_and_it_starts_in_its_turn(self, host: Host) -> None:
         announce(host.bucket, "r0/1.json", "r1/1.json")
@@ -199,3 +213,15 @@ class TestSupervisor:
             assert process.wait(60) == 0
         assert (host.status().stopped_by, host.status().pid) == ("ada@example.com", 0)
         assert host.log() == b""
+
+    def test_a_request_to_stop_ends_it_also_while_it_writes_its_status(self, host: Host) -> None:
+        announce(host.bucket, "r0/1.json", "r1/1.json")
+        with (
+            held(start(host.folder.parent.parent, "r0")),
+            host.supervise("print('never')", SLOW, line=LINE) as process,
+        ):
+            poll(lambda: (host.folder / "is_slow").exists() or None, awaiting="the status", timeout=60)
+            request = StopRequest("r1", "ada@example.com", now(), 5)
+            (host.folder / STOP_FILE).write_bytes(encode(request))
+            assert process.wait(60) == 0
+        assert host.status().stopped_by == "ada@example.com"
