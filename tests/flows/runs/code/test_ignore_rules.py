@@ -121,6 +121,17 @@ def test_what_is_named_is_meant(project: Path) -> None:
     assert packed(project, "data/b.npy") == {"train.py", "data/b.npy"}
 
 
+@pytest.mark.parametrize("kind", [".gitignore", ".tpuctlignore"])
+@pytest.mark.parametrize("include", ["data", "data/raw"])
+def test_a_folder_that_is_named_travels_whole_though_it_is_left_out_elsewhere(
+    project: Path, kind: str, include: str
+) -> None:
+    rules(project, "data/\n*.log\n", kind)
+    expected = {"data/raw/a.npy"} | ({"data/b.npy"} if include == "data" else set())
+    assert packed(project, include) == {"train.py", *expected}
+    assert packed(project, "deep") == {"train.py", "deep/build/x"}
+
+
 def test_generated_modules_of_a_package_travel_and_its_other_ignored_files_do_not(project: Path) -> None:
     write(project, "train.py", text="import pkg\n")
     write(project, "pkg/__init__.py", "pkg/_version.py", "pkg/cache.bin", "pkg/private.py")

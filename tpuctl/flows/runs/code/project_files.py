@@ -7,7 +7,8 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -40,10 +41,10 @@ class ProjectFiles:
     def below(self, path: Path, *, is_package: bool = False) -> Iterator[tuple[str, Path]]:
         """Yield name and real path of a file, or of each file in a folder that no ignore rule leaves out.
 
-        The path itself is meant, whatever rules say; of a package .gitignore leaves out no module.
-
-        The name is the path from the script's folder, through links. Links to nothing, pipes and devices are
-        skipped. Raises UsageError for a link that leads out of the folder, and for another path outside.
+        The path itself is meant, whatever rules say: with a folder that they leave out, all of its files.
+        Of a package .gitignore leaves out no module. The name is the path from the script's folder, through
+        links. Links to nothing, pipes and devices are skipped. Raises UsageError for a link that leads out of
+        the folder, and for another path outside.
         """
         own = self._without_links_above(path)
         if not os.path.lexists(own):
@@ -53,7 +54,9 @@ class ProjectFiles:
         real = self._target(own)
         if real is None or not (real.is_file() or real.is_dir()):
             raise UsageError(f"{path} is neither a file nor a folder.", hint="Correct --include.")
-        for place, file in self._walk(own, real, (), is_package):
+        is_meant = own != self.root and self._is_ignored(own, real)
+        skips = _nothing if is_meant else partial(self._is_ignored, is_package=is_package)
+        for place, file in self._walk(own, real, (), skips):
             yield place.relative_to(self.root).as_posix(), file
 
     def size(self, file: Path) -> int:
@@ -95,7 +98,7 @@ class ProjectFiles:
         return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
 
     def _walk(
-        self, place: Path, real: Path, above: tuple[Path, ...], is_package: bool
+        self, place: Path, real: Path, above: tuple[Path, ...], skips: Callable[[Path, Path], bool]
     ) -> Iterator[tuple[Path, Path]]:
         """Yield place and real path of each file; a folder that holds itself through a link is read once."""
         self._listed += 1
@@ -111,15 +114,15 @@ class ProjectFiles:
         except OSError as error:
             _raise_unreadable(real, error)
         for name in names:
-            is_needed = is_package and name.endswith(".py")
-            if name in SKIPPED or self._is_ignored(place / name, real / name, is_needed=is_needed):
+            if name in SKIPPED or skips(place / name, real / name):
                 continue
             target = self._target(real / name)
             if target:
-                yield from self._walk(place / name, target, (*above, real), is_package)
+                yield from self._walk(place / name, target, (*above, real), skips)
 
-    def _is_ignored(self, place: Path, path: Path, *, is_needed: bool) -> bool:
+    def _is_ignored(self, place: Path, path: Path, *, is_package: bool = False) -> bool:
         is_folder = path.is_dir() and not path.is_symlink()  # to git a link is a file
+        is_needed = is_package and place.suffix == ".py"
         return self._rules.is_ignored(place.relative_to(self.root), is_folder=is_folder, is_needed=is_needed)
 
     def _target(self, path: Path) -> Path | None:
@@ -136,6 +139,10 @@ class ProjectFiles:
             )
         is_skipped = SKIPPED.intersection(target.relative_to(self.root).parts)
         return None if is_skipped or not target.exists() else target
+
+
+def _nothing(_place: Path, _path: Path) -> bool:
+    return False
 
 
 def _add(archive: tarfile.TarFile, name: str, status: os.stat_result, stream: BinaryIO) -> None:
