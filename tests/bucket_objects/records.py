@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import msgspec
 
@@ -36,7 +38,11 @@ from tpuctl.flows.runs.evidence.witnesses import HostAnswer, read_answer
 from tpuctl.flows.runs.evidence.words import HostState
 from tpuctl.keeper.records import Deletion, Note
 from tpuctl.keeper.records import encode as encode_of_keeper
-from tpuctl.worker.records import WorkerStatus, read_spec
+from tpuctl.worker import timing
+from tpuctl.worker.control.turns import Turn, _Entry
+from tpuctl.worker.peers.decision import END, Decision, DecisionObject
+from tpuctl.worker.peers.neighbour import Neighbour
+from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, read_spec, read_stop
 from tpuctl.worker.records import encode as encode_of_host
 
 
@@ -85,6 +91,37 @@ def check_run(record: runs.Run | runs.Verdict) -> None:
         raise ValueError("it is of another run")
 
 
+class Stored:
+    """A bucket in which every object has these bytes, for a worker that reads them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, name: str, limit: int) -> tuple[int, bytes]:
+        return 1, self._data[:limit]
+
+
+def accepted(record: object) -> object:
+    """What a worker makes of an object; one that it takes for absent is an error here."""
+    if not record:
+        raise ValueError("it counts as absent")
+    return record
+
+
+def peers_decision(data: bytes) -> DecisionObject:
+    return DecisionObject(Stored(data), SPEC)  # type: ignore[arg-type]  # no real bucket
+
+
+def has_ended(data: bytes) -> bool:
+    return Neighbour(Stored(data), replace(SPEC, participants=(0, 1)))._has_ended("x")  # type: ignore[arg-type]
+
+
+def is_said_to_run(data: bytes) -> bool:
+    turn = Turn(Stored(data), SPEC, "/nowhere")  # type: ignore[arg-type]
+    with patch.object(timing, "NEIGHBOUR_SILENCE", math.inf):  # whenever it was written
+        return turn._is_said_to_run(_Entry("r2", "1", 0.0))
+
+
 KINDS = {
     "run.json": Kind(runs.encode(RUN), lambda data: runs.decode(data, runs.Run, "run.json", check_run)),
     "attempt.json": Kind(runs.encode(ATTEMPT), lambda data: runs.decode(data, runs.Attempt, "attempt.json")),
@@ -128,6 +165,26 @@ KINDS = {
     ),
     "vocabulary": Kind(
         b"[PAD]\n[UNK]\na\nb\n", lambda data: parse_vocabulary(data, "words", Path("vocab.txt")), UsageError
+    ),
+    "stop.json": Kind(
+        encode_of_host(StopRequest("r1", "ada@laptop", CREATED, 30)),
+        lambda data: read_stop(data, "r1"),
+        ValueError,
+    ),
+    "decision of an attempt's workers": Kind(
+        peers_decision(b"")._encoded(Decision(END, 1, "its script failed")),
+        lambda data: accepted(peers_decision(data).read()),
+        ValueError,
+    ),
+    "status of the next worker": Kind(
+        encode_of_host(replace(STATUS, state=FINISHED)),
+        lambda data: accepted(has_ended(data)),
+        ValueError,
+    ),
+    "status of what is ahead in a line": Kind(
+        encode_of_host(replace(STATUS, state="running")),
+        lambda data: accepted(is_said_to_run(data)),
+        ValueError,
     ),
     "spec.json": Kind(
         encode_of_host(SPEC),

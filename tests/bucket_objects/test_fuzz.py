@@ -146,7 +146,10 @@ READERS = {
     "tpuctl/flows/runs/stored_attempt.py": {"decode"},
     "tpuctl/flows/runs/stored_run.py": {"decode"},
     "tpuctl/runs.py": {"decoding.decode"},
-    "tpuctl/worker/records.py": {"json.load"},
+    "tpuctl/worker/control/turns.py": {"json.loads"},
+    "tpuctl/worker/peers/decision.py": {"json.loads"},
+    "tpuctl/worker/peers/neighbour.py": {"json.loads"},
+    "tpuctl/worker/records.py": {"json.load", "json.loads"},
     "tpuctl/worker/reporting/status.py": {"json.loads"},  # tests/worker/reporting/test_status.py
 }
 NO_RECORDS = {
