@@ -110,6 +110,8 @@ class Spec:
 
     Empty for one that waits for nothing.
     """
+    wheelhouse: str = ""
+    """Folder inside the bundle that packages come from alone; empty for the host's own index."""
     setup: str = ""
     """Command for sh that runs before the script, in its folder; empty for none."""
     setup_timeout: float = SETUP_TIMEOUT

@@ -47,9 +47,9 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ensure(tmp_path: Path) -> Ensure:
     """Call `packages.ensure` with the folders of this test."""
 
-    def call(*dependencies: str, is_own: bool = False) -> str:
+    def call(*dependencies: str, is_own: bool = False, wheelhouse: str = "") -> str:
         root, log = tmp_path / "packages", tmp_path / "log"
-        return packages.ensure(dependencies, "", str(root), str(log), is_own)
+        return packages.ensure(dependencies, "", str(root), str(log), is_own, wheelhouse)
 
     return call
 
@@ -186,6 +186,22 @@ class TestUv:
         wheel(index, "optax_of_test")
         assert content(ensure("optax-of-test")) == {"optax_of_test-1.0"}
         assert "Successfully installed" in (tmp_path / "log").read_text(), "it was pip"
+
+
+class TestWheelhouse:
+    def test_packages_come_from_it_alone_and_the_same_wheels_elsewhere_are_the_same_set(
+        self, ensure: Ensure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PIP_INDEX_URL", "https://localhost:9/simple")  # a host without a network
+        monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+        path = wheel(tmp_path / "wheels", "optax_of_test")
+        first = ensure("optax-of-test", wheelhouse=str(tmp_path / "wheels"))
+        assert content(first) == {"optax_of_test-1.0"}
+        (tmp_path / "wheels").rename(tmp_path / "next")
+        assert ensure("optax-of-test", wheelhouse=str(tmp_path / "next")) == first
+        wheel(tmp_path / "next", "optax_of_test", "2.0")
+        assert content(ensure("optax-of-test", wheelhouse=str(tmp_path / "next"))) == {"optax_of_test-2.0"}
+        assert path.name == "optax_of_test-1.0-py3-none-any.whl"
 
 
 class TestRuns:

@@ -69,6 +69,10 @@ from tpuctl.runs import Run
     help="Store the value of this variable in the run's record; repeat it for more.",
 )
 @click.option(
+    "--wheelhouse", type=LOCAL_PATH,
+    help="Folder of wheels below the script's: hosts, which may be offline, install from nowhere else.",
+)  # fmt: skip
+@click.option(
     "--code-limit", type=click.IntRange(1), default=bundles.LIMIT // 1_000_000, metavar="MB",
     show_default=True,
     help="Most megabytes of the script's files.",
@@ -93,8 +97,9 @@ from tpuctl.runs import Run
 def submit(
     session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
     accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
-    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], code_limit: int,
-    setup: str | None, setup_timeout: int, is_attached: bool, policy: str | None, dry_run: bool,
+    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], wheelhouse: Path | None,
+    code_limit: int, setup: str | None, setup_timeout: int, is_attached: bool, policy: str | None,
+    dry_run: bool,
 ) -> None:  # fmt: skip
     """Copy a training script to a TPU and start it there, detached.
 
@@ -106,19 +111,9 @@ def submit(
     """
     variables = variables_of(environment, env_files, secrets, stored, os.environ)
     request = SubmitRequest(
-        script,
-        arguments,
-        include,
-        name,
-        tpu,
-        accelerator,
-        dataset,
-        variables,
-        stored,
-        setup,
-        setup_timeout,
-        code_limit * 1_000_000,
-    )
+        script, arguments, include, name, tpu, accelerator, dataset, variables, stored, setup, setup_timeout,
+        wheelhouse=wheelhouse, code_limit=code_limit * 1_000_000,
+    )  # fmt: skip
     cloud = session.cloud
     with show_late_count() as report:
         plan = _plan(session, request, report, offers_up=not dry_run)

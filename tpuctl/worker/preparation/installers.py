@@ -36,6 +36,13 @@ class Order(NamedTuple):
     """Names that a distribution of another name stands for, with its version."""
     is_locked: bool = False
     """Whether each line has hashes, and nothing but these lines is installed."""
+    wheelhouse: str = ""
+    """Folder of wheels, the only place that packages come from; empty for the host's own index."""
+
+    @property
+    def sources(self) -> List[str]:
+        """Options of pip and uv that say where packages come from."""
+        return ["--no-index", "--find-links", self.wheelhouse] if self.wheelhouse else []
 
     @property
     def constraints(self) -> str:
@@ -78,7 +85,7 @@ def _install_by_pip(order: Order, scratch: str, folder: str, output: IO[bytes]) 
     options += ["--require-hashes"] if order.is_locked else ["-c", "constraints.txt"]
     options += [] if order.image else ["--ignore-installed"]
     start = output.tell()
-    code = _call([python, "-m", "pip", "install", "--no-input", *options], scratch, output)
+    code = _call([python, "-m", "pip", "install", "--no-input", *order.sources, *options], scratch, output)
     if code:
         raise _error(order, "pip", code, _text(output, start))
     for stub in stubs:
@@ -90,7 +97,7 @@ def _install_by_pip(order: Order, scratch: str, folder: str, output: IO[bytes]) 
 def _install_by_uv(uv: Sequence[str], order: Order, scratch: str, folder: str, output: IO[bytes]) -> bool:
     """Return whether uv could; if not, pip decides: only pip uses a version that no index has."""
     resolved = os.path.join(scratch, "resolved.txt")
-    options = ["--quiet", "--no-header", "--no-annotate", "--python", sys.executable]
+    options = [*order.sources, "--quiet", "--no-header", "--no-annotate", "--python", sys.executable]
     resolve = [*uv, "pip", "compile", *options, "-c", "constraints.txt", "-o", resolved, "requirements.txt"]
     if _call(resolve, scratch, None):
         return False
@@ -103,7 +110,7 @@ def _install_by_uv(uv: Sequence[str], order: Order, scratch: str, folder: str, o
     os.makedirs(folder)
     if not missing:
         return True
-    target = ["--target", folder, "--python", sys.executable, "--no-deps", "-r", resolved]
+    target = [*order.sources, "--target", folder, "--python", sys.executable, "--no-deps", "-r", resolved]
     code = _call([*uv, "pip", "install", *target], scratch, output)
     if code:
         shutil.rmtree(folder, ignore_errors=True)

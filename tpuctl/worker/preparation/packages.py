@@ -6,11 +6,14 @@ import hashlib
 import json
 import os
 import sys
-from typing import Callable, Sequence
+from typing import TYPE_CHECKING, Callable, Sequence
 
 from tpuctl.worker import requirements
 from tpuctl.worker.preparation import package_folders, presence
 from tpuctl.worker.requirements import Requirement
+
+if TYPE_CHECKING:
+    from tpuctl.worker.preparation import installers
 
 FOLDER = "packages"
 """Beside the folder of all runs."""
@@ -25,14 +28,17 @@ def root_of(attempt_folder: str) -> str:
     return os.path.normpath(os.path.join(attempt_folder, "..", "..", "..", FOLDER))
 
 
-def ensure(dependencies: Sequence[str], lock: str, root: str, log: str, is_own: bool = False) -> str:
+def ensure(
+    dependencies: Sequence[str], lock: str, root: str, log: str, is_own: bool = False, wheelhouse: str = ""
+) -> str:
     """Install what is missing below `root` and return the folder for PYTHONPATH, or "" if all is present.
 
     A requirement counts as present when its distribution, or one with a module of its name, is installed in
     a version that it accepts: TPU images bring builds of TensorFlow under other distribution names. What is
     installed with it keeps to the versions of the image, unless the packages are the script's `own`: then
     everything that it requires is installed anew. The file `lock`, unless empty, is installed whole, and with
-    it nothing else: a dependency that it does not have has to be present. Tools write to `log`, and get no
+    it nothing else: a dependency that it does not have has to be present. Packages come from the
+    folder `wheelhouse` alone, unless it is empty. Tools write to `log`, and get no
     requirement that could be an option.
 
     Raises PackageError, and OSError for a disk without space.
@@ -40,14 +46,15 @@ def ensure(dependencies: Sequence[str], lock: str, root: str, log: str, is_own: 
     required = _parsed(lambda: [requirements.parse(text) for text in dependencies])
     missing = [requirement for requirement in required if is_own or not presence.is_present(requirement)]
     if lock:
-        return _install_lock(lock, missing, root, log)
+        return _install_lock(lock, missing, root, log, wheelhouse)
     if not missing:
         return ""
     names = ", ".join(map(presence.described, missing))
-    return _obtain(root, log, names, [requirement.text for requirement in missing], _kept(missing, is_own))
+    lines, kept = [requirement.text for requirement in missing], _kept(missing, is_own)
+    return _obtain(root, log, names, lines, kept, wheelhouse=wheelhouse)
 
 
-def _install_lock(lock: str, missing: Sequence[Requirement], root: str, log: str) -> str:
+def _install_lock(lock: str, missing: Sequence[Requirement], root: str, log: str, wheelhouse: str) -> str:
     with open(lock, encoding="utf-8") as stream:
         locked = _parsed(lambda: requirements.parse_lock(stream.read()))
     names = {requirement.name for requirement in locked}
@@ -57,7 +64,7 @@ def _install_lock(lock: str, missing: Sequence[Requirement], root: str, log: str
             "%s is not on the host and not in %s" % (", ".join(unlocked), os.path.basename(lock))
         )
     lines = requirements.lock_text(locked).splitlines()
-    return _obtain(root, log, os.path.basename(lock), lines, ({}, {}), is_locked=True)
+    return _obtain(root, log, os.path.basename(lock), lines, ({}, {}), is_locked=True, wheelhouse=wheelhouse)
 
 
 def _kept(missing: Sequence[Requirement], is_own: bool) -> "tuple[dict[str, str], dict[str, str]]":
@@ -75,11 +82,12 @@ def _kept(missing: Sequence[Requirement], is_own: bool) -> "tuple[dict[str, str]
 def _obtain(
     root: str, log: str, names: str, lines: Sequence[str],
     kept: "tuple[dict[str, str], dict[str, str]]", is_locked: bool = False,
+    wheelhouse: str = "",
 ) -> str:  # fmt: skip
     # takes 20 ms to import, which most scripts do not need
     from tpuctl.worker.preparation import installers  # noqa: PLC0415
 
-    order = installers.Order(names, lines, *kept, is_locked=is_locked)
+    order = installers.Order(names, lines, *kept, is_locked=is_locked, wheelhouse=wheelhouse)
     with open(log, "ab") as output:
 
         def say(text: str) -> None:
@@ -96,10 +104,24 @@ def _obtain(
             raise PackageError(str(error)) from None
 
 
-def _key(order: "tuple[object, ...]") -> str:
+def _key(order: "installers.Order") -> str:
     """Return a name for all that decides what is installed; the requirements may hold passwords."""
-    content = json.dumps([order[1:], sys.version, sys.executable, sys.prefix])
+    wheels = _hashes(order.wheelhouse) if order.wheelhouse else []
+    chosen = [order.lines, order.image, order.aliases, order.is_locked, wheels]
+    content = json.dumps([chosen, sys.version, sys.executable, sys.prefix])
     return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def _hashes(wheelhouse: str) -> "list[tuple[str, str]]":
+    """Name and hash of each file of a folder; the folder itself is another one in each run."""
+    hashes = []
+    for name in sorted(os.listdir(wheelhouse)):
+        digest = hashlib.sha256()
+        with open(os.path.join(wheelhouse, name), "rb") as stream:
+            for part in iter(lambda: stream.read(1 << 20), b""):
+                digest.update(part)
+        hashes.append((name, digest.hexdigest()))
+    return hashes
 
 
 def _parsed(read: Callable[[], Sequence[Requirement]]) -> Sequence[Requirement]:

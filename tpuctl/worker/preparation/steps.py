@@ -24,7 +24,9 @@ def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str)
     code = os.path.join(folder, CODE)
     bundle.fetch(bucket, spec, code)
     lock = os.path.join(code, spec.requirements) if spec.requirements else ""
-    installed = packages.ensure(spec.dependencies, lock, packages.root_of(folder), log, spec.packages == OWN)
+    wheelhouse = os.path.join(code, spec.wheelhouse) if spec.wheelhouse else ""
+    is_own, root = spec.packages == OWN, packages.root_of(folder)
+    installed = packages.ensure(spec.dependencies, lock, root, log, is_own, wheelhouse)
     if spec.setup:
         variables = environment.of_job(spec, installed, reports)
         setup.run(spec.setup, code, variables, log, spec.setup_timeout)

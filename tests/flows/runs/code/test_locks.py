@@ -87,3 +87,33 @@ def test_a_script_for_another_python_is_refused_by_the_host(tpuctl, node, specif
         f"could not start the script: the script requires Python {specifier}, and the host has 3."
         in result.err
     )
+
+
+def test_a_folder_of_wheels_reaches_the_host_which_installs_from_nowhere_else(tpuctl, node) -> None:
+    wheel(Path("wheels"), "tpuctl_wheel_of_a_test")
+    Path(".gitignore").write_text("wheels/\n*.whl\n")
+    header = '# /// script\n# dependencies = ["tpuctl-wheel-of-a-test"]\n# ///\n'
+    Path("job.py").write_text(f"{header}from tpuctl_wheel_of_a_test import WORD\nprint(WORD)\n")
+    submitted = tpuctl("submit", "job.py", "--name", "r1", "--wheelhouse", "wheels")
+    assert submitted.code == 0, submitted.err
+    result = tpuctl("logs", "r1", "-f")
+    assert result.out.endswith("hello from the wheel\n"), result.out
+    assert "simple" not in result.out, "no index was asked"
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("nothing", "is no folder with wheels"), ("empty", "is no folder with wheels"),
+        (".", "is not below the script's folder"), ("..", "is not below the script's folder"),
+        ("mixed", "holds notes.txt, which is no wheel"),
+    ],
+)  # fmt: skip
+def test_another_folder_is_refused(tmp_path: Path, folder: str, words: str) -> None:
+    script = tmp_path / "project/job.py"
+    (tmp_path / "project/empty").mkdir(parents=True)
+    for place in ("", "project", "project/mixed"):
+        wheel(tmp_path / place, "tpuctl_wheel_of_a_test")
+    (tmp_path / "project/mixed/notes.txt").write_text("")
+    with pytest.raises(UsageError, match=words):
+        locks.wheelhouse(script, (script.parent / folder).resolve())

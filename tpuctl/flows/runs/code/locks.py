@@ -1,4 +1,4 @@
-"""Checks the lock file that a header names, and names packages that come from elsewhere than the index."""
+"""Checks lock file and wheels, and names packages that come from elsewhere than the index."""
 
 from __future__ import annotations
 
@@ -30,6 +30,29 @@ def files(script: Path, header: Header) -> list[Path]:
     except UnicodeDecodeError as error:
         raise UsageError(f"The lock file {path} is not a text file.", hint=HINT) from error
     return [path]
+
+
+def wheelhouse(script: Path, folder: Path | None) -> str:
+    """Return the name in the bundle of a folder of wheels; raises UsageError for any other folder."""
+    if folder is None:
+        return ""
+    wheels, root = folder.parent.resolve() / folder.name, script.parent.resolve()
+    if not wheels.is_dir() or not any(path.suffix == ".whl" for path in wheels.iterdir()):
+        raise UsageError(f"{folder} is no folder with wheels.", hint=_DOWNLOAD.format(folder=folder))
+    if wheels == root or not wheels.is_relative_to(root):
+        raise UsageError(
+            f"{folder} is not below the script's folder {root}.",
+            hint="Move it there: it travels with the code.",
+        )
+    if others := [path.name for path in sorted(wheels.iterdir()) if path.suffix != ".whl"]:
+        raise UsageError(f"{folder} holds {others[0]}, which is no wheel.", hint="Leave wheels there only.")
+    return wheels.relative_to(root).as_posix()
+
+
+_DOWNLOAD = (
+    "For a host with Python 3.10: pip download --dest {folder} --only-binary=:all: --python-version 3.10"
+    " --platform manylinux2014_x86_64 PACKAGE"
+)
 
 
 def direct_references(header: Header) -> list[str]:

@@ -50,6 +50,8 @@ class SubmitRequest:
     """Command for sh that each host runs before the script."""
     setup_timeout: float = SETUP_TIMEOUT
     """Seconds that it may take."""
+    wheelhouse: Path | None = None
+    """Folder of wheels in the script's folder: hosts install from nowhere else."""
     code_limit: int = bundles.LIMIT
     """Bytes of all files."""
 
@@ -68,6 +70,8 @@ class SubmitPlan:
     """Requirements of the script; their URLs may hold passwords, so never in the bucket."""
     environment: Mapping[str, str]
     """Variables that the script gets on top of the host's own; holds secrets, so never in the bucket."""
+    wheelhouse: str = ""
+    """Folder of wheels in the code."""
     setup: str = ""
     """Command for sh before the script; may hold secrets, so never in the bucket."""
     setup_timeout: float = SETUP_TIMEOUT
@@ -91,7 +95,9 @@ def plan_submit(
     missing dataset or node, StateError when no node of `owner` is READY.
     """
     header = job_header.parse(_read(request.script), str(request.script))
-    include = (*request.include, *locks.files(request.script, header))
+    locks.wheelhouse(request.script, request.wheelhouse)
+    wheels = (request.wheelhouse,) if request.wheelhouse else ()
+    include = (*request.include, *wheels, *locks.files(request.script, header))
     code = bundles.pack(request.script, include, request.code_limit, report)
     modules = imports.imported_files(request.script)
     notes = check_syntax([request.script, *modules], header) + locks.direct_references(header)
@@ -123,6 +129,7 @@ def plan_submit(
             **_environment(data_bucket.name, header.tpuctl.framework, node, dataset),
             **request.environment,
         },
+        wheelhouse=locks.wheelhouse(request.script, request.wheelhouse),
         setup=request.setup or "",
         setup_timeout=request.setup_timeout,
         secrets=(*arguments.values, *_setup_values(request), *_unstored_values(request)),
