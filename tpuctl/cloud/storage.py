@@ -32,6 +32,8 @@ SERVICE = Service("storage.googleapis.com", "roles/storage.objectUser")
 UPLOAD_PART = 8 * 1024 * 1024
 """Bytes held in memory per object that is being uploaded; a multiple of 256 KiB, as the service asks."""
 
+LISTED_FIELDS = "items(name,size,crc32c,generation,updated,contentType),nextPageToken"
+"""What a listing says of each object: a third of what it would say unasked."""
 LARGEST_READ = 64 * 1024 * 1024
 """Most bytes of an object that is read into memory at once, unless its reader allows fewer."""
 
@@ -132,8 +134,9 @@ class Bucket:
         """Return the objects whose names begin with `prefix`, in order; `start` and `glob` narrow them."""
         with self._translated(prefix):
             blobs = self._bucket.list_blobs(
-                prefix=prefix or None, max_results=most, start_offset=start or None, match_glob=glob or None
-            )
+                prefix=prefix or None, max_results=most, start_offset=start or None, match_glob=glob or None,
+                fields=LISTED_FIELDS,
+            )  # fmt: skip
             return [_object(blob) for blob in blobs]
 
     def folders(self, prefix: str) -> list[str]:
