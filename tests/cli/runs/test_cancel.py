@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import CommandResult
+from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
+from tpuctl.flows.runs.control import cancel
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch
 
 Command = Callable[..., CommandResult]
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
@@ -50,3 +54,26 @@ def test_a_run_is_stopped_and_everything_says_by_whom(tpuctl: Command, run: str,
 def test_a_run_that_does_not_exist_is_named(tpuctl: Command, node: str) -> None:
     result = tpuctl("cancel", "r9", "--yes")
     assert (result.code, "There is no run 'r9'" in result.err) == (4, True)
+
+
+def test_a_run_whose_submission_was_killed_is_replaced_at_once(
+    tpuctl: Command, node: str, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hosts have no trace of it, and what may still be on its way reads the request in the bucket."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    Path("job.py").write_text(SCRIPT)
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "launch_all", interrupt)
+        assert tpuctl("submit", "job.py", "--name", "r1").code == 130
+    busy = tpuctl("submit", "job.py", "--name", "r2")
+    assert (busy.code, "busy with run 'r1'" in busy.err) == (4, True)
+    monkeypatch.setattr(cancel, "REACTION", 0.0)
+    replaced = tpuctl("submit", "job.py", "--name", "r2", "--replace")
+    assert replaced.code == 0, replaced.err
+    verdict = StoredRun(bucket, "r1").verdict()
+    assert verdict
+    assert (verdict.outcome, verdict.basis, verdict.silent) == (runs.STOPPED, runs.BY_MACHINE, (0,))
+    assert verdict.evidence.endswith(" before it had started")

@@ -289,7 +289,7 @@ def test_the_setup_command_of_the_header_gives_way_to_the_option(
     assert submit(tpuctl, text=text).code == 0
     assert record(bucket).setup == "echo header"
     Path("job.py").write_text(text)
-    assert tpuctl("submit", "job.py", "--name", "r2", "--setup", "echo mine").code == 0
+    assert tpuctl("submit", "job.py", "--name", "r2", "--queue", "--setup", "echo mine").code == 0
     assert runs.decode(bucket.read("runs/r2/run.json"), runs.Run, "r").setup == "echo mine"
 
 

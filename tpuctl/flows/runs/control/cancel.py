@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpuctl import runs
+from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import (
     DeadlineError,
@@ -25,7 +25,7 @@ from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import HttpRequest
 from tpuctl.polling import Backoff, Sleep, poll
-from tpuctl.runs import Attempt, Verdict
+from tpuctl.runs import BY_MACHINE, Attempt, Verdict
 from tpuctl.worker.records import MOST_GRACE, STOP_FILE, StopRequest, WorkerStatus, encode
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ REACTION = 60.0
 EVERY_SECOND = Backoff(first=0.3, longest=1.0)
 SSH_TIMEOUT = 20.0
 """Seconds for a host's answer: the bucket tells it, too."""
+NO_FILES = 94
 TELL = f"""
-umask 077; test -e "$1/lock" || exit 94
+umask 077; test -e "$1/lock" || exit {NO_FILES}
 cat >"$1/{STOP_FILE}.part" && mv -f "$1/{STOP_FILE}.part" "$1/{STOP_FILE}"
 """
 """For sh: writes the request on stdin into the attempt's folder, at once or not at all."""
@@ -127,8 +128,13 @@ def cancel(
         report(f"asked run '{plan.run.name}' to stop, with {request.grace} s to save")
         if plan.attempt is None:
             return Cancellation(None)
-        for text in _ask_hosts(provider, ssh, plan.run.name, plan.attempt.record, request):
+        answers = _ask_hosts(provider, ssh, plan.run.name, plan.attempt.record, request)
+        for text in answers.notes:
             report(text)
+        if answers.are_without_files and ssh.user == plan.attempt.record.login:
+            unstarted = _end_unstarted(plan, request)
+            if unstarted:
+                return Cancellation(unstarted)
         return _await_end(plan, witnesses, request, report, sleep)
     except KeyboardInterrupt as interrupt:
         raise InterruptedByUser(
@@ -137,28 +143,57 @@ def cancel(
         ) from interrupt
 
 
-def _ask_hosts(provider: Provider, ssh: Ssh, run: str, attempt: Attempt, request: StopRequest) -> list[str]:
-    """Tell the workers on their hosts, at once, and return a sentence about each that was not reached."""
+class _Answers(NamedTuple):
+    """What the hosts of a run said to the request."""
+
+    notes: Sequence[str]
+    """A sentence about each that was not reached, or knows nothing of the run."""
+    are_without_files: bool = False
+    """Whether none has a trace of the run; what is started later reads the request in the bucket."""
+
+
+def _ask_hosts(provider: Provider, ssh: Ssh, run: str, attempt: Attempt, request: StopRequest) -> _Answers:
+    """Tell the workers on their hosts, at once."""
     try:
         node = provider.get_node(attempt.tpu.id)
         keys = provider.host_keys(node.id)
     except TpuctlError as error:
-        return [f"{error.message} The workers read the request in the bucket."]
+        return _Answers([f"{error.message} The workers read the request in the bucket."])
     folder, data = f".tpuctl/runs/{run}/{attempt.attempt}", encode(request)
 
-    def tell(session: SshSession, worker: int) -> None:
+    def tell(session: SshSession, worker: int) -> bool:
+        """Return whether the worker's host has the run."""
         result = session.run(["sh", "-c", TELL, "sh", folder], SSH_TIMEOUT, data)
-        if result.exit_code:
-            reason = (result.stderr.strip().splitlines() or ["it has no files of the run"])[-1]
+        if result.exit_code not in (0, NO_FILES):
+            reason = (result.stderr.strip().splitlines() or ["no answer"])[-1]
             raise TpuctlError(f"worker {worker}: {reason}.")
+        return result.exit_code == 0
 
     with ssh.pool(node, lambda worker: published_key(node, keys, worker)) as pool:
         results = pool.run_all(tell, attempt.workers)
-    return [
-        f"{result.error.message} If it runs, it reads the request in the bucket."
-        for result in results
-        if result.error
-    ]
+    notes = []
+    for result in results:
+        if not result.value:
+            reason = (
+                result.error.message if result.error else f"worker {result.item} has no files of the run."
+            )
+            notes.append(f"{reason} If it runs, it reads the request in the bucket.")
+    return _Answers(notes, all(result.value is False for result in results))
+
+
+def _end_unstarted(plan: CancelPlan, request: StopRequest) -> Verdict | None:
+    """Return the verdict of a run whose submission was killed before any worker had started; else None."""
+    assert plan.attempt is not None
+    if any(plan.attempt.statuses()):
+        return None
+    record, now = plan.attempt.record, clock.iso(plan.run.bucket.now())
+    evidence = f"stopped by {request.by} before it had started"
+    return plan.run.end(
+        Verdict(
+            plan.run.name, runs.STOPPED, record.attempt, now, evidence,
+            basis=BY_MACHINE, silent=record.workers, stopped_by=request.by, ended=now, tpu=record.tpu,
+        )
+    )  # fmt: skip
 
 
 def _await_end(
