@@ -220,9 +220,11 @@ class Supervisor:
         self._ask_why()
 
     def _ask_why(self) -> None:
-        """Ask the host once why it stops: it answers only until then."""
+        """Ask the host once why it stops, and keep the answer: it may leave no time for a last word."""
         if self._stop_cause is None:
             self._stop_cause = causes.of_stop()
+            name = signal.Signals(self._stop_signal).name
+            self._status.keep(replace(self._status.last, stopped=name, cause=self._stop_cause))
 
     def _listen(self) -> None:
         """Look whether somebody asks to stop the run; the main thread may wait for a package then."""

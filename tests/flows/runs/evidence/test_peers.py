@@ -7,6 +7,7 @@ from dataclasses import replace
 from tests.flows.runs.evidence.test_decision import FINISHED, READY, RUNNING, STOPPED, outcome, words
 from tpuctl import runs
 from tpuctl.flows.runs.evidence.decision import Ending, decide
+from tpuctl.flows.runs.evidence.words import HostState, HostWord
 from tpuctl.runs import BY_WORKERS
 
 FAILED = replace(FINISHED, exit_code=3)
@@ -33,6 +34,17 @@ def test_a_stopped_host_is_the_reason_though_others_ended_because_of_it() -> Non
     stopped = replace(STOPPED, cause="preempted")
     assert outcome(decide(words((stopped, 1), (ENDED, 1), (ENDED, 1)))) == runs.PREEMPTED
     assert outcome(decide(words((STOPPED, 90), (ENDED, 90), (ENDED, 90)), READY)) == runs.STOPPED
+
+
+def test_a_host_that_left_no_time_for_a_last_word_has_said_why() -> None:
+    """What it announced is on its disk, which a restart keeps."""
+    last = replace(RUNNING, stopped="SIGTERM", cause="maintenance")
+    gone = HostWord(HostState.GONE, "", last)
+    ending = decide(words((RUNNING, 60), (RUNNING, 60), hosts=gone), READY)
+    assert ending
+    assert (ending.outcome, ending.silent) == (runs.MAINTENANCE, (0, 1))
+    unknown = HostWord(HostState.GONE, "", replace(last, cause=""))
+    assert outcome(decide(words((RUNNING, 60), hosts=unknown), READY)) == runs.LOST
 
 
 def test_workers_that_gave_one_up_have_not_succeeded_though_it_has() -> None:

@@ -114,7 +114,7 @@ def _may_be_a_consequence(words: Sequence[WorkerWord]) -> bool:
 
 def _by_cause(words: Sequence[WorkerWord]) -> Ending | None:
     """Return what a worker was told by its host when it was stopped."""
-    for cause, outcome in ((PREEMPTION, runs.PREEMPTED), (MAINTENANCE, runs.MAINTENANCE)):
+    for cause, outcome in _OUTCOMES.items():
         stopped = _stopped(words) if decide_by_workers(words) is None or _may_be_a_consequence(words) else []
         told = [word for word in stopped if word.status and word.status.cause == cause]
         if told:
@@ -123,6 +123,7 @@ def _by_cause(words: Sequence[WorkerWord]) -> Ending | None:
     return None
 
 
+_OUTCOMES = {PREEMPTION: runs.PREEMPTED, MAINTENANCE: runs.MAINTENANCE}
 _ANNOUNCED = {PREEMPTION: "its preemption", MAINTENANCE: "its maintenance"}
 
 
@@ -149,12 +150,26 @@ def _by_hosts(words: Sequence[WorkerWord]) -> Ending | None:
         return Ending(runs.FAILED, evidence, BY_MACHINE, silent=_numbers(absent))
     if not gone:
         return None
+    announced = _announced_on_disk(gone)
+    if announced:
+        return announced
     word, stopped = gone[0], _stopped(words)
     if stopped:
         return _stop(stopped, f"; what ran on worker {word.worker} ended without a word", _numbers(gone))
     detail = f" ({word.host.detail})" if word.host and word.host.detail else ""
     evidence = f"what ran the script on worker {word.worker} ended without a word{detail}: its host says so"
     return Ending(runs.LOST, evidence + _others(words, gone), BY_MACHINE, silent=_numbers(gone))
+
+
+def _announced_on_disk(gone: Sequence[WorkerWord]) -> Ending | None:
+    """Return what a host had announced that stopped before its worker could say its last word."""
+    for word in gone:
+        last = word.host.last if word.host and word.host.last else word.status
+        outcome = _OUTCOMES.get(last.cause) if last and last.stopped else None
+        if last and outcome:
+            evidence = f"the host of worker {word.worker} announced {_ANNOUNCED[last.cause]} and stopped it"
+            return Ending(outcome, evidence, BY_MACHINE, silent=_numbers(gone))
+    return None
 
 
 def _by_stops(words: Sequence[WorkerWord]) -> Ending | None:
