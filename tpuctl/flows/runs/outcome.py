@@ -13,7 +13,7 @@ from tpuctl.errors import JobFailedError, PreemptedError, StateError, TpuctlErro
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.evidence.words import HostState, WorkerWord
+from tpuctl.flows.runs.evidence.words import HostState, HostWord, WorkerWord
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeState
@@ -154,10 +154,16 @@ def _with_hosts(
     words = []
     for word in attempt.words():
         host = answers.get(word.worker)
-        if host and host.last and host.last.is_finished and not word.is_over:
-            word = replace(word, status=host.last)
+        last = host.last if host else None
+        if host and last and not word.is_over and (last.is_finished or _has_only_to_say_so(host)):
+            word = replace(word, status=replace(last, state=FINISHED))
         words.append(replace(word, host=host))
     return words
+
+
+def _has_only_to_say_so(host: HostWord) -> bool:
+    """Whether the script had ended by itself when its host went down before the bucket heard of it."""
+    return host.state is HostState.GONE and host.last is not None and host.last.exit_code is not None
 
 
 def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequence[WorkerWord]) -> Verdict:

@@ -83,7 +83,7 @@ class Site:
         Path("job.py").write_text(SCRIPT)
         if phase in HELD_BY:
             method, objects = HELD_BY[phase]
-            self.hold = self.simulator.faults.add("gcs-stall", method=method, object=objects)
+            self.simulator.faults.add("gcs-stall", method=method, object=objects)
         options = ["--setup", SETUP[phase]] if phase in SETUP else []
         submitted = self.tpuctl("submit", *options, "job.py", "--name", "r1", "--", phase)
         assert submitted.code == 0, submitted.err
@@ -107,10 +107,13 @@ class Site:
             return [last.get("exit_code") for last in lasts] == [0] * self.hosts
         return all((folder / "phase").exists() for folder in folders)
 
+    def release(self) -> None:
+        """Have the bucket answer whatever is asked of it."""
+        self.simulator.faults.clear()
+
     def go_on(self) -> None:
         """Let whatever stands still go on."""
-        if hasattr(self, "hold"):
-            self.simulator.faults.remove(self.hold.id)
+        self.release()
         for folder in self.folders:
             (folder / "go").touch()
 
@@ -145,7 +148,6 @@ class Site:
     def fill_disk(self) -> None:
         """Fill the disks."""
         self.simulator.faults.add("disk-full", node="tpu")
-        self.go_on() if hasattr(self, "hold") else None
 
     def add(self, kind: str, **options: object) -> None:
         """Let something befall the node."""
@@ -169,6 +171,10 @@ class Site:
             awaiting="a verdict", timeout=LIMIT, backoff=Backoff(0.1, 0.5), hint=self.supervisor_logs(),
         )  # fmt: skip
         return verdict, time.monotonic() - begin
+
+    def have_all_finished(self) -> bool:
+        """Whether each worker has said its last word."""
+        return all(status and status.is_finished for status in self.run.last_attempt().statuses())
 
     def supervisor_logs(self) -> str:
         """Return what the supervisors say."""

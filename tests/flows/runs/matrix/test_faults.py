@@ -37,7 +37,10 @@ FAULTS: dict[str, tuple[Callable[[Site], None], dict[str, tuple[str, str]]]] = {
         },
     ),
     "preemption": (lambda site: site.add("preemption", notice=0.5), dict.fromkeys(ALL, (runs.PREEMPTED, ""))),
-    "reboot": (lambda site: site.add("maintenance", notice=0.5), dict.fromkeys(ALL, (runs.MAINTENANCE, ""))),
+    "reboot": (
+        lambda site: site.add("maintenance", notice=0.5),
+        {**dict.fromkeys(ALL, (runs.MAINTENANCE, "")), ENDING: (runs.SUCCEEDED, "")},
+    ),
     "storm": (
         Site.storm,
         {**dict.fromkeys(ALL, (runs.SUCCEEDED, "")), SAVING: (runs.STOPPED, "ada@example.com")},
@@ -49,6 +52,8 @@ FAULTS: dict[str, tuple[Callable[[Site], None], dict[str, tuple[str, str]]]] = {
 }
 GOES_ON = ("kill of the script", "kill of the supervisor")
 """Faults after which what stands still has to go on: a script that saves, a bucket that does not answer."""
+DOWN = ("preemption", "reboot")
+"""Faults that take the host down, with what of the log was not shipped."""
 DIAGONAL = {
     ("kill of the script", RUNNING, 4), ("kill of the supervisor", BARRIER, 4),
     ("kill of the supervisor", ENDING, 1), ("preemption", INSTALLING, 1), ("reboot", SAVING, 1),
@@ -78,15 +83,25 @@ def test_a_run_ends_rightly_and_leaves_nothing(
     act(site)
     if fault in GOES_ON and phase in (SAVING, ENDING):
         site.go_on()
-    verdict, seconds = site.verdict(monkeypatch)
-    outcome, words = endings[phase]
-    assert verdict.outcome == outcome, f"{verdict.evidence}\n{site.supervisor_logs()}"
-    assert words in verdict.evidence
-    site.until(site.is_clean, "the end of everything that was started")
-    for worker in range(hosts):
-        log = site.log(worker).replace(b"saving\n", b"")
-        own = b"".join(line for line in log.splitlines(True) if line.startswith(b"step"))
-        assert LINES.startswith(own), "no line is doubled, none is missing before another"
-        if phase in (RUNNING, SAVING, ENDING) and fault not in ("preemption", "reboot"):
-            assert own == LINES
+    try:
+        verdict, seconds = site.verdict(monkeypatch)
+        outcome, words = endings[phase]
+        assert verdict.outcome == outcome, f"{verdict.evidence}\n{site.supervisor_logs()}"
+        assert words in verdict.evidence
+        site.until(site.is_clean, "the end of everything that was started")
+        check_logs(site, phase, is_complete=fault not in DOWN)
+    finally:
+        site.release()
     print(f"{fault}, {phase}, {hosts} hosts: {verdict.outcome} after {seconds:.1f} s")
+
+
+def check_logs(site: Site, phase: str, *, is_complete: bool) -> None:
+    """Check that no line is doubled or missing before another, and none at the end where all is said."""
+    if is_complete:
+        site.until(site.have_all_finished, "the last words")
+    for worker in range(site.hosts):
+        lines = site.log(worker).splitlines(True)
+        own = b"".join(line for line in lines if line.startswith(b"step"))
+        assert LINES.startswith(own)
+        if is_complete and phase in (RUNNING, SAVING, ENDING):
+            assert own == LINES
