@@ -85,7 +85,7 @@ class Site:
         self.projects[name] = metadata
         self.loop.loop.call_soon_threadsafe(self.pool.project_changed, name)
 
-    def stop(self, hosts: list[Host], *, keep_disk: bool = False, grace: float = 2.0) -> None:
+    def stop(self, hosts: list[Host], *, keep_disk: bool = False, grace: float = 30.0) -> None:
         self.loop.run(self.pool.stop(hosts, keep_disk=keep_disk, grace=grace))
 
     def dial(self, host: Host) -> tuple[str, int]:

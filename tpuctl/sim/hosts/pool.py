@@ -27,8 +27,13 @@ from tpuctl.sim.network.ports import Ports
 from tpuctl.sim.records import GuestAttribute, Host, Notices
 from tpuctl.sim.state.private_file import write_private
 
-GRACE = 2.0
-"""Seconds between SIGTERM and SIGKILL when a host ends."""
+GRACE = 30.0
+"""Seconds between SIGTERM and SIGKILL when a host ends: what Compute Engine gives a preempted VM.
+
+https://cloud.google.com/compute/docs/instances/preemptible#preemption-process
+"""
+END_GRACE = 2.0
+"""The same when the simulator itself ends, for which somebody waits."""
 OPEN_FILES = 16_384
 """Enough for two listening sockets a host, some ten descriptors a session, with 256 hosts a slice."""
 
@@ -183,9 +188,9 @@ class HostPool:
             return
         marks = {host_mark(self._folder, host) for host in live}
         ours = self._is_ours
-        await end_processes(lambda mark: ours(mark) and mark not in marks, set, GRACE)
+        await end_processes(lambda mark: ours(mark) and mark not in marks, set, END_GRACE)
 
-    async def close(self, *, grace: float = GRACE) -> None:
+    async def close(self, *, grace: float = END_GRACE) -> None:
         """End all hosts, and processes of a killed simulator on hosts that are down; files stay."""
         running_hosts = list(self._running.values())
         self._running.clear()
