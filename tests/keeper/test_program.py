@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -206,14 +207,15 @@ class TestIdle:
         Path("job.py").write_text(LOOP)
         assert tpuctl("submit", "job.py", "--name", "r1").code == 0
         keepers.advance(HOUR)
-        assert keepers.wait_for_look()["activity"] == "run r1, attempt 1"
-        assert keepers.names() == ["n1"]
-        pid = next(
-            int(path.parent.name)
-            for path in Path("/proc").glob("[0-9]*/cmdline")
-            if b"worker.zip" in path.read_bytes() and str(keepers.disk().home).encode() in path.read_bytes()
+        keepers.wait(  # the login of `submit` may take a moment to end
+            lambda: keepers.wait_for_look()["activity"] == "run r1, attempt 1", "the run without a login"
         )
-        os.kill(pid, signal.SIGKILL)
+        assert keepers.names() == ["n1"]
+        home = os.fsencode(keepers.disk().home)
+        for path in Path("/proc").glob("[0-9]*/cmdline"):  # the supervisor, and what guards its end
+            with suppress(OSError):  # of a process that ends meanwhile
+                if b"worker.zip" in (words := path.read_bytes()) and home in words:
+                    os.kill(int(path.parent.name), signal.SIGKILL)
         keepers.wait(lambda: keepers.note()["activity"] == "", "the end of the run")
         keepers.advance(HOUR)
         keepers.wait_for_end()

@@ -154,7 +154,7 @@ def test_a_long_log_is_put_aside_by_the_next_start(folder: Path, tpuctl) -> None
     folder.mkdir(parents=True)
     (folder / "simulator.log").write_bytes(b"x" * ((8 << 20) + 1))
     assert tpuctl("sim", "start").code == 0
-    assert (folder / "simulator.log").stat().st_size == 0
+    assert "x" * 9 not in (folder / "simulator.log").read_text()  # a slow machine may be warned of there
     assert (folder / "simulator.log.1").stat().st_size == (8 << 20) + 1
 
 

@@ -53,6 +53,8 @@ def test_it_is_told_after_many_deletions_that_failed(failures: int) -> None:
     days = [f"idle-2026-{1 + day // 28:02}-{1 + day % 28:02}T12:00:00Z.json" for day in range(failures)]
     assert recorded(*days, "expired-2027-01-01T12:00:00Z.json") == EXPIRED
     assert recorded("expired-2025-01-01T12:00:00Z.json", *days) == IDLED
+    extended = [day.replace("idle", "expired") for day in days]
+    assert recorded(*extended, "idle-2027-01-01T12:00:00Z.json") == IDLED
 
 
 def test_a_folder_that_somebody_has_filled_costs_one_page() -> None:

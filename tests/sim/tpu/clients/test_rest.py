@@ -88,12 +88,14 @@ def test_v1_has_the_methods_that_gcloud_calls_there(api: Api, path: str) -> None
         ("POST", "nodes"), ("PATCH", "nodes/one"), ("DELETE", "nodes/one"), ("POST", "nodes/one:stop"),
         ("GET", "queuedResources"),
         ("GET", "runtimeVersions"), ("GET", "runtimeVersions/tpu-ubuntu2204-base"),
-        ("DELETE", "operations/x"), ("POST", "operations/x:cancel"), ("POST", ":generateServiceIdentity"),
+        ("DELETE", "operations/ID"), ("POST", "operations/ID:cancel"), ("POST", ":generateServiceIdentity"),
     ],
 )  # fmt: skip
 def test_v1_has_no_other_method(api: Api, verb: str, path: str) -> None:
     """Beside those that read nodes, which have other fields there."""
-    ready_node(api)
+    operation = create(api).json()["name"]
+    api.run(api.world.operations.wait(operation, 10))
+    path = path.replace("operations/ID", "operations/" + operation.rpartition("/")[2])
     at = path if path.startswith(":") else f"/{path}"
     answer = requests.request(verb, f"{api.rest_address}/v1{ZONE}{at}", json={}, timeout=10)
     assert (answer.status_code, answer.json()["error"]["status"]) == (404, "NOT_FOUND")
