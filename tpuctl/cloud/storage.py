@@ -188,20 +188,25 @@ class Bucket:
             blob = self._bucket.blob(item.name)
             blob.upload_from_string(data, content_type=content_type, if_generation_match=item.generation)
 
-    def upload(self, name: str, chunks: Iterable[bytes], content_type: str) -> Object:
-        """Write or replace an object from a stream, verified by its checksum, in flat memory."""
+    def upload(
+        self, name: str, chunks: Iterable[bytes], content_type: str, part: int = UPLOAD_PART
+    ) -> Object:
+        """Write or replace an object from a stream, verified by its checksum, in flat memory.
+
+        It is sent `part` bytes at a time, a multiple of 256 KiB; three times as many are held.
+        """
         with self._translated(name):
-            blob = self._bucket.blob(name, chunk_size=UPLOAD_PART)
+            blob = self._bucket.blob(name, chunk_size=part)
             blob.upload_from_file(ChunkStream(chunks), content_type=content_type, checksum="crc32c")
             return _object(blob)
 
-    def add(self, name: str, chunks: Iterable[bytes], content_type: str) -> Object:
+    def add(self, name: str, chunks: Iterable[bytes], content_type: str, part: int = UPLOAD_PART) -> Object:
         """Write an object that must not exist yet from a stream, in flat memory; raises ConflictError.
 
         No checksum is sent: the caller compares the content returned with the one it knows.
         """
         with self._translated(name):
-            blob = self._bucket.blob(name, chunk_size=UPLOAD_PART)
+            blob = self._bucket.blob(name, chunk_size=part)
             stream = ChunkStream(chunks)
             blob.upload_from_file(stream, content_type=content_type, checksum=None, if_generation_match=0)
             return _object(blob)

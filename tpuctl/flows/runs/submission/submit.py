@@ -177,7 +177,7 @@ def _store(
 def _stream(bucket: Bucket, code: Bundle, stored: Object | None, report: bundles.Report | None) -> None:
     """Write a large bundle in flat memory; raises ConflictError for one that arrived changed."""
     name, write = bundle(code.sha256), bucket.upload if stored else bucket.add
-    written = write(name, _reported(code, report), _KIND)
+    written = write(name, _reported(code, report), _KIND, 2 * bundles.PART)
     if written.content != code.content:
         bucket.remove(written)
         raise ConflictError(
