@@ -114,3 +114,12 @@ def test_a_piece_that_came_late_is_the_newest() -> None:
     logs.print(1, b"second\n")
     logs.print(0, b"late\n", late=4000)
     assert [data for _, data in lines_of(logs)] == [b"first\n", b"second\n", b"late\n"]
+
+
+def test_a_line_that_began_long_before_is_whole() -> None:
+    logs = MemoryLogs(workers=(0, 1))
+    logs.print(0, b"half ")
+    logs.bucket.pass_time(5000)
+    for worker, data in ((1, b"a\n"), (1, b"b\n"), (0, b"done\n"), (1, b"c\n")):
+        logs.print(worker, data)
+    assert lines_of(logs, 2) == [(0, b"half done\n"), (1, b"c\n")]
