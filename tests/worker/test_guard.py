@@ -10,10 +10,9 @@ import pytest
 
 from tests.running_simulator import RunningSimulator
 from tests.worker.host import Host
-from tpuctl.bucket_layout import RunPaths
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker.job import processes
-from tpuctl.worker.records import StopRequest, encode
+from tpuctl.worker.records import STOP_FILE, StopRequest, encode
 from tpuctl.worker.reporting.status import read_last
 
 LINES = (
@@ -120,9 +119,8 @@ def test_one_that_is_killed_while_its_script_saves_leaves_who_asked(host: Host) 
         "print('step 1', flush=True)\nwhile True:\n  time.sleep(1)\n"
     )
     host.wait_for_output(b"step 1")
-    host.bucket.create(
-        RunPaths("r1").stop, encode(StopRequest("r1", "ada@example.com", "2026-01-01T12:00:00Z", 600))
-    )
+    stop = StopRequest("r1", "ada@example.com", "2026-01-01T12:00:00Z", 600)
+    (host.folder / STOP_FILE).write_bytes(encode(stop))
     host.wait_for_output(b"saving")
     os.kill(supervisor, signal.SIGKILL)
     assert host.finished().stopped_by == "ada@example.com"

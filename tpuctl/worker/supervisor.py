@@ -90,7 +90,9 @@ class Supervisor:
         self._status.resume()
         self._shipper.resume()
         say(error)
-        self._is_cancelled = self._try(self._stops.look_in_bucket) and bool(self._stops.request)
+        self._try(self._stops.look)
+        self._try(self._stops.look_in_bucket)
+        self._is_cancelled = bool(self._stops.request)
         status = self._status.last
         if status.exit_code is None:  # else only its last word was missing
             cause = causes.of_failure(self._log, "SIGKILL", oom_kills) if code == -signal.SIGKILL else ""
