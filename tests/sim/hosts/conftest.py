@@ -35,7 +35,7 @@ def site(loop: LoopThread, tmp_path: Path, key: KeyPair) -> Iterator[Site]:
     """A pool in the way the system can: own addresses on Linux, own ports elsewhere."""
     site = Site(loop, tmp_path, key, None)
     yield site
-    loop.run(site.pool.close(grace=0.2))
+    site.close()
 
 
 @pytest.fixture(params=["own addresses", "own ports"])
@@ -48,7 +48,7 @@ def either_site(
         pytest.skip("this system has no loopback addresses but 127.0.0.1")
     site = Site(loop, tmp_path, key, aliases)
     yield site
-    loop.run(site.pool.close(grace=0.2))
+    site.close()
 
 
 @pytest.fixture

@@ -57,15 +57,23 @@ class Site:
         self.loop, self.key, self.clock, self.aliases = loop, key, Clock(), aliases
         self.folder = folder / "hosts"
         self.projects: dict[str, dict[str, str]] = {}
+        self.pools: list[HostPool] = []
         self.pool = self.new_pool()
 
     def another(self) -> Site:
         """Return a site over the same files, as there is after a kill -9; this one still has its ports."""
-        return Site(self.loop, self.folder.parent, self.key, self.aliases)
+        successor = Site(self.loop, self.folder.parent, self.key, self.aliases)
+        self.pools += successor.pools
+        return successor
+
+    def close(self) -> None:
+        """End every pool, also those that a crash has ended for the test: else their sockets stay open."""
+        for pool in reversed(self.pools):
+            self.loop.run(pool.close(grace=0.2))
 
     def new_pool(self) -> HostPool:
         """Return a pool over the same files, as a restarted simulator would."""
-        return HostPool(
+        pool = HostPool(
             self.folder,
             lambda host: {"ASSEMBLY": host.hostname},
             guard_of(self.folder.parent),
@@ -74,6 +82,8 @@ class Site:
             key_delay=5.0,
             clock=self.clock,
         )
+        self.pools.append(pool)
+        return pool
 
     def up(self, hosts: list[Host], metadata: dict[str, str] | None = None) -> list[Host]:
         """Start hosts that accept the user's key."""
