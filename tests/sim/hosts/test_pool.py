@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
 import stat
 import urllib.request
@@ -132,6 +133,15 @@ def test_a_deleted_node_leaves_no_file(site: Site) -> None:
     site.stop(hosts)
     assert list(site.folder.iterdir()) == []
     assert site.pool.guest_attributes(hosts[0]) == []
+
+
+def test_a_host_whose_files_are_gone_is_closed(site: Site) -> None:
+    hosts = site.up(hosts_of())
+    endpoint = site.dial(hosts[0])
+    shutil.rmtree(site.folder)
+    site.loop.run(site.pool.close())
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(endpoint)
 
 
 def test_a_node_that_is_down_can_be_deleted(site: Site) -> None:

@@ -196,7 +196,7 @@ class HostPool:
         self._running.clear()
         if running_hosts:
             self._write_addresses()
-        if self._has_had_hosts:
+        if running_hosts or self._has_had_hosts:
             await self._end(running_hosts, self._is_ours, grace)
 
     @property
