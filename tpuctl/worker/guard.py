@@ -8,27 +8,43 @@ from __future__ import annotations
 
 import os
 import signal
+import traceback
 from typing import Callable, Optional
 
 from tpuctl.worker.records import FINISHED, STARTED, Spec
+from tpuctl.worker.reporting.logs import say
 
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def guarded(spec: Spec, folder: str, supervise: Callable[[], int]) -> int:
-    """Run `supervise` in a child, in the attempt's `folder`; return its exit code in both processes."""
+    """Run `supervise` in a child, in the attempt's `folder`, and return its exit code."""
     child = _Child()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, child.forward)
     child.pid = os.fork()
     if not child.pid:
-        return supervise()
+        _run_to_the_end(supervise)
     _adopt_orphans()
     oom_kills = _oom_kills()
     code = child.wait()
-    if os.path.exists(os.path.join(folder, STARTED)) and not _has_finished(folder):
+    is_started = os.path.exists(os.path.join(folder, STARTED))
+    if (
+        code and is_started and not _has_finished(folder)
+    ):  # a full disk has no last status, but the bucket has
         _take_over(spec, folder, code, oom_kills, child.stop_signal)
     return code if code >= 0 else 128 - code
+
+
+def _run_to_the_end(supervise: Callable[[], int]) -> None:
+    """Leave this process with the supervisor's exit code: Python's own end fails where the disk is full."""
+    code = 1
+    try:
+        code = supervise()
+    except Exception:
+        say(traceback.format_exc())
+    finally:
+        os._exit(code)
 
 
 class _Child:

@@ -159,6 +159,8 @@ class TestEnd:
         how = "could not start" if phase == "ready" else "was not watched to its end"
         assert other.error == f"{start}, because worker 0 {how}: {killed.error}"
         assert other.peer == 0
+        for host in started:
+            host.finished()
         marks = [f"TPUCTL_REPORT_DIR={host.folder}/reports" for host in crew]
         assert not processes.with_variable(processes.running(), marks)
 
