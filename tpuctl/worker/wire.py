@@ -94,8 +94,8 @@ def ask_metadata(path: str, timeout: float) -> Answer:
         connection.request(
             "GET", "/computeMetadata/v1/instance/" + path, headers={"Metadata-Flavor": "Google"}
         )
-        response = connection.getresponse()
-        return Answer(response.status, "", response.read())
+        with connection.getresponse() as response:
+            return Answer(response.status, "", response.read())
     finally:
         connection.close()
 

@@ -150,8 +150,9 @@ class TestUv:
         for name in (*installers._PIP_SOURCES, "PYTHONPATH"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setattr(installers, "_PIP_FILES", ())
-        monkeypatch.setenv("UV_NO_INDEX", "1")
-        monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "index"))
+        settings = tmp_path / "uv.toml"
+        settings.write_text(f'no-index = true\nfind-links = ["{tmp_path / "index"}"]\n')
+        monkeypatch.setenv("UV_CONFIG_FILE", str(settings))
         monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
 
     def test_it_installs_what_the_image_lacks(
