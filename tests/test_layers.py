@@ -151,7 +151,10 @@ MODULES = {
         "checkpoints", "description", "drill", "lookup", "outcome", "pull", "stored_attempt", "stored_run",
         "summaries", "used_nodes",
     },
-    "worker": {"errand", "gcs", "guard", "main", "records", "requirements", "supervisor", "timing", "wire"},
+    "worker": {
+        "attempt_lock", "errand", "gcs", "guard", "main", "records", "requirements", "supervisor", "timing",
+        "wire",
+    },
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
         "host_environment", "json_values", "orphan_cleanup", "records", "resource_names", "run_progress",

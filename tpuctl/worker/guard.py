@@ -11,7 +11,7 @@ import signal
 import traceback
 from typing import Callable, Optional
 
-from tpuctl.worker.records import FINISHED, STARTED, Spec
+from tpuctl.worker.records import STARTED, Spec
 from tpuctl.worker.reporting.logs import say
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -82,9 +82,9 @@ def _take_over(spec: Spec, folder: str, code: int, oom_kills: int, stop_signal: 
 
 
 def _has_finished(folder: str) -> bool:
-    from tpuctl.worker.reporting.status import read_last  # noqa: PLC0415  as above
+    from tpuctl.worker.reporting.status import has_finished  # noqa: PLC0415  as above
 
-    return (read_last(folder) or {}).get("state") == FINISHED
+    return has_finished(folder)
 
 
 def _oom_kills() -> int:

@@ -13,6 +13,7 @@ import traceback
 from typing import BinaryIO, List, Mapping
 
 from tpuctl.worker import timing
+from tpuctl.worker.attempt_lock import is_held
 from tpuctl.worker.guard import guarded
 from tpuctl.worker.preparation import versions
 from tpuctl.worker.records import LOCK_FILE, STARTED, Spec, read_spec
@@ -76,9 +77,7 @@ def ask(folder: str) -> int:
     if not os.path.exists(lock):
         return _answer({"state": "absent"}, 0)
     with open(lock, "rb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if is_held(stream):
             return _answer({"state": "alive"}, 0)
         restarted = _boot_time() > os.fstat(stream.fileno()).st_mtime
     detail = "the host was restarted" if restarted else ""

@@ -7,7 +7,6 @@ the same for every host. Each host knows by itself whether what is ahead has end
 from __future__ import annotations
 
 import calendar
-import fcntl
 import json
 import os
 import re
@@ -15,6 +14,7 @@ import time
 from typing import Callable, List, NamedTuple, Optional
 
 from tpuctl.worker import gcs, timing
+from tpuctl.worker.attempt_lock import is_held
 from tpuctl.worker.records import FINISHED, LOCK_FILE, STARTED, STATUS_FILE, Spec
 from tpuctl.worker.reporting.logs import say
 
@@ -102,9 +102,7 @@ def _is_alive(folder: str) -> bool:
     """Return whether a supervisor holds the lock of its attempt; raises FileNotFoundError without a lock."""
     path = os.path.join(folder, LOCK_FILE)
     with open(path, "rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if is_held(lock):
             return True
         is_young = time.time() < os.fstat(lock.fileno()).st_mtime + timing.START_TIMEOUT
     return is_young and not os.path.exists(os.path.join(folder, STARTED))

@@ -8,13 +8,14 @@ import shutil
 import time
 from typing import Iterator, List
 
+from tpuctl.worker.records import LOCK_FILE, STARTED
+
 KEPT = 5
 """Attempts that stay whole, the last used first."""
 SHORTEST, LONGEST = 3600.0, 30 * 86400.0
 """Seconds after an attempt's end within which it stays whole, and after which nothing of it stays."""
-RECORDS = ("lock", "started", "supervisor.log", "last_status.json")
+RECORDS = (LOCK_FILE, STARTED, "supervisor.log", "last_status.json")
 """Small files that stay meanwhile: they tell who asks that the attempt was here, and how it ended."""
-LOCK = "lock"
 
 
 def remove(attempt_folder: str) -> None:
@@ -57,7 +58,7 @@ def _last_use(folder: str) -> float:
 
 def _remove(folder: str, *, is_whole: bool) -> None:
     try:
-        lock = open(os.path.join(folder, LOCK), "rb")  # noqa: SIM115  closed below
+        lock = open(os.path.join(folder, LOCK_FILE), "rb")  # noqa: SIM115  closed below
     except OSError:  # it never started
         shutil.rmtree(folder, ignore_errors=True)
         return

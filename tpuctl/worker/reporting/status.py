@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 from typing import List, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.records import PREPARING, STATUS_FILE, Spec, WorkerStatus, encode, status_type
+from tpuctl.worker.records import FINISHED, PREPARING, STATUS_FILE, Spec, WorkerStatus, encode, status_type
 from tpuctl.worker.reporting.logs import say
 
 LIMIT = 64 * 1024
@@ -144,6 +144,11 @@ def read_last(folder: str) -> Optional[Mapping[str, object]]:
     except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def has_finished(folder: str) -> bool:
+    """Return whether an attempt's last word is on this host's disk."""
+    return (read_last(folder) or {}).get("state") == FINISHED
 
 
 def _keep(data: bytes, folder: str) -> None:
