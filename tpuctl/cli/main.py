@@ -97,6 +97,15 @@ class CommandTree(Group):
         command: click.Command = getattr(module, ATTRIBUTES.get(cmd_name, cmd_name))
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; click takes any BrokenPipeError for the end of who reads our output."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            if printing.has_lost_its_reader():
+                raise
+            raise RuntimeError(f"a connection broke: {error}") from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])

@@ -6,6 +6,7 @@ Own colours are added here, after the text was made printable: no text can carry
 from __future__ import annotations
 
 import io
+import select
 import sys
 from collections.abc import Callable
 from typing import TextIO, TypeVar
@@ -167,6 +168,20 @@ def guard() -> None:
             stream.reconfigure(errors="backslashreplace")
     sys.stdout = PrintableStream(sys.stdout)
     sys.stderr = PrintableStream(sys.stderr)
+
+
+def has_lost_its_reader() -> bool:
+    """Return whether nobody reads stdout or stderr any more.
+
+    A BrokenPipeError alone does not say so: that of a connection to a server is another's.
+    """
+    streams = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            streams.register(stream.fileno(), 0)
+        except (OSError, ValueError, AttributeError):  # closed, or no file
+            continue
+    return bool(streams.poll(0))
 
 
 def unguarded(stream: TextIO) -> TextIO:
