@@ -16,10 +16,9 @@ from tpuctl.worker import timing
 from tpuctl.worker.attempt_lock import is_held
 from tpuctl.worker.guard import guarded
 from tpuctl.worker.preparation import versions
-from tpuctl.worker.records import LOCK_FILE, STARTED, Spec, read_spec
+from tpuctl.worker.records import LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read_spec
 
 BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
-STARTED_BEFORE = "this attempt was started on this host before"
 
 
 def main(arguments: List[str]) -> int:

@@ -30,6 +30,8 @@ SETUP_TIMEOUT = 1800.0
 
 STARTED = "started"
 """File in the attempt's folder on the host: the first status is in the bucket; holds the supervisor's pid."""
+STARTED_BEFORE = "this attempt was started on this host before"
+"""The answer to a second launch: the first one counts."""
 LOCK_FILE = "lock"
 """File in the attempt's folder: `launch` creates it, the supervisor holds it as long as it lives."""
 STATUS_FILE = "status.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,6 +70,14 @@ class Ssh:
         `host_key` returns the key of a worker, or raises HostError.
         """
         return Pool(lambda worker: self.connect(node, worker, host_key(worker)))
+
+    def derived_key(self, purpose: str) -> str:
+        """Return a secret for a purpose: always the same with our key, and nobody's without it.
+
+        So a launch that was killed goes on with the secret of those workers that it had started.
+        """
+        self._private_key  # noqa: B018  read for its error
+        return hmac.new(self.key.read_bytes(), purpose.encode(), "sha256").hexdigest()
 
     @cached_property
     def _private_key(self) -> paramiko.PKey:

@@ -16,7 +16,7 @@ from tpuctl.flows.hosts.program_zip import program
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.nodes import Node
 from tpuctl.parallel import values
-from tpuctl.worker.records import Spec, encode
+from tpuctl.worker.records import STARTED_BEFORE, Spec, encode
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import CommandResult, Ssh, SshSession
@@ -46,10 +46,17 @@ FAILURES = {
 """Exit code of START -> what the worker could not do, and a hint."""
 
 
-def launch_all(ssh: Ssh, node: Node, host_keys: Mapping[int, str], specs: Sequence[Spec]) -> None:
+class StartedBeforeError(HostError):
+    """The worker was started by an earlier launch of this attempt."""
+
+
+def launch_all(
+    ssh: Ssh, node: Node, host_keys: Mapping[int, str], specs: Sequence[Spec], *, goes_on: bool = False
+) -> None:
     """Start the program on each spec's worker, at once, or on none: a failure stops those that started.
 
-    Raises the first worker's HostError, with a count of those that failed in its hint.
+    `goes_on` continues a launch that was killed: workers that it had started are left as they are. Raises
+    the first worker's HostError, with a count of those that failed in its hint.
     """
     program = worker_program()
     by_worker = {spec.worker: spec for spec in specs}
@@ -58,7 +65,11 @@ def launch_all(ssh: Ssh, node: Node, host_keys: Mapping[int, str], specs: Sequen
             lambda session, worker: launch(session, program, by_worker[worker]), by_worker
         )
         try:
-            values(launches)
+            values(
+                launched
+                for launched in launches
+                if not (goes_on and isinstance(launched.error, StartedBeforeError))
+            )
         except TpuctlError:
             pids = {launched.item: launched.value for launched in launches if launched.value}
             pool.run_all(lambda session, worker: stop(session, pids[worker]), pids)
@@ -113,6 +124,8 @@ def _read_pid(result: CommandResult, spec: Spec, folder: str) -> int:
         answer = _Answer()
     if answer.pid is not None:
         return answer.pid
+    if answer.error == STARTED_BEFORE:
+        raise StartedBeforeError(f"Worker {spec.worker} {text.format(reason=answer.error)}.", hint=hint)
     if answer.error:
         reason = answer.error
     else:

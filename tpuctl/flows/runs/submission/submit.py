@@ -55,32 +55,56 @@ def submit(
     taken. Any failure after that gives the run the verdict "failed", so that nobody waits for it, and stops
     the workers that had started. So does Ctrl-C until every worker has started: InterruptedByUser.
     """
-    host_keys = provider.host_keys(plan.node.id)
-    for worker in plan.attempt.workers:
-        published_key(plan.node, host_keys, worker)
-    stored, is_same = _stored_bundle(bucket, plan.code)
-    notes = [] if is_same else _store(bucket, plan.code, stored, report)
+    host_keys = read_host_keys(provider, plan)
+    notes = store_code(bucket, plan.code, report)
     run, record = _create(bucket, plan)
     plan = replace(plan, run=record)
     try:
-        _start(bucket, ssh, plan, run, host_keys)
+        _start(ssh, plan, run, host_keys)
     except KeyboardInterrupt as interrupt:
         raise _interrupted(run, plan) from interrupt
     return Submission(record, tuple(notes))
 
 
-def _start(bucket: Bucket, ssh: Ssh, plan: SubmitPlan, run: StoredRun, host_keys: Mapping[int, str]) -> None:
+def read_host_keys(provider: Provider, plan: SubmitPlan) -> Mapping[int, str]:
+    """Return the published host keys of a plan's node; raises HostError without one of a worker."""
+    host_keys = provider.host_keys(plan.node.id)
+    for worker in plan.attempt.workers:
+        published_key(plan.node, host_keys, worker)
+    return host_keys
+
+
+def store_code(bucket: Bucket, code: Bundle, report: bundles.Report | None) -> list[str]:
+    """Write the code unless the bucket has it, and return sentences for the user."""
+    stored, is_same = _stored_bundle(bucket, code)
+    return [] if is_same else _store(bucket, code, stored, report)
+
+
+def _start(ssh: Ssh, plan: SubmitPlan, run: StoredRun, host_keys: Mapping[int, str]) -> None:
+    attempt = signed(plan.attempt, login=ssh.user)
     try:
-        run.create_attempt(_signed(plan.attempt, login=ssh.user))
+        run.create_attempt(attempt)
     except ConflictError:
         raise  # another process has made this attempt: how it ends is not for us to say
     except TpuctlError as error:
         _fail(run, plan, error)
         raise
+    launch_attempt(ssh, plan, run, attempt, host_keys)
+
+
+def launch_attempt(
+    ssh: Ssh, plan: SubmitPlan, run: StoredRun, attempt: Attempt, host_keys: Mapping[int, str], *,
+    goes_on: bool = False,
+) -> None:  # fmt: skip
+    """Start the program on every worker of an attempt; a failure is the run's verdict.
+
+    `goes_on` continues a launch that was killed: its workers get the same secret, and none starts twice.
+    """
+    bucket = run.bucket.name
+    key = ssh.derived_key(f"{bucket}/{run.name}/{attempt.attempt}/{attempt.token}")
+    specs = [_spec(bucket, plan, worker, key) for worker in attempt.workers]
     try:
-        key = secrets.token_hex(32)
-        specs = [_spec(bucket.name, plan, worker, key) for worker in plan.attempt.workers]
-        launch.launch_all(ssh, plan.node, host_keys, specs)
+        launch.launch_all(ssh, plan.node, host_keys, specs, goes_on=goes_on)
     except TpuctlError as error:
         _fail(run, plan, error)
         raise
@@ -108,7 +132,7 @@ def _create(bucket: Bucket, plan: SubmitPlan) -> tuple[StoredRun, Run]:
     if not plan.is_named:
         names += [f"{plan.run.run}-{number}" for number in range(2, MOST_NUMBERED + 1)]
     for name in names:
-        run, record = StoredRun(bucket, name), _signed(plan.run, run=name)
+        run, record = StoredRun(bucket, name), signed(plan.run, run=name)
         try:
             run.create(record)
         except ConflictError:
@@ -119,7 +143,7 @@ def _create(bucket: Bucket, plan: SubmitPlan) -> tuple[StoredRun, Run]:
     raise AssertionError("there is a name")
 
 
-def _signed(record: Record, **changes: object) -> Record:
+def signed(record: Record, **changes: object) -> Record:
     """Return a record with a random token: equal bytes are not taken for one's own write then."""
     return msgspec.structs.replace(record, token=secrets.token_hex(16), **changes)
 

@@ -1,0 +1,94 @@
+"""Goes on with a submission that was killed at any moment: writes and starts what is missing, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tpuctl.errors import ConflictError, NotFoundError, StateError
+from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission.plan import SubmitPlan
+from tpuctl.flows.runs.submission.submit import (
+    Submission,
+    launch_attempt,
+    read_host_keys,
+    signed,
+    store_code,
+)
+from tpuctl.runs import Run, submitter
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.provider import Provider
+    from tpuctl.cloud.ssh import Ssh
+    from tpuctl.cloud.storage import Bucket
+
+OF_ONE_SUBMIT = frozenset({"created", "submitter", "token", "git"})
+"""Fields in which the records of two equal submissions differ."""
+
+
+def go_on(
+    bucket: Bucket, provider: Provider, ssh: Ssh, plan: SubmitPlan, report: bundles.Report | None = None
+) -> Submission:
+    """Submit a planned run, or do what another process, of any machine, has left of it.
+
+    Of several at once one writes each record, and no worker starts twice. Ctrl-C leaves what is started.
+    Raises ConflictError for a run of this name that asks for something else, and what `submit` raises.
+    """
+    run = StoredRun(bucket, plan.run.run)
+    check_same(run, plan)
+    host_keys = read_host_keys(provider, plan)
+    notes = store_code(bucket, plan.code, report)
+    try:
+        run.create(signed(plan.run))
+    except ConflictError:
+        check_same(run, plan)
+    record = StoredRun(bucket, run.name).record
+    attempt = _attempt(run, plan, ssh.user)
+    is_here = attempt.record.tpu.uid == plan.node.id.uid
+    if is_here and None in attempt.statuses():
+        _require_same_key(attempt, record, ssh.user)
+        launch_attempt(ssh, replace(plan, run=record), run, attempt.record, host_keys, goes_on=True)
+    return Submission(record, tuple(notes))
+
+
+def _require_same_key(attempt: StoredAttempt, record: Run, login: str) -> None:
+    """Raise StateError where workers of the attempt may have the secret of another machine's SSH key."""
+    is_partly_started = any(attempt.statuses())
+    if attempt.record.login == login and (not is_partly_started or record.submitter == submitter()):
+        return
+    raise StateError(
+        f"Run '{record.run}' was started in part by {attempt.record.login} from {record.submitter}.",
+        hint=f"Continue it there, or end it: tpuctl cancel {record.run}",
+    )
+
+
+def check_same(run: StoredRun, plan: SubmitPlan) -> None:
+    """Raise ConflictError for a run of this name that was not submitted with what is planned."""
+    try:
+        other = StoredRun(run.bucket, run.name).record
+    except NotFoundError:
+        return
+    differing = [
+        field
+        for field in Run.__struct_fields__
+        if field not in OF_ONE_SUBMIT and getattr(other, field) != getattr(plan.run, field)
+    ]
+    if differing:
+        raise ConflictError(
+            f"There is a run '{run.name}' already, with another {' and '.join(map(_word, differing))}.",
+            hint="Choose another --name.",
+        )
+
+
+def _word(field: str) -> str:
+    return {"bundle_sha256": "code"}.get(field, field.replace("_", " "))
+
+
+def _attempt(run: StoredRun, plan: SubmitPlan, login: str) -> StoredAttempt:
+    """Return the first attempt, which is created unless another process has done so."""
+    try:
+        return run.create_attempt(signed(plan.attempt, login=login))
+    except ConflictError:
+        return run.last_readable_attempt()
