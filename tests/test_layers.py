@@ -148,12 +148,12 @@ MODULES = {
         "progress", "session", "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
-        "checkpoints", "description", "drill", "lookup", "outcome", "pull", "stored_attempt", "stored_run",
-        "summaries", "used_nodes",
+        "checkpoints", "consequences", "description", "drill", "lookup", "outcome", "pull", "stored_attempt",
+        "stored_run", "summaries", "used_nodes",
     },
     "worker": {
-        "attempt_lock", "errand", "gcs", "guard", "main", "records", "requirements", "supervisor", "timing",
-        "wire",
+        "attempt_lock", "errand", "gcs", "guard", "main", "records", "requirements", "signals", "supervisor",
+        "timing", "wire",
     },
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",

@@ -14,7 +14,7 @@ from tpuctl.errors import ConfigError, NotFoundError, TpuctlError
 from tpuctl.flows.facts import Fact
 from tpuctl.flows.overview.description import facts_of, find_overview, keeper_note
 from tpuctl.flows.overview.views import Overview, next_command
-from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.description import RunDescription, find_described
 from tpuctl.parallel import fanout
 from tpuctl.runs import NAME as RUN_NAME
@@ -99,7 +99,7 @@ def _run(session: Session, name: str, *, is_needed: bool, missing: TpuctlError |
         neither = f"There is no TPU '{name}', and no run of that name."
         raise NotFoundError(neither, hint=missing.hint) from error
     verdict = description.verdict
-    return _Part(facts, outcome.next_command(verdict) if verdict else f"tpuctl logs {name} -f")
+    return _Part(facts, consequences.next_command(verdict) if verdict else f"tpuctl logs {name} -f")
 
 
 def _tpu_part(session: Session, overview: Overview) -> _Part:

@@ -13,7 +13,7 @@ from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote.workers import parse_workers
-from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.logs.following import follow as follow_run
 from tpuctl.flows.runs.logs.reader import LogReader, last
 from tpuctl.flows.runs.logs.startup_lines import hides_startup_lines, is_startup_line
@@ -121,11 +121,11 @@ def _follow(
 
 def _end(verdict: Verdict) -> None:
     """Say how the run ended; raises the error of a run that did not succeed."""
-    error = outcome.error_of(verdict)
+    error = consequences.error_of(verdict)
     if error:
         raise error
     output.note(f"Run '{verdict.run}' {verdict.outcome}.")
-    output.hint(outcome.next_command(verdict))
+    output.hint(consequences.next_command(verdict))
 
 
 def _note_hidden(count: int) -> None:
@@ -141,6 +141,6 @@ def _note_end(session: Session, stored: StoredRun) -> None:
     except BadObjectError as bad:
         session.warn(f"{bad.message} How the run ended is unknown.")
         return
-    error = outcome.error_of(verdict) if verdict else None
+    error = consequences.error_of(verdict) if verdict else None
     if error:
         output.note(error.message)

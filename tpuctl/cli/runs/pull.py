@@ -12,7 +12,7 @@ from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.errors import StateError
-from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs import pull as flow
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.outcome import RunState, settle
@@ -83,7 +83,7 @@ def _show(run: str, result: flow.PullResult, state: RunState) -> None:
         content["skipped"] = f"{len(result.uncommitted)} files of unfinished checkpoints"
     output.facts(content)
     verdict = state.verdict
-    error = outcome.error_of(verdict) if verdict else None
+    error = consequences.error_of(verdict) if verdict else None
     if state.error:
         output.note(f"Warning: {state.error.message} How run '{run}' ended is unknown.")
     elif verdict is None:
@@ -91,6 +91,6 @@ def _show(run: str, result: flow.PullResult, state: RunState) -> None:
         output.hint(f"tpuctl logs -f {run}")
     elif error:
         output.note(error.message)
-        output.hint(outcome.next_command(verdict))
+        output.hint(consequences.next_command(verdict))
     else:
         output.hint("tpuctl down")

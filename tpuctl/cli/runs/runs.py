@@ -9,7 +9,7 @@ from tpuctl.cli import output
 from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
-from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs import consequences, outcome
 from tpuctl.flows.runs.summaries import Page, Selection, Summary, take_page
 from tpuctl.runs import SUCCEEDED
 
@@ -88,4 +88,4 @@ def _show(session: Session, page: Page, selection: Selection) -> None:
     elif not rows and selection.has_conditions:
         output.note("No run is like that.")
     elif rows and page.runs[-1].verdict and page.runs[-1].state != SUCCEEDED:
-        output.hint(outcome.next_command(page.runs[-1].verdict))
+        output.hint(consequences.next_command(page.runs[-1].verdict))

@@ -15,7 +15,7 @@ from tpuctl.cli.value_types import DURATION
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.nodes import wait as node_flow
 from tpuctl.flows.nodes.inventory import Inventory
-from tpuctl.flows.runs import outcome
+from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.control import wait as flow
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import NAME
@@ -75,7 +75,7 @@ def _wait_for_run(session: Session, run: StoredRun, seconds: float) -> None:
         output.json(flow.summary(verdict))
         return
     output.note(f"Run '{verdict.run}' {verdict.outcome}.")
-    output.hint(outcome.next_command(verdict))
+    output.hint(consequences.next_command(verdict))
 
 
 def _wait_for_node(session: Session, name: str, seconds: float) -> None:

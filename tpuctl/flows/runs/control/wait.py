@@ -6,8 +6,9 @@ import time
 
 from tpuctl.errors import DeadlineError, InterruptedByUser, TpuctlError
 from tpuctl.flows.progress import Report
+from tpuctl.flows.runs.consequences import error_of
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.outcome import RunState, error_of, settle
+from tpuctl.flows.runs.outcome import RunState, settle
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Backoff, Clock, Sleep
 from tpuctl.runs import Verdict

@@ -1,0 +1,83 @@
+"""What the end of a run means for who waited."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.flows.runs.records import TPU
+from tpuctl import runs
+from tpuctl.errors import JobFailedError, PreemptedError, StateError
+from tpuctl.flows.runs.consequences import error_of, next_command
+from tpuctl.runs import Verdict
+
+TIME = "2026-01-01T12:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "message"),
+    [
+        (runs.FAILED, JobFailedError, "Run 'r' failed: because."),
+        (runs.PREEMPTED, PreemptedError, "Run 'r' was preempted: because."),
+        (runs.MAINTENANCE, StateError, "Run 'r' was ended by maintenance: because."),
+        (runs.STOPPED, StateError, "Run 'r' was stopped: because."),
+        (runs.LOST, StateError, "Run 'r' was lost: because."),
+        ("cancelled", StateError, "Run 'r' was cancelled: because."),  # of a later version
+    ],
+)
+def test_each_outcome_but_success_is_an_error_for_who_waited(
+    outcome: str, error: type[Exception], message: str
+) -> None:
+    verdict = Verdict("r", outcome, 1, TIME, "because", 7)
+    raised = error_of(verdict)
+    assert type(raised) is error
+    assert raised
+    assert raised.message == message
+    assert raised.hint == "See the end of its log: tpuctl logs r --tail 20"
+    assert raised.facts.get("job_exit_code") == (7 if outcome == runs.FAILED else None)
+
+
+def test_success_is_no_error() -> None:
+    assert error_of(Verdict("r", runs.SUCCEEDED, 1, TIME, "because", 0)) is None
+
+
+def test_who_asked_to_stop_a_run_is_named() -> None:
+    verdict = Verdict("r", runs.STOPPED, 1, TIME, "stopped by ada@example.com", stopped_by="ada@example.com")
+    error = error_of(verdict)
+    assert error
+    assert error.message == "Run 'r' was stopped by ada@example.com."
+    assert error.facts == {"stopped_by": "ada@example.com"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cause", "hint"),
+    [
+        (runs.FAILED, "", "See the end of its log: tpuctl logs r --tail 20"),
+        (
+            runs.FAILED, "out of memory",
+            "Use a smaller batch, or a larger slice; its last lines: tpuctl logs r --tail 20",
+        ),
+        (
+            runs.FAILED, "disk full",
+            "Delete files on its hosts, or write to gs://: tpuctl exec n1 -- df -h",
+        ),
+        (
+            runs.PREEMPTED, "",
+            "Make a TPU again, then submit it again: tpuctl up v3-32 --zone europe-west4-a",
+        ),
+        (runs.MAINTENANCE, "", "Submit it again once the node is READY: tpuctl wait n1"),
+        (runs.STOPPED, "", "See what happened to its TPU: tpuctl why n1"),
+        (runs.LOST, "", "See what happened to its TPU: tpuctl why n1"),
+        ("cancelled", "", "See the end of its log: tpuctl logs r --tail 20"),  # of a later version
+    ],
+)  # fmt: skip
+def test_each_end_has_the_command_that_helps(outcome: str, cause: str, hint: str) -> None:
+    verdict = Verdict("r", outcome, 1, TIME, "because", tpu=TPU, cause=cause)
+    raised = error_of(verdict)
+    assert raised
+    assert raised.hint == hint
+    assert hint.endswith(next_command(verdict))
+
+
+def test_what_somebody_stopped_shows_its_log() -> None:
+    verdict = Verdict("r", runs.STOPPED, 1, TIME, "stopped by ada", tpu=TPU, stopped_by="ada")
+    assert next_command(verdict) == "tpuctl logs r --tail 20"

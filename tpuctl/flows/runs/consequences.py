@@ -1,0 +1,88 @@
+"""Says what the end of a run means for who waited for it: an error, its exit code, and the next command."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tpuctl import runs
+from tpuctl.errors import JobFailedError, PreemptedError, StateError, TpuctlError
+from tpuctl.runs import Verdict
+from tpuctl.worker.records import DISK_FULL, OUT_OF_MEMORY
+
+
+class _Consequence(NamedTuple):
+    """What an outcome but success means for who waited."""
+
+    error: type[TpuctlError]
+    words: str
+    advice: str = ""
+    """Fits before a colon and a command."""
+    command: str = ""
+    """For a run whose node is known; empty for the end of the log."""
+
+
+LOG_END = "See the end of its log"
+CONSEQUENCES = {
+    runs.FAILED: _Consequence(JobFailedError, "failed"),
+    runs.PREEMPTED: _Consequence(
+        PreemptedError, "was preempted", "Make a TPU again, then submit it again",
+        "tpuctl up {type}{spot} --zone {zone}",
+    ),
+    runs.MAINTENANCE: _Consequence(
+        StateError, "was ended by maintenance", "Submit it again once the node is READY",
+        "tpuctl wait {node}",
+    ),
+    runs.STOPPED: _Consequence(
+        StateError, "was stopped", "See what happened to its TPU", "tpuctl why {node}"
+    ),
+    runs.LOST: _Consequence(StateError, "was lost", "See what happened to its TPU", "tpuctl why {node}"),
+}  # fmt: skip
+CAUSES = {
+    OUT_OF_MEMORY: _Consequence(
+        JobFailedError, "failed", "Use a smaller batch, or a larger slice; its last lines"
+    ),
+    DISK_FULL: _Consequence(
+        JobFailedError, "failed", "Delete files on its hosts, or write to gs://",
+        "tpuctl exec {node} -- df -h",
+    ),
+}  # fmt: skip
+"""By the cause of a failure."""
+
+
+def _consequence(verdict: Verdict) -> _Consequence:
+    if verdict.outcome == runs.FAILED and verdict.cause in CAUSES:
+        return CAUSES[verdict.cause]
+    other = _Consequence(StateError, f"was {verdict.outcome}")  # of a later version
+    return CONSEQUENCES.get(verdict.outcome, other)
+
+
+def error_of(verdict: Verdict) -> TpuctlError | None:
+    """Return the error that a verdict means for a command that waited for the run; None for success."""
+    if verdict.outcome == runs.SUCCEEDED:
+        return None
+    consequence = _consequence(verdict)
+    hint = _hint(verdict)
+    if verdict.stopped_by:
+        message = f"Run '{verdict.run}' was {verdict.evidence}."
+        return consequence.error(message, hint=hint, stopped_by=verdict.stopped_by)
+    facts = {"job_exit_code": verdict.exit_code} if verdict.outcome == runs.FAILED else {}
+    message = f"Run '{verdict.run}' {consequence.words}: {verdict.evidence}."
+    return consequence.error(message, hint=hint, **facts)
+
+
+def _hint(verdict: Verdict) -> str:
+    command, consequence = next_command(verdict), _consequence(verdict)
+    is_log = command.startswith("tpuctl logs ")
+    advice = consequence.advice if not (consequence.command and is_log) else ""
+    return f"{advice or LOG_END}: {command}"
+
+
+def next_command(verdict: Verdict) -> str:
+    """Return the command that a user needs next: the results of a success, else what shows the reason."""
+    if verdict.outcome == runs.SUCCEEDED:
+        return f"tpuctl pull {verdict.run}"
+    command, tpu = _consequence(verdict).command, verdict.tpu
+    if tpu is None or not command or verdict.stopped_by:
+        return f"tpuctl logs {verdict.run} --tail 20"
+    spot = " --spot" if tpu.spot else ""
+    return command.format(node=tpu.name, zone=tpu.zone, type=tpu.accelerator, spot=spot)
