@@ -16,8 +16,9 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.errand import Errand
 from tpuctl.worker.records import WorkerStatus, read_status_type
+from tpuctl.worker.reporting.reporter import Reporter
 from tpuctl.worker.reporting.status import LIMIT, AnotherSupervisorError, StatusWriter, now
-from tpuctl.worker.supervisor import Supervisor
+from tpuctl.worker.signals import Signals
 
 NAME = "runs/r1/attempts/1/workers/0/status.json"
 
@@ -212,14 +213,13 @@ def test_an_errand_that_fails_is_done_again(
             raise error
         is_done.set()
 
-    supervisor = Supervisor(SPEC, str(tmp_path))
-    errand = Errand(lambda: True, lambda: supervisor._try(work))
+    reporter = Reporter(gcs.Bucket(SPEC.bucket), SPEC, str(tmp_path), Signals())
+    errand = Errand(lambda: True, lambda: reporter.attempt(work))
     errand.start()
     try:
         assert is_done.wait(20)
     finally:
         errand.end()
-        supervisor._sentinel.close()
     assert capsys.readouterr().err.splitlines() == [
         "[tpuctl] ValueError: no JSON",
         "[tpuctl] KeyError: 'generation'",
