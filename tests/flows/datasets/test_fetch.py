@@ -70,6 +70,22 @@ class TestFetched:
         assert server.requests == requested
         assert flow.missing(public_set(server), tmp_path / "data" / "two") == []
 
+    def test_each_step_ends_with_all_that_it_says_it_counts(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path
+    ) -> None:
+        counts: dict[str, tuple[int, int]] = {}
+
+        @contextmanager
+        def phase(step: str) -> Iterator[Callable[[int, int], None]]:
+            yield lambda done, total: counts.update({step: (done, total)})
+
+        flow.fetch("two", public_set(server), tmp_path / "two", downloads, phase)
+        assert {step: counts[step] for step in ("kB of a", "kB of b")} == {
+            "kB of a": (300, 300), "kB of b": (300, 300),
+        }  # fmt: skip
+        checked = {step: count for step, count in counts.items() if "check" in step}
+        assert set(checked.values()) == {(300, 300)}
+
     def test_an_interrupted_file_resumes_and_complete_files_are_kept(
         self, server: WebServer, downloads: Downloads, tmp_path: Path
     ) -> None:
