@@ -75,7 +75,7 @@ SUBPACKAGES = {
     "flows/remote": {"forwarding": set()},
     "flows/runs": {
         "code": set(), "control": {"evidence", "logs"}, "evidence": set(), "logs": {"evidence"},
-        "submission": {"code", "control"},
+        "submission": {"code", "control"}, "whole": {"control", "evidence", "submission"},
     },
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"}, "offers": set(),

@@ -18,7 +18,7 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("pause", "halt", "suspend", "shutdown", "poweroff"), ("stop",)),
         **dict.fromkeys(("rehearse", "preempt", "maintenance"), ("drill",)),
         **dict.fromkeys(("resume", "boot", "poweron"), ("start",)),
-        **dict.fromkeys(("run", "launch", "train", "apply"), ("submit",)),
+        **dict.fromkeys(("launch", "train", "apply"), ("run", "submit")),
         **dict.fromkeys(("ps", "jobs", "history", "queue"), ("runs",)),
         **dict.fromkeys(("status", "show", "inspect"), ("describe", "runs", "ls")),
         **dict.fromkeys(("explain", "operations", "events"), ("why",)),

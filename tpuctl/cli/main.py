@@ -54,6 +54,10 @@ COMMANDS = {
     ),
     "cp": ("tpuctl.cli.remote.cp", "Copy files to every host of a TPU, or from every host."),
     "exec": ("tpuctl.cli.remote.exec", "Run a command on every host of a TPU at once."),
+    "run": (
+        "tpuctl.cli.runs.run",
+        "Run a script from nothing to its results: create a TPU, submit, follow, pull, and delete the TPU.",
+    ),
     "submit": ("tpuctl.cli.runs.submit", "Copy a training script to a TPU and start it."),
     "logs": ("tpuctl.cli.runs.logs", "Show the logs of a run, also after its TPU was deleted."),
     "runs": ("tpuctl.cli.runs.runs", "List runs and how they ended."),
@@ -78,6 +82,7 @@ ATTRIBUTES = {"help": "show_help", "ssh-config": "ssh_config", "ssh-proxy": "ssh
 
 FOREIGN_WORDS = {
     "submit": "Arguments for the script go after --",
+    "run": "Arguments for the script go after --",
     "ssh": "Options of ssh, and a command, go after --",
 }
 """Name of a command -> hint for an option or an argument that it does not know."""

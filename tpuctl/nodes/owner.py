@@ -11,6 +11,8 @@ LABEL_VALUE = "tpuctl"
 OWNER_LABEL = "tpuctl-owner"
 OWNER_METADATA = "tpuctl-owner"
 """The identity in full, which a label cannot hold."""
+RUN_LABEL = "tpuctl-run"
+"""The run that `tpuctl run` made a node for: that run's end may end the node, too."""
 FORMER_OWNER_LABEL = "tpuctl-user"
 """Of earlier versions: the name of a local user, which many people share."""
 READABLE = 48

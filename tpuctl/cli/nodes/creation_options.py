@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,23 +40,51 @@ def with_up_options(command: Command) -> Command:
     @functools.wraps(command)
     def wrapper(session: Session, **parameters: Any) -> object:
         options = _up_options(session, **{name: parameters.pop(name) for name in names})
-        _warn_of_secrets(options)
+        warn_of_secrets(options)
         return command(session, options, **parameters)
 
     return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
 
 
+def with_machine(command: Command) -> Command:
+    """Pass a command with `machine_options` a Machine as second argument, in place of their values."""
+    parameters = inspect.signature(_up_options).parameters
+    names = [name for name in parameters if name not in ("session", *OF_THE_RUN, *OF_A_NODE_ALONE)]
+
+    @functools.wraps(command)
+    def wrapper(session: Session, **values: Any) -> object:
+        own = {name: values.pop(name) for name in names}
+        return command(session, functools.partial(_up_options, session, **OF_A_NODE_ALONE, **own), **values)
+
+    return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
+
+
+Machine = Callable[..., UpOptions]
+"""Returns the options of the node for an `accelerator`, a `name` and a `framework`; raises UsageError."""
+OF_THE_RUN = ("accelerator", "name", "framework")
+OF_A_NODE_ALONE: Mapping[str, Any] = {"slices": 1, "topology": "", "boot_disk": None}
+"""Parameters that `machine_options` leave at these values."""
+
+
 def creation_options(command: Command) -> Command:
     """Give a command the options that say which TPU it creates."""
-    for option in reversed(OPTIONS):
+    return _with(command, OPTIONS)
+
+
+def machine_options(command: Command) -> Command:
+    """Give a command those of them that say what kind of node a single slice is."""
+    return _with(command, [option for option in OPTIONS if option not in OF_UP_ALONE])
+
+
+def _with(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
+    for option in reversed(options):
         command = option(command)
     return command
 
 
-OPTIONS = (
+OF_UP_ALONE = (
     click.argument("accelerator", type=ACCELERATOR_OR_GENERATION, required=False, metavar="[TYPE]"),
     click.option("--name", help="Name of the node; by default USER-ACCELERATOR."),
-    click.option("--runtime", help="Runtime version; by default the newest for the framework."),
     click.option(
         "--framework",
         type=click.Choice(FRAMEWORKS),
@@ -64,6 +92,29 @@ OPTIONS = (
         show_default=True,
         help="Framework to choose the runtime version for.",
     ),
+    click.option(
+        "--slices",
+        type=click.IntRange(1, 256),
+        default=1,
+        metavar="N",
+        help="Create N slices of the type at once (multislice), in the queue.",
+    ),
+    click.option(
+        "--topology",
+        default="",
+        metavar="AxB[xC]",
+        help="Chips in each direction; says the size if TYPE is a generation (v4).",
+    ),
+    click.option(
+        "--boot-disk", metavar="SIZE", help="Refused: the API's boot disk has 100 GB; see --data-disk."
+    ),
+)
+TYPE, NAME, FRAMEWORK, SLICES, TOPOLOGY, BOOT_DISK = OF_UP_ALONE
+OPTIONS = (
+    TYPE,
+    NAME,
+    click.option("--runtime", help="Runtime version; by default the newest for the framework."),
+    FRAMEWORK,
     click.option(
         "--spot", is_flag=True, help="Create a spot TPU: cheaper, but Google may preempt it at any time."
     ),
@@ -75,25 +126,14 @@ OPTIONS = (
     ),
     click.option("--reserved", is_flag=True, help="Use capacity that the project has reserved."),
     click.option("--reservation", default="", metavar="NAME", help="Use this reservation, in the queue."),
-    click.option(
-        "--slices",
-        type=click.IntRange(1, 256),
-        default=1,
-        metavar="N",
-        help="Create N slices of the type at once (multislice), in the queue.",
-    ),
+    SLICES,
     click.option(
         "--valid-until",
         type=MOMENT,
         metavar="TIME",
         help="Give up the place in the queue then: a duration (6h), or a time with its zone.",
     ),
-    click.option(
-        "--topology",
-        default="",
-        metavar="AxB[xC]",
-        help="Chips in each direction; says the size if TYPE is a generation (v4).",
-    ),
+    TOPOLOGY,
     click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label; repeatable."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="Network tag; repeatable."),
     click.option("--network", metavar="NAME", help="VPC network; by default the configured one."),
@@ -115,9 +155,7 @@ OPTIONS = (
         metavar="DISK[:ro]",
         help="Attach a persistent disk, several hosts read-only (:ro); repeatable.",
     ),
-    click.option(
-        "--boot-disk", metavar="SIZE", help="Refused: the API's boot disk has 100 GB; see --data-disk."
-    ),
+    BOOT_DISK,
     click.option(
         "--startup-script", type=LOCAL_PATH, metavar="FILE", help="Script that each host runs at each boot."
     ),
@@ -166,14 +204,14 @@ def _up_options(
         startup_script=_content(startup_script, "--startup-script") if startup_script else "",
         metadata=_metadata(metadata),
         secure_boot=secure_boot,
-        typed=_typed(),
+        typed=typed_words(),
     )
 
 
-def _typed() -> tuple[str, ...]:
+def typed_words() -> tuple[str, ...]:
     """Return the words of this command line that say what is created, secrets masked."""
     words: tuple[str, ...] = click.get_current_context().obj or ()
-    return masked_arguments([word for word in words[1:] if word not in DISPLAY]).arguments
+    return masked_arguments([word for word in words if word not in DISPLAY]).arguments
 
 
 def _refuse_boot_disk(size: str | None) -> None:
@@ -184,7 +222,7 @@ def _refuse_boot_disk(size: str | None) -> None:
         )
 
 
-def _warn_of_secrets(options: UpOptions) -> None:
+def warn_of_secrets(options: UpOptions) -> None:
     """Warn of metadata and a startup script that look like secrets: hosts and API show them to many."""
     open_to = "every program on the hosts can read it, and everybody who may list the project's TPUs"
     for key, value in options.metadata.items():

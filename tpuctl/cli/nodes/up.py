@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import click
@@ -10,10 +11,16 @@ from tpuctl.cli import output
 from tpuctl.cli.nodes.creation_options import creation_options, with_up_options
 from tpuctl.cli.nodes.lifetime_options import lifetime_options, lifetime_text
 from tpuctl.cli.nodes.table import allocation_table, show_inventory
-from tpuctl.cli.nodes.zone_options import note_far_zones, note_order, price_text, search_of, zone_facts
+from tpuctl.cli.nodes.zone_options import (
+    note_far_zones,
+    note_order,
+    price_text,
+    search_of,
+    wait_option,
+    zone_facts,
+)
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_zones, yes_option
-from tpuctl.cli.value_types import DURATION
 from tpuctl.flows.hosts import os_login
 from tpuctl.flows.nodes import up as flow
 from tpuctl.flows.nodes.expiry import require_time_left
@@ -23,17 +30,13 @@ from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.plan import UpPlan, plan_up
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
 
+NO_FACTS: Mapping[str, str] = {}
+
 
 @click.command()
 @creation_options
 @click.option("--race", is_flag=True, help="Wait in the queues of all zones, and keep the first TPU.")
-@click.option(
-    "--wait-capacity",
-    type=DURATION,
-    default=0,
-    metavar="DURATION",
-    help="Keep trying for so long while there is no capacity, such as 6h.",
-)
+@wait_option
 @click.option("--detach", is_flag=True, help="Do not wait: 'tpuctl wait' does so later.")
 @lifetime_options
 @yes_option
@@ -62,7 +65,7 @@ def up(
         output.requests(flow.requests(provider, plan), as_json=session.as_json)
         note_order(plan)
         return
-    _ask(session, plan, yes=yes)
+    ask(session, plan, yes=yes)
     with show_steps() as report:
         allocation = flow.up(provider, ssh, plan, report)
     session.listed.add("nodes", allocation.name)
@@ -73,8 +76,13 @@ def up(
         output.hint("tpuctl submit SCRIPT, or first: tpuctl data upload NAME FOLDER")
 
 
-def _ask(session: Session, plan: UpPlan, *, yes: bool) -> None:
-    """Show what will bill and what is deleted, and ask; of a TPU that exists and runs, nothing."""
+def ask(
+    session: Session, plan: UpPlan, *, yes: bool, more: Mapping[str, str] = NO_FACTS, question: str = ""
+) -> None:
+    """Show what will bill and what is deleted, and ask; of a TPU that exists and runs, nothing.
+
+    `more` is shown with what is created, and `question` asked for it.
+    """
     name = plan.options.name
     if plan.ended:
         allocation_table(plan.ended, session.now, err=True)
@@ -82,20 +90,21 @@ def _ask(session: Session, plan: UpPlan, *, yes: bool) -> None:
         where = f" in {zones}" if plan.existing else ""
         output.note(f"'{name}'{where} has ended: it is deleted first.")
     if plan.existing is None:
-        _show_plan(session, plan)
+        show_plan(session, plan, more)
         note_far_zones(session, plan)
         if plan.request.service_account is None:
             output.note(f"{DEFAULT_ACCOUNT}.")
         if warning := os_login.warning(session.cloud.provider, plan.request.metadata):
             output.note(warning)
-        confirm(f"Create {name}?", yes=yes)
+        confirm(question or f"Create {name}?", yes=yes)
     elif plan.not_applied:
         output.note(f"'{name}' exists: {', '.join(plan.not_applied)} changes nothing on it.")
     if plan.stopped:
         confirm(f"Start {name}? It bills again.", yes=yes)
 
 
-def _show_plan(session: Session, plan: UpPlan) -> None:
+def show_plan(session: Session, plan: UpPlan, more: Mapping[str, str] = NO_FACTS) -> None:
+    """Show on stderr what is created, and what it costs."""
     request = plan.request
     size = f"{plan.hosts} host{'s' if plan.hosts > 1 else ''}, {plan.chips} chips"
     content = {
@@ -108,7 +117,7 @@ def _show_plan(session: Session, plan: UpPlan) -> None:
         "price per hour": price_text(session, plan),
         "time to live": lifetime_text(plan.options.lifetime),
     }
-    output.facts(content, err=True)
+    output.facts({**content, **more}, err=True)
 
 
 def _slices(plan: UpPlan) -> str:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import click
+
 from tpuctl import durations
 from tpuctl.accelerators import Accelerator
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cli import output
 from tpuctl.cli.session import Session
+from tpuctl.cli.value_types import DURATION
 from tpuctl.config.formats import normalize
 from tpuctl.errors import ConfigError, TpuctlError
 from tpuctl.flows.nodes.placement.search import Search, expand, is_zone
 from tpuctl.flows.nodes.plan import UpPlan
+
+wait_option = click.option(
+    "--wait-capacity",
+    type=DURATION,
+    default=0,
+    metavar="DURATION",
+    help="Keep trying for so long while there is no capacity, such as 6h.",
+)
 
 
 def search_of(

@@ -27,9 +27,12 @@ replace_option = click.option(
 )  # fmt: skip
 
 
-def on_free_node(session: Session, plan: SubmitPlan, policy: str | None, script: Path) -> SubmitPlan:
+def on_free_node(
+    session: Session, plan: SubmitPlan, policy: str | None, script: Path, command: str = "submit"
+) -> SubmitPlan:
     """Return the plan for a free node, or to wait in line; stops what runs if that is the policy.
 
+    `command` is that of tpuctl, as hints name it.
     Raises StateError for a busy node without a policy, DeclinedError for a no.
     """
     cloud = session.cloud
@@ -50,7 +53,7 @@ def on_free_node(session: Session, plan: SubmitPlan, policy: str | None, script:
             )
         return plan
     ages = [f"{clock.age(occupant.since, session.now)} ago" for occupant in busy]
-    error = flow.busy_error(plan.node, busy, ages, shlex.quote(str(script)))
+    error = flow.busy_error(plan.node, busy, ages, command, shlex.quote(str(script)))
     if not sys.stdin.isatty():
         raise error
     output.note(error.message)

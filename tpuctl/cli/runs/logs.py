@@ -62,7 +62,7 @@ def logs(
     screen = _screen(session, reader, raw=raw, timestamps=timestamps)
     reader.begin(tail, since)
     if follow and attempt.number == stored.attempt_numbers()[-1]:
-        _follow(session, stored, reader, screen, tail)
+        _end(_follow(session, stored, reader, screen, tail))
         return
     for line in last(reader.present_lines(), tail):
         screen.show(line)
@@ -72,9 +72,14 @@ def logs(
 
 def attach(session: Session, stored: StoredRun) -> None:
     """Show the log of a run that was just started until it ends, as 'tpuctl logs -f' does."""
+    _end(follow_to_end(session, stored))
+
+
+def follow_to_end(session: Session, stored: StoredRun) -> Verdict:
+    """Show the log of a run until it ends, and return how it ended."""
     hides = not session.as_json and hides_startup_lines(stored.record)
     reader = LogReader(stored.last_readable_attempt(), None, is_startup_line if hides else None)
-    _follow(session, stored, reader, _screen(session, reader))
+    return _follow(session, stored, reader, _screen(session, reader))
 
 
 def _attempt(stored: StoredRun, number: int | None) -> StoredAttempt:
@@ -107,7 +112,7 @@ def _screen(session: Session, reader: LogReader, *, raw: bool = False, timestamp
 
 def _follow(
     session: Session, stored: StoredRun, reader: LogReader, screen: LogScreen, tail: int | None = None
-) -> None:
+) -> Verdict:
     stored.warn = screen.warner(session.warn)
     try:
         verdict = follow_run(
@@ -116,7 +121,7 @@ def _follow(
     finally:
         screen.clear()
     _note_hidden(reader.hidden)
-    _end(verdict)
+    return verdict
 
 
 def _end(verdict: Verdict) -> None:

@@ -45,10 +45,10 @@ def pull(session: Session, run: str | None, folder: Path | None) -> None:
     elif not result.refused:
         output.json(content)
     if result.refused:
-        raise _left_out(stored, result.refused, content)
+        raise left_out(stored, result.refused, content)
 
 
-def _left_out(run: StoredRun, refused: Sequence[flow.Refusal], content: Mapping[str, object]) -> StateError:
+def left_out(run: StoredRun, refused: Sequence[flow.Refusal], content: Mapping[str, object]) -> StateError:
     """Return the error of an incomplete copy, as of other programs that copy many files."""
     count = "1 object" if len(refused) == 1 else f"{len(refused)} objects"
     error = StateError(

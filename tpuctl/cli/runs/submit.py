@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 
 import click
 
@@ -12,79 +10,20 @@ from tpuctl.cli import output
 from tpuctl.cli.progress import show_late_count
 from tpuctl.cli.runs.busy import on_free_node, queue_option, replace_option
 from tpuctl.cli.runs.logs import attach
+from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
-from tpuctl.cli.value_types import ACCELERATOR, DURATION, LOCAL_PATH
 from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.nodes.lookup import NoTpuError
-from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.bundles import Bundle, Report
 from tpuctl.flows.runs.control.wait import next_steps
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import submit as flow
-from tpuctl.flows.runs.submission.environment import variables_of
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit
 from tpuctl.runs import Run
 
 
 @click.command()
-@click.argument("script", type=LOCAL_PATH)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--name", help="Name of the run; by default SCRIPT-DATE-TIME.")
-@click.option("--tpu", help="Node to run on; by default your only READY one of the type.")
-@click.option("--accelerator", type=ACCELERATOR, help="Type to run on; overrides the script's header.")
-@click.option("--dataset", help="NAME or NAME/VERSION; overrides the script's header.")
-@click.option(
-    "--include",
-    multiple=True,
-    type=LOCAL_PATH,
-    help="More files or folders beside the script; modules that it imports are always included.",
-)
-@click.option(
-    "--env",
-    "environment",
-    multiple=True,
-    metavar="KEY[=VALUE]",
-    help="Environment variable of the script, KEY alone with its value in this shell; repeat it for more."
-    " Its value is not stored in the bucket.",
-)
-@click.option(
-    "--env-file",
-    "env_files",
-    multiple=True,
-    type=LOCAL_PATH,
-    help="File with lines KEY=VALUE, or KEY for its value in this shell; --env overrides it.",
-)
-@click.option(
-    "--secret",
-    "secrets",
-    multiple=True,
-    metavar="KEY[=@FILE]",
-    help="Variable with its value in this shell or in a file: never on a command line, and never stored.",
-)
-@click.option(
-    "--store-env",
-    "stored",
-    multiple=True,
-    metavar="KEY",
-    help="Store the value of this variable in the run's record; repeat it for more.",
-)
-@click.option(
-    "--wheelhouse", type=LOCAL_PATH,
-    help="Folder of wheels below the script's: hosts, which may be offline, install from nowhere else.",
-)  # fmt: skip
-@click.option(
-    "--code-limit", type=click.IntRange(1), default=bundles.LIMIT // 1_000_000, metavar="MB",
-    show_default=True,
-    help="Most megabytes of the script's files.",
-)  # fmt: skip
-@click.option(
-    "--setup",
-    metavar="COMMAND",
-    help="Command for sh that each host runs before the script, in its folder; overrides the header's.",
-)
-@click.option(
-    "--setup-timeout", type=DURATION, default="30m", show_default=True, help="Time limit of --setup."
-)
+@submission_options
 @click.option(
     "--attach/--detach", "-a/-d", "is_attached", default=False,
     help="Follow the log until the run ends, as 'tpuctl logs -f' does, or return at once; default: --detach.",
@@ -94,12 +33,9 @@ from tpuctl.runs import Run
 @dry_run_option
 @with_session
 @iap_option
+@with_request
 def submit(
-    session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
-    accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
-    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], wheelhouse: Path | None,
-    code_limit: int, setup: str | None, setup_timeout: int, is_attached: bool, policy: str | None,
-    dry_run: bool,
+    session: Session, request: SubmitRequest, is_attached: bool, policy: str | None, dry_run: bool
 ) -> None:  # fmt: skip
     """Copy a training script to a TPU and start it there, detached.
 
@@ -109,11 +45,6 @@ def submit(
     Example:
       tpuctl submit jobs/digits.py -- --epochs 30
     """
-    variables = variables_of(environment, env_files, secrets, stored, os.environ)
-    request = SubmitRequest(
-        script, arguments, include, name, tpu, accelerator, dataset, variables, stored, setup, setup_timeout,
-        wheelhouse=wheelhouse, code_limit=code_limit * 1_000_000,
-    )  # fmt: skip
     cloud = session.cloud
     with show_late_count() as report:
         plan = _plan(session, request, report, offers_up=not dry_run)
@@ -122,7 +53,7 @@ def submit(
     if dry_run:
         output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
         return
-    plan = on_free_node(session, plan, policy, script)
+    plan = on_free_node(session, plan, policy, request.script)
     with show_late_count() as report:
         submission = flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan, report)
     for text in submission.notes:

@@ -15,6 +15,7 @@ from tpuctl.nodes import (
     LABEL_VALUE,
     OWNER_LABEL,
     OWNER_METADATA,
+    RUN_LABEL,
     CreateNode,
     CreateQueuedResource,
     Creation,
@@ -66,9 +67,11 @@ class UpOptions:
     secure_boot: bool = False
     lifetime: Lifetime = field(default_factory=Lifetime)
     typed: tuple[str, ...] = ()
-    """The words of the command line after `up`, but those that only say how it is shown; for hints."""
+    """The words of the command line, but those that only say how it is shown; for hints."""
     bucket: str | None = None
     """Where the end of its lifetime is recorded."""
+    run: str = ""
+    """The run that it is made for; empty for a node that is made for itself."""
 
     @property
     def type(self) -> Accelerator:
@@ -151,6 +154,7 @@ def _node_request(
             **options.labels,
             LABEL: LABEL_VALUE,
             OWNER_LABEL: owner_label(options.owner),
+            **({RUN_LABEL: options.run} if options.run else {}),
             **options.lifetime.marks,
         },
         metadata={

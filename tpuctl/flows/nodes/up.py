@@ -227,7 +227,7 @@ def _resume(plan: UpPlan) -> str:
     options = plan.options
     if options.typed:
         is_named = any(word.partition("=")[0] == "--name" for word in options.typed)
-        return shlex.join(["tpuctl", "up", *options.typed, *([] if is_named else ["--name", options.name])])
+        return shlex.join(["tpuctl", *options.typed, *([] if is_named else ["--name", options.name])])
     words = [
         f"tpuctl up {options.accelerator} --name {options.name}{plan.search.options}",
         "--spot" if options.spot else "",

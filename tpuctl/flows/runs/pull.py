@@ -75,7 +75,7 @@ def pull(run: StoredRun, folder: Path, report: Report) -> PullResult:
     objects = run.bucket.objects(run.paths.folder)
     if not objects:
         raise run.not_found()
-    _check_folder(folder, run.name)
+    check_folder(folder, run.name)
     files, uncommitted = split_committed(run.bucket, objects, run.warn)
     report(f"fetching {len(files)} files")
     try:
@@ -87,7 +87,7 @@ def pull(run: StoredRun, folder: Path, report: Report) -> PullResult:
         ) from error
 
 
-def _check_folder(folder: Path, run: str) -> None:
+def check_folder(folder: Path, run: str) -> None:
     """Raise UsageError unless the folder is new, empty, or holds an earlier pull of this run."""
     try:
         if folder.is_dir() and not _is_empty(folder) and not _holds(folder, run):

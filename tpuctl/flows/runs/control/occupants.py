@@ -70,15 +70,17 @@ def occupants(bucket: Bucket, witnesses: Witnesses, node: Node, warn: Report) ->
     return [occupant for occupant in listed if occupant]
 
 
-def busy_error(node: Node, busy: Sequence[Occupant], ages: Sequence[str], script: str) -> StateError:
+def busy_error(
+    node: Node, busy: Sequence[Occupant], ages: Sequence[str], command: str, script: str
+) -> StateError:
     """Return the error of a submission to a busy node; `ages` says since when each run is there."""
     first, more = busy[0], len(busy) - 1
     others = f", and {more} more {'wait' if more > 1 else 'waits'}" if more else ""
     place = f"({first.state}, {ages[0]}){others}"
     return StateError(
         f"{node.name} is busy with run '{first.run}' of {first.submitter} {place}.",
-        hint=f"Wait in line: tpuctl submit --queue {script}. Stop it, and start: tpuctl submit --replace"
-        f" {script}."
+        hint=f"Wait in line: tpuctl {command} --queue {script}."
+        f" Stop it, and start: tpuctl {command} --replace {script}."
         f" Or wait first: tpuctl wait {first.run}",
         busy=[occupant.run for occupant in busy],
     )

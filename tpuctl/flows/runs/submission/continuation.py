@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket
 
-OF_ONE_SUBMIT = frozenset({"created", "submitter", "token", "git"})
+OF_ONE_SUBMIT = frozenset({"created", "submitter", "token", "git", "accelerator"})
 """Fields in which the records of two equal submissions differ."""
 
 

@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tpuctl import accelerators, clock, job_header
 from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
@@ -87,14 +89,15 @@ class SubmitPlan:
 
 def plan_submit(
     data_bucket: Bucket, provider: Provider, owner: str, request: SubmitRequest, at: datetime,
-    report: bundles.Report | None = None,
+    report: bundles.Report | None = None, node: Node | None = None,
 ) -> SubmitPlan:  # fmt: skip
     """Read the script and its header, find its dataset and its node; sends reads only.
 
+    `node` is the one to run on, which may not exist yet; None for one that fits the request.
     Raises UsageError for a script or name that is not valid, also for a syntax error, NotFoundError for a
     missing dataset or node, StateError when no node of `owner` is READY.
     """
-    header = job_header.parse(_read(request.script), str(request.script))
+    header = read_header(request.script)
     locks.wheelhouse(request.script, request.wheelhouse)
     wheels = (request.wheelhouse,) if request.wheelhouse else ()
     include = (*request.include, *wheels, *locks.files(request.script, header))
@@ -110,9 +113,9 @@ def plan_submit(
         notes.append(f"Warning: {line}")
 
     types = _types(request, header.tpuctl, notes)
-    name = check_name(request.name) if request.name else _default_name(request.script, at)
+    name = check_name(request.name) if request.name else default_name(request.script, at)
     dataset = pin(data_bucket, DatasetRef.parse(request.dataset), warn) if request.dataset else None
-    node = find_ready(provider, request.tpu, types, owner)
+    node = node or find_ready(provider, request.tpu, types, owner)
     git, git_notes = _git(request.script.parent, code)
     arguments = masked_arguments(request.arguments)
     record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
@@ -136,6 +139,31 @@ def plan_submit(
         notes=tuple(notes),
         is_named=bool(request.name),
     )
+
+
+def read_header(script: Path) -> Header:
+    """Return a script's header; one without has its defaults. Raises UsageError."""
+    return job_header.parse(_read(script), str(script))
+
+
+def on_node(plan: SubmitPlan, node: Node, data_bucket: Bucket) -> SubmitPlan:
+    """Return the same plan for another node, such as the one that was created for it."""
+    framework, dataset, before = plan.run.framework, plan.run.dataset, plan.node
+    former = _environment(data_bucket.name, framework, before, dataset)
+    own = {name: value for name, value in plan.environment.items() if former.get(name) != value}
+    return replace(
+        plan,
+        run=msgspec.structs.replace(plan.run, accelerator=node.accelerator),
+        attempt=_first_attempt(node, framework, clock.parse(plan.attempt.created)),
+        node=node,
+        environment={**_environment(data_bucket.name, framework, node, dataset), **own},
+    )
+
+
+def default_name(script: Path, at: datetime) -> str:
+    """Return the name of a run for which the user chose none."""
+    stem = re.sub(r"[^a-z0-9]+", "-", script.stem.lower()).strip("-")[:40] or "run"
+    return f"{stem}-{at.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _types(request: SubmitRequest, table: ToolTable, notes: list[str]) -> list[str]:
@@ -165,11 +193,6 @@ def _read(script: Path) -> str:
         return script.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{script} is not a text file.", hint="Give the path of a Python script.") from error
-
-
-def _default_name(script: Path, at: datetime) -> str:
-    stem = re.sub(r"[^a-z0-9]+", "-", script.stem.lower()).strip("-")[:40] or "run"
-    return f"{stem}-{at.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _run(

@@ -1,0 +1,199 @@
+"""The command run: from nothing to results, continued where it ended, and what it says when it stops."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.runs.test_queue import await_states
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cli.runs import steps
+from tpuctl.cli.session import Session
+from tpuctl.cloud.storage import Bucket
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.runs import Verdict
+from tpuctl.worker.records import RUNNING
+
+Command = Callable[..., CommandResult]
+HEADER = (
+    '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# accelerator = "v3-8"\n# ///\n'
+)
+JOB = HEADER + "import sys, time\nprint('hello')\nsys.exit(int(sys.argv[1]))\n"
+LONG = HEADER + "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
+
+
+@pytest.fixture(autouse=True)
+def scripts(home: Path) -> None:
+    """A short script, and a long one."""
+    Path("job.py").write_text(JOB)
+    Path("long.py").write_text(LONG)
+
+
+@pytest.fixture
+def meanwhile(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Lets something happen once a run's script runs on every host, before its log is followed."""
+
+    def during(act: Callable[[], None]) -> None:
+        real = steps.follow_to_end
+
+        def follow(session: Session, stored: StoredRun) -> Verdict:
+            await_states(bucket, stored.name, RUNNING)
+            act()
+            return real(session, stored)
+
+        monkeypatch.setattr(steps, "follow_to_end", follow)
+
+    return during
+
+
+def creates(simulator: RunningSimulator) -> int:
+    """The number of nodes that were ever requested."""
+    return len(simulator.events.find(kind="request", what="CreateNode"))
+
+
+def nodes(simulator: RunningSimulator) -> list[str]:
+    return [node.name.rpartition("/")[2] for node in simulator.world.nodes.all()]
+
+
+def test_one_command_leads_from_nothing_to_results(tpuctl: Command, simulator: RunningSimulator) -> None:
+    up = ("run", "job.py", "--up", "v3-8", "--spot")
+    planned = tpuctl(*up, "--down", "--name", "r1", "--dry-run", "--json", "--", "0")
+    methods = [(request["method"], request["url"].partition("?")[0]) for request in planned.json["requests"]]
+    assert [method for method, _ in methods] == ["POST", "POST", "POST", "POST", "POST", "SSH", "DELETE"]
+    assert methods[-1][1].endswith("/nodes/r1")
+    for fact in ("price per hour", "the TPU is deleted", "spot            yes"):
+        assert fact in planned.err
+    refused = tpuctl(*up, "--down", "--name", "r1", "--", "0")
+    assert (refused.code, creates(simulator)) == (10, 0)
+    result = tpuctl(*up, "--down", "--name", "r1", "--yes", "--", "0")
+    assert (result.code, result.out) == (0, "hello\n"), result.err
+    assert "Deleted r1." in result.err
+    assert json.loads(Path("r1/run.json").read_text())["arguments"] == ["0"]
+    assert Path("r1/logs/attempt-1-worker-0.log").read_text() == "hello\n"
+    again = tpuctl(*up, "--down", "--name", "r1", "--json", "--", "0")
+    assert (again.code, creates(simulator), nodes(simulator)) == (0, 1, [])
+    end = json.loads(again.out.splitlines()[-1])
+    assert (end["run"], end["outcome"], end["exit_code"], end["deleted"]) == ("r1", "succeeded", None, [])
+    other = tpuctl(*up, "--name", "r1", "--yes", "--", "3")
+    assert (other.code, "'r1' already, of job.py or with other arguments" in other.err) == (4, True)
+
+    failed = tpuctl("run", "job.py", "--up", "--down", "--yes", "--json", "--", "3")
+    assert failed.code == 100, failed.err
+    *log, end, error = map(json.loads, failed.out.splitlines())
+    assert [line["text"] for line in log] == ["hello"]
+    assert end["run"].startswith("job-")
+    assert f"this continues it: tpuctl run --name {end['run']} job.py --up --down" in failed.err
+    assert (end["outcome"], end["exit_code"], end["deleted"]) == ("failed", 3, [end["run"]])
+    assert error["error"]["exit_code"] == 100
+    assert nodes(simulator) == []
+
+
+def test_what_it_must_not_delete_stays(tpuctl: Command, simulator: RunningSimulator, bucket: Bucket) -> None:
+    kept = tpuctl("run", "job.py", "--up", "--name", "r1", "--yes", "--", "0")
+    assert kept.code == 0, kept.err
+    assert "r1 goes on billing until 'tpuctl down r1'" in kept.err
+    assert tpuctl("submit", "long.py", "--name", "other").code == 0
+    await_states(bucket, "other", RUNNING)
+    used = tpuctl("run", "job.py", "--up", "--name", "r1", "--down", "--", "0")
+    assert used.code == 0, used.err
+    assert "Run 'other' uses it. r1 goes on billing until 'tpuctl down r1'." in used.err
+    assert tpuctl("cancel", "other", "--yes").code == 0
+    bucket.upload("runs/r1/.envrc", [b"x"], "application/octet-stream")
+    unwritten = tpuctl("run", "job.py", "--up", "--name", "r1", "--down", "--", "0")
+    assert unwritten.code == 4
+    assert "1 object of run 'r1' cannot be written to this disk" in unwritten.err
+    assert "node 'r1' bills" in unwritten.err
+    assert "Continue: tpuctl run job.py --up --name r1 --down -- 0." in unwritten.err
+    assert "Delete the node: tpuctl down r1" in unwritten.err
+    assert nodes(simulator) == ["r1"]
+    bucket.remove(bucket.objects("runs/r1/.envrc")[0])
+    home = tpuctl("run", "job.py", "--up", "--name", "r1", "--down", "--", "0")
+    assert (home.code, nodes(simulator)) == (0, []), home.err
+
+    assert tpuctl("up", "v3-8", "--name", "mine", "--yes").code == 0
+    own = tpuctl("run", "job.py", "--up", "v3-8", "--name", "mine", "--down", "--", "0")
+    assert own.code == 0, own.err
+    assert "mine was not made for this run. mine goes on billing" in own.err
+    without = tpuctl("run", "job.py", "--name", "r3", "--", "0")
+    assert without.code == 0, without.err
+    assert "mine goes on billing" in without.err
+    assert nodes(simulator) == ["mine"]
+
+
+def test_a_preemption_in_the_middle_is_told_and_what_is_left_is_deleted(
+    tpuctl: Command, simulator: RunningSimulator, meanwhile: Callable[[Callable[[], None]], None]
+) -> None:
+    meanwhile(lambda: simulator.faults.add("preemption", node="r1") and None)
+    result = tpuctl("run", "long.py", "--up", "--spot", "--down", "--name", "r1", "--yes")
+    assert result.code == 7, result.err
+    assert "Run 'r1' was preempted" in result.err
+    assert "tpuctl up v3-8 --spot" in result.err
+    assert Path("r1/logs/attempt-1-worker-0.log").read_text() == "step 1\n"
+    assert (nodes(simulator), creates(simulator)) == ([], 1)
+
+
+def test_ctrl_c_says_what_goes_on_and_the_same_command_continues(
+    tpuctl: Command,
+    simulator: RunningSimulator,
+    meanwhile: Callable[[Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    real = steps.follow_to_end
+    meanwhile(interrupt)
+    result = tpuctl("run", "long.py", "--up", "--down", "--name", "r1", "--yes")
+    assert result.code == 130
+    assert "Interrupted; run 'r1' goes on, and node 'r1' bills." in result.err
+    for text in (
+        "Continue: tpuctl run long.py --up --down --name r1.",
+        "Stop the run: tpuctl cancel r1.",
+        "Delete the node: tpuctl down r1",
+    ):
+        assert text in result.err
+    monkeypatch.setattr(steps, "follow_to_end", real)
+    assert tpuctl("cancel", "r1", "--yes", "--grace", "0s").code == 0
+    ended = tpuctl("run", "long.py", "--up", "--down", "--name", "r1")
+    assert ended.code == 4
+    assert "stopped by" in ended.err
+    assert (nodes(simulator), creates(simulator)) == ([], 1)
+
+
+def test_a_worker_that_cannot_start_leaves_nothing_that_bills(
+    tpuctl: Command, simulator: RunningSimulator
+) -> None:
+    Path("job.py").write_text(JOB.replace("# dependencies", '# requires-python = ">=9"\n# dependencies'))
+    result = tpuctl("run", "job.py", "--up", "--down", "--name", "r1", "--yes", "--", "0")
+    assert result.code in (2, 100), result.err
+    assert nodes(simulator) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("job.py", "--down"), "there is no --up"),
+        (("--up", "job.py"), "stands where the TPU type"),
+        (("job.py", "--up", "v99-8"), "v99-8"),
+        (("job.py", "--up", "v3-8", "--tpu", "n1"), "--tpu is for one that exists"),
+        (("missing.py", "--up", "v3-8"), "missing.py"),
+        (("job.py", "--up", "v3-8", "--name", "No"), "cannot name a run"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    tpuctl: Command, simulator: RunningSimulator, arguments: tuple[str, ...], text: str
+) -> None:
+    result = tpuctl("run", *arguments, "--yes")
+    assert (result.code, text in result.err, creates(simulator)) == (2, True, 0), result.err
+
+
+def test_a_type_without_capacity_gives_way_to_the_next(tpuctl: Command, simulator: RunningSimulator) -> None:
+    simulator.faults.add("stockout", zone="europe-west4-a", type="v3-8")
+    options = ("run", "job.py", "--up", "v3-8,v2-8", "--name", "r1", "--yes")
+    zone = ("--zone", "europe-west4-a")
+    result = tpuctl(*options, *zone, "--", "0")
+    assert result.code == 0, result.err
+    assert [node.accelerator_type for node in simulator.world.nodes.all()] == ["v2-8"]

@@ -1,0 +1,76 @@
+"""`tpuctl run` ended at each of its requests, then typed again: one node, one run, results once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crashes.requests_of_commands import Requests, ended_at
+from tests.crashes.world import Killed
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud.storage import Bucket
+from tpuctl.flows.runs.stored_run import StoredRun
+
+Command = Callable[..., CommandResult]
+SCRIPT = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\nprint("hello")\n'
+RUN = ("run", "job.py", "--up", "v3-8", "--down", "--name", "r1", "--yes")
+QUICK = (
+    ("CreateNode", "before"), ("CreateNode", "after"),
+    ("POST runs/r1/run.json", "after"),
+    ("POST runs/r1/attempts/1/attempt.json", "after"),
+    ("ssh", "before"), ("ssh", "after"),
+    ("GET runs/r1/attempts/1/workers/0/status.json", "after"),
+    ("DeleteNode", "before"), ("DeleteNode", "after"),
+)  # fmt: skip
+"""A request of each step, and when the command ends."""
+MOST = 100
+"""Requests of the whole command, and more."""
+
+
+@pytest.fixture(autouse=True)
+def script(home: Path) -> None:
+    Path("job.py").write_text(SCRIPT)
+
+
+def run_and_end(tpuctl: Command, fatal: Callable[[str, int], bool], when: str) -> Requests:
+    with ended_at(fatal, when) as sent:
+        try:
+            result = tpuctl(*RUN)
+        except Killed:
+            pass
+        else:
+            assert result.code == 0, result.err
+    return sent
+
+
+def check(tpuctl: Command, simulator: RunningSimulator, bucket: Bucket, names: list[str]) -> None:
+    """The same command goes on, and ends as if nothing had been in its way."""
+    result = tpuctl(*RUN)
+    assert result.code == 0, (names, result.err)
+    made = simulator.events.find(kind="transition", what="CREATING")
+    assert len(made) == 1, (names, result.err)
+    assert simulator.world.nodes.all() == []
+    assert len(bucket.objects("runs/", glob="runs/*/run.json")) == 1
+    assert StoredRun(bucket, "r1").attempt_numbers() == [1]
+    assert Path("r1/logs/attempt-1-worker-0.log").read_text() == "hello\n"
+
+
+@pytest.mark.parametrize(("request_name", "when"), QUICK)
+def test_the_same_command_continues_after_a_kill(
+    tpuctl: Command, simulator: RunningSimulator, bucket: Bucket, request_name: str, when: str
+) -> None:
+    sent = run_and_end(tpuctl, lambda name, _: name == request_name, when)
+    assert sent.has_ended, sent.names
+    check(tpuctl, simulator, bucket, sent.names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("number", range(MOST))
+def test_the_same_command_continues_after_a_kill_anywhere(
+    tpuctl: Command, simulator: RunningSimulator, bucket: Bucket, number: int, when: str
+) -> None:
+    sent = run_and_end(tpuctl, lambda _, count: count == number, when)
+    check(tpuctl, simulator, bucket, sent.names)

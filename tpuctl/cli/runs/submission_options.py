@@ -1,0 +1,118 @@
+"""The options that say what a submission sends to its hosts: of `submit`, and of `run`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tpuctl.cli.session import Session
+from tpuctl.cli.value_types import ACCELERATOR, DURATION, LOCAL_PATH
+from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.submission.environment import variables_of
+from tpuctl.flows.runs.submission.plan import SubmitRequest
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def submission_options(command: Command) -> Command:
+    """Give a command the script, its arguments, and the options that say what travels with it."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def with_request(command: Command) -> Command:
+    """Pass a command with `submission_options` a SubmitRequest as last argument, in place of values."""
+    names = list(inspect.signature(_request).parameters)
+
+    @functools.wraps(command)
+    def wrapper(session: Session, *more: object, **parameters: Any) -> object:
+        request = _request(**{name: parameters.pop(name) for name in names})
+        return command(session, *more, request, **parameters)
+
+    return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
+
+
+OPTIONS = (
+    click.argument("script", type=LOCAL_PATH),
+    click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+    click.option("--name", help="Name of the run; by default SCRIPT-DATE-TIME."),
+    click.option("--tpu", help="Node to run on; by default your only READY one of the type."),
+    click.option("--accelerator", type=ACCELERATOR, help="Type to run on; overrides the script's header."),
+    click.option("--dataset", help="NAME or NAME/VERSION; overrides the script's header."),
+    click.option(
+        "--include",
+        multiple=True,
+        type=LOCAL_PATH,
+        help="More files or folders beside the script; modules that it imports are always included.",
+    ),
+    click.option(
+        "--env",
+        "environment",
+        multiple=True,
+        metavar="KEY[=VALUE]",
+        help="Environment variable of the script, KEY alone with its value in this shell; repeat it for more."
+        " Its value is not stored in the bucket.",
+    ),
+    click.option(
+        "--env-file",
+        "env_files",
+        multiple=True,
+        type=LOCAL_PATH,
+        help="File with lines KEY=VALUE, or KEY for its value in this shell; --env overrides it.",
+    ),
+    click.option(
+        "--secret",
+        "secrets",
+        multiple=True,
+        metavar="KEY[=@FILE]",
+        help="Variable with its value in this shell or in a file: never on a command line, and never stored.",
+    ),
+    click.option(
+        "--store-env",
+        "stored",
+        multiple=True,
+        metavar="KEY",
+        help="Store the value of this variable in the run's record; repeat it for more.",
+    ),
+    click.option(
+        "--wheelhouse",
+        type=LOCAL_PATH,
+        help="Folder of wheels below the script's: hosts, which may be offline, install from nowhere else.",
+    ),
+    click.option(
+        "--code-limit",
+        type=click.IntRange(1),
+        default=bundles.LIMIT // 1_000_000,
+        metavar="MB",
+        show_default=True,
+        help="Most megabytes of the script's files.",
+    ),
+    click.option(
+        "--setup",
+        metavar="COMMAND",
+        help="Command for sh that each host runs before the script, in its folder; overrides the header's.",
+    ),
+    click.option(
+        "--setup-timeout", type=DURATION, default="30m", show_default=True, help="Time limit of --setup."
+    ),
+)
+
+
+def _request(
+    script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None, accelerator: str | None,
+    dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
+    env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], wheelhouse: Path | None,
+    code_limit: int, setup: str | None, setup_timeout: int,
+) -> SubmitRequest:  # fmt: skip
+    variables = variables_of(environment, env_files, secrets, stored, os.environ)
+    return SubmitRequest(
+        script, arguments, include, name, tpu, accelerator, dataset, variables, stored, setup, setup_timeout,
+        wheelhouse=wheelhouse, code_limit=code_limit * 1_000_000,
+    )  # fmt: skip

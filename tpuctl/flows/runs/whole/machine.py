@@ -1,0 +1,114 @@
+"""Makes the node of a whole run, and says which node may be deleted with its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpuctl.cloud.provider import Provider
+from tpuctl.errors import StockoutError
+from tpuctl.flows.nodes import up as creation
+from tpuctl.flows.nodes.down import DownPlan
+from tpuctl.flows.nodes.inventory import Allocation, Inventory
+from tpuctl.flows.nodes.plan import UpPlan
+from tpuctl.flows.progress import Report
+from tpuctl.nodes import (
+    RUN_LABEL,
+    CreateNode,
+    DeleteNode,
+    DeleteQueuedResource,
+    HttpRequest,
+    Node,
+    NodeState,
+)
+from tpuctl.runs import BY_SILENCE, Verdict
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.ssh import Ssh
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What is deleted after a run, and what stays."""
+
+    plan: DownPlan
+    kept: str = ""
+    """Why its node stays, as a sentence; empty for nothing that stays."""
+
+
+NOTHING_TO_DELETE = DownPlan(())
+
+
+def planned_node(plan: UpPlan) -> Node:
+    """Return the node that a plan creates first, as far as it is known before it exists."""
+    request = plan.request
+    return Node(
+        id=request.id, state=NodeState.CREATING, provider_state="", accelerator=request.accelerator,
+        runtime=request.runtime, created="", spot=request.spot, addresses=("",) * plan.hosts,
+    )  # fmt: skip
+
+
+def acquire(provider: Provider, ssh: Ssh, plans: Sequence[UpPlan], report: Report) -> Allocation:
+    """Return the node of the first plan for which there is capacity; raises what `up` raises for the last."""
+    for plan in plans[:-1]:
+        try:
+            return creation.up(provider, ssh, plan, report)
+        except StockoutError as error:
+            report(error.message)
+    return creation.up(provider, ssh, plans[-1], report)
+
+
+def deletion_requests(provider: Provider, plan: UpPlan) -> list[HttpRequest]:
+    """Return the request that deletes what a plan creates, for --dry-run."""
+    first = plan.creation
+    if isinstance(first, CreateNode):
+        return [provider.http_request(DeleteNode(first.request.id))]
+    return [provider.http_request(DeleteQueuedResource(first.request.id))]
+
+
+def own_nodes(inventory: Inventory, run: str, owner: str) -> tuple[Allocation, ...]:
+    """Return what was made for a run, preempted or waiting included; one that its user had before was not."""
+    items = inventory.allocations
+    return tuple(item for item in items if item.labels.get(RUN_LABEL) == run and item.is_owned_by(owner))
+
+
+def plan_removal(
+    inventory: Inventory, verdict: Verdict, owner: str, users: Users, *, is_deleted: bool
+) -> Removal:
+    """Return what may be deleted now that a run has ended: its own node, if nobody else uses it.
+
+    A zone that does not answer and may hold it counts: `down` raises DeadlineError then.
+    """
+    tpu, own = verdict.tpu, own_nodes(inventory, verdict.run, owner)
+    left = own or tuple(
+        item for item in inventory.allocations if tpu and tpu.uid in [node.id.uid for node in item.nodes]
+    )
+    if not left:
+        silent = [zone for zone in inventory.unreachable if tpu is None or zone == tpu.zone]
+        return Removal(DownPlan((), tuple(silent) if is_deleted else ()))
+    reason = _reason_to_stay(left, verdict, users, is_own=bool(own)) if is_deleted else "No --down."
+    if not reason:
+        return Removal(DownPlan(own))
+    return Removal(NOTHING_TO_DELETE, " ".join([reason, *map(_standing, left)]))
+
+
+Users = Callable[[Node], Sequence[str]]
+"""Returns the other runs that have not ended on a node."""
+
+
+def _reason_to_stay(left: Sequence[Allocation], verdict: Verdict, users: Users, *, is_own: bool) -> str:
+    """Return why a node must not be deleted, as a sentence; empty for one that may be."""
+    if not is_own:
+        return f"{left[0].name} was not made for this run."
+    if verdict.basis == BY_SILENCE:
+        return f"Nobody knows whether the script still runs on {left[0].name}."
+    ready = (node for item in left for node in item.nodes if node.state is NodeState.READY)
+    others = next((runs for runs in map(users, ready) if runs), ())
+    return f"Run '{others[0]}' uses it." if others else ""
+
+
+def _standing(item: Allocation) -> str:
+    if item.is_over:
+        return f"What is left of {item.name} is deleted by 'tpuctl down {item.name}'."
+    return f"{item.name} goes on billing until 'tpuctl down {item.name}'."

@@ -1,0 +1,72 @@
+"""Says which step of a whole run is next, by what the bucket has under its name."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+
+from tpuctl.errors import ConflictError, NotFoundError
+from tpuctl.flows.nodes.plan import NODE_NAME
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission.plan import SubmitRequest, default_name
+from tpuctl.masking.arguments import masked_arguments
+from tpuctl.runs import Tpu, Verdict
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How far a run has come."""
+
+    verdict: Verdict | None = None
+    """How it ended, if it has."""
+    tpu: Tpu | None = None
+    """The node of its last attempt; None before the first."""
+    is_launched: bool = False
+    """Whether every worker has said something: nothing is left to be started."""
+
+
+NOTHING = Stage()
+"""Of a run that has no attempt."""
+
+
+def look(run: StoredRun, witnesses: Witnesses) -> Stage:
+    """Return how far a run has come; raises BadObjectError where its records cannot be read."""
+    verdict = run.verdict()
+    if not run.attempt_numbers():
+        return Stage(verdict)
+    state = settle(run, witnesses)
+    if state.error:
+        raise state.error
+    attempt = run.last_readable_attempt()
+    return Stage(state.verdict, attempt.record.tpu, None not in attempt.statuses())
+
+
+def require_same(run: StoredRun, request: SubmitRequest) -> None:
+    """Raise ConflictError for a run of this name that has another script or other arguments."""
+    try:
+        record = run.record
+    except NotFoundError:
+        return
+    arguments = masked_arguments(request.arguments).arguments
+    if (PurePosixPath(record.script).name, record.arguments) != (request.script.name, arguments):
+        raise ConflictError(
+            f"There is a run '{run.name}' already, of {record.script} or with other arguments.",
+            hint="Choose another --name, or none.",
+        )
+
+
+def new_name(script: Path, at: datetime) -> str:
+    """Return a name for a run that nobody else chooses at the same second, also for the same script."""
+    return f"{default_name(script, at)}-{secrets.token_hex(2)}"
+
+
+def node_name(run: str) -> str:
+    """Return the name of the node that is made for a run: always the same, so that it is found again."""
+    if NODE_NAME.fullmatch(run):
+        return run
+    return f"run-{re.sub('-+$', '', run)[:59]}"
