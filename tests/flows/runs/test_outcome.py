@@ -12,7 +12,7 @@ from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.outcome import RunState, settle
-from tpuctl.worker.records import FINISHED, WorkerStatus, encode
+from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, encode
 
 TIME = "2026-01-01T12:00:00Z"
 
@@ -53,3 +53,35 @@ def test_a_verdict_keeps_why_the_first_script_failed(bucket: Bucket) -> None:
     assert (verdict.outcome, verdict.cause, verdict.last_line) == (
         runs.FAILED, "disk full", "OSError: [Errno 28]",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", ["preempted", "maintenance"])
+@pytest.mark.parametrize("stop", [True, False])
+def test_a_run_that_was_asked_to_stop_was_stopped_whatever_becomes_of_its_machine(
+    bucket: Bucket, cause: str, stop: bool
+) -> None:
+    """It may save when the host goes down: nobody starts again what somebody has stopped."""
+    run = write_run(bucket)
+    for worker in range(4):
+        status = replace(STATUS, worker=worker, state=FINISHED, exit_code=143, stopped="SIGTERM", cause=cause)
+        bucket.upload(run.paths.status(1, worker), [encode(status)], "application/json")
+    if stop:
+        bucket.create(run.paths.stop, encode(StopRequest("r1", "ada@example.com", TIME)))
+    verdict = settle(run, Witnesses(MemoryProvider())).verdict
+    assert verdict
+    assert verdict.outcome == (runs.STOPPED if stop else cause)
+    assert verdict.stopped_by == "ada@example.com" * stop
+    announced = {"preempted": "its preemption", "maintenance": "its maintenance"}[cause]
+    asked = "stopped by ada@example.com; " * stop
+    assert verdict.evidence == f"{asked}the host of worker 0 announced {announced} and stopped it"
+
+
+def test_what_is_no_request_to_stop_a_run_changes_nothing(bucket: Bucket) -> None:
+    run = write_run(bucket)
+    for worker in range(4):
+        status = replace(STATUS, worker=worker, state=FINISHED, stopped="SIGTERM", cause="preempted")
+        bucket.upload(run.paths.status(1, worker), [encode(status)], "application/json")
+    bucket.create(run.paths.stop, encode(StopRequest("r2", "ada@example.com", TIME)))
+    verdict = settle(run, Witnesses(MemoryProvider())).verdict
+    assert verdict
+    assert (verdict.outcome, verdict.stopped_by) == (runs.PREEMPTED, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
@@ -12,7 +13,7 @@ from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, WorkerWord
-from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeState
 from tpuctl.runs import Tpu, Verdict
@@ -23,7 +24,9 @@ from tpuctl.worker.records import (
     READY,
     RUNNING,
     UNKNOWN,
+    StopRequest,
     WorkerStatus,
+    check_stop,
 )
 
 Statuses = Sequence[WorkerStatus | None]
@@ -129,7 +132,7 @@ def _settle_open(
     if verdict and run.is_refuted(verdict, attempt, words):
         verdict = None
     if ending:
-        ended = _verdict(run, attempt, ending, words)
+        ended = _verdict(run, attempt, _as_asked(run, ending), words)
         verdict = run.end(ended, is_refuted=lambda other: run.is_refuted(other, attempt, words))
     statuses = [word.status for word in words]
     if verdict:
@@ -160,6 +163,21 @@ def _with_hosts(
 def _has_only_to_say_so(host: HostWord) -> bool:
     """Whether the script had ended by itself when its host went down before the bucket heard of it."""
     return host.state is HostState.GONE and host.last is not None and host.last.exit_code is not None
+
+
+def _as_asked(run: StoredRun, ending: Ending) -> Ending:
+    """Return that somebody has stopped a run whose machine ended while it was to stop: it may have saved."""
+    if ending.outcome not in (runs.PREEMPTED, runs.MAINTENANCE):
+        return ending
+    try:
+        check = partial(check_stop, run=run.name)
+        request = find_record(run.bucket, run.paths.stop, StopRequest, check)
+    except BadObjectError:
+        return ending  # workers take it for none, either
+    if request is None:
+        return ending
+    evidence = f"stopped by {request.by}; {ending.evidence}"
+    return ending._replace(outcome=runs.STOPPED, evidence=evidence, stopped_by=request.by)
 
 
 def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequence[WorkerWord]) -> Verdict:
