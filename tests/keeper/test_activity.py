@@ -86,9 +86,12 @@ def test_a_terminal_is_use_but_no_window_of_tmux_and_no_dead_session(
     assert reasons(tmp_path) == (["ada is logged in"] if is_login else [])
 
 
-def test_a_run_is_use_as_long_as_its_supervisor_holds_the_lock(tmp_path: Path) -> None:
-    lock = tmp_path / "home/.tpuctl/runs/digits/2/lock"
+@pytest.mark.parametrize("name", ["lock", "script.lock"])
+def test_a_run_is_use_as_long_as_its_supervisor_or_script_holds_a_lock(tmp_path: Path, name: str) -> None:
+    lock = tmp_path / "home/.tpuctl/runs/digits/2" / name
     lock.parent.mkdir(parents=True)
+    with lock.with_name("lock").open("wb"):
+        pass
     with lock.open("wb") as held:
         assert reasons(tmp_path) == []
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -13,8 +13,8 @@ from typing import Iterator, Set
 CHIPS = ("/dev/accel", "/dev/vfio/")
 SSHD = re.compile(rb"sshd(-session)?: [^\s\[]+@")
 """Title of sshd's process of somebody logged in: `sshd: ada@pts/0`, without a terminal `sshd: ada@notty`."""
-LOCKS = ".tpuctl/runs/*/*/lock"
-"""Below a home: held by the supervisor of a run as long as it lives."""
+LOCKS = ".tpuctl/runs/*/*/*lock"
+"""Below a home: held by the supervisor of a run, and by its script, as long as they live."""
 UTMP = "var/run/utmp"
 UTMP_ENTRY = struct.Struct("<hxxi32s4s32s256shhiii16s20s")
 """struct utmp of Linux, 384 bytes: utmp(5)."""
@@ -30,10 +30,8 @@ class Activity:
 
     def reasons(self) -> Iterator[str]:
         """Yield what uses the host now; nothing for a host that is idle."""
-        for lock in sorted(self._locks()):
-            if _is_held(lock):
-                run, attempt = lock.split(os.sep)[-3:-1]
-                yield "run %s, attempt %s" % (run, attempt)
+        folders = {os.path.dirname(lock) for lock in self._locks() if _is_held(lock)}
+        yield from ("run %s, attempt %s" % tuple(folder.split(os.sep)[-2:]) for folder in sorted(folders))
         yield from sorted({"%s is logged in" % user for user in (*self._sessions(), *self._terminals())})
         yield from self._holders()
 

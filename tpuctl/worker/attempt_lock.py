@@ -1,15 +1,41 @@
-"""Tells by the lock of an attempt whether its supervisor lives: a process that has ended holds none."""
+"""Tells by an attempt's locks whether its supervisor and its script live: who has ended holds none."""
 
 from __future__ import annotations
 
 import fcntl
+import os
 from typing import BinaryIO
 
 
 def is_held(lock: BinaryIO) -> bool:
-    """Return whether a supervisor holds the lock, whose file is open for reading."""
+    """Return whether a process holds the lock, whose file is open for reading."""
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     return False
+
+
+def is_held_in(folder: str, name: str) -> bool:
+    """Return whether a process holds the lock of this name in a folder; nobody holds one that is absent."""
+    try:
+        with open(os.path.join(folder, name), "rb") as lock:
+            return is_held(lock)
+    except OSError:
+        return False
+
+
+def hold(path: str) -> int:
+    """Return a descriptor that holds a lock, for a child to inherit: held until the last copy is closed.
+
+    -1 where no file can be made, as on a full disk.
+    """
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return -1
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # a file system without locks
+        pass
+    return descriptor

@@ -17,7 +17,16 @@ from tpuctl.worker.job.abandoned import abandoned
 from tpuctl.worker.job.script import STOP_CODES, Script, Sentinel
 from tpuctl.worker.peers.peers import Peers, reason_of
 from tpuctl.worker.preparation import environment, steps
-from tpuctl.worker.records import PREPARING, QUEUED, READY, RUNNING, STARTED, Spec, WorkerStatus
+from tpuctl.worker.records import (
+    PREPARING,
+    QUEUED,
+    READY,
+    RUNNING,
+    SCRIPT_LOCK_FILE,
+    STARTED,
+    Spec,
+    WorkerStatus,
+)
 from tpuctl.worker.reporting.logs import say
 from tpuctl.worker.reporting.reporter import Reporter
 from tpuctl.worker.reporting.status import now
@@ -155,7 +164,8 @@ class Supervisor:
         self._try(lambda: chips.write_holders(self._log))
         variables = environment.of_job(self._spec, installed, self._reporter.reports)
         command = (self._spec.script, *self._spec.arguments)
-        return Script(command, self._code_folder, variables, self._log)
+        lock = os.path.join(self._folder, SCRIPT_LOCK_FILE)
+        return Script(command, self._code_folder, variables, self._log, lock)
 
     @property
     def _code_folder(self) -> str:

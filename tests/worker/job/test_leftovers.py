@@ -13,7 +13,9 @@ import pytest
 
 from tests.worker.host import Host, kill_with_guard
 from tpuctl.polling import Backoff, poll
+from tpuctl.worker.attempt_lock import is_held_in
 from tpuctl.worker.job import processes
+from tpuctl.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE
 
 CHILD = "import os,sys,time; open(sys.argv[1],'w').write(str(os.getpid())); time.sleep(600)"
 DEAF = f"import signal; signal.signal(15, signal.SIG_IGN); {CHILD}"
@@ -97,6 +99,8 @@ def test_the_script_of_a_run_whose_guard_and_supervisor_were_killed_is_ended_by_
     child = int((host.folder / "child").read_text())
     assert not ended(script)
     assert not ended(child)
+    assert is_held_in(str(host.folder), SCRIPT_LOCK_FILE), "nobody may delete the code that it runs"
+    assert not is_held_in(str(host.folder), LOCK_FILE)
     later = Host(host.environment, host.folder.parent.parent / "r2" / "1", host.bucket)
     later.start(
         f"import os\nfor pid in ({script}, {child}):\n  assert not os.path.exists(f'/proc/{{pid}}/cwd')",
@@ -109,6 +113,7 @@ def test_the_script_of_a_run_whose_guard_and_supervisor_were_killed_is_ended_by_
     wait_for_end(script)
     wait_for_end(child)
     assert "ending what an earlier run left behind: " in later.supervisor_log()
+    assert not is_held_in(str(host.folder), SCRIPT_LOCK_FILE)
 
 
 def test_a_run_that_goes_on_is_left_alone_by_the_next(host: Host) -> None:

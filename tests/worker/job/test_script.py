@@ -16,7 +16,7 @@ FILE_NAMES = [name for name in NAMES.values() if "/" not in name and 0 < len(nam
 @pytest.mark.parametrize("name", ["-c", "-cimport os.py", "-m", "--help", *FILE_NAMES])
 def test_a_script_of_any_name_is_run_and_passes_for_no_option(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("import sys\nprint(sys.argv)\n")
-    script = Script([name, "--rate"], str(tmp_path), {}, str(tmp_path / "log.txt"))
+    script = Script([name, "--rate"], str(tmp_path), {}, str(tmp_path / "log.txt"), str(tmp_path / "lock"))
     codes = poll(
         lambda: None if script.poll() is None else [script.poll()], awaiting="its end", timeout=60,
         backoff=Backoff(0.02),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from tpuctl.worker.attempt_lock import hold
 from tpuctl.worker.preparation import old_runs
+from tpuctl.worker.records import SCRIPT_LOCK_FILE
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -62,6 +65,22 @@ def test_an_attempt_whose_supervisor_lives_stays_however_old(tmp_path: Path) -> 
         old_runs.remove(str(attempt(tmp_path, "own/1", 0)))
         assert "code" in names(folders[-1])
         assert not folders[-2].exists()
+
+
+def test_an_attempt_whose_script_lives_stays_though_its_supervisor_was_killed(tmp_path: Path) -> None:
+    folders = [attempt(tmp_path, f"r{number}/1", (40 + number) * DAY) for number in range(6)]
+    lock = hold(str(folders[-1] / SCRIPT_LOCK_FILE))
+    os.utime(folders[-1], (time.time() - 45 * DAY,) * 2)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[lock]) as script:
+        os.close(lock)
+        old_runs.remove(str(attempt(tmp_path, "own/1", 0)))
+        assert "code" in names(folders[-1])
+        assert not folders[-2].exists()
+        assert script.stdin
+        script.stdin.close()
+        script.wait()
+        old_runs.remove(str(tmp_path / "own/1"))
+        assert not folders[-1].exists()
 
 
 def test_its_own_attempt_stays_and_an_earlier_one_of_the_run_counts_like_any_other(tmp_path: Path) -> None:

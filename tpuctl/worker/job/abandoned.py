@@ -6,7 +6,7 @@ import glob
 import os
 from typing import List
 
-from tpuctl.worker.attempt_lock import is_held
+from tpuctl.worker.attempt_lock import is_held_in
 from tpuctl.worker.records import LOCK_FILE
 from tpuctl.worker.reporting.status import has_finished
 
@@ -17,12 +17,4 @@ def abandoned(folder: str) -> List[str]:
     runs = os.path.dirname(os.path.dirname(own))
     locks = glob.glob(os.path.join(glob.escape(runs), "*", "*", LOCK_FILE))
     others = (os.path.dirname(lock) for lock in locks if os.path.dirname(lock) != own)
-    return [other for other in others if not has_finished(other) and not _is_held(other)]
-
-
-def _is_held(folder: str) -> bool:
-    try:
-        with open(os.path.join(folder, LOCK_FILE), "rb") as stream:
-            return is_held(stream)
-    except OSError:
-        return False
+    return [other for other in others if not has_finished(other) and not is_held_in(other, LOCK_FILE)]

@@ -10,6 +10,7 @@ import time
 from typing import Dict, Optional, Sequence
 
 from tpuctl.worker import timing
+from tpuctl.worker.attempt_lock import hold
 
 STOP_CODES = tuple(code for number in (signal.SIGTERM, signal.SIGKILL) for code in (-number, 128 + number))
 """Return codes of a script that was stopped from outside, or that reports so itself."""
@@ -18,17 +19,26 @@ STOP_CODES = tuple(code for number in (signal.SIGTERM, signal.SIGKILL) for code 
 class Script:
     """One running script; its output goes to the end of the file `log`."""
 
-    def __init__(self, command: Sequence[str], folder: str, environment: Dict[str, str], log: str) -> None:
-        with open(log, "ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-u", "--", *command],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+    def __init__(
+        self, command: Sequence[str], folder: str, environment: Dict[str, str], log: str, lock: str
+    ) -> None:
+        """Start it in `folder`; it holds the file `lock` as long as it lives, whatever becomes of us."""
+        descriptor = hold(lock)
+        try:
+            with open(log, "ab") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-u", "--", *command],
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=[descriptor] if descriptor >= 0 else [],
+                )
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
         self._stop_sent = 0.0
 
     @property

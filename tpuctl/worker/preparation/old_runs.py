@@ -8,7 +8,8 @@ import shutil
 import time
 from typing import Iterator, List
 
-from tpuctl.worker.records import LOCK_FILE, STARTED
+from tpuctl.worker.attempt_lock import is_held_in
+from tpuctl.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE, STARTED
 
 KEPT = 5
 """Attempts that stay whole, the last used first."""
@@ -21,7 +22,7 @@ RECORDS = (LOCK_FILE, STARTED, "supervisor.log", "last_status.json")
 def remove(attempt_folder: str) -> None:
     """Delete what earlier attempts in folders beside this one's left, in `.../RUN/ATTEMPT`.
 
-    One whose supervisor holds its lock stays as it is, however old. What cannot be deleted stays.
+    One whose supervisor or script lives stays as it is, however old. What cannot be deleted stays.
     """
     own = os.path.realpath(attempt_folder)
     others = [folder for folder in _attempts(os.path.dirname(os.path.dirname(own))) if folder != own]
@@ -66,6 +67,8 @@ def _remove(folder: str, *, is_whole: bool) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            return
+        if is_held_in(folder, SCRIPT_LOCK_FILE):
             return
         if is_whole:
             shutil.rmtree(folder, ignore_errors=True)
