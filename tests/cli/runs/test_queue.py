@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
+from tpuctl.cli.main import run
+from tpuctl.cli.runs import busy
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -97,3 +101,23 @@ def test_all_hosts_agree_on_the_order_of_two_that_come_at_once(
 def test_a_free_tpu_is_used_at_once(tpuctl: Command, node: str, options: tuple[str, ...]) -> None:
     Path("job.py").write_text(HEADER + "print('done')\n")
     assert tpuctl("submit", "job.py", "--name", "r1", "-a", *options).out == "done\n"
+
+
+@pytest.mark.parametrize("name", [("--name", "r{}"), ()])
+def test_of_two_that_find_a_tpu_free_at_once_only_the_first_starts(
+    tpuctl: Command, node: str, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, name: tuple[str, ...]
+) -> None:
+    Path("job.py").write_text(LONG)
+    both, look = threading.Barrier(2), busy.flow.occupants
+
+    def look_together(*arguments: Any) -> object:
+        occupants = look(*arguments)
+        both.wait(60)
+        return occupants
+
+    monkeypatch.setattr(busy.flow, "occupants", look_together)
+    options = [[word.format(number) for word in name] for number in (1, 2)]
+    results = fanout(lambda words: run(["submit", "job.py", *words]), options)
+    assert {result.value for result in results} == {0, 4}
+    assert len(bucket.objects("runs/", glob="runs/*/run.json")) == 1
+    assert len(bucket.objects("nodes/", glob="nodes/*/runs/**")) == 1

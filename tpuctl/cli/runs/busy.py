@@ -42,7 +42,7 @@ def on_free_node(
             output.note(f"{plan.node.name} is busy: {len(busy)} ahead, the next is '{busy[0].run}'.")
         return replace(plan, waits=True)
     if not busy:
-        return plan
+        return replace(plan, takes_turn=True)
     if policy == REPLACE:
         flow.check_replaceable(cloud.bucket, plan.node, busy, plan.run.run)
         names = ", ".join(f"'{occupant.run}' of {occupant.submitter}" for occupant in busy)
@@ -51,7 +51,7 @@ def on_free_node(
             flow.stop_all(
                 cloud.bucket, cloud.provider, cloud.ssh, session.witnesses, busy, session.owner, report
             )
-        return plan
+        return replace(plan, takes_turn=True)
     ages = [f"{clock.age(occupant.since, session.now)} ago" for occupant in busy]
     error = flow.busy_error(plan.node, busy, ages, command, shlex.quote(str(script)))
     if not sys.stdin.isatty():

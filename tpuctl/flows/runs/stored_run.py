@@ -157,13 +157,17 @@ class StoredRun:
 
         What says in the node's folder that it works there comes first: readers follow it to the attempt.
         """
+        self.announce(record)
+        self.bucket.create(self.paths.attempt(record.attempt), encode(record))
+        return self.attempt(record.attempt)
+
+    def announce(self, record: Attempt) -> None:
+        """Write into the folder of an attempt's node that it is to run there, unless that is written."""
         note = NodePaths.of(record.tpu.id).run(self.name, record.attempt)
         try:
             self.bucket.create(note, encode({"run": self.name, "attempt": record.attempt}))
         except ConflictError:
             pass  # the attempt itself decides who is first
-        self.bucket.create(self.paths.attempt(record.attempt), encode(record))
-        return self.attempt(record.attempt)
 
     def end(self, verdict: Verdict, *, is_refuted: Callable[[Verdict], bool] = lambda _: False) -> Verdict:
         """Write a verdict unless the run has one on evidence as good; return the one that the bucket holds.

@@ -219,9 +219,9 @@ def test_ctrl_c_starts_nothing_that_goes_on(
 ) -> None:
     start = launch.launch_all
 
-    def interrupted(*arguments: Any) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> None:
         if moment == "while workers start":
-            start(*arguments)
+            start(*arguments, **options)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(launch, "launch_all", interrupted)

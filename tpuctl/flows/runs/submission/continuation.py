@@ -17,6 +17,7 @@ from tpuctl.flows.runs.submission.submit import (
     signed,
     store_code,
 )
+from tpuctl.flows.runs.submission.turn import take_turn
 from tpuctl.runs import Run, submitter
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ def _word(field: str) -> str:
 
 def _attempt(run: StoredRun, plan: SubmitPlan, login: str) -> StoredAttempt:
     """Return the first attempt, which is created unless another process has done so."""
+    if run.attempt_numbers():
+        return run.last_readable_attempt()
+    if plan.takes_turn:
+        take_turn(run, plan)
     try:
         return run.create_attempt(signed(plan.attempt, login=login))
     except ConflictError:

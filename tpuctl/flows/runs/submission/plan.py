@@ -85,6 +85,8 @@ class SubmitPlan:
     """Whether the user chose the run's name."""
     waits: bool = False
     """Whether it waits in the line of its node."""
+    takes_turn: bool = False
+    """Whether its node was free, and of several submissions at once only the first may start."""
 
 
 def plan_submit(

@@ -20,6 +20,7 @@ from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
 from tpuctl.flows.runs.submission.plan import SubmitPlan
+from tpuctl.flows.runs.submission.turn import take_turn
 from tpuctl.masking.text import masked
 from tpuctl.nodes import HttpRequest
 from tpuctl.runs import BY_MACHINE, Attempt, Run, Verdict
@@ -82,6 +83,8 @@ def store_code(bucket: Bucket, code: Bundle, report: bundles.Report | None) -> l
 
 def _start(ssh: Ssh, plan: SubmitPlan, run: StoredRun, host_keys: Mapping[int, str]) -> None:
     attempt = signed(plan.attempt, login=ssh.user)
+    if plan.takes_turn:
+        take_turn(run, plan)
     try:
         run.create_attempt(attempt)
     except ConflictError:
