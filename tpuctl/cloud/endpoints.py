@@ -176,11 +176,11 @@ class Cloud:
         ControlClient(simulator_folder()).add([faults.request("preemption", options)])
 
     def _bucket(self, name: str) -> Bucket:
-        from tpuctl.cloud.storage import Bucket  # noqa: PLC0415
-
         project = self.config.require("project")
         client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
         self._closers.append(client.close)
+        from tpuctl.cloud.storage import Bucket  # noqa: PLC0415  after Google's client, which is imported there
+
         return Bucket(client, name, shell_setup=self.endpoints.shell_setup)
 
     def _dial(self, node: Node, worker: int) -> ByteStream:

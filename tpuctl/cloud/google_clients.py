@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
 from typing import TYPE_CHECKING
 
+from tpuctl.cloud.optional_imports import blocked
 from tpuctl.config.turkish_locale import use_plain_letters
 
 if TYPE_CHECKING:
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from google.cloud.storage import Client as StorageClient
     from google.cloud.tpu_v2 import TpuClient
 
+UNUSED = ("aiohttp", "opentelemetry")
+"""Google's clients import them where they are installed: for asynchronous halves, and for tracing."""
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 
 
@@ -41,7 +42,7 @@ def anonymous_credentials() -> Credentials:
 def tpu_client(credentials: Credentials) -> TpuClient:
     """Return a client of Google's Cloud TPU API."""
     use_plain_letters()
-    with _import_blocked("aiohttp"):
+    with blocked(*UNUSED):
         from google.cloud import tpu_v2  # noqa: PLC0415
 
     return tpu_v2.TpuClient(credentials=credentials)
@@ -52,7 +53,7 @@ def local_tpu_client(address: str) -> TpuClient:
     import grpc  # noqa: PLC0415
 
     use_plain_letters()
-    with _import_blocked("aiohttp"):
+    with blocked(*UNUSED):
         from google.cloud import tpu_v2  # noqa: PLC0415
     from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport  # noqa: PLC0415
 
@@ -63,11 +64,12 @@ def local_tpu_client(address: str) -> TpuClient:
 
 def storage_client(project: str, credentials: Credentials, url: str = "") -> StorageClient:
     """Return a client of Cloud Storage: of Google's, or of the service at a `url` on loopback."""
+    _import_requests()
     import requests  # noqa: PLC0415
 
     # Else each client asks for the bucket once more, in a thread of its own, for tracing that is off.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
-    with _import_blocked("aiohttp"):
+    with blocked(*UNUSED):
         from google.cloud import storage  # noqa: PLC0415
 
     options, session = None, None
@@ -82,6 +84,7 @@ def storage_client(project: str, credentials: Credentials, url: str = "") -> Sto
 
 def rest_session(project: str, credentials: Credentials, *, is_local: bool) -> requests.Session:
     """Return a session whose requests carry credentials, for the REST APIs that need no client."""
+    _import_requests()
     from google.auth.transport.requests import AuthorizedSession  # noqa: PLC0415
     from google.oauth2.credentials import Credentials as UserCredentials  # noqa: PLC0415
 
@@ -111,23 +114,14 @@ class AccessToken:
             return str(self._credentials.token)
 
 
+def _import_requests() -> None:
+    """Import requests without what guesses encodings: what is read here is bytes, JSON or UTF-8."""
+    with blocked("chardet", "charset_normalizer"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that nothing guesses encodings
+        import requests  # noqa: F401, PLC0415
+
+
 def _read_refusal(response: requests.Response, **_: object) -> None:
     """Read a refused download to its end: the client does not, and then loses the connection, at each try."""
     if response.status_code >= 400:
         response.content  # noqa: B018  reading it is the point
-
-
-@contextmanager
-def _import_blocked(name: str) -> Iterator[None]:
-    """Let an optional import of `name` inside the block fail, unless it was imported before.
-
-    Google's clients import aiohttp where it is installed, for their asynchronous halves alone: 90 ms of CPU.
-    """
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # the documented way to make an import fail
-    try:
-        yield
-    finally:
-        del sys.modules[name]

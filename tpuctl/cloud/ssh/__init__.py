@@ -1,5 +1,10 @@
 """Reaches TPU hosts by SSH: with our key, and with the host keys that the provider published only."""
 
+from tpuctl.cloud.optional_imports import blocked
+
+with blocked("invoke"):  # for `Match exec` in the user's files of OpenSSH, which are not read
+    import paramiko  # noqa: F401
+
 from tpuctl.cloud.ssh.client import Ssh
 from tpuctl.cloud.ssh.dialing import ByteStream, Dial, dial_address
 from tpuctl.cloud.ssh.keys import make_key, read_public_key

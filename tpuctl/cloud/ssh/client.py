@@ -12,9 +12,9 @@ from pathlib import Path
 
 import paramiko
 
-from tpuctl.cloud.ssh.connection import open_connection
 from tpuctl.cloud.ssh.dialing import ByteStream, Dial
 from tpuctl.cloud.ssh.explanations import translated
+from tpuctl.cloud.ssh.handshake import authenticate
 from tpuctl.cloud.ssh.keys import check_private, load_key, make_key, read_public_key
 from tpuctl.cloud.ssh.pool import Pool
 from tpuctl.cloud.ssh.session import SshSession
@@ -51,13 +51,11 @@ class Ssh:
         key = self._private_key
         with translated(name):
             published = _host_key(host_key)
-            connection = open_connection(
-                f"worker-{worker}", self._dial(node, worker), published, self.user, key
-            )
+            transport = authenticate(self._dial(node, worker), published, self.user, key)
         try:
-            yield SshSession(connection, name)
+            yield SshSession(transport, name, self.user)
         finally:
-            connection.close()
+            transport.close()
 
     def open_stream(self, node: Node, worker: int) -> ByteStream:
         """Return an open stream to a worker's SSH server, for another program's login; raises HostError."""

@@ -1,17 +1,11 @@
-"""Opens fabric's connections to workers, as copies of one: making each costs as much as logging in."""
+"""Makes fabric's connections of logins, as copies of one: making each costs as much as logging in."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
+import fabric
 import paramiko
-
-from tpuctl.cloud.ssh.dialing import ByteStream
-from tpuctl.cloud.ssh.handshake import authenticate
-
-if TYPE_CHECKING:
-    import fabric
 
 
 class _Client(paramiko.SSHClient):  # type: ignore[misc]  # paramiko has no annotations
@@ -22,13 +16,8 @@ class _Client(paramiko.SSHClient):  # type: ignore[misc]  # paramiko has no anno
         self._transport = transport
 
 
-def open_connection(
-    worker: str, stream: ByteStream, host_key: paramiko.PKey, user: str, key: paramiko.PKey
-) -> fabric.Connection:
-    """Return the connection over a stream, which is closed when this fails; raises as `authenticate`."""
-    import fabric  # noqa: PLC0415  slow, and `tpuctl ssh` opens no connection of ours
-
-    transport = authenticate(stream, host_key, user, key)
+def fabric_connection(transport: paramiko.Transport, worker: str, user: str) -> fabric.Connection:
+    """Return fabric's connection over a login that was made here; it ends with that."""
     connection = fabric.Connection.__new__(fabric.Connection)
     vars(connection).update(
         vars(_pattern()),
@@ -43,8 +32,6 @@ def _pattern() -> fabric.Connection:
 
     Its configuration changes while fabric makes a connection with it: threads must not share one then.
     """
-    import fabric  # noqa: PLC0415  as above
-
     return fabric.Connection(
         "nowhere", config=fabric.Config(lazy=True, overrides={"load_ssh_configs": False})
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import paramiko
@@ -32,19 +33,23 @@ class CommandResult:
 class SshSession:
     """An open connection to one worker."""
 
-    def __init__(self, connection: fabric.Connection, worker: str) -> None:
-        self._connection = connection
-        self._worker = worker
-
-    @property
-    def transport(self) -> paramiko.Transport:
+    def __init__(self, transport: paramiko.Transport, worker: str, user: str) -> None:
+        self.transport = transport
         """The connection itself: for streams and forwarded ports."""
-        return self._connection.transport
+        self._worker = worker
+        self._user = user
+
+    @cached_property
+    def _connection(self) -> fabric.Connection:
+        """The connection as fabric has it, for files."""
+        from tpuctl.cloud.ssh.connection import fabric_connection  # noqa: PLC0415  slow, and commands need none
+
+        return fabric_connection(self.transport, self._worker, self._user)
 
     @property
     def is_open(self) -> bool:
         """Whether the connection has not been lost, as far as is known."""
-        return bool(self._connection.is_connected)
+        return bool(self.transport.is_active())
 
     def run(self, argv: Sequence[str], timeout: float = COMMAND_TIMEOUT, stdin: bytes = b"") -> CommandResult:
         """Run a command and return its result, also that of a failing command; quotes the arguments.
