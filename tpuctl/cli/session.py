@@ -86,7 +86,7 @@ class Session:
         """Who can be asked about a run whose workers are silent."""
         from tpuctl.flows.runs.evidence.witnesses import Witnesses  # noqa: PLC0415  not every command asks
 
-        return Witnesses(self.cloud.provider, lambda: self.cloud.ssh)
+        return Witnesses(lambda: self.cloud.provider, lambda: self.cloud.ssh)
 
     def close(self) -> None:
         """Close the clients, when any were built, and say how many warnings were not shown."""

@@ -9,13 +9,11 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.progress import show_late_count
 from tpuctl.cli.runs.busy import on_free_node, queue_option, replace_option
-from tpuctl.cli.runs.logs import attach
 from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.nodes.lookup import NoTpuError
 from tpuctl.flows.runs.code.bundles import Bundle, Report
-from tpuctl.flows.runs.control.wait import next_steps
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import submit as flow
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit
@@ -62,8 +60,12 @@ def submit(
     try:
         _show(session, submission.run, plan, is_attached=is_attached)
         if is_attached:
+            from tpuctl.cli.runs.logs import attach  # noqa: PLC0415  slow to import, and not always needed
+
             attach(session, StoredRun(cloud.bucket, submission.run.run, session.warn))
     except (KeyboardInterrupt, InterruptedByUser) as interrupt:
+        from tpuctl.flows.runs.control.wait import next_steps  # noqa: PLC0415  as above
+
         name = submission.run.run
         raise InterruptedByUser(f"Interrupted; run '{name}' goes on.", hint=next_steps(name)) from interrupt
 

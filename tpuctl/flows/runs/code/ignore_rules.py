@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path, PurePosixPath
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING
 
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs.code.repository import UnreadError, find
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 GIT, OWN = ".gitignore", ".tpuctlignore"
 """The files of rules; in each folder the lower ones decide first, and those of OWN before all of GIT."""
@@ -65,6 +67,8 @@ class IgnoreRules:
             return None
         if len(text) > MOST_BYTES:
             raise UsageError(f"{self._top / file} is larger than 1 MiB.", hint="Write shorter rules.")
+        from pathspec import GitIgnoreSpec  # noqa: PLC0415  slow, and many projects have no rules
+
         lines = text.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
         try:
             with warnings.catch_warnings():

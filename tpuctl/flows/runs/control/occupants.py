@@ -10,10 +10,7 @@ from tpuctl.bucket_layout import NodePaths, RunPaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import ConflictError, NotFoundError, StateError
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.control.cancel import cancel, plan_cancel
-from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import WIDTH, StartedRun, started_on
-from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
 from tpuctl.worker.records import DEFAULT_GRACE, QUEUED
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket
+    from tpuctl.flows.runs.evidence.witnesses import Witnesses
     from tpuctl.nodes import Node
 
 
@@ -54,6 +52,8 @@ def occupants(bucket: Bucket, witnesses: Witnesses, node: Node, warn: Report) ->
         try:
             if run.verdict() and run.is_closed:
                 return None
+            from tpuctl.flows.runs.outcome import settle  # noqa: PLC0415  slow, and most nodes are free
+
             state = settle(run, witnesses)
             if state.error:
                 raise state.error
@@ -109,6 +109,8 @@ def stop_all(
 
     Raises as `cancel` does.
     """
+    from tpuctl.flows.runs.control.cancel import cancel, plan_cancel  # noqa: PLC0415  as above
+
     for occupant in busy:
         plan = plan_cancel(bucket, witnesses, occupant.run, by, DEFAULT_GRACE)
         cancel(provider, ssh, witnesses, plan, report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -44,13 +45,24 @@ class Witnesses:
     """Who can be asked about a run besides its workers, each no more often than every INTERVAL."""
 
     def __init__(
-        self, provider: Provider, get_ssh: Callable[[], Ssh] | None = None, clock: Clock = time.monotonic
+        self,
+        provider: Provider | Callable[[], Provider],
+        get_ssh: Callable[[], Ssh] | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
-        """Take `get_ssh`, which returns the client for hosts; None for a command that asks none."""
-        self.provider = provider
+        """Take `get_ssh`, which returns the client for hosts; None for a command that asks none.
+
+        A `provider` that is a function returns it: most runs end without a question.
+        """
+        self._provider = provider
         self._get_ssh = get_ssh
         self._clock = clock
         self._answers: dict[tuple[str, int], tuple[float, HostWord]] = {}
+
+    @cached_property
+    def provider(self) -> Provider:
+        """Where nodes come from; raises ConfigError without a project or credentials."""
+        return self._provider() if callable(self._provider) else self._provider
 
     def node(self, bucket: Bucket, node: NodeId) -> NodeWord:
         """Return what the provider says of a node: UNKNOWN with the reason where it does not answer."""

@@ -14,8 +14,8 @@ import msgspec
 from tpuctl import accelerators, clock, job_header
 from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
-from tpuctl.flows.datasets.lookup import pin
 from tpuctl.flows.nodes.lookup import find_ready
+from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.code import bundles, imports, locks
 from tpuctl.flows.runs.code.secrets import check_bundle
 from tpuctl.flows.runs.code.syntax import check_syntax
@@ -116,7 +116,7 @@ def plan_submit(
 
     types = _types(request, header.tpuctl, notes)
     name = check_name(request.name) if request.name else default_name(request.script, at)
-    dataset = pin(data_bucket, DatasetRef.parse(request.dataset), warn) if request.dataset else None
+    dataset = _pinned(data_bucket, request.dataset, warn) if request.dataset else None
     node = node or find_ready(provider, request.tpu, types, owner)
     git, git_notes = _git(request.script.parent, code)
     arguments = masked_arguments(request.arguments)
@@ -166,6 +166,12 @@ def default_name(script: Path, at: datetime) -> str:
     """Return the name of a run for which the user chose none."""
     stem = re.sub(r"[^a-z0-9]+", "-", script.stem.lower()).strip("-")[:40] or "run"
     return f"{stem}-{at.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _pinned(bucket: Bucket, name: str, warn: Report) -> PinnedDataset:
+    from tpuctl.flows.datasets.lookup import pin  # noqa: PLC0415  slow, and not every job reads a dataset
+
+    return pin(bucket, DatasetRef.parse(name), warn)
 
 
 def _types(request: SubmitRequest, table: ToolTable, notes: list[str]) -> list[str]:
