@@ -125,6 +125,21 @@ def test_gcloud_does_the_rest(gcloud: Tool, bucket: storage.Bucket, files: Path)
 
 
 @pytest.mark.slow
+def test_gcloud_copies_nothing_that_it_has_copied(gcloud: Tool, bucket: storage.Bucket, files: Path) -> None:
+    """`rsync` compares the times that it asks for as several fields of an object's metadata."""
+    os.utime(files / "data" / "one", (1_600_000_000, 1_600_000_000))
+    os.utime(files / "data" / "sub" / "two", (1_600_000_001, 1_600_000_001))
+    sync = ("rsync", "-r", "data", f"gs://{BUCKET}/sync")
+    generations = []
+    for _ in range(2):
+        gcloud(*sync)
+        generations.append([blob.generation for blob in bucket.list_blobs()])
+    assert generations[0] == generations[1]
+    gcloud("rsync", "-r", "--preserve-posix", f"gs://{BUCKET}/sync", "down")
+    assert (files / "down" / "one").stat().st_mtime == 1_600_000_000
+
+
+@pytest.mark.slow
 def test_gsutil(gsutil: Tool, bucket: storage.Bucket, files: Path) -> None:
     gsutil("cp", "-r", "data", "big", f"gs://{BUCKET}/")
     assert names(bucket) == ["big", "data/one", "data/sub/two"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import pytest
 import requests
 from google.cloud import storage
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.sim.gcs.running_server import BUCKET, RunningGcs
 from tpuctl.sim.gcs.errors import GcsError
@@ -38,6 +42,77 @@ RESOURCE = {
 def test_a_selection_returns_just_its_fields(fields: str, expected: dict[str, object]) -> None:
     expected = {"items": RESOURCE["items"]} if fields == "items/*" else expected
     assert select(RESOURCE, fields) == expected
+
+
+METADATA = {"metadata": {"a": {"b": {"c": 1, "d": 2}}, "e": 3, "f": 4}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("metadata/e,metadata/f", {"e": 3, "f": 4}),  # gcloud storage rsync lists so
+        ("metadata(e),metadata(f)", {"e": 3, "f": 4}),
+        ("metadata/a/b/c,metadata/a/b/d", {"a": {"b": {"c": 1, "d": 2}}}),
+        ("metadata/a(b/c),metadata(a/b(d),e)", {"a": {"b": {"c": 1, "d": 2}}, "e": 3}),
+        ("metadata/a/b/c,metadata/a", {"a": {"b": {"c": 1, "d": 2}}}),
+        ("metadata/a,metadata/a/b/c", {"a": {"b": {"c": 1, "d": 2}}}),
+        ("metadata/*/b/c,metadata/a/b/d", {"a": {"b": {"c": 1, "d": 2}}, "e": 3, "f": 4}),
+        ("*,metadata/e", METADATA["metadata"]),
+        ("metadata( e , f )", {"e": 3, "f": 4}),
+    ],
+)
+def test_paths_through_one_field_add_up(fields: str, expected: dict[str, object]) -> None:
+    assert select(METADATA, fields) == {"metadata": expected}
+
+
+Path: TypeAlias = "tuple[str, ...]"
+NAMES = st.sampled_from("abc")
+RESOURCES = st.dictionaries(
+    NAMES,
+    st.recursive(
+        st.integers(0, 9),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner),
+        max_leaves=9,
+    ),
+)
+
+
+def spelled(names: list[str], below: tuple[str, list[Path]] | None) -> tuple[str, list[Path]]:
+    """`a/b` or `a/b(LIST)`, with the paths that it selects."""
+    before, path = "/".join(names), tuple(names)
+    if below is None:
+        return before, [path]
+    return f"{before}({below[0]})", [path + rest for rest in below[1]]
+
+
+def joined(parts: list[tuple[str, list[Path]]]) -> tuple[str, list[Path]]:
+    return ",".join(text for text, _ in parts), [path for _, paths in parts for path in paths]
+
+
+PATHS = st.lists(st.sampled_from("abc*"), min_size=1, max_size=3)
+SELECTIONS = st.recursive(
+    st.lists(st.builds(spelled, PATHS, st.none()), min_size=1, max_size=3).map(joined),
+    lambda inner: st.lists(st.builds(spelled, PATHS, st.none() | inner), min_size=1, max_size=3).map(joined),
+    max_leaves=4,
+)
+
+
+def selected_by(paths: list[Path], value: Any) -> Any:
+    """The plain reference: what any of the paths leads to, whatever is beside it."""
+    if () in paths or not isinstance(value, list | dict):
+        return value
+    if isinstance(value, list):
+        return [selected_by(paths, item) for item in value]
+    rests = {name: [path[1:] for path in paths if path[0] in (name, "*")] for name in value}
+    return {name: selected_by(rest, value[name]) for name, rest in rests.items() if rest}
+
+
+@given(resource=RESOURCES, selection=SELECTIONS)
+def test_a_selection_is_the_union_of_its_paths(
+    resource: dict[str, Any], selection: tuple[str, list[Path]]
+) -> None:
+    fields, paths = selection
+    assert select(resource, fields) == selected_by(paths, resource)
 
 
 @pytest.mark.parametrize(

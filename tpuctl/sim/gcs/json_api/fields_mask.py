@@ -57,12 +57,16 @@ def _parse_path(tokens: list[str], at: int, depth: int, into: Selection) -> int:
         at += 1
     else:
         at += 1
-    earlier = into.get(name)
-    if earlier is None:
-        into[name] = below
-    else:
-        into[name] = {**earlier, **below} if earlier and below else {}
+    into[name] = _union(into[name], below) if name in into else below
     return at
+
+
+def _union(one: Selection, other: Selection) -> Selection:
+    """Return what selects all that either selects, at every level."""
+    if not one or not other:
+        return {}
+    shared = {name: _union(one[name], other[name]) for name in one.keys() & other.keys()}
+    return {**one, **other, **shared}
 
 
 def _select(value: JsonValue, selection: Selection) -> JsonValue:
@@ -74,8 +78,12 @@ def _select(value: JsonValue, selection: Selection) -> JsonValue:
 
 
 def _select_fields(resource: Mapping[str, JsonValue], selection: Selection) -> JsonObject:
-    by_name = {name: selection.get(name, selection.get("*")) for name in resource}
-    return {name: _select(resource[name], below) for name, below in by_name.items() if below is not None}
+    selected: JsonObject = {}
+    for name, value in resource.items():
+        below = [selection[key] for key in (name, "*") if key in selection]
+        if below:
+            selected[name] = _select(value, _union(below[0], below[-1]))
+    return selected
 
 
 def _invalid(fields: str) -> GcsError:
