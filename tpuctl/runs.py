@@ -178,7 +178,7 @@ class Verdict(msgspec.Struct, frozen=True):
     tpu: Tpu | None = None
     """The node of the attempt; None where it was not recorded."""
     cause: Label = ""
-    """Why the script failed, where its host has recognized it: records.OUT_OF_MEMORY, records.DISK_FULL."""
+    """Why the script failed, where its host has recognized it: records.OUT_OF_MEMORY and others."""
     last_line: Line = ""
     """The last line that the failed script printed."""
     schema: int = SCHEMA

@@ -20,6 +20,7 @@ MOST_CHARACTERS = 4000
 
 PREEMPTION, MAINTENANCE = "preempted", "maintenance"
 OUT_OF_MEMORY, DISK_FULL = "out of memory", "disk full"
+CHIPS_HELD = "chips held by another process"
 """Causes of an end that a worker recognizes."""
 
 IMAGE, OWN = "image", "own"
@@ -150,7 +151,7 @@ class WorkerStatus:
     ahead: int = 0
     """Runs that a QUEUED worker waits for."""
     cause: str = ""
-    """PREEMPTION or MAINTENANCE of a host that was stopped, OUT_OF_MEMORY or DISK_FULL of a failure."""
+    """PREEMPTION or MAINTENANCE of a stopped host; OUT_OF_MEMORY, DISK_FULL or CHIPS_HELD of a failure."""
     tail: str = ""
     """The last line that a failed script printed."""
     peer: Optional[int] = None

@@ -61,6 +61,10 @@ def test_who_asked_to_stop_a_run_is_named() -> None:
             "Delete files on its hosts, or write to gs://: tpuctl exec n1 -- df -h",
         ),
         (
+            runs.FAILED, "chips held by another process",
+            "End the process that holds the chips; the log names it: tpuctl logs r --grep 'is held by'",
+        ),
+        (
             runs.PREEMPTED, "",
             "Make a TPU again, then submit it again: tpuctl up v3-32 --zone europe-west4-a",
         ),

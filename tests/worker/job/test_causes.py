@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.worker.job import causes
-from tpuctl.worker.records import DISK_FULL, OUT_OF_MEMORY
+from tpuctl.worker.records import CHIPS_HELD, DISK_FULL, OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,15 @@ from tpuctl.worker.records import DISK_FULL, OUT_OF_MEMORY
         (b"step 1\n", "SIGXFSZ", 3, DISK_FULL),
         (b"a MemoryError is handled\nValueError: bad\n", "", 3, ""),
         (b"No space left on device\n" + b"x\n" * 20_000, "", 3, ""),  # long ago
+        (
+            b"RuntimeError: The TPU is already in use by process with pid 77. Not attempting",
+            "",
+            3,
+            CHIPS_HELD,
+        ),
+        (b"open(/dev/vfio/0): Device or resource busy: Couldn't open iommu group", "", 3, CHIPS_HELD),
+        (b"/dev/accel0: open failed: Device or resource busy", "", 3, CHIPS_HELD),
+        (b"rm: cannot remove 'x': Device or resource busy", "", 3, ""),
         (b"", "", 3, ""),
     ],
 )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tpuctl import runs
 from tpuctl.errors import JobFailedError, PreemptedError, StateError, TpuctlError
 from tpuctl.runs import Verdict
-from tpuctl.worker.records import DISK_FULL, OUT_OF_MEMORY
+from tpuctl.worker.records import CHIPS_HELD, DISK_FULL, OUT_OF_MEMORY
 
 
 class _Consequence(NamedTuple):
@@ -45,6 +45,10 @@ CAUSES = {
         JobFailedError, "failed", "Delete files on its hosts, or write to gs://",
         "tpuctl exec {node} -- df -h",
     ),
+    CHIPS_HELD: _Consequence(
+        JobFailedError, "failed", "End the process that holds the chips; the log names it",
+        "tpuctl logs {run} --grep 'is held by'",
+    ),
 }  # fmt: skip
 """By the cause of a failure."""
 
@@ -72,8 +76,8 @@ def error_of(verdict: Verdict) -> TpuctlError | None:
 
 def _hint(verdict: Verdict) -> str:
     command, consequence = next_command(verdict), _consequence(verdict)
-    is_log = command.startswith("tpuctl logs ")
-    advice = consequence.advice if not (consequence.command and is_log) else ""
+    is_other = consequence.command and command == _end_of_log(verdict)
+    advice = "" if is_other else consequence.advice
     return f"{advice or LOG_END}: {command}"
 
 
@@ -83,6 +87,10 @@ def next_command(verdict: Verdict) -> str:
         return f"tpuctl pull {verdict.run}"
     command, tpu = _consequence(verdict).command, verdict.tpu
     if tpu is None or not command or verdict.stopped_by:
-        return f"tpuctl logs {verdict.run} --tail 20"
+        return _end_of_log(verdict)
     spot = " --spot" if tpu.spot else ""
-    return command.format(node=tpu.name, zone=tpu.zone, type=tpu.accelerator, spot=spot)
+    return command.format(run=verdict.run, node=tpu.name, zone=tpu.zone, type=tpu.accelerator, spot=spot)
+
+
+def _end_of_log(verdict: Verdict) -> str:
+    return f"tpuctl logs {verdict.run} --tail 20"

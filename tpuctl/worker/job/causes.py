@@ -1,4 +1,4 @@
-"""Recognizes why a script ended: what the host announced, no memory, no space on the disk."""
+"""Recognizes why a script ended: what the host announced, no memory, no space on the disk, no chips."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import tempfile
 
 from tpuctl.worker import timing
-from tpuctl.worker.records import DISK_FULL, MAINTENANCE, OUT_OF_MEMORY, PREEMPTION
+from tpuctl.worker.records import CHIPS_HELD, DISK_FULL, MAINTENANCE, OUT_OF_MEMORY, PREEMPTION
 from tpuctl.worker.wire import ask_metadata
 
 TAIL = 16 * 1024
@@ -24,6 +24,13 @@ PROBE = 64 * 1024
 _IN_LOG = (
     (re.compile(rb"No space left on device|Disk quota exceeded|\[Errno (28|122|27)\]"), DISK_FULL),
     (re.compile(rb"^MemoryError|RESOURCE_EXHAUSTED: .*(memory|HBM|hbm)|std::bad_alloc", re.M), OUT_OF_MEMORY),
+    (
+        re.compile(
+            rb"The TPU is already in use by process"
+            rb"|/dev/(accel|vfio)[^\n]*Device or resource busy|Device or resource busy[^\n]*/dev/(accel|vfio)"
+        ),
+        CHIPS_HELD,
+    ),
 )
 _OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
