@@ -274,7 +274,7 @@ class TestWhatChangesMeanwhile:
         assert "'tpuctl down n1' deletes it" in error.value.hint
         assert error.value.facts["may_bill"] == [f"n1 in {ZONE}"]
 
-    def test_a_provider_that_does_not_answer_may_bill(self) -> None:
+    def test_a_provider_that_does_not_answer_may_bill(self, passing_time: PassingTime) -> None:
         class Silent(MemoryProvider):
             def get_node(self, node: NodeId) -> Node:
                 if self.created:

@@ -87,6 +87,7 @@ def test_an_installed_distribution_or_a_module_of_the_name_is_present(requiremen
 )
 def test_pip_decides_about_any_other_requirement(requirement: str, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_RETRIES", "0")
     with pytest.raises(packages.PackageError, match=r"pip could not install .*exit code"):
         packages.ensure([requirement], "", str(tmp_path / "packages"), str(tmp_path / "log"))
     assert b"[tpuctl] installing " in (tmp_path / "log").read_bytes()

@@ -5,27 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.paths import ROOT
+from tests.worker.preparation.conftest import release
 from tpuctl.worker.preparation import package_folders
 from tpuctl.worker.preparation.package_folders import obtain, remove_unused
-
-
-@pytest.fixture(autouse=True)
-def _released() -> Iterator[None]:
-    """End what this process holds, as the end of a run does."""
-    release()
-    yield
-    release()
-
-
-def release() -> None:
-    while package_folders._held:
-        package_folders._held.pop().close()
 
 
 def complete(root: Path, key: str) -> str:

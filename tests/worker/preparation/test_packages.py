@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -19,11 +21,27 @@ Ensure = Callable[..., str]
 
 
 @pytest.fixture
+def small_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image has the installers, and not the 150 distributions of this Python, which pip reads again."""
+    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
+    libraries = [path for path in sys.path if path.startswith(tuple(own)) and "site-packages" not in path]
+    folder = tmp_path / "installers"
+    folder.mkdir()
+    for name in ("pip", "uv"):
+        distribution = next(iter(metadata.distributions(name=name)), None)
+        if distribution is not None:
+            source = Path(str(distribution.locate_file("")))
+            for path in (source / name, *source.glob(f"{name}-*.dist-info")):
+                (folder / path.name).symlink_to(path)
+    monkeypatch.setattr(sys, "path", [*libraries, str(folder)])
+
+
+@pytest.fixture
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Add a distribution to what this Python has, as a host's image brings it."""
     folder = tmp_path / "image"
     folder.mkdir()
-    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     presence._distributions.cache_clear()
 
     def add(name: str, version: str, requires: str = "", modules: str = "") -> None:
@@ -59,6 +77,7 @@ def content(folder: str) -> set[str]:
     return {path.name.removesuffix(".dist-info") for path in Path(folder).glob("*.dist-info")}
 
 
+@pytest.mark.usefixtures("small_image")
 class TestImage:
     def test_what_a_package_requires_is_not_installed_a_second_time(
         self, image: Callable[..., None], index: Path, ensure: Ensure
@@ -143,6 +162,7 @@ class TestImage:
         assert "password" not in str(commands)
 
 
+@pytest.mark.usefixtures("small_image")
 class TestUv:
     @pytest.fixture(autouse=True)
     def _sources(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +209,7 @@ class TestUv:
         assert "Successfully installed" in (tmp_path / "log").read_text(), "it was pip"
 
 
+@pytest.mark.usefixtures("small_image")
 class TestWheelhouse:
     def test_packages_come_from_it_alone_and_the_same_wheels_elsewhere_are_the_same_set(
         self, ensure: Ensure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -205,6 +226,7 @@ class TestWheelhouse:
         assert path.name == "optax_of_test-1.0-py3-none-any.whl"
 
 
+@pytest.mark.usefixtures("small_image")
 class TestRuns:
     def test_a_second_run_installs_nothing(self, index: Path, ensure: Ensure, tmp_path: Path) -> None:
         wheel(index, "optax_of_test")
@@ -255,6 +277,8 @@ class TestRuns:
             ensure("optax-of-test")
         assert caught.value.errno == 28
 
+
+class TestThisPython:
     def test_console_files_of_the_installation_do_not_stay(self, index: Path, ensure: Ensure) -> None:
         wheel(index, "optax_of_test")
         folder = ensure("optax-of-test")
