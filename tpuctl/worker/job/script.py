@@ -55,11 +55,12 @@ class Script:
         """Return the return code, negative for a signal, or None while the script runs."""
         return self._process.poll()
 
-    def stop(self, *, is_signalled: bool = False, grace: float = timing.STOP_GRACE) -> None:
+    def stop(self, *, is_signalled: bool = False, grace: Optional[float] = None) -> None:
         """Send SIGTERM to the script and its children, unless it `is_signalled`, as by a host that stops.
 
-        Called again after `grace` seconds, send SIGKILL.
+        Called again after `grace` seconds, by default `timing.STOP_GRACE`, send SIGKILL.
         """
+        grace = timing.STOP_GRACE if grace is None else grace
         if not self._stop_sent:
             self._stop_sent = time.monotonic()
             if not is_signalled:
