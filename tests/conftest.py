@@ -19,6 +19,7 @@ from tpuctl.config.turkish_locale import use_plain_letters
 pytest_plugins = (
     "tests.contract.recorder",
     "tests.ordering.file_order",
+    "tests.ordering.garbage",
     "tests.forks.client",
     "tests.sim.sqlite_without_disk",
 )
