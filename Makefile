@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
-PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); echo $$((n < 4 ? n : 4)))
+# many tests wait for a program or a server that they start, so that more processes than cores keep the cores busy
+PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 2)); echo $$((n < 6 ? n : 6)))
 
 .PHONY: help demo test test-fast test-slow test-terraform test-tensorflow test-beam mutate contract check audit bench clean
 
