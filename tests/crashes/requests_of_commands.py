@@ -18,6 +18,9 @@ from tpuctl.cloud.ssh.session import SshSession
 
 RPC = grpc._channel._UnaryUnaryMultiCallable  # the class of every call of Google's client
 
+BACKGROUND = "_verify_existence_background"
+"""In the name of a thread of Google's storage client: what it asks is no step of a command."""
+
 
 class Requests:
     """The requests of a command, by name; from the `fatal` one on, each raises `error`."""
@@ -33,6 +36,8 @@ class Requests:
 
     def send(self, name: str, deliver: Callable[[], Any]) -> Any:
         """Deliver a request, unless the command ends before."""
+        if BACKGROUND in threading.current_thread().name:
+            return deliver()
         with self._lock:
             if self.has_ended:
                 raise Killed

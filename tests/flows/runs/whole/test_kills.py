@@ -25,8 +25,8 @@ QUICK = (
     ("DeleteNode", "before"), ("DeleteNode", "after"),
 )  # fmt: skip
 """A request of each step, and when the command ends."""
-MOST = 100
-"""Requests of the whole command, and more."""
+MOST = 80
+"""Requests of the whole command, and more: how often it looks depends on the machine."""
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,7 @@ def run_and_end(tpuctl: Command, fatal: Callable[[str, int], bool], when: str) -
             pass
         else:
             assert result.code == 0, result.err
+            assert not sent.has_ended
     return sent
 
 
@@ -63,6 +64,30 @@ def test_the_same_command_continues_after_a_kill(
 ) -> None:
     sent = run_and_end(tpuctl, lambda name, _: name == request_name, when)
     assert sent.has_ended, sent.names
+    check(tpuctl, simulator, bucket, sent.names)
+
+
+@pytest.mark.parametrize(
+    ("request_name", "when", "text"),
+    [
+        ("CreateNode", "after", "Interrupted; run 'r1' is not started yet, and node 'r1' may bill."),
+        ("ssh", "after", "Interrupted; run 'r1' is not started yet, and node 'r1' may bill."),
+        (
+            "POST runs/r1/run.json",
+            "before",
+            "run 'r1' may have started, and goes on then, and node 'r1' bills.",
+        ),
+        ("DeleteNode", "after", "run 'r1' has ended, and its files are here, and node 'r1' bills."),
+    ],
+)
+def test_the_same_command_continues_after_ctrl_c(
+    tpuctl: Command, simulator: RunningSimulator, bucket: Bucket, request_name: str, when: str, text: str
+) -> None:
+    with ended_at(lambda name, _: name == request_name, when, KeyboardInterrupt) as sent:
+        result = tpuctl(*RUN)
+    assert (result.code, text in result.err) == (130, True), result.err
+    assert "Continue: tpuctl run job.py --up v3-8 --down --name r1." in result.err
+    assert "Delete the node: tpuctl down r1" in result.err
     check(tpuctl, simulator, bucket, sent.names)
 
 
