@@ -115,6 +115,8 @@ class Spec:
 
     Empty for one that waits for nothing.
     """
+    line_timeout: float = 0.0
+    """Seconds for which it waits there; 0 for no limit."""
     wheelhouse: str = ""
     """Folder inside the bundle that packages come from alone; empty for the host's own index."""
     setup: str = ""

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.cli.pseudo_terminal import in_terminal
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cli.main import run
 from tpuctl.cli.runs import busy
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
+from tpuctl.config import load
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout
 from tpuctl.polling import Backoff, poll
@@ -75,6 +77,29 @@ def test_a_busy_tpu_is_waited_for_or_taken(tpuctl: Command, node: str, bucket: B
     assert verdict
     assert verdict.outcome == runs.STOPPED
     await_states(bucket, "r4", RUNNING)
+
+
+def test_what_waits_no_longer_and_what_is_refused_is_told(tpuctl: Command, node: str, bucket: Bucket) -> None:
+    Path("job.py").write_text(LONG)
+    assert tpuctl("submit", "job.py", "--name", "r1").code == 0
+    await_states(bucket, "r1", RUNNING)
+    refused = tpuctl("submit", "job.py", "--name", "r2", "--json")
+    assert refused.code == 4
+    assert (refused.json["error"]["kind"], refused.json["error"]["busy"]) == ("state", ["r1"])
+    shown = in_terminal("submit", "job.py", "--name", "r2", columns=200, typed="n\n")
+    assert "n1 is busy with run 'r1'" in shown
+    assert "Declined: nothing was started." in shown
+    assert "tpuctl wait r1" in shown
+    assert bucket.objects("runs/r2/") == []
+    assert tpuctl("submit", "job.py", "--queue-timeout", "1h").code == 2
+    assert tpuctl("submit", "job.py", "--name", "r2", "--queue", "--queue-timeout", "1s").code == 0
+    late = tpuctl("wait", "r2")
+    assert late.code == 100
+    assert "its turn did not come within 1 s, 1 ahead" in late.err
+    assert tpuctl("cancel", "r1", "--yes").code == 0
+    again = tpuctl("cancel", "r1", "--yes").err
+    assert f"Run 'r1' had ended before: stopped by {load({}).require('owner')}" in again
+    assert again.count("stopped") == 1
 
 
 def test_all_hosts_agree_on_the_order_of_two_that_come_at_once(

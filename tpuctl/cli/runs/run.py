@@ -12,7 +12,7 @@ from tpuctl.cli import output
 from tpuctl.cli.nodes.creation_options import Machine, machine_options, typed_words, with_machine
 from tpuctl.cli.nodes.lifetime_options import lifetime_options
 from tpuctl.cli.nodes.zone_options import wait_option
-from tpuctl.cli.runs.busy import queue_option, replace_option
+from tpuctl.cli.runs.busy import Policy, policy_options
 from tpuctl.cli.runs.steps import Steps, WholeRun
 from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_zones, yes_option
@@ -61,8 +61,7 @@ class Types(click.ParamType[tuple[str, ...]]):
 @machine_options
 @wait_option
 @lifetime_options
-@queue_option
-@replace_option
+@policy_options
 @yes_option
 @dry_run_option
 @with_zones
@@ -72,7 +71,7 @@ class Types(click.ParamType[tuple[str, ...]]):
 def run(
     session: Session, machine: Machine, request: SubmitRequest, types: tuple[str, ...] | None,
     is_deleted: bool, folder: Path | None, zones: tuple[str, ...], wait_capacity: int, lifetime: Lifetime,
-    policy: str | None, yes: bool, dry_run: bool,
+    policy: Policy, yes: bool, dry_run: bool,
 ) -> None:  # fmt: skip
     """Run a script from nothing to its results: create a TPU, submit, follow, pull, and delete the TPU.
 

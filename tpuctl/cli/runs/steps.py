@@ -12,7 +12,7 @@ from tpuctl.cli.nodes.creation_options import Machine, warn_of_secrets
 from tpuctl.cli.nodes.up import ask, show_plan
 from tpuctl.cli.nodes.zone_options import search_of
 from tpuctl.cli.progress import show_late_count, show_steps
-from tpuctl.cli.runs.busy import on_free_node
+from tpuctl.cli.runs.busy import Policy, on_free_node
 from tpuctl.cli.runs.logs import follow_to_end
 from tpuctl.cli.runs.pull import left_out
 from tpuctl.cli.session import Session
@@ -55,7 +55,7 @@ class WholeRun:
     lifetime: Lifetime
     is_deleted: bool
     """Whether the node is deleted at the end."""
-    policy: str | None
+    policy: Policy
     yes: bool
 
 

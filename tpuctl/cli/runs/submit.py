@@ -8,7 +8,7 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.progress import show_late_count
-from tpuctl.cli.runs.busy import on_free_node, queue_option, replace_option
+from tpuctl.cli.runs.busy import Policy, on_free_node, policy_options
 from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.errors import InterruptedByUser
@@ -26,14 +26,13 @@ from tpuctl.runs import Run
     "--attach/--detach", "-a/-d", "is_attached", default=False,
     help="Follow the log until the run ends, as 'tpuctl logs -f' does, or return at once; default: --detach.",
 )  # fmt: skip
-@queue_option
-@replace_option
+@policy_options
 @dry_run_option
 @with_session
 @iap_option
 @with_request
 def submit(
-    session: Session, request: SubmitRequest, is_attached: bool, policy: str | None, dry_run: bool
+    session: Session, request: SubmitRequest, is_attached: bool, policy: Policy, dry_run: bool
 ) -> None:  # fmt: skip
     """Copy a training script to a TPU and start it there, detached.
 

@@ -43,7 +43,11 @@ class Turn:
         self._runs = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
 
     def wait(self, note: Callable[[int], object]) -> None:
-        """Return once everything ahead has ended on this host; `note` gets each new count of what has not."""
+        """Return once everything ahead has ended on this host; `note` gets each new count of what has not.
+
+        Raises TimeoutError after the time for which the run is to wait.
+        """
+        start, limit = time.monotonic(), self._spec.line_timeout
         entries: Optional[List[_Entry]] = None
         count = 0
         for pause in timing.growing(timing.FIRST_LOOK, timing.LONGEST_LOOK):
@@ -57,6 +61,8 @@ class Turn:
             if entries is not None and len(entries) != count:
                 count = len(entries)
                 note(count)
+            if limit and time.monotonic() >= start + limit:
+                raise TimeoutError("its turn did not come within %.0f s, %d ahead" % (limit, count))
             timing.sleep(pause)
 
     def _entries(self) -> List[_Entry]:

@@ -85,6 +85,8 @@ class SubmitPlan:
     """Whether the user chose the run's name."""
     waits: bool = False
     """Whether it waits in the line of its node."""
+    queue_timeout: float = 0.0
+    """Seconds for which it waits there; 0 for no limit."""
     takes_turn: bool = False
     """Whether its node was free, and of several submissions at once only the first may start."""
 

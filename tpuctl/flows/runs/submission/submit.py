@@ -250,6 +250,7 @@ def _spec(bucket: str, plan: SubmitPlan, worker: int, key: str) -> Spec:
         packages=run.packages,
         participants=attempt.workers,
         line=NodePaths.of(attempt.tpu.id).runs if plan.waits else "",
+        line_timeout=plan.queue_timeout,
         wheelhouse=plan.wheelhouse,
         setup=plan.setup,
         setup_timeout=plan.setup_timeout,
