@@ -13,6 +13,7 @@ from tpuctl.sim.accounts import project_number
 SERVICE = "tpu.googleapis.com"
 ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 QUOTA_FAILURE = "type.googleapis.com/google.rpc.QuotaFailure"
+RESOURCE_INFO = "type.googleapis.com/google.rpc.ResourceInfo"
 
 
 class Code(IntEnum):
@@ -51,10 +52,11 @@ ErrorDetail = TypedDict(
         "domain": str,
         "metadata": dict[str, str],
         "violations": list[Violation],
+        "resourceName": str,
     },
     total=False,
 )
-"""google.rpc.ErrorInfo (reason, domain, metadata) or QuotaFailure (violations) in its JSON form."""
+"""google.rpc.ErrorInfo (reason, domain, metadata), QuotaFailure (violations) or ResourceInfo, in JSON form."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class Template:
     the proto or the clients' behaviour say)."""
     reason: str = ""
     metadata: Mapping[str, str] | None = None
+    resource: str = ""
+    """The full name that a ResourceInfo names."""
 
 
 OURS = "ours"
@@ -122,7 +126,12 @@ ERRORS: dict[str, Template] = {
         "[EID: {eid}]",
         "ours, after the same code and text for TensorflowVersion in API v1 (tensorflow/tpu#877)",
     ),
-    "exists": Template(Code.ALREADY_EXISTS, "Resource '{name}' already exists", OURS),
+    "exists": Template(
+        Code.ALREADY_EXISTS,
+        "Resource '{name}' already exists",
+        "skypilot-org/skypilot#129",
+        resource="{name}",
+    ),
     "not_found": Template(Code.NOT_FOUND, "Resource '{name}' was not found", OURS),
     "wrong_state": Template(
         Code.INVALID_ARGUMENT,
@@ -216,22 +225,23 @@ ERRORS: dict[str, Template] = {
     "bad_name": Template(
         Code.INVALID_ARGUMENT, "Invalid resource field value in the request: '{name}'.", OURS
     ),
-    "bad_id": Template(Code.INVALID_ARGUMENT, "Invalid node ID: '{id}'.", OURS),
+    "bad_id": Template(
+        Code.INVALID_ARGUMENT,
+        "Invalid {what} ID '{id}': it must begin with a lowercase letter, have lowercase letters, digits, "
+        "hyphens and underscores only, end with a letter or a digit, and be at most 63 characters long.",
+        "ours, after Compute Engine's rule; the underscores: skypilot-org/skypilot#129",
+    ),
     "bad_page": Template(Code.INVALID_ARGUMENT, "Invalid {parameter}.", OURS),
     "bad_field": Template(Code.INVALID_ARGUMENT, BAD_REQUEST + "{reason} [EID: {eid}]", OURS),
     "label_key": Template(
         Code.INVALID_ARGUMENT,
-        "Label key '{key}' violates format constraints. The key must start with a lowercase character, can "
-        "only contain lowercase letters, numeric characters, underscores and dashes. The key can be at most "
-        "63 characters long. International characters are allowed.",
-        "Compute Engine's text; that the Cloud TPU API has the same is ours",
+        "resource labels are invalid: key {key} {problem}",
+        "GoogleCloudPlatform/k8s-config-connector, its recorded texts of other APIs",
     ),
     "label_value": Template(
         Code.INVALID_ARGUMENT,
-        "Label value '{value}' violates format constraints. The value can only contain lowercase letters, "
-        "numeric characters, underscores and dashes. The value can be at most 63 characters long. "
-        "International characters are allowed.",
-        "Compute Engine's text; that the Cloud TPU API has the same is ours",
+        "resource labels are invalid: value {value} {problem} for key {key}",
+        "GoogleCloudPlatform/ml-testing-accelerators#461, for an invalid character; another problem is ours",
     ),
     "many_labels": Template(
         Code.INVALID_ARGUMENT,
@@ -261,6 +271,8 @@ def api_error(kind: str, **fields: object) -> ApiError:
     template, values = ERRORS[kind], {"eid": f"0x{secrets.token_hex(8)}", **fields}
     metadata = {key: text.format_map(values) for key, text in (template.metadata or {}).items()}
     details = error_details(template.reason, metadata)
+    if template.resource:
+        details += ({"@type": RESOURCE_INFO, "resourceName": template.resource.format_map(values)},)
     return ApiError(Status(template.code, template.text.format_map(values), details))
 
 

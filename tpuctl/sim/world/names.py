@@ -10,8 +10,8 @@ from tpuctl.sim.resource_names import ResourceName
 from tpuctl.sim.world.api_errors import api_error
 
 PARENT = re.compile(r"projects/[^/]+/locations/[^/]+")
-IDENTIFIER = re.compile(r"[A-Za-z0-9_.~+%-]+")
-"""The rule for node ids in the comments of google/cloud/tpu/v2/cloud_tpu.proto."""
+IDENTIFIER = re.compile(r"[a-z]([-_a-z0-9]{0,61}[a-z0-9])?")
+"""Compute Engine's rule for names, with the underscores that the Cloud TPU API is known to take."""
 
 
 def parse(name: str) -> ResourceName:
@@ -25,6 +25,12 @@ def parse(name: str) -> ResourceName:
 def id_of(name: str) -> str:
     """Return the last part of a full name; an id alone is returned as it is."""
     return name.rpartition("/")[2]
+
+
+def require_identifier(identifier: str, what: str = "node") -> None:
+    """Raise INVALID_ARGUMENT unless a new resource can have this id; `what` is the kind of it."""
+    if not IDENTIFIER.fullmatch(identifier):
+        raise api_error("bad_id", id=identifier, what=what)
 
 
 def require_collection(name: str, collection: str) -> None:

@@ -248,7 +248,7 @@ def test_a_name_that_is_taken_conflicts_at_once_or_when_its_turn_comes(
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"identifier": "no spaces"}, "Invalid node ID"),
+        ({"identifier": "no spaces"}, "Invalid queued resource ID"),
         ({"accelerator": "v3-9"}, "v3-9 was not found in zone"),
         ({"multislice_params": {"node_count": 1}}, "node_count must be greater than 1"),
         ({"multislice_params": {"node_count": 2, "node_id_prefix": "a b"}}, "Invalid node ID"),

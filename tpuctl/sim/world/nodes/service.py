@@ -71,8 +71,7 @@ class NodeService:
         context: RequestContext = DEFAULT_CONTEXT,
     ) -> Operation:
         """Create a node from its fields as sent, in the API's JSON form."""
-        if not names.IDENTIFIER.fullmatch(node_id):
-            raise api_error("bad_id", id=node_id)
+        names.require_identifier(node_id)
         name = f"{parent}/nodes/{node_id}"
         names.require_collection(name, "nodes")
         repeated = self._state.operations.find_repeated("create", name, context)

@@ -61,8 +61,7 @@ class QueuedResourceService:
         context: RequestContext = DEFAULT_CONTEXT,
     ) -> Operation:
         """Queue a request for nodes; raises RESOURCE_EXHAUSTED for quota. It waits for capacity."""
-        if not names.IDENTIFIER.fullmatch(identifier):
-            raise api_error("bad_id", id=identifier)
+        names.require_identifier(identifier, "queued resource")
         name = f"{parent}/queuedResources/{identifier}"
         names.require_collection(name, "queuedResources")
         repeated = self._state.operations.find_repeated("create", name, context)

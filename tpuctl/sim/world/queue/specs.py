@@ -66,14 +66,14 @@ def _node_ids(identifier: str, node_spec: NodeSpec) -> Iterator[str]:
         reason = "node_spec needs either a node_id or the parameters of several nodes"
         raise api_error("bad_field", reason=reason)
     prefix = node_spec.get("nodeId") or multislice.get("nodeIdPrefix") or identifier
-    if not names.IDENTIFIER.fullmatch(prefix):
-        raise api_error("bad_id", id=prefix)
     if not multislice:
+        names.require_identifier(prefix)
         yield prefix
         return
     count = multislice.get("nodeCount", 0)
     if count <= 1:
         raise api_error("bad_field", reason="node_count must be greater than 1")
+    names.require_identifier(f"{prefix}-{count - 1}")
     yield from (f"{prefix}-{number}" for number in range(count))
 
 
