@@ -56,7 +56,7 @@ ErrorDetail = TypedDict(
     },
     total=False,
 )
-"""google.rpc.ErrorInfo (reason, domain, metadata), QuotaFailure (violations) or ResourceInfo, in JSON form."""
+"""google.rpc.ErrorInfo (reason, domain, metadata), QuotaFailure (violations) or ResourceInfo, as JSON."""
 
 
 @dataclass(frozen=True)
