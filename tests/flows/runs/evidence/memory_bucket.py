@@ -50,6 +50,10 @@ class MemoryBucket:
         self.meanwhile()
         return self._objects[name].data if name in self._objects else None
 
+    def get(self, name: str) -> bytes | None:
+        """Return an object's content, at no moment for others."""
+        return self._objects[name].data if name in self._objects else None
+
     def read(self, name: str, most: int = 0) -> bytes:
         data = self.find(name)
         if data is None:

@@ -1,7 +1,7 @@
 """Up to five actors on one run in any order: it always ends, and worse evidence overrules no better.
 
-A submit and its twin, the workers, the machine, and two readers whose steps are cut by those of all others:
-each request to the bucket is a moment at which somebody else may act.
+A submit and its twin, the workers, the machine, two readers, and who cancels the run: the steps of each are
+cut by those of all others. Each request to the bucket is a moment at which somebody else may act.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from tpuctl import clock, runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConflictError, TpuctlError
 from tpuctl.flows.runs import stored_attempt
+from tpuctl.flows.runs.control import stop_requests
+from tpuctl.flows.runs.control.cancel import plan_cancel
 from tpuctl.flows.runs.evidence.decision import LOST_AFTER
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
@@ -31,11 +33,13 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeId, NodeState
 from tpuctl.parallel import fanout
 from tpuctl.runs import Attempt, Run, Verdict, decode
-from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, WorkerStatus, encode
+from tpuctl.worker.records import FINISHED, PREPARING, RUNNING, WorkerStatus, encode, read_stop
 
 RECORD = Run("r1", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})
 WORKERS = 3
-SEEDS = 60
+SEEDS = 100
+ACCOUNTS = ("ada@example.com", "bob@example.com")
+STOP = "runs/r1/stop.json"
 ENDS = (NodeState.PREEMPTED, NodeState.GONE, NodeState.REPAIRING)
 
 
@@ -51,15 +55,29 @@ class Worker:
         self.is_cut = False
         """Whether nothing that it writes arrives."""
         self.silent_since = bucket.time
+        self.asked_by = ""
+        """Who asks to stop the run, once this worker has heard of it."""
 
     def step(self) -> None:
-        """Write a heartbeat, or sometimes the last word."""
+        """Write a heartbeat, or sometimes the last word: soon where somebody asks to stop the run."""
         if not self.is_alive:
             return
-        if self._status.state == PREPARING or self._random.random() < 0.95:
+        if not self.is_cut and self._random.random() < 0.5:
+            self._hear()
+        if self.asked_by:
+            if self._random.random() < 0.5:
+                self.end(exit_code=self._random.choice([0, 143]), stopped_by=self.asked_by)
+            else:
+                self.write()  # it saves
+        elif self._status.state == PREPARING or self._random.random() < 0.95:
             self.write(state=RUNNING)
         else:
             self.end(exit_code=self._random.choice([0, 0, 0, 0, 3]))
+
+    def _hear(self) -> None:
+        """Read whether somebody asks to stop the run."""
+        data = self._bucket.get(STOP)
+        self.asked_by = self.asked_by or (read_stop(data, "r1").by if data else "")
 
     def end(self, **changes: object) -> None:
         """Write the last word; what cannot be written stays on the host's disk."""
@@ -82,7 +100,8 @@ class Worker:
 
     @property
     def succeeded(self) -> bool:
-        return self._status.state == FINISHED and self._status.exit_code == 0 and not self._status.stopped
+        ended = self._status.state == FINISHED and self._status.exit_code == 0
+        return ended and not self._status.stopped and not self._status.stopped_by
 
 
 class Machine(Witnesses):
@@ -167,19 +186,33 @@ class World:
     def act(self) -> None:
         self.bucket.pass_time(self.random.choice([0, 1, 10, 30, 60]))
         match self.random.randrange(20):
-            case 0:
+            case 0 | 6 | 7:
                 self.machine.step()
             case 1:
                 assert not self.submit("second"), "equal requests are two submits"
             case 2 | 3 | 4:
                 self.look()
+            case 5:
+                self.cancel()
             case _:
                 self.random.choice(self.workers).step()
+
+    def cancel(self) -> None:
+        """Somebody asks to stop the run, sometimes; one that has ended is left as it is."""
+        if self.random.random() < 0.85:
+            return
+        bucket = cast("Bucket", self.bucket)
+        try:
+            plan = plan_cancel(bucket, self.machine, "r1", self.random.choice(ACCOUNTS), grace=30)
+            if not plan.verdict:
+                stop_requests.ask(plan.run, plan.by, plan.grace)
+        except TpuctlError:
+            pass  # others were always first
 
     def look(self) -> RunState:
         """A reader looks, for the first time or again, and what it wrote is checked."""
         run = self.random.choice([self.kept, StoredRun(cast("Bucket", self.bucket), "r1")])
-        before = self.verdicts()
+        before, is_asked = self.verdicts(), self.bucket.get(STOP) is not None
         try:
             state = settle(run, self.machine)
         except TpuctlError:
@@ -191,6 +224,11 @@ class World:
                     for worker in verdict.silent
                 )
                 assert silence > LOST_AFTER
+            if is_asked:
+                assert verdict.outcome not in (runs.PREEMPTED, runs.MAINTENANCE), "nobody starts it again"
+            if verdict.stopped_by:
+                assert verdict.stopped_by in ACCOUNTS
+                assert verdict.outcome == runs.STOPPED
         return state
 
     def verdicts(self) -> list[Verdict]:
@@ -233,6 +271,10 @@ def test_a_run_always_ends_and_no_worse_evidence_overrules_better(seed: int) -> 
     for former, latter in pairwise(verdicts):
         assert former.rank < runs.RANKS[runs.BY_WORKERS], "what the workers said is final"
         assert latter.rank > former.rank or former.silent, "only a later word of a silent worker refutes"
+    requests = [data for name, data in world.bucket.history if name == STOP]
+    assert len(requests) <= 1, "of two requests the first counts"
+    if state.verdict.stopped_by:
+        assert state.verdict.stopped_by == read_stop(requests[0], "r1").by
     if not world.machine.was_touched and all(worker.succeeded for worker in world.workers):
         cut = any(worker.is_cut for worker in world.workers)
         assert state.verdict.outcome == runs.SUCCEEDED or cut
