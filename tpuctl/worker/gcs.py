@@ -32,6 +32,10 @@ class GcsError(Exception):
     """Cloud Storage refused a request, or did not answer in any try."""
 
 
+class UnreachableError(GcsError):
+    """It did not answer in any try, or could not: a later one may succeed."""
+
+
 class ForbiddenError(GcsError):
     """The VM's service account lacks a permission: to overwrite an object, it needs to delete it."""
 
@@ -193,8 +197,8 @@ class Bucket:
             if answer.status == 403:
                 raise ForbiddenError("%s %s: %s" % (method, url, reason))
             if answer.status not in TRANSIENT:
-                break
-        raise GcsError("%s %s: %s" % (method, url, reason))
+                raise GcsError("%s %s: %s" % (method, url, reason))
+        raise UnreachableError("%s %s: %s" % (method, url, reason))
 
     def _send(self, method: str, target: str, data: bytes | None, headers: dict[str, str]) -> Answer:
         answer = self._wire.request(method, target, data, {**headers, "Authorization": self._token.header()})

@@ -35,6 +35,8 @@ METADATA_TIMEOUT = 2.0
 """For an answer of the metadata server to a host that is being stopped."""
 SETUP_GRACE = 5.0
 """Between SIGTERM and SIGKILL for a set-up command."""
+CODE_TIMEOUT = 1800.0
+"""For which the code is asked for again while the bucket cannot be reached."""
 LAST_WRITE_TIMEOUT = 3600.0
 """For which the last log chunk and status are tried again while the bucket cannot be reached."""
 START_TIMEOUT = 120.0

@@ -16,7 +16,7 @@ import pytest
 from tests.worker.faulty_wire import FaultyWire
 from tests.worker.host import SPEC, tar
 from tpuctl.cloud.storage import Bucket
-from tpuctl.worker import gcs
+from tpuctl.worker import gcs, timing
 from tpuctl.worker.preparation import bundle
 
 
@@ -41,6 +41,34 @@ def test_files_are_unpacked_with_their_folders(
     fetch(worker_bucket, bucket, data, tmp_path / "code")
     assert (tmp_path / "code/job.py").read_bytes() == b"print()"
     assert (tmp_path / "code/deep/er/x.py").read_bytes() == b"X = 1"
+
+
+def test_a_bucket_that_does_not_answer_is_waited_for(
+    worker_bucket: gcs.Bucket, bucket: Bucket, wire: FaultyWire, tmp_path: Path
+) -> None:
+    wire.plan = [503] * 2 * len(timing.REQUEST_PAUSES)
+    fetch(worker_bucket, bucket, tar(("job.py", b"print()")), tmp_path / "code")
+    assert (tmp_path / "code/job.py").read_bytes() == b"print()"
+
+
+def test_a_bucket_that_does_not_answer_is_not_waited_for_without_end(
+    worker_bucket: gcs.Bucket, bucket: Bucket, wire: FaultyWire, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(timing, "CODE_TIMEOUT", -1.0)
+    wire.plan = [503] * 100
+    with pytest.raises(gcs.UnreachableError):
+        fetch(worker_bucket, bucket, tar(("job.py", b"print()")), tmp_path / "code")
+    assert len(wire.plan) == 100 - len(timing.REQUEST_PAUSES)
+
+
+def test_a_refusal_is_not_waited_for(
+    worker_bucket: gcs.Bucket, bucket: Bucket, wire: FaultyWire, tmp_path: Path
+) -> None:
+    wire.plan = [403, 503]
+    with pytest.raises(gcs.ForbiddenError):
+        fetch(worker_bucket, bucket, tar(("job.py", b"print()")), tmp_path / "code")
+    assert wire.plan == [503]
 
 
 def test_another_hash_is_refused_before_anything_is_unpacked(

@@ -8,10 +8,11 @@ import os
 import shutil
 import tarfile
 import tempfile
+import time
 import zlib
 from typing import IO, Iterator
 
-from tpuctl.worker import gcs
+from tpuctl.worker import gcs, timing
 from tpuctl.worker.records import Spec
 
 PART = 4 * 1024 * 1024
@@ -25,6 +26,20 @@ class BundleError(Exception):
 
 def fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
     """Unpack a spec's bundle into the new `folder`; raises BundleError when it is damaged or unsafe.
+
+    A bucket that cannot be reached is waited for: nothing runs yet that its silence would harm.
+    """
+    end = time.monotonic() + timing.CODE_TIMEOUT
+    while True:
+        try:
+            return _fetch(bucket, spec, folder)
+        except gcs.UnreachableError:
+            if time.monotonic() > end:
+                raise
+
+
+def _fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
+    """Unpack it, by one try of each request.
 
     Everything is checked before the first file is written. The archive is in a file without a name meanwhile.
     """
