@@ -42,7 +42,7 @@ SUBPACKAGES = {
         "bucket_objects": set(), "catalogue": set(), "config": set(), "data": set(), "worker": set(),
         "copier": {"local"},
         "cloud": set(), "flows": set(), "cli": set(), "faults": set(), "keeper": {"worker"}, "local": set(),
-        "masking": set(),         "nodes": set(),
+        "masking": set(), "nodes": set(), "recovery": {"bucket_objects"},
         "sim": set(), "testing": set(), "text": set(),
     },
     "data": {
@@ -75,7 +75,8 @@ SUBPACKAGES = {
     "flows/remote": {"forwarding": set()},
     "flows/runs": {
         "code": set(), "control": {"evidence", "logs"}, "evidence": set(), "logs": {"evidence"},
-        "submission": {"code", "control"}, "whole": {"control", "evidence", "submission"},
+        "recovery": {"control", "evidence", "submission"}, "submission": {"code", "control"},
+        "whole": {"control", "evidence", "submission"},
     },
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"}, "offers": set(),
@@ -148,8 +149,8 @@ MODULES = {
         "progress", "session", "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
-        "checkpoints", "consequences", "description", "drill", "lookup", "outcome", "pull", "stored_attempt",
-        "stored_run", "summaries", "used_nodes",
+        "checkpoints", "consequences", "description", "drill", "lookup", "outcome", "pull", "restarts",
+        "stored_attempt", "stored_run", "summaries", "used_nodes",
     },
     "worker": {
         "attempt_lock", "errand", "gcs", "guard", "main", "records", "requirements", "signals", "supervisor",

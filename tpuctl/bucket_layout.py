@@ -123,6 +123,14 @@ class RunPaths:
         """Return the folder of one attempt, with a trailing slash."""
         return f"{self.attempts}{attempt}/"
 
+    def attempt_verdict(self, attempt: int) -> str:
+        """Return the record of how one attempt of several ended."""
+        return f"{self.attempts}{attempt}/verdict.json"
+
+    def lease(self, attempt: int) -> str:
+        """Return the record of who starts an attempt."""
+        return f"{self.attempts}{attempt}/lease.json"
+
     def worker(self, attempt: int, worker: int) -> str:
         """Return the folder of one worker in one attempt, with a trailing slash."""
         return f"{self.attempts}{attempt}/workers/{worker}/"

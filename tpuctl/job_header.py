@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -34,6 +34,10 @@ class ToolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether what hosts install keeps to the versions of their image."""
     setup: str = ""
     """Command for sh that hosts run before the script."""
+    restarts: Annotated[int, msgspec.Meta(ge=0)] | Literal["unlimited"] | None = None
+    """How often it is started again after a preemption, a maintenance or a lost host."""
+    restarts_on_failure: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """How often it is started again after a failure of its own."""
 
     @property
     def accelerators(self) -> tuple[str, ...]:

@@ -33,7 +33,8 @@ from tpuctl.bucket_objects.fields import (
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
-from tpuctl.worker.records import IMAGE, LARGEST_STOP, StopRequest, WorkerStatus
+from tpuctl.recovery.records import Lease, Machine, Restarts
+from tpuctl.worker.records import IMAGE, LARGEST_STOP, SETUP_TIMEOUT, StopRequest, WorkerStatus
 
 SCHEMA = 1
 
@@ -90,6 +91,17 @@ class Run(msgspec.Struct, frozen=True):
     """Command that each host runs before the script, without what looks like a secret; empty for none."""
     token: Label = ""
     """Random: tells the record of one submit from that of another that asks for the same."""
+    restarts: Restarts = Restarts()
+    machine: Machine | None = None
+    """What it is restarted on; None in records of earlier versions, which are not restarted."""
+    unpacked_size: Count = 0
+    """Most bytes that the bundle unpacks to."""
+    wheelhouse: Line = ""
+    """Folder of wheels inside the bundle; empty for none."""
+    setup_timeout: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = SETUP_TIMEOUT
+    """Seconds that `setup` may take."""
+    data_bucket: Label = ""
+    """Where its dataset is; empty where it was not recorded."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -181,12 +193,21 @@ class Verdict(msgspec.Struct, frozen=True):
     """Why the script failed, where its host has recognized it: records.OUT_OF_MEMORY and others."""
     last_line: Line = ""
     """The last line that the failed script printed."""
+    worker: WorkerNumber | None = None
+    """The worker that failed or was lost first; None where that is not one worker's end."""
+    checkpoint: Line = ""
+    """The last committed checkpoint at the time; of runs that may be restarted."""
+    restarts: bool = False
+    """Whether another attempt is to follow."""
+    started: str = ""
+    """When the attempt was recorded, by the bucket's clock; empty where it was not recorded."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
         """Raise ValueError, which readers translate, for a time that no clock shows."""
         clock.parse(self.decided)
         clock.parse(self.ended or self.decided)
+        clock.parse(self.started or self.decided)
 
     @property
     def rank(self) -> int:
@@ -201,8 +222,18 @@ LARGEST: dict[type, int] = {
     Verdict: 256 << 10,
     WorkerStatus: 64 << 10,
     StopRequest: LARGEST_STOP,
+    Lease: 16 << 10,
 }
 """Record -> most bytes of its object."""
+
+
+OPEN = "application/json; restarts=1"
+"""Content type of the verdict of a run that is to be started again: a listing tells by it."""
+
+
+def verdict_type(verdict: Verdict) -> str:
+    """Return the content type of verdict.json."""
+    return OPEN if verdict.restarts else "application/json"
 
 
 class _Versioned(msgspec.Struct):

@@ -118,6 +118,8 @@ CALLS = (
     call("logs", "r3", "--worker", "0", "--tail", "9", shows=False),
     call("logs", WORD),
     call("runs"),
+    call("watch", "r1", "--once"),
+    call("watch", WORD),
     call("cancel", "r1", "--yes"),
     call("cancel", "r2", "--dry-run", shows=False),
     call("cancel", WORD),

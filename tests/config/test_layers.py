@@ -223,6 +223,7 @@ class TestFormats:
         ("project", "My Project"), ("zone", "somewhere"), ("accelerator", "v3 8"),
         ("bucket", "bucket!"), ("data_bucket", "bucket!"),
         ("network", "my_network"), ("subnetwork", "my_network"), ("external_ips", "maybe"), ("iap", "auto"),
+        ("restarts", "often"), ("restarts_on_failure", "unlimited"),
         ("service_account", "tpu"), ("ssh_user", "ada lovelace"), ("owner", "ada lovelace"),
         ("ssh_key", "-oProxyCommand=id"),
         ("terraform", "-chdir=elsewhere"),

@@ -61,6 +61,7 @@ COMMANDS = {
     "submit": ("tpuctl.cli.runs.submit", "Copy a training script to a TPU and start it."),
     "logs": ("tpuctl.cli.runs.logs", "Show the logs of a run, also after its TPU was deleted."),
     "runs": ("tpuctl.cli.runs.runs", "List runs and how they ended."),
+    "watch": ("tpuctl.cli.runs.watch", "Start runs again that were preempted or lost."),
     "cancel": ("tpuctl.cli.runs.cancel", "Stop a run on every host."),
     "pull": ("tpuctl.cli.runs.pull", "Download a run's checkpoints, logs and records, and verify checksums."),
     "init": ("tpuctl.cli.project.init", "Write tpuctl.toml for a Google Cloud project."),

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tpuctl.catalogue.prices import OwnPrice
-from tpuctl.config.formats import FORMATS, YES_OR_NO
+from tpuctl.config.formats import FORMATS, NUMBERS, YES_OR_NO
 from tpuctl.config.price_table import PRICES, read_prices
 from tpuctl.config.settings import SETTINGS
 from tpuctl.config.trusted_files import read, read_own
@@ -135,6 +135,8 @@ def _checked(path: Path, text: str, name: str, value: object) -> str:
         raise ConfigError(f"{place} sets '{name}', which is not a setting.", hint=hint)
     if isinstance(value, bool) and FORMATS.get(name) is YES_OR_NO:
         return "yes" if value else "no"
+    if isinstance(value, int) and not isinstance(value, bool) and name in NUMBERS:
+        return str(value)
     if not isinstance(value, str):
         raise ConfigError(f"{place}: '{name}' has to be a string.", hint=f'Write {name} = "...".')
     return value

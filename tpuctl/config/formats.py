@@ -32,6 +32,8 @@ BUCKET = Format(
 YES_OR_NO = Format("yes|no", "yes or no")
 BOOLEANS = {"true": "yes", "false": "no", "1": "yes", "0": "no"}
 """How TOML and the environment write yes and no."""
+NUMBERS = ("restarts", "restarts_on_failure")
+"""Settings that TOML may also write as numbers."""
 FORMATS = {
     # setting: the format of its value, from the documentation of projects, zones, buckets, VPC and IAM
     "project": Format(
@@ -55,6 +57,8 @@ FORMATS = {
     ),
     "external_ips": YES_OR_NO,
     "iap": YES_OR_NO,
+    "restarts": Format(r"[0-9]{1,4}|unlimited", "a number such as 3, or unlimited"),
+    "restarts_on_failure": Format(r"[0-9]{1,4}", "a number such as 1"),
     "terraform": LOCAL_PATH,
     "ssh_key": LOCAL_PATH,
     "owner": Format(

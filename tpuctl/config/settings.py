@@ -79,6 +79,8 @@ SETTINGS = {
             "folder or file that 'tpuctl init --from-terraform' read, to compare with",
             real_only=True,
         ),
+        Setting("restarts", "how often a run is started again after a preemption (a number, or unlimited)"),
+        Setting("restarts_on_failure", "how often a run is started again after a failure of its own"),
         Setting("owner", "account whose TPUs and runs are one's own", real_only=True),
         Setting("ssh_user", "user on the TPU VMs"),
         Setting("ssh_key", "private key for SSH"),

@@ -26,7 +26,15 @@ from tpuctl.nodes.node import (
     SshKey,
     Symptom,
 )
-from tpuctl.nodes.owner import LABEL, LABEL_VALUE, OWNER_LABEL, OWNER_METADATA, RUN_LABEL, owner_label
+from tpuctl.nodes.owner import (
+    LABEL,
+    LABEL_VALUE,
+    OWNER_LABEL,
+    OWNER_METADATA,
+    RESTART_LABEL,
+    RUN_LABEL,
+    owner_label,
+)
 from tpuctl.nodes.queued_resources import (
     QueuedResource,
     QueuedResourceId,
@@ -36,8 +44,9 @@ from tpuctl.nodes.queued_resources import (
 )
 
 __all__ = [
-    "CLOUD_TPU", "LABEL", "LABEL_VALUE", "OWNER_LABEL", "OWNER_METADATA", "RUN_LABEL", "Change", "CreateNode",
-    "CreateQueuedResource", "Creation", "DataDisk", "DeleteNode", "DeleteQueuedResource", "History",
+    "CLOUD_TPU", "LABEL", "LABEL_VALUE", "OWNER_LABEL", "OWNER_METADATA", "RESTART_LABEL", "RUN_LABEL",
+    "Change", "CreateNode", "CreateQueuedResource", "Creation", "DataDisk", "DeleteNode",
+    "DeleteQueuedResource", "History",
     "HttpRequest", "LastingChange", "Maintenance", "Node", "NodeId", "NodeList", "NodeRequest", "NodeState",
     "PastChange",
     "QueueState", "QueuedResource", "QueuedResourceId", "QueuedResourceList", "QueuedResourceRequest",

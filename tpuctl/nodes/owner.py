@@ -15,6 +15,8 @@ RUN_LABEL = "tpuctl-run"
 """The run that `tpuctl run` made a node for: that run's end may end the node, too."""
 FORMER_OWNER_LABEL = "tpuctl-user"
 """Of earlier versions: the name of a local user, which many people share."""
+RESTART_LABEL = "tpuctl-restart"
+"""The run for whose restart a watcher made a node, which is deleted with the run's end."""
 READABLE = 48
 """Characters of a label's readable part; a label has 63 at most."""
 

@@ -61,7 +61,7 @@ def test_a_run_whose_submission_was_killed_is_replaced_at_once(
 ) -> None:
     """Its hosts have no trace of it, and what may still be on its way reads the request in the bucket."""
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     Path("job.py").write_text(SCRIPT)

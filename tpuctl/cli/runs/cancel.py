@@ -6,10 +6,12 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.progress import show_steps
+from tpuctl.cli.runs.watch import tools
 from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
 from tpuctl.flows.runs.control import cancel as flow
 from tpuctl.flows.runs.control.cancel import Cancellation, CancelPlan
+from tpuctl.flows.runs.recovery import cancellation as recovery
 
 
 @click.command()
@@ -37,16 +39,28 @@ def cancel(session: Session, run: str, grace: int, yes: bool, dry_run: bool) -> 
     if dry_run:
         output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
         return
-    if not plan.verdict:
+    if not plan.is_over:
         confirm(_question(plan), yes=yes)
     with show_steps() as report:
         cancellation = flow.cancel(cloud.provider, cloud.ssh, session.witnesses, plan, report)
+        if plan.attempt and plan.run.restarts:
+            verdict = recovery.end(plan.run, tools(session, report))
+            cancellation = cancellation._replace(verdict=verdict)
     _show(session, plan, cancellation)
+
+
+def _goes(plan: CancelPlan) -> bool:
+    """Whether the TPU was made for the run, and is deleted with it."""
+    assert plan.attempt is not None
+    record = plan.attempt.record
+    return recovery.is_made_for(plan.run.name, record.tpu.name, record.attempt)
 
 
 def _question(plan: CancelPlan) -> str:
     if not plan.attempt:
         return f"Stop run '{plan.run.name}', which was not started?"
+    if plan.verdict:
+        return f"Stop run '{plan.run.name}', which is to be started again ({plan.verdict.outcome})?"
     record = plan.attempt.record
     count = len(record.workers)
     return f"Stop run '{plan.run.name}' on {record.tpu.name} ({count} worker{'s' * (count > 1)})?"
@@ -70,14 +84,14 @@ def _show(session: Session, plan: CancelPlan, cancellation: Cancellation) -> Non
         return
     if not verdict:
         output.note(f"Run '{plan.run.name}' was never started; it will not start any more.")
-    elif plan.verdict:
+    elif plan.is_over:
         outcome = "" if verdict.stopped_by else f"{verdict.outcome}, "
         output.note(f"Run '{verdict.run}' had ended before: {outcome}{verdict.evidence}.")
     elif verdict.stopped_by:
         output.note(f"Run '{verdict.run}' was {verdict.evidence}.")
     else:
         output.note(f"Run '{verdict.run}' ended by itself meanwhile: {verdict.outcome}, {verdict.evidence}.")
-    if plan.attempt and not plan.verdict:
+    if plan.attempt and not plan.verdict and not _goes(plan):
         output.note(
             f"{plan.attempt.record.tpu.name} stays, until 'tpuctl down {plan.attempt.record.tpu.name}'."
         )

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tpuctl.cli.runs import restart_options
 from tpuctl.cli.session import Session
 from tpuctl.cli.value_types import ACCELERATOR, DURATION, LOCAL_PATH
 from tpuctl.flows.runs.code import bundles
@@ -29,11 +30,11 @@ def submission_options(command: Command) -> Command:
 
 def with_request(command: Command) -> Command:
     """Pass a command with `submission_options` a SubmitRequest as last argument, in place of values."""
-    names = list(inspect.signature(_request).parameters)
+    names = [name for name in inspect.signature(_request).parameters if name != "session"]
 
     @functools.wraps(command)
     def wrapper(session: Session, *more: object, **parameters: Any) -> object:
-        request = _request(**{name: parameters.pop(name) for name in names})
+        request = _request(session, **{name: parameters.pop(name) for name in names})
         return command(session, *more, request, **parameters)
 
     return wrapper  # type: ignore[return-value]  # the wrapper stands for the command
@@ -102,17 +103,22 @@ OPTIONS = (
     click.option(
         "--setup-timeout", type=DURATION, default="30m", show_default=True, help="Time limit of --setup."
     ),
+    *restart_options.OPTIONS,
 )
 
 
 def _request(
-    script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None, accelerator: str | None,
-    dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
+    session: Session, script: Path, arguments: tuple[str, ...], name: str | None, tpu: str | None,
+    accelerator: str | None, dataset: str | None, include: tuple[Path, ...], environment: tuple[str, ...],
     env_files: tuple[Path, ...], secrets: tuple[str, ...], stored: tuple[str, ...], wheelhouse: Path | None,
-    code_limit: int, setup: str | None, setup_timeout: int,
+    code_limit: int, setup: str | None, setup_timeout: int, restarts: str | None,
+    restarts_on_failure: str | None, restart_zones: tuple[str, ...], max_price: str | None,
 ) -> SubmitRequest:  # fmt: skip
     variables = variables_of(environment, env_files, secrets, stored, os.environ)
     return SubmitRequest(
         script, arguments, include, name, tpu, accelerator, dataset, variables, stored, setup, setup_timeout,
         wheelhouse=wheelhouse, code_limit=code_limit * 1_000_000,
+        restarts=restart_options.restart_request(
+            session, restarts, restarts_on_failure, restart_zones, max_price
+        ),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from tpuctl.nodes import (
     LABEL_VALUE,
     OWNER_LABEL,
     OWNER_METADATA,
+    RESTART_LABEL,
     RUN_LABEL,
     CreateNode,
     CreateQueuedResource,
@@ -72,6 +73,8 @@ class UpOptions:
     """Where the end of its lifetime is recorded."""
     run: str = ""
     """The run that it is made for; empty for a node that is made for itself."""
+    restart: str = ""
+    """The run for whose restart it is made, and with which it is deleted."""
 
     @property
     def type(self) -> Accelerator:
@@ -155,6 +158,7 @@ def _node_request(
             LABEL: LABEL_VALUE,
             OWNER_LABEL: owner_label(options.owner),
             **({RUN_LABEL: options.run} if options.run else {}),
+            **({RESTART_LABEL: options.restart} if options.restart else {}),
             **options.lifetime.marks,
         },
         metadata={

@@ -53,7 +53,12 @@ CAUSES = {
 """By the cause of a failure."""
 
 
+AGAIN = "Start it again from its last checkpoint, on another machine where that is needed"
+
+
 def _consequence(verdict: Verdict) -> _Consequence:
+    if verdict.restarts:
+        return CONSEQUENCES[verdict.outcome]._replace(advice=AGAIN, command="tpuctl watch {run}")
     if verdict.outcome == runs.FAILED and verdict.cause in CAUSES:
         return CAUSES[verdict.cause]
     other = _Consequence(StateError, f"was {verdict.outcome}")  # of a later version

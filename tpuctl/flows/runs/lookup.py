@@ -32,6 +32,8 @@ class ListedRun:
     record: Object
     """run.json, which is written when the run is submitted, and never again."""
     has_verdict: bool
+    is_open: bool = True
+    """Whether it has not ended, or is to be started again."""
 
 
 def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
@@ -41,13 +43,14 @@ def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
     """
     objects = bucket.objects(RUNS, glob=f"{RUNS}*/{{run,verdict}}.json")
     ended = {item.name.split("/")[1] for item in objects if item.name.endswith("/verdict.json")}
+    closed = ended - {item.name.split("/")[1] for item in objects if item.content_type == runs.OPEN}
     listed = []
     for record in sorted(objects, key=lambda item: item.generation):
         name = record.name.split("/")[1]
         if not record.name.endswith("/run.json"):
             continue
         if runs.NAME.fullmatch(name):
-            listed.append(ListedRun(name, record, name in ended))
+            listed.append(ListedRun(name, record, name in ended, name not in closed))
         else:
             warn(BadObjectError(record.name, "is in a folder that cannot be a run's").message)
     return listed

@@ -7,8 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
+import msgspec
+
 from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.flows.runs import restarts
+from tpuctl.flows.runs.checkpoints import last_committed
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
@@ -185,7 +189,8 @@ def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequ
     last = now - timedelta(seconds=min(word.age for word in words))
     first = decision.first_failure(words) if ending.outcome == runs.FAILED else None
     failed = first.status if first else None
-    return Verdict(
+    lost = ending.silent[:1] if ending.outcome == runs.LOST else ()
+    verdict = Verdict(
         run.name,
         ending.outcome,
         attempt.number,
@@ -199,7 +204,34 @@ def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequ
         attempt.record.tpu,
         failed.cause if failed else "",
         failed.tail if failed else "",
+        failed.worker if failed else next(iter(lost), None),
+        started=attempt.started,
     )
+    return with_restart(run, verdict)
+
+
+def with_restart(run: StoredRun, verdict: Verdict) -> Verdict:
+    """Return the verdict of an attempt with whether another one follows, and, where it does not, why."""
+    if not run.restarts or verdict.outcome not in (runs.FAILED, *restarts.LOSSES):
+        return verdict
+    checkpoint = last_committed(run.bucket, run.bucket.objects(run.paths.checkpoints))
+    verdict = msgspec.structs.replace(verdict, checkpoint=checkpoint)
+    policy, earlier = run.record.restarts, run.earlier_verdicts(verdict.attempt)
+    answer = restarts.decide(policy, [*earlier, verdict])
+    by = _who_stops(run) if answer.restarts else ""
+    if by:
+        answer = restarts.Decision(restarts=False, reason=f"{by} asked to stop it")
+    reason = f"; not restarted: {answer.reason}" if answer.reason else ""
+    return msgspec.structs.replace(verdict, restarts=answer.restarts, evidence=f"{verdict.evidence}{reason}")
+
+
+def _who_stops(run: StoredRun) -> str:
+    """Return who asked to stop the run; empty where nobody did."""
+    try:
+        request = run.stop_request()
+    except BadObjectError:
+        return ""  # it stops nothing
+    return request.by if request else ""
 
 
 def _doubt(words: Sequence[WorkerWord]) -> str:

@@ -76,6 +76,11 @@ class StoredAttempt:
         self._made = next((item for item in listed if item.name == name), self._made)
         return self.words_of(self._statuses(listed))
 
+    @property
+    def started(self) -> str:
+        """When the record was written, by the bucket's clock; empty before `words` has listed it."""
+        return self._made.updated if self._made else ""
+
     def status_objects(self) -> dict[int, Object]:
         """Return the objects of the workers' statuses, which are not read, by one listing."""
         folder = self.run.paths.attempt_folder(self.number)

@@ -15,8 +15,9 @@ from tpuctl.errors import ConflictError, NotFoundError, UsageError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
-from tpuctl.runs import BY_MACHINE, BY_WORKERS, RANKS, Attempt, Run, Verdict, decode, encode
-from tpuctl.worker.records import MOST_CHARACTERS
+from tpuctl.parallel import fanout, values
+from tpuctl.runs import BY_MACHINE, BY_WORKERS, RANKS, Attempt, Run, Verdict, decode, encode, verdict_type
+from tpuctl.worker.records import MOST_CHARACTERS, StopRequest, check_stop
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
@@ -56,11 +57,37 @@ class StoredRun:
     def verdict(self) -> Verdict | None:
         """Return verdict.json, or None before it is written; raises BadObjectError when it is no verdict.
 
-        It may be replaced until it is closed.
+        It may be replaced until it is closed, and is none any more once another attempt has followed.
         """
-        if not self._closed:
-            self._note(find_record(self.bucket, self.paths.verdict, Verdict, self._check))
+        if not self._closed or (self._verdict and self._verdict.restarts):
+            verdict = find_record(self.bucket, self.paths.verdict, Verdict, self._check)
+            self._note(None if verdict and self._is_followed(verdict) else verdict)
         return self._verdict
+
+    def _is_followed(self, verdict: Verdict) -> bool:
+        """Whether the run has been started again since."""
+        return verdict.restarts and self.bucket.stat(self.paths.attempt(verdict.attempt + 1)) is not None
+
+    def earlier_verdicts(self, before: int) -> list[Verdict]:
+        """Return how the attempts before the `before`-th ended, in order, of those that have a record."""
+        names = [self.paths.attempt_verdict(number) for number in range(1, before)]
+        records = values(fanout(lambda name: find_record(self.bucket, name, Verdict, self._check), names))
+        return [record for record in records if record]
+
+    def keep_verdict(self, verdict: Verdict) -> None:
+        """Write how one attempt of several ended; of several readers the first one's stays."""
+        try:
+            self.bucket.create(self.paths.attempt_verdict(verdict.attempt), encode(verdict))
+        except ConflictError:
+            pass
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the run may be started again; no for one whose record cannot be read."""
+        try:
+            return bool(self.record.machine and self.record.restarts)
+        except BadObjectError:
+            return False
 
     @property
     def is_closed(self) -> bool:
@@ -94,6 +121,14 @@ class StoredRun:
     def _check(self, record: Run | Verdict) -> None:
         if record.run != self.name:
             raise ValueError(f"it is of run {record.run!r}")
+
+    def stop_request(self) -> StopRequest | None:
+        """Return the request to stop it; raises BadObjectError for one that workers do not take for one."""
+
+        def check(request: StopRequest) -> None:
+            check_stop(request, self.name)
+
+        return find_record(self.bucket, self.paths.stop, StopRequest, check)
 
     def attempt_numbers(self) -> list[int]:
         """Return the numbers of all attempts that have a record, in order; none when there is no such run."""
@@ -180,11 +215,13 @@ class StoredRun:
                 item = self.bucket.stat(self.paths.verdict)
                 other = find_record(self.bucket, self.paths.verdict, Verdict, self._check) if item else None
                 if item is None or other is None:
-                    self.bucket.create(self.paths.verdict, encode(verdict))
-                elif other.rank >= verdict.rank and not is_refuted(other):
+                    self.bucket.create(self.paths.verdict, encode(verdict), verdict_type(verdict))
+                elif other.attempt > verdict.attempt or (
+                    other.attempt == verdict.attempt and other.rank >= verdict.rank and not is_refuted(other)
+                ):
                     verdict = other
                 else:
-                    self.bucket.replace(item, encode(verdict))
+                    self.bucket.replace(item, encode(verdict), verdict_type(verdict))
             except ConflictError:
                 continue  # another reader was first: what it wrote may be better
             self._note(verdict)

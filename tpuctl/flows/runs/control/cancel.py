@@ -59,8 +59,13 @@ class CancelPlan:
 
     @property
     def verdict(self) -> Verdict | None:
-        """How the run ended, if it has."""
+        """How the run, or its last attempt, ended, if it has."""
         return self.state.verdict if self.state else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, and is not started again."""
+        return self.verdict is not None and not self.verdict.restarts
 
 
 class Cancellation(NamedTuple):
@@ -95,11 +100,11 @@ def plan_cancel(
 
 def requests(bucket: Bucket, plan: CancelPlan) -> list[HttpRequest]:
     """Return the requests that `cancel` would send, for --dry-run; none for a run that has ended."""
-    if plan.verdict:
+    if plan.is_over:
         return []
     rehearsal = bucket.dry_run()
     rehearsal.create(plan.run.paths.stop, encode(stop_requests.request(plan.run, plan.by, plan.grace)))
-    if not plan.attempt:
+    if not plan.attempt or plan.verdict:
         return rehearsal.requests
     record = plan.attempt.record
     return rehearsal.requests + [
@@ -118,16 +123,17 @@ def cancel(
 ) -> Cancellation:
     """Ask every worker to stop, and return once they have said that they ended.
 
-    The TPU stays. A run that has ended is left as it is. Raises DeadlineError when workers did not end in
-    time, and InterruptedByUser on Ctrl-C: the run ends all the same.
+    The TPU stays. A run that has ended is left as it is. For one that waits to be started again this is the
+    request alone. Raises DeadlineError when workers did not end in time, and InterruptedByUser on Ctrl-C: the
+    run ends all the same.
     """
-    if plan.verdict:
+    if plan.is_over:
         return Cancellation(plan.verdict, plan.attempt.statuses() if plan.attempt else ())
     try:
         request = stop_requests.ask(plan.run, plan.by, plan.grace)
         report(f"asked run '{plan.run.name}' to stop, with {request.grace} s to save")
-        if plan.attempt is None:
-            return Cancellation(None)
+        if plan.attempt is None or plan.verdict:
+            return Cancellation(plan.verdict)
         answers = _ask_hosts(provider, ssh, plan.run.name, plan.attempt.record, request)
         for text in answers.notes:
             report(text)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from tpuctl import clock
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import ConflictError
-from tpuctl.flows.runs.stored_attempt import find_record
 from tpuctl.flows.runs.stored_run import REPLACEMENTS, StoredRun
-from tpuctl.worker.records import StopRequest, check_stop, encode
+from tpuctl.worker.records import StopRequest, encode
 
 
 def ask(run: StoredRun, by: str, grace: int) -> StopRequest:
@@ -37,7 +36,7 @@ def request(run: StoredRun, by: str, grace: int) -> StopRequest:
 def _stored(run: StoredRun) -> StopRequest | None:
     """Return the request in the bucket; None for anything that workers do not take for one."""
     try:
-        return find_record(run.bucket, run.paths.stop, StopRequest, lambda found: check_stop(found, run.name))
+        return run.stop_request()
     except BadObjectError as error:
         run.warn(f"{error.message} It is replaced.")
         return None

@@ -9,6 +9,7 @@ from tpuctl.errors import ConflictError, NotFoundError, StateError
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.submit import (
     Submission,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket
 
-OF_ONE_SUBMIT = frozenset({"created", "submitter", "token", "git", "accelerator"})
+OF_ONE_SUBMIT = frozenset({"created", "submitter", "token", "git", "accelerator", "machine"})
 """Fields in which the records of two equal submissions differ."""
 
 
@@ -46,6 +47,7 @@ def go_on(
     except ConflictError:
         check_same(run, plan)
     record = StoredRun(bucket, run.name).record
+    launch_values.keep(bucket.name, record, plan)
     attempt = _attempt(run, plan, ssh.user)
     is_here = attempt.record.tpu.uid == plan.node.id.uid
     if is_here and None in attempt.statuses():

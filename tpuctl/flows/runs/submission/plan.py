@@ -21,6 +21,7 @@ from tpuctl.flows.runs.code.secrets import check_bundle
 from tpuctl.flows.runs.code.syntax import check_syntax
 from tpuctl.flows.runs.code.work_tree import git_state
 from tpuctl.flows.runs.submission.environment import check_values, stored_environment
+from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like, moved, policy
 from tpuctl.job_header import Header, ToolTable
 from tpuctl.masking.arguments import MaskedArguments, masked_arguments
 from tpuctl.masking.diffs import masked_diff
@@ -56,6 +57,7 @@ class SubmitRequest:
     """Folder of wheels in the script's folder: hosts install from nowhere else."""
     code_limit: int = bundles.LIMIT
     """Bytes of all files."""
+    restarts: RestartRequest = field(default_factory=RestartRequest)
 
 
 @dataclass(frozen=True)
@@ -123,17 +125,18 @@ def plan_submit(
     git, git_notes = _git(request.script.parent, code)
     arguments = masked_arguments(request.arguments)
     record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
+    record = _with_restarts(record, request, header.tpuctl, node, owner, data_bucket.name)
     notes += [*check_bundle(code, request.include, request.script.parent), *git_notes]
     notes += _arguments_note(arguments)
     return SubmitPlan(
         run=record,
-        attempt=_first_attempt(node, header.tpuctl.framework, at),
+        attempt=attempt_on(node, header.tpuctl.framework, at),
         node=node,
         code=code,
         arguments=request.arguments,
         dependencies=header.dependencies,
         environment={
-            **_environment(data_bucket.name, header.tpuctl.framework, node, dataset),
+            **own_variables(data_bucket.name, header.tpuctl.framework, node, dataset),
             **request.environment,
         },
         wheelhouse=locks.wheelhouse(request.script, request.wheelhouse),
@@ -153,14 +156,16 @@ def read_header(script: Path) -> Header:
 def on_node(plan: SubmitPlan, node: Node, data_bucket: Bucket) -> SubmitPlan:
     """Return the same plan for another node, such as the one that was created for it."""
     framework, dataset, before = plan.run.framework, plan.run.dataset, plan.node
-    former = _environment(data_bucket.name, framework, before, dataset)
+    former = own_variables(data_bucket.name, framework, before, dataset)
     own = {name: value for name, value in plan.environment.items() if former.get(name) != value}
     return replace(
         plan,
-        run=msgspec.structs.replace(plan.run, accelerator=node.accelerator),
-        attempt=_first_attempt(node, framework, clock.parse(plan.attempt.created)),
+        run=msgspec.structs.replace(
+            plan.run, accelerator=node.accelerator, machine=moved(plan.run.machine, node)
+        ),
+        attempt=attempt_on(node, framework, clock.parse(plan.attempt.created)),
         node=node,
-        environment={**_environment(data_bucket.name, framework, node, dataset), **own},
+        environment={**own_variables(data_bucket.name, framework, node, dataset), **own},
     )
 
 
@@ -226,6 +231,21 @@ def _run(
         packages=header.tpuctl.packages,
         setup=masked(request.setup or "", (*_setup_values(request), *_unstored_values(request))),
         git=git,
+        unpacked_size=code.unpacked_size,
+        wheelhouse=locks.wheelhouse(request.script, request.wheelhouse),
+        setup_timeout=request.setup_timeout,
+    )
+
+
+def _with_restarts(
+    record: Run, request: SubmitRequest, table: ToolTable, node: Node, owner: str, data_bucket: str
+) -> Run:
+    """Return the record with how often it is started again, and on what machine."""
+    return msgspec.structs.replace(
+        record,
+        restarts=policy(request.restarts, table, node),
+        machine=machine_like(node, request.restarts, table.framework, owner),
+        data_bucket=data_bucket,
     )
 
 
@@ -263,14 +283,17 @@ def _unstored_values(request: SubmitRequest) -> list[str]:
     return [value for name, value in request.environment.items() if name not in request.stored]
 
 
-def _first_attempt(node: Node, framework: str, at: datetime) -> Attempt:
+def attempt_on(node: Node, framework: str, at: datetime, number: int = 1) -> Attempt:
+    """Return the record of an attempt on a node, not signed yet."""
     machine = Tpu.of(node)
     # A TensorFlow slice is driven from worker 0; JAX and PyTorch wait for the same program on every host.
     workers = (0,) if framework == "tensorflow" else tuple(range(machine.hosts))
-    return Attempt(attempt=1, created=clock.iso(at), tpu=machine, workers=workers, log_layout=ORDERED_LOGS)
+    return Attempt(
+        attempt=number, created=clock.iso(at), tpu=machine, workers=workers, log_layout=ORDERED_LOGS
+    )
 
 
-def _environment(
+def own_variables(
     data_bucket: str, framework: str, node: Node, dataset: PinnedDataset | None
 ) -> dict[str, str]:
     """Return the variables that tpuctl sets for every worker of the run."""

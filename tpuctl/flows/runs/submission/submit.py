@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from tpuctl import clock, runs
-from tpuctl.bucket_layout import NodePaths, RunPaths, bundle, gs
+from tpuctl.bucket_layout import bundle, gs
 from tpuctl.errors import ConflictError, InterruptedByUser, TpuctlError
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.bundles import Bundle
 from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import launch
+from tpuctl.flows.runs.submission import launch, launch_values
 from tpuctl.flows.runs.submission.plan import SubmitPlan
+from tpuctl.flows.runs.submission.specs import Launch, specs
 from tpuctl.flows.runs.submission.turn import take_turn
 from tpuctl.masking.text import masked
 from tpuctl.nodes import HttpRequest
 from tpuctl.runs import BY_MACHINE, Attempt, Run, Verdict
-from tpuctl.worker.records import Spec
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -60,6 +60,7 @@ def submit(
     notes = store_code(bucket, plan.code, report)
     run, record = _create(bucket, plan)
     plan = replace(plan, run=record)
+    launch_values.keep(bucket.name, record, plan)
     try:
         _start(ssh, plan, run, host_keys)
     except KeyboardInterrupt as interrupt:
@@ -105,12 +106,18 @@ def launch_attempt(
     """
     bucket = run.bucket.name
     key = ssh.derived_key(f"{bucket}/{run.name}/{attempt.attempt}/{attempt.token}")
-    specs = [_spec(bucket, plan, worker, key) for worker in attempt.workers]
+    every = specs(bucket, plan.run, attempt, _launch(plan), plan.code.content.size, key)
     try:
-        launch.launch_all(ssh, plan.node, host_keys, specs, goes_on=goes_on)
+        launch.launch_all(ssh, plan.node, host_keys, every, goes_on=goes_on)
     except TpuctlError as error:
         _fail(run, plan, error)
         raise
+
+
+def _launch(plan: SubmitPlan) -> Launch:
+    return Launch(
+        plan.arguments, plan.dependencies, plan.environment, plan.setup, plan.waits, plan.queue_timeout
+    )
 
 
 def _interrupted(run: StoredRun, plan: SubmitPlan) -> InterruptedByUser:
@@ -223,38 +230,6 @@ def _reported(code: Bundle, report: bundles.Report | None) -> Iterator[bytes]:
 
 _KIND = "application/gzip"
 _REPLACED = "Warning: {place} did not hold the code that it is named by. The code was written again."
-
-
-def _spec(bucket: str, plan: SubmitPlan, worker: int, key: str) -> Spec:
-    run, attempt = plan.run, plan.attempt
-    return Spec(
-        bucket=bucket,
-        run=run.run,
-        attempt=attempt.attempt,
-        worker=worker,
-        workers=attempt.tpu.hosts,
-        tpu_uid=attempt.tpu.uid,
-        framework=run.framework,
-        script=run.script,
-        arguments=plan.arguments,
-        dependencies=plan.dependencies,
-        bundle=bundle(run.bundle_sha256),
-        bundle_sha256=run.bundle_sha256,
-        bundle_size=plan.code.content.size,
-        unpacked_size=plan.code.unpacked_size,
-        key=key,
-        folder=RunPaths(run.run).worker(attempt.attempt, worker),
-        environment=plan.environment,
-        requires_python=run.requires_python,
-        requirements=run.requirements,
-        packages=run.packages,
-        participants=attempt.workers,
-        line=NodePaths.of(attempt.tpu.id).runs if plan.waits else "",
-        line_timeout=plan.queue_timeout,
-        wheelhouse=plan.wheelhouse,
-        setup=plan.setup,
-        setup_timeout=plan.setup_timeout,
-    )
 
 
 def _fail(run: StoredRun, plan: SubmitPlan, error: TpuctlError) -> None:

@@ -1,0 +1,170 @@
+"""The command watch: a run that was preempted goes on by itself, and leaves nothing that bills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl import runs
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.flows.runs.evidence import decision
+from tpuctl.flows.runs.recovery import watch
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.polling import Backoff, poll
+
+Command = Callable[..., CommandResult]
+HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
+COUNTS = HEADER + (
+    "import os, pathlib, sys, time\n"
+    "place = pathlib.Path(os.environ['COUNTS'])\n"
+    "with place.open('a') as stream: stream.write(os.environ['TPUCTL_ATTEMPT'] + '\\n')\n"
+    "print('attempt', os.environ['TPUCTL_ATTEMPT'], *sys.argv[1:], flush=True)\n"
+    "while len(place.read_text().split()) < int(os.environ['ATTEMPTS']): time.sleep(0.05)\n"
+)
+"""Waits to be preempted until it was started so often; says in a file that it was started."""
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often, and ask about every silence at once."""
+    monkeypatch.setattr(watch, "INTERVAL", 0.2)
+    monkeypatch.setattr(watch, "PAUSES", Backoff(0.2, 0.5))
+    for name in ("CHECK_NODE_AFTER", "ASK_HOST_AFTER"):
+        monkeypatch.setattr(decision, name, 2.0)
+
+
+def until(condition: Callable[[], object], awaiting: str) -> None:
+    """Wait for an event."""
+    poll(
+        lambda: True if condition() else None, awaiting=awaiting, timeout=PATIENCE, backoff=Backoff(0.05, 0.2)
+    )
+
+
+class Started:
+    """A run that was submitted to a spot TPU."""
+
+    def __init__(self, tpuctl: Command, simulator: RunningSimulator, folder: Path, attempts: int) -> None:
+        self.place = folder / "counts"
+        self.place.touch()
+        self._simulator = simulator
+        up = tpuctl("up", "v3-8", "--name", "n1", "--spot", "--framework", "jax", "--yes")
+        assert up.code == 0, up.err
+        Path("job.py").write_text(COUNTS)
+        submitted = tpuctl(
+            "submit", "job.py", "--name", "r1", "--env", f"COUNTS={self.place}",
+            "--env", f"ATTEMPTS={attempts}", "--", "--epochs", "3",
+        )  # fmt: skip
+        assert submitted.code == 0, submitted.err
+        self.until_attempt(1)
+
+    @property
+    def attempts(self) -> list[str]:
+        """The attempts whose script was started, in order."""
+        return self.place.read_text().split()
+
+    def until_attempt(self, number: int) -> None:
+        """Wait until the script of an attempt runs."""
+        until(lambda: len(self.attempts) >= number, f"the script of attempt {number}")
+
+    def preempt(self) -> None:
+        """Preempt every node that is READY."""
+        for node in self._simulator.world.nodes.all():
+            if node.state == "READY":
+                self._simulator.call(self._simulator.world.preempt(node.name))
+
+
+def billing(simulator: RunningSimulator) -> list[str]:
+    """The names of what bills or may come to bill."""
+    world = simulator.world
+    return [item.name.rpartition("/")[2] for item in (*world.nodes.all(), *world.queued_resources.all())]
+
+
+def test_a_preempted_run_goes_on_with_its_arguments_and_variables_on_another_machine(
+    tpuctl: Command, simulator: RunningSimulator, cloud: Cloud, tmp_path: Path, quick: None
+) -> None:
+    run = Started(tpuctl, simulator, tmp_path, attempts=2)
+    run.preempt()
+    stored = StoredRun(cloud.bucket, "r1")
+    waited = tpuctl("wait", "r1")
+    assert (waited.code, "tpuctl watch r1" in waited.err) == (7, True), waited.err
+    watched = tpuctl("watch", "r1")
+    assert watched.code == 0, watched.err
+    assert "attempt 2 restarted: on r1-2 in europe-west4-a" in watched.out
+    assert run.attempts == ["1", "2"]
+    assert billing(simulator) == []
+    verdict = stored.verdict()
+    assert verdict
+    assert (verdict.outcome, verdict.attempt) == (runs.SUCCEEDED, 2)
+    assert [verdict.outcome for verdict in stored.earlier_verdicts(2)] == [runs.PREEMPTED]
+    assert "attempt 2 --epochs 3\n" in tpuctl("logs", "r1").out
+
+
+def test_cancel_ends_a_run_that_waits_to_be_started_again(
+    tpuctl: Command, simulator: RunningSimulator, tmp_path: Path, quick: None
+) -> None:
+    run = Started(tpuctl, simulator, tmp_path, attempts=2)
+    run.preempt()
+    assert tpuctl("wait", "r1").code == 7
+    shown = tpuctl("cancel", "r1", "--dry-run", "--json")
+    assert [request["method"] for request in shown.json["requests"]] == ["POST"]
+    cancelled = tpuctl("cancel", "r1", "--yes", "--json")
+    assert cancelled.code == 0, cancelled.err
+    assert cancelled.json["outcome"] == "stopped"
+    watched = tpuctl("watch", "r1")
+    assert (watched.code, "was stopped by" in watched.err) == (4, True)
+    assert run.attempts == ["1"]
+    assert billing(simulator) == ["n1"]  # preempted: the user's own, which bills nothing
+
+
+def test_cancel_deletes_the_machine_that_was_made_for_a_run(
+    tpuctl: Command, simulator: RunningSimulator, tmp_path: Path, quick: None
+) -> None:
+    run = Started(tpuctl, simulator, tmp_path, attempts=3)
+    run.preempt()
+    assert tpuctl("wait", "r1").code == 7
+    step = tpuctl("watch", "r1", "--once", "--json")
+    assert step.code == 0, step.err
+    assert step.json["action"] == "restarted"
+    run.until_attempt(2)
+    assert billing(simulator) == ["r1-2"]
+    cancelled = tpuctl("cancel", "r1", "--yes")
+    assert cancelled.code == 0, cancelled.err
+    assert "r1-2 stays" not in cancelled.err
+    assert billing(simulator) == []
+
+
+def test_a_dry_run_shows_what_a_restart_would_send(
+    tpuctl: Command, simulator: RunningSimulator, tmp_path: Path, quick: None
+) -> None:
+    run = Started(tpuctl, simulator, tmp_path, attempts=2)
+    assert tpuctl("watch", "r1", "--dry-run", "--json").json["requests"] == []
+    run.preempt()
+    assert tpuctl("wait", "r1").code == 7
+    requests = tpuctl("watch", "--all", "--dry-run", "--json").json["requests"]
+    assert [request["method"] for request in requests] == ["POST", "POST", "DELETE", "POST", "SSH"]
+    assert "nodeId=r1-2" in requests[3]["url"]
+    assert billing(simulator) == ["n1"]
+
+
+def test_what_a_laptop_without_the_values_lacks_is_named_before_anything_bills(
+    tpuctl: Command, simulator: RunningSimulator, tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Started(tpuctl, simulator, tmp_path, attempts=2)
+    run.preempt()
+    assert tpuctl("wait", "r1").code == 7
+    for kept in (tmp_path / "state/launches").rglob("*.json"):
+        assert kept.stat().st_mode & 0o777 == 0o600
+        kept.unlink()
+    refused = tpuctl("watch", "r1")
+    assert refused.code == 2
+    assert "without the values of COUNTS, ATTEMPTS" in refused.err
+    assert "tpuctl watch r1 --secret COUNTS --secret ATTEMPTS" in refused.err
+    assert billing(simulator) == ["n1"]
+    monkeypatch.setenv("COUNTS", str(run.place))
+    watched = tpuctl("watch", "r1", "--secret", "COUNTS", "--env", "ATTEMPTS=2")
+    assert watched.code == 0, watched.err
+    assert run.attempts == ["1", "2"]

@@ -1,0 +1,212 @@
+"""A preempted run in a world where waiting takes no time: API, bucket and hosts are called in one thread."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+from tests.crashes.faults import ZONE, nothing
+from tests.crashes.world import CrashWorld, Killed
+from tests.flows.runs.evidence.memory_bucket import MemoryBucket
+from tpuctl import clock
+from tpuctl.catalogue.prices import unknown
+from tpuctl.cloud.ssh import CommandResult
+from tpuctl.cloud.ssh.pool import Pool
+from tpuctl.cloud.storage import Object
+from tpuctl.config import load
+from tpuctl.flows.runs.evidence.witnesses import QUESTION, Witnesses
+from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, GOES_ON, RESTARTED, Event
+from tpuctl.flows.runs.recovery.step import step
+from tpuctl.flows.runs.recovery.tools import Tools
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission.launch import START
+from tpuctl.flows.runs.submission.plan import attempt_on
+from tpuctl.nodes import Node, SshKey
+from tpuctl.recovery.records import Machine, Restarts
+from tpuctl.runs import Run
+from tpuctl.worker.main import STARTED_BEFORE
+from tpuctl.worker.records import FINISHED, RUNNING, WorkerStatus, encode
+
+MOST_STEPS = 40
+HASH = "0" * 64
+
+
+class WorldBucket(MemoryBucket):
+    """A bucket whose requests are those of the world's commands, and whose time is the world's."""
+
+    def __init__(self, world: CrashWorld) -> None:
+        self.world = world
+        super().__init__()
+
+    @property
+    def time(self) -> datetime:  # type: ignore[override]  # the world's
+        return self.world.time
+
+    @time.setter
+    def time(self, _: datetime) -> None: ...
+
+    def find(self, name: str, most: int = 0) -> bytes | None:
+        return self.world.send("bucket.get", lambda: MemoryBucket.find(self, name))
+
+    def stat(self, name: str) -> Object | None:
+        return self.world.send("bucket.stat", lambda: MemoryBucket.stat(self, name))
+
+    def objects(
+        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = ""
+    ) -> list[Object]:
+        def answer() -> list[Object]:
+            return MemoryBucket.objects(self, prefix, most=most, start=start, glob=glob)
+
+        return self.world.send("bucket.list", answer)
+
+    def create(self, name: str, data: bytes, content_type: str = "") -> None:
+        self.world.send("bucket.create", lambda: MemoryBucket.create(self, name, data))
+
+    def replace(self, item: Object, data: bytes, content_type: str = "") -> None:
+        self.world.send("bucket.replace", lambda: MemoryBucket.replace(self, item, data))
+
+
+class Hosts:
+    """What was started on hosts: a host starts an attempt once, and its worker then writes to the bucket."""
+
+    user = "ada"
+
+    def __init__(self, world: CrashWorld, bucket: WorldBucket) -> None:
+        self.world = world
+        self.bucket = bucket
+        self.started: list[tuple[str, int, int]] = []
+        """The uid of the node, the worker, the attempt."""
+        self.ended: list[tuple[str, int, int]] = []
+
+    def login_key(self) -> SshKey:
+        return SshKey("ada", "ssh-ed25519 AAAA")
+
+    @contextmanager
+    def connect(self, node: Node, worker: int, host_key: str) -> Iterator[_Session]:
+        self.world.send("ssh", lambda: None)
+        yield _Session(self, node.id.uid, worker)
+
+    def pool(self, node: Node, host_key: Callable[[int], str]) -> Pool:
+        return Pool(lambda worker: self.connect(node, worker, host_key(worker)))  # type: ignore[arg-type]
+
+    def write(self, attempt: int, worker: int, state: str, **fields: object) -> None:
+        """Write a worker's status."""
+        status = WorkerStatus(worker, attempt, "7", state, clock.iso(self.world.time), **fields)  # type: ignore[arg-type]
+        paths = StoredRun(self.bucket, "r1").paths  # type: ignore[arg-type]
+        self.bucket.put(paths.status(attempt, worker), encode(status))
+
+
+class _Session:
+    is_open = True
+
+    def __init__(self, hosts: Hosts, uid: str, worker: int) -> None:
+        self._hosts = hosts
+        self._uid = uid
+        self._worker = worker
+
+    def run(self, argv: Sequence[str], timeout: float = 0, data: bytes = b"") -> CommandResult:
+        return self._hosts.world.send("ssh.run", lambda: self._answer(argv))
+
+    def _answer(self, argv: Sequence[str]) -> CommandResult:
+        if argv == ["true"]:
+            return CommandResult(0, "", "")
+        own = (self._uid, self._worker, int(argv[-1].rpartition("/")[2]) if "/" in argv[-1] else 0)
+        if argv[2:3] == [QUESTION]:
+            if own in self._hosts.started:
+                return CommandResult(0, json.dumps({"state": "alive"}), "")
+            return CommandResult(2, "", "python3: can't open file 'worker.zip'")
+        if argv[2:3] == [START]:
+            if own in self._hosts.started:
+                return CommandResult(1, json.dumps({"error": STARTED_BEFORE}), "")
+            self._hosts.started.append(own)
+            self._hosts.write(own[2], self._worker, RUNNING)
+            return CommandResult(0, json.dumps({"pid": 42}), "")
+        self._hosts.ended.append(own)
+        return CommandResult(0, "", "")
+
+
+class Site:
+    """The run `r1` on `n1`, which was preempted."""
+
+    def __init__(self, world: CrashWorld, accelerator: str = "v3-8", *, queued: bool = False) -> None:
+        self.world = world
+        self.owner = load({}).require("owner")
+        self.bucket = WorldBucket(world)
+        self.hosts = Hosts(world, self.bucket)
+        self.run = StoredRun(self.bucket, "r1")  # type: ignore[arg-type]
+        options = ["--queued"] if queued else []
+        up = world.tpuctl(
+            "up",
+            accelerator,
+            "--name",
+            "n1",
+            "--zone",
+            ZONE,
+            "--spot",
+            "--framework",
+            "jax",
+            "--yes",
+            *options,
+        )
+        assert up.code == 0, up.err
+        (node,) = world.provider.list_nodes(ZONE).nodes
+        self.submit(node, queued=queued)
+
+    def submit(self, node: Node, *, queued: bool = False, restarts: Restarts | None = None) -> None:
+        """Write the run and its first attempt, whose workers run."""
+        machine = Machine(node.accelerator, (ZONE,), True, node.runtime, self.owner, "jax", queued)
+        policy = Restarts(after_loss=None) if restarts is None else restarts
+        at = self.world.time
+        record = Run(
+            "r1", clock.iso(at), "ada@laptop", "job.py", (), HASH, "jax", node.accelerator, (), {},
+            restarts=policy, machine=machine,
+        )  # fmt: skip
+        self.bucket.put(f"bundles/{HASH}.tar.gz", b"code")
+        self.run.create(record)
+        attempt = attempt_on(node, "jax", at)
+        self.run.create_attempt(attempt)
+        for worker in attempt.workers:
+            self.hosts.started.append((node.id.uid, worker, 1))
+            self.hosts.write(1, worker, RUNNING)
+
+    def preempt(self) -> None:
+        """Preempt every node, and let half a minute of silence pass."""
+        for node in self.world.world.nodes.all():
+            self.world.do(self.world.world.preempt(node.name))
+        self.world.pass_time(60)
+
+    def tools(self, holder: str = "a") -> Tools:
+        """Return what a watcher has: each asks hosts anew."""
+        witnesses = Witnesses(self.world.provider, lambda: self.hosts)  # type: ignore[arg-type,return-value]
+        return Tools(
+            self.bucket, "b", self.world.provider, self.hosts, witnesses,  # type: ignore[arg-type]
+            lambda creation: unknown("nobody asked"), holder, lambda text: None,
+        )  # fmt: skip
+
+    def step(self, holder: str = "a") -> Event | None:
+        """Take a step as a process of its own does; None for one that was killed."""
+        self.world.requests = []
+        try:
+            return step(StoredRun(self.bucket, "r1"), self.tools(holder))  # type: ignore[arg-type]
+        except Killed:
+            return None
+
+    def steps(self, holder: str = "b") -> Event:
+        """Take steps until the run goes on or has ended, with time between them."""
+        self.world.interfere = nothing
+        for _ in range(MOST_STEPS):
+            event = self.step(holder)
+            assert event
+            if event.action in (GOES_ON, RESTARTED, ENDED_FOR_GOOD):
+                return event
+            self.world.pass_time(30)
+        raise AssertionError(event)
+
+    def finish(self) -> Event:
+        """Let the script end on every worker, and take a step."""
+        attempt = self.run.last_attempt()
+        for worker in attempt.record.workers:
+            self.hosts.write(attempt.number, worker, FINISHED, exit_code=0)
+        return self.steps()

@@ -1,0 +1,56 @@
+"""The options that say how often a run is started again, and on what machine."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from tpuctl.cli.session import Session
+from tpuctl.config.formats import normalize
+from tpuctl.errors import UsageError
+from tpuctl.flows.nodes.placement.search import is_zone
+from tpuctl.flows.runs.submission.restart_policy import RestartRequest
+
+AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+
+OPTIONS = (
+    click.option(
+        "--restarts", metavar="N",
+        help="Start it again so often after a preemption, a maintenance or a lost host, or 'unlimited', the"
+        " default on a spot TPU; 'tpuctl watch' does so. Default elsewhere: 0.",
+    ),
+    click.option(
+        "--restarts-on-failure", metavar="N",
+        help="Start it again so often after a failure of its own; default: 0.",
+    ),
+    click.option(
+        "--restart-zone", "restart_zones", multiple=True, metavar="ZONE",
+        help="Zone, region or 'any' for the TPU of a restart, after the zone of this one; repeatable.",
+    ),
+    click.option(
+        "--max-price", metavar="AMOUNT",
+        help="Restart it only on a TPU that costs no more per hour, such as 12.50.",
+    ),
+)  # fmt: skip
+
+
+def restart_request(
+    session: Session, restarts: str | None, restarts_on_failure: str | None, zones: tuple[str, ...],
+    max_price: str | None,
+) -> RestartRequest:  # fmt: skip
+    """Return the options together with the configuration; raises UsageError or ConfigError."""
+    config, is_typed = session.config, restarts is not None or restarts_on_failure is not None
+    if max_price is not None and not AMOUNT.fullmatch(max_price):
+        raise UsageError(f"--max-price {max_price} is no amount.", hint="For instance --max-price 12.50.")
+    return RestartRequest(
+        after_loss=(restarts if is_typed else config.get("restarts")) or "",
+        after_failure=(restarts_on_failure if is_typed else config.get("restarts_on_failure")) or "",
+        is_configured=not is_typed,
+        zones=tuple(normalize("zone", zone, "--restart-zone") if is_zone(zone) else zone for zone in zones),
+        max_price=max_price or "",
+        network=config.get("network") or "default",
+        subnetwork=config.get("subnetwork") or "",
+        external_ips=config.require_bool("external_ips"),
+        service_account=config.get("service_account") or "",
+    )

@@ -1,0 +1,114 @@
+"""The command watch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from tpuctl import clock
+from tpuctl.cli import output, printing
+from tpuctl.cli.progress import show_steps
+from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
+from tpuctl.cli.value_types import LOCAL_PATH
+from tpuctl.errors import UsageError
+from tpuctl.flows.progress import Report
+from tpuctl.flows.runs import consequences
+from tpuctl.flows.runs.recovery import rehearsal
+from tpuctl.flows.runs.recovery.events import Event
+from tpuctl.flows.runs.recovery.tools import Tools
+from tpuctl.flows.runs.recovery.watch import Watcher, open_runs
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission.environment import variables_of
+from tpuctl.runs import check_name, submitter
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.option("--all", "everything", is_flag=True, help="Watch all of your runs, also those still to come.")
+@click.option("--once", is_flag=True, help="Take one step of each run, for cron or a scheduled job.")
+@click.option(
+    "--env", "environment", multiple=True, metavar="KEY[=VALUE]",
+    help="Value of a variable that neither the bucket nor this machine has; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--env-file", "env_files", multiple=True, type=LOCAL_PATH, help="File with lines KEY=VALUE, or KEY."
+)
+@click.option(
+    "--secret", "secrets", multiple=True, metavar="KEY[=@FILE]",
+    help="Such a value from this shell or a file: never on a command line.",
+)  # fmt: skip
+@dry_run_option
+@with_session
+@iap_option
+def watch(
+    session: Session, runs: tuple[str, ...], everything: bool, once: bool, environment: tuple[str, ...],
+    env_files: tuple[Path, ...], secrets: tuple[str, ...], dry_run: bool,
+) -> None:  # fmt: skip
+    """Start runs again that were preempted or lost, until each has ended; their policy is that of 'submit'.
+
+    Any number of watchers on any machines make one restart; if one is killed, another goes on. The exit code
+    of a single run is that of 'tpuctl wait'.
+
+    \b
+    Example:
+      tpuctl watch digits-20260131-120000
+      tpuctl watch --all --once
+    """
+    if everything == bool(runs):
+        raise UsageError("Name the runs to watch, or all with --all.", hint="'tpuctl runs' lists them.")
+    values = variables_of(environment, env_files, secrets, (), os.environ)
+    if dry_run:
+        _rehearse(session, runs, values)
+        return
+    with show_steps() as report:
+        watcher = Watcher(tools(session, report, values), lambda event: _show(session, event))
+        if everything:
+            watcher.watch_all(session.owner, once=once)
+            return
+        stored = _stored(session, runs)
+        watcher.watch(stored, once=once)
+    if not once:
+        _end(stored)
+
+
+def _stored(session: Session, runs: tuple[str, ...]) -> list[StoredRun]:
+    return [StoredRun(session.cloud.bucket, check_name(run), session.warn) for run in dict.fromkeys(runs)]
+
+
+def _rehearse(session: Session, runs: tuple[str, ...], values: dict[str, str]) -> None:
+    """Show what a step would send for runs, or for all of this user's."""
+    with show_steps() as report:
+        watcher_tools = tools(session, report, values)
+        stored = _stored(session, runs) or open_runs(session.cloud.bucket, session.owner)
+        shown = [request for run in stored for request in rehearsal.requests(run, watcher_tools)]
+    output.requests(shown, as_json=session.as_json)
+
+
+def tools(session: Session, report: Report, values: dict[str, str] | None = None) -> Tools:
+    """Return what a watcher of this session works with."""
+    cloud = session.cloud
+    return Tools(
+        cloud.bucket, cloud.data_bucket.name, cloud.provider, cloud.ssh, session.witnesses,
+        lambda creation: session.prices.of_creation(creation), f"{submitter()} ({os.getpid()})", report,
+        values or {},
+    )  # fmt: skip
+
+
+def _show(session: Session, event: Event) -> None:
+    if session.as_json:
+        output.json_line({"at": clock.iso(clock.now()), **event._asdict()})
+    else:
+        printing.write_at_once(f"{clock.iso(clock.now())}  {event.line}")
+
+
+def _end(stored: list[StoredRun]) -> None:
+    """Raise the error of the first run that did not succeed."""
+    verdicts = [verdict for run in stored if (verdict := run.verdict())]
+    for verdict in verdicts:
+        error = consequences.error_of(verdict)
+        if error:
+            raise error
+    if verdicts:
+        output.hint(consequences.next_command(verdicts[0]))

@@ -1,0 +1,138 @@
+"""Holds the lease of an attempt: of many who would start it one does; if it is killed, another goes on.
+
+Times are the bucket's: when the lease was written, and when the bucket is asked.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from types import TracebackType
+
+from tpuctl import runs
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.errors import ConflictError, StateError, TpuctlError
+from tpuctl.flows.runs.stored_attempt import age_of, find_record
+from tpuctl.flows.runs.stored_run import REPLACEMENTS, StoredRun
+from tpuctl.recovery.records import Lease
+
+SECONDS = 60
+"""After which a lease that nobody has written again is late."""
+RENEWALS = 4
+"""Times that it is written within them."""
+
+
+class LeaseLostError(StateError):
+    """Another watcher has taken over; this one changes nothing any more."""
+
+
+def read(run: StoredRun, attempt: int) -> Lease | None:
+    """Return the lease of an attempt; None without one, and for an object that is none."""
+
+    def check(lease: Lease) -> None:
+        if (lease.run, lease.attempt) != (run.name, attempt):
+            raise ValueError("it is of another attempt")
+
+    try:
+        return find_record(run.bucket, run.paths.lease(attempt), Lease, check)
+    except BadObjectError as error:
+        run.warn(error.message)
+        return None
+
+
+def is_held(run: StoredRun, attempt: int) -> Lease | None:
+    """Return the lease of who starts an attempt now; None where nobody does, or is late."""
+    item = run.bucket.stat(run.paths.lease(attempt))
+    lease = read(run, attempt) if item else None
+    if lease is None or lease.is_over or age_of(item, run.bucket.now()) > lease.seconds:
+        return None
+    return lease
+
+
+def take(run: StoredRun, attempt: int, holder: str) -> HeldLease | Lease:
+    """Return the lease of an attempt as one's own, or that of who holds it."""
+    own = Lease(run.name, attempt, secrets.token_hex(16), holder, SECONDS)
+    name = run.paths.lease(attempt)
+    for _ in range(REPLACEMENTS):
+        item = run.bucket.stat(name)
+        try:
+            if item is None:
+                run.bucket.create(name, runs.encode(own))
+                return HeldLease(run, own)
+            other = is_held(run, attempt)
+            if other:
+                return other
+            run.bucket.replace(item, runs.encode(own))
+            return HeldLease(run, own)
+        except ConflictError:
+            continue  # another watcher was first
+    raise ConflictError(
+        f"The lease of attempt {attempt} of run '{run.name}' keeps changing.", hint="Try again."
+    )
+
+
+class HeldLease:
+    """One's own lease; within its block it is written again before it is late."""
+
+    def __init__(self, run: StoredRun, lease: Lease) -> None:
+        self._run = run
+        self._lease = lease
+        self._ended = threading.Event()
+        self._stays = False
+        self._keeper = threading.Thread(target=self._keep, name="lease", daemon=True)
+
+    def __enter__(self) -> HeldLease:
+        self._keeper.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let it go; after an error it is late at once, so that another watcher goes on."""
+        self._ended.set()
+        self._keeper.join()
+        if kind is not None and not issubclass(kind, (Exception, KeyboardInterrupt)):
+            return  # killed
+        is_over = kind is None and not self._stays
+        try:
+            self._write(is_over=is_over, seconds=self._lease.seconds if is_over else 1)
+        except TpuctlError:
+            pass  # it will be late
+
+    def keep(self) -> None:
+        """Let another watcher go on after the end of the block: the attempt is not started yet."""
+        self._stays = True
+
+    def check(self) -> None:
+        """Write it again; raises LeaseLostError where another watcher has taken over meanwhile."""
+        self._write(is_over=False, seconds=self._lease.seconds)
+
+    def _write(self, *, is_over: bool, seconds: int) -> None:
+        run, lease = self._run, self._lease
+        name = run.paths.lease(lease.attempt)
+        item, stored = run.bucket.stat(name), read(run, lease.attempt)
+        if item is None or stored is None or stored.token != lease.token:
+            raise _lost(run, lease)
+        changed = Lease(lease.run, lease.attempt, lease.token, lease.holder, seconds, is_over)
+        try:
+            run.bucket.replace(item, runs.encode(changed))
+        except ConflictError as error:
+            after = read(run, lease.attempt)
+            if after is None or after.token != lease.token:
+                raise _lost(run, lease) from error
+
+    def _keep(self) -> None:
+        while not self._ended.wait(self._lease.seconds / RENEWALS):
+            try:
+                self.check()
+            except LeaseLostError:
+                return  # `check` says so before anything is changed
+            except TpuctlError:
+                continue  # the bucket does not answer; it may still do so in time
+
+
+def _lost(run: StoredRun, lease: Lease) -> LeaseLostError:
+    return LeaseLostError(
+        f"Another watcher has taken over attempt {lease.attempt} of run '{run.name}'.",
+        hint=f"See what it does: tpuctl describe {run.name}",
+    )

@@ -1,0 +1,210 @@
+"""Finds or makes the machine of an attempt, and deletes what earlier attempts have left.
+
+Its name follows from run and attempt, so that whoever goes on finds what another has begun.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from tpuctl.bucket_layout import NodePaths
+from tpuctl.errors import NotFoundError, StateError, StockoutError
+from tpuctl.flows.hosts.ssh_access import grant_access
+from tpuctl.flows.nodes.down import DownPlan, down
+from tpuctl.flows.nodes.inventory import Allocation, take_inventory
+from tpuctl.flows.nodes.lifetime import Lifetime
+from tpuctl.flows.nodes.lookup import find_node
+from tpuctl.flows.nodes.options import UpOptions
+from tpuctl.flows.nodes.placement.creation import await_node, zone_of
+from tpuctl.flows.nodes.placement.search import Search
+from tpuctl.flows.nodes.plan import UpPlan, plan_up
+from tpuctl.flows.nodes.up import up
+from tpuctl.flows.runs.lookup import started_on
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.recovery.tools import Tools
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.nodes import RESTART_LABEL, Node, NodeState
+from tpuctl.recovery.records import Machine
+from tpuctl.runs import Tpu
+
+LONGEST_NAME = 63
+QUEUE_PATIENCE = 600.0
+"""Seconds in a queue before another step begins anew."""
+IDLE = 3600
+"""Seconds without use after which a machine ends that nobody has given an end: its watcher may be gone."""
+
+
+def machine_name(run: str, attempt: int) -> str:
+    """Return the name of the machine that is made for an attempt: `digits-2`."""
+    ending = f"-{attempt}"
+    name = run if run[0].isalpha() else f"r{run}"
+    if len(name) + len(ending) > LONGEST_NAME:
+        digest = hashlib.sha256(run.encode()).hexdigest()[:8]
+        name = f"{name[: LONGEST_NAME - len(ending) - 9].rstrip('-')}-{digest}"
+    return f"{name}{ending}"
+
+
+def find_or_make(tools: Tools, run: str, recipe: Machine, attempt: int, before: Tpu, *, is_bad: bool) -> Node:
+    """Return a READY machine whose hosts answer: that of the attempt before, if it is usable.
+
+    One that is gone or bad (`is_bad`) is deleted first. Raises StockoutError where no zone has capacity at
+    the price, and what `up` raises.
+    """
+    node = None if is_bad else _usable(tools, before)
+    users = _users(tools, run, before) if node else []
+    if node and not users:
+        return grant_access(tools.provider, tools.ssh, node, tools.ssh.login_key(), tools.report)
+    if node:
+        tools.report(f"{node.name} is busy with run '{users[0]}': another machine is made")
+    else:
+        delete_left(tools, run, recipe.owner, before)
+    return _make(tools, run, recipe, attempt)
+
+
+def _usable(tools: Tools, before: Tpu) -> Node | None:
+    """Return the machine of the attempt before, READY; None where it has gone, or goes."""
+    node = find_node(tools.provider, before.id)
+    if node is None or node.id.uid != before.uid:
+        return None
+    if node.state.becomes_ready:
+        tools.report(f"{node.name} is {node.provider_state}: waiting for it")
+        try:
+            return await_node(tools.provider, node.id, tools.report)
+        except NotFoundError:
+            return None
+    return node if node.state is NodeState.READY else None
+
+
+def delete_left(tools: Tools, run: str, owner: str, before: Tpu) -> None:
+    """Delete the machine of an earlier attempt and its queued resource, which would take up quota.
+
+    What became of other runs on it is settled first: nobody could tell later. Raises StateError where another
+    run uses it.
+    """
+    items = left_items(tools, owner, before)
+    users = _users(tools, run, before) if items else []
+    for item in items:
+        if not item.is_over:
+            _require_unused(before, users)
+            tools.report(f"{item.name} is replaced")
+    if items:
+        down(tools.provider, DownPlan(items), tools.report)
+
+
+def left_items(tools: Tools, owner: str, before: Tpu) -> tuple[Allocation, ...]:
+    """Return what there is of the machine of an earlier attempt."""
+    inventory = take_inventory(tools.provider, before.zone)
+    items = (item for item in inventory.allocations if _is_of(item, before))
+    return tuple(item for item in items if item.is_owned_by(owner))
+
+
+def _is_of(item: Allocation, tpu: Tpu) -> bool:
+    if any(node.id.uid == tpu.uid for node in item.nodes):
+        return True
+    queued = item.queued_resource
+    named = queued is not None and any(node.name == tpu.name for node in queued.nodes)
+    return named and item.is_over and not item.nodes
+
+
+def _users(tools: Tools, run: str, tpu: Tpu) -> list[str]:
+    """Return the other runs on a machine that have not ended."""
+    names = dict.fromkeys(started.run for started in started_on(tools.bucket, NodePaths.of(tpu.id)))
+    users = []
+    for name in names.keys() - {run}:
+        other = StoredRun(tools.bucket, name)
+        try:
+            if other.last_attempt().record.tpu.uid != tpu.uid:
+                continue
+            if not settle(other, tools.witnesses).verdict:
+                users.append(name)
+        except NotFoundError:
+            continue  # it was never started
+    return users
+
+
+def _require_unused(tpu: Tpu, users: Sequence[str]) -> None:
+    if users:
+        raise StateError(
+            f"'{tpu.name}' cannot be replaced: run '{users[0]}' uses it, too.",
+            hint=f"Wait for it: tpuctl wait {users[0]}. Or stop it: tpuctl cancel {users[0]}",
+        )
+
+
+def plan_machine(tools: Tools, run: str, recipe: Machine, attempt: int) -> UpPlan:
+    """Return what makes the machine of an attempt, or finds it; sends reads only."""
+    options = _options(tools, run, recipe, machine_name(run, attempt))
+    plan = _plan(tools, options, recipe.zones)
+    if plan.existing is None and recipe.ceiling is not None:
+        return _plan(tools, options, _affordable(tools, plan, recipe))
+    return plan
+
+
+def _make(tools: Tools, run: str, recipe: Machine, attempt: int) -> Node:
+    plan = plan_machine(tools, run, recipe, attempt)
+    if plan.existing and plan.existing.labels.get(RESTART_LABEL) != run:
+        raise StateError(
+            f"'{plan.options.name}' in {plan.existing.zone} has the name of the machine of run '{run}', and"
+            " is another.",
+            hint=f"Delete it if nobody uses it: tpuctl down {plan.options.name}",
+        )
+    return up(tools.provider, tools.ssh, plan, tools.report).nodes[0]
+
+
+def _plan(tools: Tools, options: UpOptions, zones: tuple[str, ...]) -> UpPlan:
+    wait = QUEUE_PATIENCE if options.queued else 0.0
+    return plan_up(tools.provider, tools.ssh.login_key(), options, Search(zones, zones, wait=wait))
+
+
+def _options(tools: Tools, run: str, recipe: Machine, name: str) -> UpOptions:
+    has_end = recipe.ttl or recipe.idle
+    return UpOptions(
+        accelerator=recipe.accelerator,
+        name=name,
+        runtime=recipe.runtime,
+        framework=recipe.framework,
+        spot=recipe.spot,
+        network=recipe.network,
+        service_account=recipe.service_account or None,
+        owner=recipe.owner,
+        subnetwork=recipe.subnetwork or None,
+        external_ips=recipe.external_ips,
+        queued=recipe.queued,
+        lifetime=Lifetime(recipe.ttl, recipe.idle if has_end else IDLE),
+        bucket=tools.bucket.name,
+        restart=run,
+    )
+
+
+def _affordable(tools: Tools, plan: UpPlan, recipe: Machine) -> tuple[str, ...]:
+    """Return the zones where it costs no more than the recipe allows; an unknown price is too much."""
+    prices = {zone_of(creation): tools.price_of(creation) for creation in plan.creations}
+    ceiling = recipe.ceiling
+    assert ceiling is not None
+    zones = tuple(
+        zone for zone, price in prices.items() if price.amount is not None and price.amount <= ceiling
+    )
+    if not zones:
+        each = ", ".join(f"{price.short} in {zone}" for zone, price in prices.items())
+        raise StockoutError(
+            f"No zone has a {recipe.accelerator} for {recipe.max_price} per hour: {each}.", zones=list(prices)
+        )
+    return zones
+
+
+def delete_all(tools: Tools, run: str, recipe: Machine, *, besides: str = "") -> None:
+    """Delete every machine that was made for a run, but that with the uid `besides`.
+
+    Raises DeadlineError where a zone that may have one did not answer.
+    """
+    inventory = take_inventory(tools.provider)
+    items = tuple(
+        item
+        for item in inventory.allocations
+        if item.labels.get(RESTART_LABEL) == run
+        and item.is_owned_by(recipe.owner)
+        and besides not in {node.id.uid for node in item.nodes}
+    )
+    silent = tuple(zone for zone in inventory.unreachable if zone in recipe.zones and not besides)
+    if items or silent:
+        down(tools.provider, DownPlan(items, silent), tools.report)

@@ -1,0 +1,235 @@
+"""Takes a run one step on, from wherever the last watcher was when it ended: watchers repeat it.
+
+Each act is one that can be repeated: objects are created once, the machine has a name of its own, and a host
+starts an attempt once.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from tpuctl import clock, runs
+from tpuctl.bucket_layout import bundle
+from tpuctl.errors import (
+    ConflictError,
+    NotFoundError,
+    PreemptedError,
+    QuotaError,
+    StockoutError,
+    TpuctlError,
+)
+from tpuctl.flows.hosts.published_keys import published_key
+from tpuctl.flows.runs import restarts
+from tpuctl.flows.runs.evidence.decision import ENDED, NEVER_STARTED_AFTER
+from tpuctl.flows.runs.evidence.words import HostState
+from tpuctl.flows.runs.outcome import settle, with_restart
+from tpuctl.flows.runs.recovery import lease as leases
+from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, RESTARTED, WAITS, Event
+from tpuctl.flows.runs.recovery.lease import HeldLease
+from tpuctl.flows.runs.recovery.machine import delete_all, find_or_make
+from tpuctl.flows.runs.recovery.tools import Tools
+from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch, launch_values
+from tpuctl.flows.runs.submission.plan import attempt_on, own_variables
+from tpuctl.flows.runs.submission.specs import Launch, specs
+from tpuctl.flows.runs.submission.submit import signed
+from tpuctl.nodes import Node, NodeState
+from tpuctl.recovery.records import Lease, Machine
+from tpuctl.runs import BY_MACHINE, Verdict
+
+NO_CAPACITY = (StockoutError, QuotaError, PreemptedError)
+"""Errors of a search that may go better the next time."""
+STOP = 'kill -TERM "$(cat "$1/started")"'
+"""For sh: ends the supervisor of an attempt whose folder is $1."""
+
+
+def step(run: StoredRun, tools: Tools) -> Event:
+    """Settle the run's last attempt, and start the next one if its policy allows that.
+
+    A machine that was made for a run which has ended is deleted. Raises NotFoundError without such a run,
+    UsageError where values are missing that nobody here knows, and tpuctl's errors of the services.
+    """
+    attempt = run.last_attempt()
+    if not run.restarts:
+        return _observed(run)
+    pending = leases.read(run, attempt.number)
+    if pending and not pending.is_over:
+        return _finish_start(run, attempt, tools)
+    state = settle(run, tools.witnesses)
+    if state.error:
+        raise state.error
+    verdict = state.verdict
+    if verdict is None:
+        return Event(run.name, attempt.number, GOES_ON, state.label)
+    if verdict.restarts and run.stop_request():
+        verdict = _end_stopped(run, verdict, f" ({verdict.outcome}: {verdict.evidence})")
+    if not verdict.restarts:
+        return _cleaned_up(run, verdict, tools)
+    return _restart(run, verdict, tools)
+
+
+def _observed(run: StoredRun) -> Event:
+    """Return what a run does that is never started again: watchers leave it and its machine alone."""
+    verdict = run.verdict()
+    number = run.last_attempt().number
+    if verdict:
+        return Event(run.name, number, ENDED_FOR_GOOD, verdict.outcome)
+    return Event(run.name, number, GOES_ON, "it has no restarts")
+
+
+def _end_stopped(run: StoredRun, verdict: Verdict, former: str) -> Verdict:
+    """Write that a run which would have been started again was stopped by who asked for that."""
+    request = run.stop_request()
+    assert request is not None
+    evidence = f"stopped by {request.by} while it was to be started again{former}"
+    stopped = msgspec.structs.replace(
+        verdict, outcome=runs.STOPPED, evidence=evidence, stopped_by=request.by, restarts=False,
+        decided=clock.iso(run.bucket.now()), exit_code=None, basis=BY_MACHINE,
+    )  # fmt: skip
+    return run.end(stopped, is_refuted=lambda other: other.restarts)
+
+
+def _cleaned_up(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
+    """Delete what was made for a run that has ended for good."""
+    machine = _recipe(run)
+    if run.last_attempt().number > 1 or leases.read(run, verdict.attempt + 1):
+        delete_all(tools, run.name, machine)
+    launch_values.forget(run.bucket.name, run.name)
+    return Event(run.name, verdict.attempt, ENDED_FOR_GOOD, verdict.outcome)
+
+
+def _recipe(run: StoredRun) -> Machine:
+    machine = run.record.machine
+    assert machine is not None
+    return machine
+
+
+def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
+    number = verdict.attempt + 1
+    held = leases.take(run, number, tools.holder)
+    if isinstance(held, Lease):
+        return Event(run.name, number, BUSY, f"{held.holder} starts it")
+    with held:
+        if run.bucket.stat(run.paths.attempt(number)):
+            return Event(run.name, number, GOES_ON, "another watcher has just started it")
+        run.keep_verdict(verdict)
+        before = run.attempt(verdict.attempt).record.tpu
+        is_bad = restarts.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
+        _launch_of(run, tools, None)  # what is missing is said before anything bills
+        try:
+            node = find_or_make(tools, run.name, _recipe(run), number, before, is_bad=is_bad)
+        except NO_CAPACITY as error:
+            return Event(run.name, number, WAITS, error.message)
+        return _start(run, held, node, number, tools)
+
+
+def _start(run: StoredRun, held: HeldLease, node: Node, number: int, tools: Tools) -> Event:
+    held.check()
+    if run.stop_request():
+        return _stopped_meanwhile(run, number, tools)
+    delete_all(tools, run.name, _recipe(run), besides=node.id.uid)
+    record = attempt_on(node, run.record.framework, run.bucket.now(), number)
+    try:
+        attempt = run.create_attempt(signed(record, login=tools.ssh.user))
+    except ConflictError:
+        return Event(run.name, number, GOES_ON, "another watcher has just started it")
+    return _launch(run, held, attempt, node, tools)
+
+
+def _launch(run: StoredRun, held: HeldLease, attempt: StoredAttempt, node: Node, tools: Tools) -> Event:
+    number = attempt.number
+    item = run.bucket.stat(bundle(run.record.bundle_sha256))
+    try:
+        if item is None:
+            raise NotFoundError(f"The code of run '{run.name}' is not in the bucket any more.")
+        key = secrets.token_hex(32)
+        start = _launch_of(run, tools, node)
+        every = specs(run.bucket.name, run.record, attempt.record, start, item.size, key)
+        launch.launch_all(tools.ssh, node, tools.provider.host_keys(node.id), every)
+    except TpuctlError as error:
+        held.check()
+        return _not_started(run, attempt, f"it could not be started: {error.message}", tools)
+    if run.stop_request():
+        return _stopped_meanwhile(run, number, tools)
+    return Event(run.name, number, RESTARTED, f"on {node.name} in {node.zone}")
+
+
+def _launch_of(run: StoredRun, tools: Tools, node: Node | None) -> Launch:
+    """Return what the script is started with, on a node."""
+    record = run.record
+    data_bucket = record.data_bucket or tools.data_bucket
+    own = own_variables(data_bucket, record.framework, node, record.dataset) if node else {}
+    return launch_values.restored(run.bucket.name, record, tools.values, own)
+
+
+def _stopped_meanwhile(run: StoredRun, number: int, tools: Tools) -> Event:
+    """End a restart that somebody has asked to stop: what it has made goes."""
+    delete_all(tools, run.name, _recipe(run))
+    verdict = run.verdict() or _machine_verdict(run, run.last_attempt(), runs.STOPPED, "")
+    if verdict.restarts or not verdict.evidence:
+        _end_stopped(run, verdict, "")
+    return Event(run.name, number, ENDED_FOR_GOOD, runs.STOPPED)
+
+
+def _not_started(run: StoredRun, attempt: StoredAttempt, evidence: str, tools: Tools) -> Event:
+    """Write that an attempt was lost before its script ran; the next step decides what follows."""
+    word = tools.witnesses.node(run.bucket, attempt.record.tpu.id)
+    outcome = runs.PREEMPTED if word.state is NodeState.PREEMPTED else runs.LOST
+    run.end(with_restart(run, _machine_verdict(run, attempt, outcome, evidence)))
+    return Event(run.name, attempt.number, WAITS, evidence)
+
+
+def _machine_verdict(run: StoredRun, attempt: StoredAttempt, outcome: str, evidence: str) -> Verdict:
+    """Return a verdict of an attempt that ends now, before its script ran."""
+    item, now = run.bucket.stat(run.paths.attempt(attempt.number)), clock.iso(run.bucket.now())
+    return Verdict(
+        run.name, outcome, attempt.number, now, evidence, basis=BY_MACHINE, ended=now,
+        tpu=attempt.record.tpu, started=item.updated if item else now,
+    )  # fmt: skip
+
+
+def _finish_start(run: StoredRun, attempt: StoredAttempt, tools: Tools) -> Event:
+    """Go on with the start of an attempt where another watcher was killed: a host starts it once."""
+    number = attempt.number
+    held = leases.take(run, number, tools.holder)
+    if isinstance(held, Lease):
+        return Event(run.name, number, BUSY, f"{held.holder} starts it")
+    with held:
+        words = {word.worker: word for word in attempt.words()}
+        silent = [worker for worker, word in words.items() if word.status is None]
+        hosts = tools.witnesses.hosts(run.name, attempt.record, silent)
+        absent = [worker for worker in silent if hosts[worker].state is HostState.ABSENT]
+        unknown = [worker for worker in silent if hosts[worker].state is HostState.NO_ANSWER]
+        if not absent and not unknown:
+            return Event(run.name, number, GOES_ON, "every worker had started")
+        node = tools.witnesses.node(run.bucket, attempt.record.tpu.id)
+        if node.state in ENDED:
+            return _not_started(run, attempt, f"the node is {node.state}", tools)
+        if run.stop_request():
+            return _stopped_meanwhile(run, number, tools)
+        if unknown:
+            age = min(word.age for word in words.values())
+            if age <= NEVER_STARTED_AFTER:
+                held.keep()
+                return Event(run.name, number, WAITS, f"worker {unknown[0]}: {hosts[unknown[0]].detail}")
+        elif len(absent) == len(words):
+            return _launch(run, held, attempt, tools.provider.get_node(attempt.record.tpu.id), tools)
+        started = [worker for worker in words if worker not in absent]
+        event = _not_started(run, attempt, "its start was interrupted on some hosts", tools)
+        _end_on(run, attempt, started, tools)
+        return event
+
+
+def _end_on(run: StoredRun, attempt: StoredAttempt, workers: list[int], tools: Tools) -> None:
+    """End the supervisors that wait for hosts on which the attempt will never start."""
+    folder = f".tpuctl/runs/{run.name}/{attempt.number}"
+    try:
+        node = tools.provider.get_node(attempt.record.tpu.id)
+        keys = tools.provider.host_keys(node.id)
+    except TpuctlError:
+        return  # they give up by themselves
+    with tools.ssh.pool(node, lambda worker: published_key(node, keys, worker)) as pool:
+        pool.run_all(lambda session, _: session.run(["sh", "-c", STOP, "sh", folder]), workers)

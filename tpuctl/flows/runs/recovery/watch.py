@@ -1,0 +1,195 @@
+"""Watches runs: repeats the step of each until it has ended for good; a run in trouble ends no other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.errors import (
+    ConfigError,
+    InterruptedByUser,
+    NotFoundError,
+    TpuctlError,
+    UsageError,
+)
+from tpuctl.flows.nodes.inventory import take_inventory
+from tpuctl.flows.runs.lookup import listed_runs
+from tpuctl.flows.runs.recovery.events import BUSY, ENDED_FOR_GOOD, GOES_ON, WAITS, Event
+from tpuctl.flows.runs.recovery.machine import delete_all, machine_name
+from tpuctl.flows.runs.recovery.step import step
+from tpuctl.flows.runs.recovery.tools import Tools
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.nodes import RESTART_LABEL
+from tpuctl.parallel import Result, fanout
+from tpuctl.polling import Backoff, Sleep
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket
+
+INTERVAL = 10.0
+"""Seconds between two looks."""
+PAUSES = Backoff(first=30.0, longest=300.0)
+"""Seconds after a step that found no capacity, or no answer."""
+SWEEP_EVERY = 30
+"""Looks after which machines are looked for whose runs have ended while nobody watched."""
+WIDTH = 8
+FINAL = (UsageError, ConfigError)
+"""Errors of a run that another look would only repeat."""
+Show = Callable[[Event], None]
+
+
+@dataclass
+class _Watched:
+    """A run that is watched."""
+
+    run: StoredRun
+    pauses: Iterator[float] = field(default_factory=PAUSES.pauses)
+    due: float = 0.0
+    """The monotonic time before which no step is taken."""
+    shown: str = ""
+    """The last event or error that was shown."""
+
+
+class Watcher:
+    """One command that watches runs."""
+
+    def __init__(self, tools: Tools, show: Show, sleep: Sleep = time.sleep) -> None:
+        """Take `show`, which gets each event that is new."""
+        self._tools = tools
+        self._show = show
+        self._sleep = sleep
+        self._runs: dict[str, _Watched] = {}
+
+    def watch(self, runs: Sequence[StoredRun], *, once: bool = False) -> None:
+        """Take steps until each run has ended for good, or one step each.
+
+        Raises what keeps a run from going on, once all others have ended; of several runs the first error.
+        """
+        self._runs = {run.name: _Watched(run) for run in runs}
+        errors: list[TpuctlError] = []
+        while self._runs:
+            errors += self._look(is_last=once)
+            if once:
+                break
+            if self._runs:
+                self._sleep(INTERVAL)
+        if errors:
+            raise errors[0]
+
+    def watch_all(self, owner: str, *, once: bool = False) -> None:
+        """Take steps of every run of an owner that may be started again, for as long as the command runs.
+
+        Machines of runs that have ended are deleted, also of those that ended while nobody watched.
+        """
+        others, looks = set[str](), 0
+        while True:
+            names = self._names(owner, others)
+            self._runs = {name: self._runs.get(name) or self._watched(name) for name in names}
+            errors = self._look(is_last=once)
+            if looks % SWEEP_EVERY == 0:
+                self.sweep(owner)
+            looks += 1
+            if once:
+                if errors:
+                    raise errors[0]
+                return
+            self._sleep(INTERVAL)
+
+    def _watched(self, name: str) -> _Watched:
+        return _Watched(StoredRun(self._tools.bucket, name))
+
+    def _names(self, owner: str, others: set[str]) -> list[str]:
+        """Return the names of the owner's runs that may be started again; adds the rest to `others`."""
+        listed = [item.name for item in listed_runs(self._tools.bucket) if item.is_open]
+        unknown = [name for name in listed if name not in self._runs and name not in others]
+        bucket = self._tools.bucket
+        for result in fanout(lambda name: _is_own(bucket, name, owner), unknown, width=WIDTH):
+            if result.value is False:
+                others.add(result.item)
+        return [name for name in listed if name not in others]
+
+    def _look(self, *, is_last: bool) -> list[TpuctlError]:
+        """Take a step of each run that is due; return the errors that end the watching of their run."""
+        now, final = time.monotonic(), list[TpuctlError]()
+        due = [watched for watched in self._runs.values() if watched.due <= now]
+        for result in fanout(self._step, due, width=WIDTH):
+            error = self._settle(result, now, is_last=is_last)
+            if error:
+                final.append(error)
+        return final
+
+    def _step(self, watched: _Watched) -> Event:
+        name, report = watched.run.name, self._tools.report
+        return step(watched.run, replace(self._tools, report=lambda text: report(f"{name}: {text}")))
+
+    def _settle(self, result: Result[_Watched, Event], now: float, *, is_last: bool) -> TpuctlError | None:
+        """Show what a step has brought, and say when the next one is due."""
+        watched, event, error = result.item, result.value, result.error
+        name = watched.run.name
+        if isinstance(error, InterruptedByUser):
+            raise interrupted([watched.run])
+        if error:
+            is_final = isinstance(error, (*FINAL, NotFoundError)) or is_last
+            if is_final:
+                self._runs.pop(name, None)
+                return error
+            event = Event(name, 0, WAITS, error.message)
+        assert event is not None
+        is_news = event.action != GOES_ON or watched.shown or is_last
+        if is_news and event.line != watched.shown:
+            self._show(event)
+        watched.shown = event.line
+        if event.action == ENDED_FOR_GOOD:
+            self._runs.pop(name, None)
+        elif event.action == WAITS:
+            watched.due = now + next(watched.pauses)
+        elif event.action != BUSY:
+            watched.pauses = PAUSES.pauses()
+        return None
+
+    def sweep(self, owner: str) -> None:
+        """Delete every machine that was made for a run which has ended for good."""
+        inventory = take_inventory(self._tools.provider)
+        labelled = {
+            item.labels[RESTART_LABEL] for item in inventory.allocations if RESTART_LABEL in item.labels
+        }
+        for name in sorted(labelled):
+            try:
+                run = StoredRun(self._tools.bucket, name)
+                verdict = run.verdict()
+                machine = run.record.machine
+                if machine and machine.owner == owner and verdict and not verdict.restarts:
+                    delete_all(self._tools, name, machine)
+            except TpuctlError as error:
+                self._tools.report(f"{name}: {error.message}")
+
+
+def open_runs(bucket: Bucket, owner: str) -> list[StoredRun]:
+    """Return the runs of an owner that go on or are to be started again, and have a policy of restarts."""
+    names = [item.name for item in listed_runs(bucket) if item.is_open]
+    results = fanout(lambda name: _is_own(bucket, name, owner), names, width=WIDTH)
+    return [StoredRun(bucket, result.item) for result in results if result.value]
+
+
+def _is_own(bucket: Bucket, name: str, owner: str) -> bool:
+    run = StoredRun(bucket, name)
+    try:
+        machine = run.record.machine
+    except (BadObjectError, NotFoundError):
+        return False
+    return run.restarts and machine is not None and machine.owner == owner
+
+
+def interrupted(runs: Sequence[StoredRun]) -> InterruptedByUser:
+    """Return the error of a watcher that was interrupted while it started runs again."""
+    run = runs[0]
+    next_attempt = max(run.attempt_numbers(), default=0) + 1
+    name = machine_name(run.name, next_attempt)
+    return InterruptedByUser(
+        f"Interrupted while run '{run.name}' was being started again; its machine '{name}' may bill already.",
+        hint=f"'tpuctl watch {run.name}' resumes, 'tpuctl cancel {run.name}' ends it and deletes that.",
+        may_bill=[name],
+    )

@@ -1,0 +1,63 @@
+"""Builds the spec of each worker: of a run that is submitted, and of one that is started again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tpuctl.bucket_layout import NodePaths, RunPaths, bundle
+from tpuctl.runs import Attempt, Run
+from tpuctl.worker.records import Spec
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a script is started with besides its record; may hold secrets, so never in the bucket."""
+
+    arguments: tuple[str, ...]
+    dependencies: tuple[str, ...]
+    environment: Mapping[str, str]
+    """Variables that the script gets on top of the host's own."""
+    setup: str = ""
+    waits: bool = False
+    """Whether it waits in the line of its node."""
+    line_timeout: float = 0.0
+    """Seconds that it waits there at most; 0 for no limit."""
+
+
+def specs(bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: int, key: str) -> list[Spec]:
+    """Return the spec of each worker that runs the script, all with one secret `key`."""
+    return [_spec(bucket, run, attempt, launch, bundle_size, worker, key) for worker in attempt.workers]
+
+
+def _spec(
+    bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: int, worker: int, key: str
+) -> Spec:
+    return Spec(
+        bucket=bucket,
+        run=run.run,
+        attempt=attempt.attempt,
+        worker=worker,
+        workers=attempt.tpu.hosts,
+        tpu_uid=attempt.tpu.uid,
+        framework=run.framework,
+        script=run.script,
+        arguments=launch.arguments,
+        dependencies=launch.dependencies,
+        bundle=bundle(run.bundle_sha256),
+        bundle_sha256=run.bundle_sha256,
+        bundle_size=bundle_size,
+        unpacked_size=run.unpacked_size,
+        key=key,
+        folder=RunPaths(run.run).worker(attempt.attempt, worker),
+        environment=launch.environment,
+        requires_python=run.requires_python,
+        requirements=run.requirements,
+        packages=run.packages,
+        participants=attempt.workers,
+        line=NodePaths.of(attempt.tpu.id).runs if launch.waits else "",
+        line_timeout=launch.line_timeout,
+        wheelhouse=run.wheelhouse,
+        setup=launch.setup,
+        setup_timeout=run.setup_timeout,
+    )
