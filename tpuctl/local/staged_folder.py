@@ -39,7 +39,7 @@ class StagedFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._folder.__exit__(kind, error, trace)
-        self._remove_staging()
+        self._remove_staging(ignore_errors=kind is not None)  # other threads may still delete their files
 
     def has(self, parts: Sequence[str], content: Content) -> bool:
         """Return whether a path has this content; raises NotAFileError for a link, a pipe or a folder."""
@@ -69,8 +69,8 @@ class StagedFolder:
                 with self._folder.open(chunk) as stream:
                     shutil.copyfileobj(stream, joined)
 
-    def _remove_staging(self) -> None:
+    def _remove_staging(self, *, ignore_errors: bool = False) -> None:
         if self._staging.is_symlink() or self._staging.is_file():
             self._staging.unlink()
         elif self._staging.exists():
-            shutil.rmtree(self._staging)
+            shutil.rmtree(self._staging, ignore_errors=ignore_errors)
