@@ -4,66 +4,44 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from tests.flows.runs.matrix import client, phases, programs
+from tests.flows.runs.matrix.phases import BARRIER, ENDING, HELD_BY, PREPARING, QUEUED, RUNNING, SAVING
+from tests.forks import commands
+from tests.paths import ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.bucket_layout import ORDERED_LOG_CHUNK
 from tpuctl.cloud.endpoints import Cloud
-from tpuctl.flows.runs.evidence import decision
-from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.outcome import settle
+from tpuctl.errors import DeadlineError
+from tpuctl.flows.runs.evidence import decision, witnesses
+from tpuctl.flows.runs.outcome import RunState, settle
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch
 from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Verdict
+from tpuctl.worker.attempt_lock import is_held
 from tpuctl.worker.job import processes
 from tpuctl.worker.job.leftovers import variable
-from tpuctl.worker.records import StopRequest, encode
+from tpuctl.worker.records import LOCK_FILE, StopRequest, encode
 from tpuctl.worker.reporting.status import read_last
 
-INSTALLING, BARRIER, RUNNING, SAVING, ENDING = (
-    "installing", "barrier", "running", "saving", "ending",
-)  # fmt: skip
-HELD_BY = {ENDING: ("storage.objects.create", "*/log/*")}
-"""Phase -> method and objects of the bucket that do not answer meanwhile."""
-HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
-SCRIPT = (
-    HEADER
-    + """
-import os, pathlib, signal, subprocess, sys, time
-phase = sys.argv[1]
-here = pathlib.Path("..")
-def wait():
-    while not (here / "go").exists():
-        time.sleep(0.02)
-def save(*_):
-    print("saving", flush=True)
-    (here / "phase").touch()
-    wait()
-    sys.exit(0)
-signal.signal(signal.SIGTERM, save if phase == "saving" else signal.SIG_DFL)
-subprocess.Popen(["setsid", "sleep", "600"])
-for step in range(200):
-    print("step", step, flush=True)
-(here / "running").touch()
-while phase != "ending" and not (here / "go").exists():
-    (here / "work").write_text("work")
-    time.sleep(0.02)
-(here / "phase").touch()
-"""
-)
-LINES = b"".join(b"step %d\n" % step for step in range(200))
-SETUP = {
-    INSTALLING: "touch ../phase; while [ ! -e ../go ]; do sleep 0.05; done",
-    BARRIER: "[ $TPUCTL_WORKER != 3 ] || while [ ! -e ../go ]; do sleep 0.05; done",
+T = TypeVar("T")
+
+LIMIT = 120.0
+"""Seconds for which an event is waited for, on a busy machine."""
+SILENCES = {
+    decision: ("CHECK_NODE_AFTER", "ASK_HOST_AFTER", "LOST_AFTER", "NEVER_STARTED_AFTER"),
+    witnesses: ("INTERVAL", "ANSWER_TIMEOUT"),
 }
-"""Phase -> the set-up command that holds the run there."""
-LIMIT = 90.0
-"""Seconds within which a run has to end, on a busy machine."""
+"""Times of a reader that `shorten` divides."""
 
 
 @dataclass
@@ -73,31 +51,91 @@ class Site:
     tpuctl: Callable[..., CommandResult]
     cloud: Cloud
     simulator: RunningSimulator
+    monkeypatch: pytest.MonkeyPatch
     hosts: int
+    condition: str = ""
+    """Of the laptop's clock: `ahead`, `behind`, or empty for a true one."""
+    client: subprocess.Popen[bytes] | None = None
+    """What submitted the run and follows it, where it is a process of its own."""
+    is_attached: bool = False
 
-    def start(self, phase: str) -> None:
-        """Submit a run and return once it stands still in the phase."""
+    def shorten(self) -> None:
+        """Divide the product's times of silence, on hosts and in readers, by FACTOR."""
+        self.change_program(programs.SHORTENING)
+        for module, names in SILENCES.items():
+            for name in names:
+                self.monkeypatch.setattr(module, name, getattr(module, name) / programs.FACTOR)
+
+    def ask_early(self) -> None:
+        """Have a reader ask about a silence of five seconds; what follows from it stays."""
+        for name in ("CHECK_NODE_AFTER", "ASK_HOST_AFTER"):
+            self.monkeypatch.setattr(decision, name, 5.0)
+
+    def change_program(self, appendices: Mapping[str, str]) -> None:
+        """Ship a program with text at the end of some modules."""
+        program = programs.changed(appendices)
+        self.monkeypatch.setattr(launch, "worker_program", lambda: program)
+
+    def make_tpu(self) -> None:
+        """Make the node."""
         type_ = "v3-8" if self.hosts == 1 else "v3-32"
         up = self.tpuctl("up", type_, "--name", "tpu", "--framework", "jax", "--spot", "--yes")
         assert up.code == 0, up.err
-        Path("job.py").write_text(SCRIPT)
-        if phase in HELD_BY:
-            method, objects = HELD_BY[phase]
-            self.simulator.faults.add("gcs-stall", method=method, object=objects)
-        options = ["--setup", SETUP[phase]] if phase in SETUP else []
-        submitted = self.tpuctl("submit", *options, "job.py", "--name", "r1", "--", phase)
-        assert submitted.code == 0, submitted.err
+        Path("job.py").write_text(phases.SCRIPT)
         self.run = StoredRun(self.cloud.bucket, "r1")
+
+    def start(self, phase: str) -> None:
+        """Submit a run and return once it stands still in the phase."""
+        self.make_tpu()
+        options = ["--setup", phases.SETUP[phase]] if phase in phases.SETUP else []
+        if phase == QUEUED:
+            Path("earlier.py").write_text(phases.EARLIER)
+            assert self.tpuctl("submit", "earlier.py", "--name", "r0").code == 0
+            options = ["--queue"]
+        if phase in HELD_BY:
+            self.simulator.faults.add("gcs-stall", **HELD_BY[phase])
+        self.submit(*options, "job.py", "--name", "r1", "--", phase)
         self.until(lambda: self.is_in(phase), phase)
         if phase == SAVING:
             stop = StopRequest("r1", "ada@example.com", "2026-01-01T12:00:00Z", 600)
             self.cloud.bucket.create(self.run.paths.stop, encode(stop))
             self.until(lambda: all((folder / "phase").exists() for folder in self.folders), phase)
 
+    def submit(self, *arguments: str) -> None:
+        """Submit the run, as the laptop of this site does it."""
+        if self.is_attached:
+            command = [sys.executable, "-m", "tpuctl", "submit", "--attach", *arguments]
+            with Path("client.output").open("wb") as output:
+                self.client = subprocess.Popen(command, stdout=output, stderr=output)
+            return
+        code, output = self.command("submit", *arguments)
+        assert code == 0, output
+
+    def command(self, *arguments: str) -> tuple[int, str]:
+        """Run tpuctl on a laptop with this site's clock; return its exit code and output."""
+        if self.condition:
+            return self.run_client(self.condition, *arguments)
+        result = self.tpuctl(*arguments)
+        return result.code, result.out + result.err
+
+    @staticmethod
+    def run_client(condition: str, *arguments: str) -> tuple[int, str]:
+        """Run tpuctl in a process of its own: see client.py."""
+        path = Path("client.output")
+        with open(os.devnull) as nothing, path.open("w") as output:
+            descriptors = [nothing.fileno(), output.fileno(), output.fileno()]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            code = commands.run(("-m", client.__name__, condition, *arguments), environment, descriptors)
+        return code, path.read_text()
+
     def is_in(self, phase: str) -> bool:
         """Whether it stands still in the phase; for SAVING, whether it can be stopped."""
+        if not self.run.attempt_numbers():
+            return False
         folders = self.folders
         states = [status.state if status else "" for status in self.run.last_attempt().statuses()]
+        if phase in (QUEUED, PREPARING):
+            return states == [phase] * self.hosts
         if phase == BARRIER:
             return states[:-1] == ["ready"] * (self.hosts - 1)
         if phase in (RUNNING, SAVING):
@@ -105,23 +143,25 @@ class Site:
         if phase == ENDING:
             lasts = [read_last(str(folder)) or {} for folder in folders]
             return [last.get("exit_code") for last in lasts] == [0] * self.hosts
-        return all((folder / "phase").exists() for folder in folders)
-
-    def release(self) -> None:
-        """Have the bucket answer whatever is asked of it."""
-        self.simulator.faults.clear()
+        return len(folders) == self.hosts and all((folder / "phase").exists() for folder in folders)
 
     def go_on(self) -> None:
-        """Let whatever stands still go on."""
-        self.release()
-        for folder in self.folders:
+        """Let requests to the bucket and scripts go on that stand still; faults of hosts stay."""
+        for fault in self.simulator.faults.all():
+            if fault.kind.startswith("gcs-"):
+                self.simulator.faults.remove(fault.id)
+        for folder in (*self.folders, *self.folders_of("r0")):
             (folder / "go").touch()
+
+    def folders_of(self, run: str) -> list[Path]:
+        """The folder of a run's attempt on each host that has it, in the order of workers."""
+        homes = sorted(Path(self.simulator.folder, "hosts").glob("*/w*/home"))
+        return [folder for home in homes if (folder := home / f".tpuctl/runs/{run}/1").exists()]
 
     @property
     def folders(self) -> list[Path]:
-        """The attempt's folder on each host, in the order of workers."""
-        homes = Path(self.simulator.folder, "hosts").glob("*/w*/home")
-        return [home / ".tpuctl/runs/r1/1" for home in sorted(homes)]
+        """Those of the run."""
+        return self.folders_of("r1")
 
     @property
     def last(self) -> Path:
@@ -139,38 +179,60 @@ class Site:
         assert status.pid
         os.kill(status.pid, signal.SIGKILL)
 
+    def kill_client(self) -> None:
+        """Kill what submitted the run and follows it."""
+        assert self.client
+        assert self.client.poll() is None
+        self.client.kill()
+        self.client.wait()
+
     def storm(self) -> None:
         """Answer 503 to whatever is asked of the bucket until ten requests have failed."""
         storm = self.simulator.faults.add("gcs-error", status=503, count=10)
         self.until(lambda: not self.simulator.faults.find(storm.id), "the storm")
-        self.go_on()
-
-    def fill_disk(self) -> None:
-        """Fill the disks."""
-        self.simulator.faults.add("disk-full", node="tpu")
 
     def add(self, kind: str, **options: object) -> None:
         """Let something befall the node."""
         self.simulator.faults.add(kind, node="tpu", **options)
 
+    def strike_last(self, kind: str, **options: object) -> None:
+        """Let something befall the last host."""
+        self.add(kind, worker=str(self.hosts - 1), **options)
+
+    def look(self) -> None:
+        """Look at the run from the laptop of this site: it goes on."""
+        code, output = self.command("runs", "--json")
+        assert code == 0, output
+        assert self.run.verdict() is None, output
+
     def until(self, condition: Callable[[], object], awaiting: str) -> None:
         """Wait for an event."""
-        poll(
-            lambda: True if condition() else None,
-            awaiting=awaiting, timeout=LIMIT, backoff=Backoff(0.05, 0.3),
-        )  # fmt: skip
+        self._poll(lambda: True if condition() else None, awaiting, Backoff(0.05, 0.3))
 
-    def verdict(self, monkeypatch: pytest.MonkeyPatch) -> tuple[Verdict, float]:
-        """Return how the run ended, and after how many seconds; every silence is asked about at once."""
-        for name in ("CHECK_NODE_AFTER", "ASK_HOST_AFTER"):
-            monkeypatch.setattr(decision, name, 5.0)
-        begin = time.monotonic()
-        witnesses = Witnesses(self.cloud.provider, lambda: self.cloud.ssh)
-        verdict = poll(
-            lambda: settle(self.run, witnesses).verdict,
-            awaiting="a verdict", timeout=LIMIT, backoff=Backoff(0.1, 0.5), hint=self.supervisor_logs(),
-        )  # fmt: skip
-        return verdict, time.monotonic() - begin
+    def _poll(self, look: Callable[[], T | None], awaiting: str, backoff: Backoff) -> T:
+        try:
+            return poll(look, awaiting=awaiting, timeout=LIMIT, backoff=backoff)
+        except DeadlineError as error:
+            raise AssertionError(f"{error.message}\n{self.supervisor_logs()}") from error
+
+    def state(self) -> RunState:
+        """Look at the run as `tpuctl runs` does."""
+        return settle(self.run, self._witnesses)
+
+    @property
+    def _witnesses(self) -> witnesses.Witnesses:
+        if not hasattr(self, "_asked"):
+            self._asked = witnesses.Witnesses(self.cloud.provider, lambda: self.cloud.ssh)
+        return self._asked
+
+    def verdict(self, meanwhile: str = "") -> Verdict:
+        """Return how the run ended; until then it has no verdict, or the outcome `meanwhile`."""
+
+        def look() -> Verdict | None:
+            verdict = self.state().verdict
+            return verdict if verdict and verdict.outcome != meanwhile else None
+
+        return self._poll(look, "a verdict", Backoff(0.1, 0.5))
 
     def have_all_finished(self) -> bool:
         """Whether each worker has said its last word."""
@@ -178,7 +240,7 @@ class Site:
 
     def supervisor_logs(self) -> str:
         """Return what the supervisors say."""
-        paths = [folder / "supervisor.log" for folder in self.folders]
+        paths = [Path("client.output"), *(folder / "supervisor.log" for folder in self.folders)]
         return "\n".join(path.read_text() for path in paths if path.exists())
 
     def log(self, worker: int) -> bytes:
@@ -190,6 +252,20 @@ class Site:
         return b"".join(self.cloud.bucket.read(name) for _, name in own)
 
     def is_clean(self) -> bool:
-        """Whether nothing of the run is left on any host."""
-        table = processes.running()
-        return not processes.with_variable(table, [variable(str(folder)) for folder in self.folders])
+        """Whether nothing of the run is left on any host: no process, and no supervisor."""
+        table, folders = processes.running(), self.folders
+        if processes.with_variable(table, [variable(str(folder)) for folder in folders]):
+            return False
+        locks = [(folder / LOCK_FILE).open("rb") for folder in folders]
+        try:
+            return not any(map(is_held, locks))
+        finally:
+            for lock in locks:
+                lock.close()
+
+    def close(self) -> None:
+        """End what may be left: processes of this test, and the earlier run."""
+        self.simulator.faults.clear()
+        if self.client and self.client.poll() is None:
+            self.client.kill()
+            self.client.wait()
