@@ -15,6 +15,7 @@ SIGNS: tuple[tuple[str, str], ...] = (
     ("gcloud-python", "google-cloud-storage"),
     ("gcsfs", "gcsfs"),
     ("tensorstore", "tensorstore"),
+    ("object_store", "obstore"),
     ("tsl", "tf.io.gfile"),
 )
 """Part of its headers -> client; the first match counts."""

@@ -8,7 +8,7 @@ from tests.contract.storage_methods import JSON_METHODS, MEDIA, XML_REQUESTS
 
 STORAGE_CLIENTS = (
     "REST", "gcloud", "gsutil", "google-cloud-storage", "transfer_manager", "gcsfs", "tensorstore",
-    "tf.io.gfile",
+    "obstore", "tf.io.gfile",
 )  # fmt: skip
 
 COMPUTE = (

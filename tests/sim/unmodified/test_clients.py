@@ -39,6 +39,24 @@ bucket = client.bucket("sim-project-tpuctl")
 bucket.blob("from/outside").upload_from_string(b"hello")
 print(client.project, [blob.name for blob in client.list_blobs(bucket)])
 """
+RUST = """
+import obstore
+from obstore.store import GCSStore
+store = GCSStore("sim-project-tpuctl")
+data = bytes(range(256)) * 24_000
+obstore.put(store, "rust/big", data, chunk_size=5 << 20)
+obstore.put(store, "rust/small", b"small", mode="create")
+print(obstore.get(store, "rust/big").bytes() == data)
+print(bytes(obstore.get_range(store, "rust/big", start=10, end=12)).hex())
+print(obstore.head(store, "rust/small")["size"])
+try:
+    obstore.put(store, "rust/small", b"other", mode="create")
+except obstore.exceptions.AlreadyExistsError:
+    print("exists")
+obstore.rename(store, "rust/small", "rust/moved")
+print(sorted(meta["path"] for page in obstore.list(store, "rust") for meta in page))
+obstore.delete(store, ["rust/moved", "rust/big"])
+"""
 REFUSED = """
 import google.auth, google.auth.exceptions, google.auth.transport.requests, google.oauth2.credentials
 user = google.oauth2.credentials.Credentials(
@@ -109,6 +127,11 @@ def test_a_tpu_client_without_arguments_creates_a_node(environment: dict[str, st
 
 def test_a_storage_client_without_arguments_writes_an_object(environment: dict[str, str]) -> None:
     assert run(STORE, environment=environment) == ["sim-project", "['from/outside']"]
+
+
+def test_a_client_in_rust_signs_with_the_key_of_the_service_account(environment: dict[str, str]) -> None:
+    printed = run(RUST, environment=environment)
+    assert printed == ["True", "0a0b", "5", "exists", "['rust/big',", "'rust/moved']"]
 
 
 def test_what_is_not_simulated_is_refused_at_once(environment: dict[str, str]) -> None:
