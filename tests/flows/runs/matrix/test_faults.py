@@ -26,6 +26,7 @@ from tests.flows.runs.matrix.phases import (
 )
 from tests.flows.runs.matrix.site import Site
 from tests.flows.runs.matrix.table import FAULTS, ending, reason_against
+from tests.paths import ROOT
 from tpuctl import clock
 from tpuctl.runs import Verdict
 
@@ -90,3 +91,13 @@ def check_logs(site: Site, phase: str, *, is_complete: bool) -> None:
         assert LINES.startswith(own)
         if is_complete and phase in (RUNNING, SAVING, ENDING):
             assert own == LINES
+
+
+def test_the_times_are_those_of_the_document() -> None:
+    rows = [line.strip("| ").split(" | ") for line in (ROOT / "docs/runs.md").read_text().splitlines()]
+    stated = {row[0]: row[-1] for row in rows if row[0] in FAULTS}
+    assert stated == {name: shown(fault.within) for name, fault in FAULTS.items()}
+
+
+def shown(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
