@@ -17,6 +17,7 @@ from tpuctl.cloud.ssh.pool import Pool
 from tpuctl.cloud.storage import Object
 from tpuctl.config import load
 from tpuctl.flows.runs.evidence.witnesses import QUESTION, Witnesses
+from tpuctl.flows.runs.outcome import with_restart
 from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, GOES_ON, RESTARTED, Event
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
@@ -25,9 +26,9 @@ from tpuctl.flows.runs.submission.launch import START
 from tpuctl.flows.runs.submission.plan import attempt_on
 from tpuctl.nodes import Node, SshKey
 from tpuctl.recovery.records import Machine, Restarts
-from tpuctl.runs import Run
+from tpuctl.runs import BY_MACHINE, LOST, Run, Verdict
 from tpuctl.worker.main import STARTED_BEFORE
-from tpuctl.worker.records import FINISHED, RUNNING, WorkerStatus, encode
+from tpuctl.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
 
 MOST_STEPS = 40
 HASH = "0" * 64
@@ -130,12 +131,17 @@ class _Session:
 class Site:
     """The run `r1` on `n1`, which was preempted."""
 
-    def __init__(self, world: CrashWorld, accelerator: str = "v3-8", *, queued: bool = False) -> None:
+    def __init__(
+        self, world: CrashWorld, accelerator: str = "v3-8", *, queued: bool = False, max_price: str = ""
+    ) -> None:
         self.world = world
+        self.max_price = max_price
         self.owner = load({}).require("owner")
         self.bucket = WorldBucket(world)
         self.hosts = Hosts(world, self.bucket)
         self.run = StoredRun(self.bucket, "r1")  # type: ignore[arg-type]
+        self.price = unknown("nobody asked")
+        self.reports: list[str] = []
         options = ["--queued"] if queued else []
         up = world.tpuctl(
             "up",
@@ -154,10 +160,12 @@ class Site:
         (node,) = world.provider.list_nodes(ZONE).nodes
         self.submit(node, queued=queued)
 
-    def submit(self, node: Node, *, queued: bool = False, restarts: Restarts | None = None) -> None:
+    def submit(self, node: Node, *, queued: bool = False) -> None:
         """Write the run and its first attempt, whose workers run."""
-        machine = Machine(node.accelerator, (ZONE,), True, node.runtime, self.owner, "jax", queued)
-        policy = Restarts(after_loss=None) if restarts is None else restarts
+        machine = Machine(
+            node.accelerator, (ZONE,), True, node.runtime, self.owner, "jax", queued, max_price=self.max_price
+        )
+        policy = Restarts(after_loss=None)
         at = self.world.time
         record = Run(
             "r1", clock.iso(at), "ada@laptop", "job.py", (), HASH, "jax", node.accelerator, (), {},
@@ -182,7 +190,7 @@ class Site:
         witnesses = Witnesses(self.world.provider, lambda: self.hosts)  # type: ignore[arg-type,return-value]
         return Tools(
             self.bucket, "b", self.world.provider, self.hosts, witnesses,  # type: ignore[arg-type]
-            lambda creation: unknown("nobody asked"), holder, lambda text: None,
+            lambda creation: self.price, holder, self.reports.append,
         )  # fmt: skip
 
     def step(self, holder: str = "a") -> Event | None:
@@ -210,3 +218,18 @@ class Site:
         for worker in attempt.record.workers:
             self.hosts.write(attempt.number, worker, FINISHED, exit_code=0)
         return self.steps()
+
+    def lose(self, worker: int = 0) -> None:
+        """Let the last attempt be lost, as a verdict of its machine says, soon after its start."""
+        attempt = self.run.last_attempt()
+        now = clock.iso(self.world.time)
+        verdict = Verdict(
+            "r1", LOST, attempt.number, now, "its host has no program of it", basis=BY_MACHINE, ended=now,
+            tpu=attempt.record.tpu, worker=worker, started=now,
+        )  # fmt: skip
+        self.run.end(with_restart(self.run, verdict))
+
+    def ask_to_stop(self) -> None:
+        """Write the request to stop the run, as `cancel` does."""
+        request = StopRequest("r1", "ada@example.com", clock.iso(self.world.time), 30)
+        self.bucket.put(self.run.paths.stop, encode(request))
