@@ -76,7 +76,7 @@ SUBPACKAGES = {
     "flows/runs": {
         "code": set(), "control": {"evidence", "logs"}, "evidence": set(), "logs": {"evidence"},
         "recovery": {"control", "evidence", "submission"}, "submission": {"code", "control"},
-        "whole": {"control", "evidence", "submission"},
+        "whole": {"control", "evidence", "recovery", "submission"},
     },
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"}, "offers": set(),

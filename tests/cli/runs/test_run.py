@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.runs.test_queue import await_states
+from tests.crashes.world import Killed
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cli.runs import steps
 from tpuctl.cli.session import Session
 from tpuctl.cloud.storage import Bucket
+from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.polling import Backoff
 from tpuctl.runs import Verdict
 from tpuctl.worker.records import RUNNING
 
@@ -127,12 +130,52 @@ def test_a_preemption_in_the_middle_is_told_and_what_is_left_is_deleted(
     tpuctl: Command, simulator: RunningSimulator, meanwhile: Callable[[Callable[[], None]], None]
 ) -> None:
     meanwhile(lambda: simulator.faults.add("preemption", node="r1") and None)
-    result = tpuctl("run", "long.py", "--up", "--spot", "--down", "--name", "r1", "--yes")
+    command = ("run", "long.py", "--up", "--spot", "--down", "--name", "r1", "--yes", "--restarts", "0")
+    result = tpuctl(*command)
     assert result.code == 7, result.err
     assert "Run 'r1' was preempted" in result.err
     assert "tpuctl watch r1" in result.err
     assert Path("r1/logs/attempt-1-worker-0.log").read_text() == "step 1\n"
     assert (nodes(simulator), creates(simulator)) == ([], 1)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_spot_run_is_started_again_after_a_preemption_and_ends_as_any(
+    tpuctl: Command, simulator: RunningSimulator, bucket: Bucket, monkeypatch: pytest.MonkeyPatch,
+    is_killed: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(watch, "PAUSES", Backoff(0.2, 0.5))
+    Path("job.py").write_text(
+        HEADER + "import os, time\nattempt = int(os.environ['TPUCTL_ATTEMPT'])\nprint('attempt', attempt)\n"
+        "if attempt == 1: time.sleep(600)\n"
+    )
+    real, attempts = steps.follow_to_end, list[int]()
+
+    def follow(session: Session, stored: StoredRun) -> Verdict:
+        attempts.append(stored.last_attempt().number)
+        if attempts == [1]:
+            await_states(bucket, "r1", RUNNING)
+            simulator.faults.add("preemption", node="r1")
+        return real(session, stored)
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(steps, "follow_to_end", follow)
+    command = ("run", "job.py", "--up", "--spot", "--down", "--name", "r1", "--yes")
+    if is_killed:
+        with monkeypatch.context() as patch:
+            patch.setattr(steps, "await_restart", kill)
+            with pytest.raises(Killed):
+                tpuctl(*command)
+        planned = tpuctl(*command, "--dry-run").out
+        assert "start job.py as attempt 2" in planned
+    result = tpuctl(*command)
+    assert result.code == 0, result.err
+    assert ("is started again" in result.err) is not is_killed
+    assert (attempts, creates(simulator), nodes(simulator)) == ([1, 2], 2, [])
+    logs = [Path(f"r1/logs/attempt-{number}-worker-0.log").read_text() for number in (1, 2)]
+    assert logs == ["attempt 1\n", "attempt 2\n"]
 
 
 def test_ctrl_c_says_what_goes_on_and_the_same_command_continues(

@@ -15,6 +15,7 @@ from tpuctl.cli.progress import show_late_count, show_steps
 from tpuctl.cli.runs.busy import Policy, on_free_node
 from tpuctl.cli.runs.logs import follow_to_end
 from tpuctl.cli.runs.pull import left_out
+from tpuctl.cli.runs.watch import tools
 from tpuctl.cli.session import Session
 from tpuctl.errors import DeclinedError, InterruptedByUser, NotFoundError, TpuctlError, UsageError
 from tpuctl.flows.nodes import down
@@ -23,15 +24,20 @@ from tpuctl.flows.nodes.expiry import require_time_left
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.plan import UpPlan, plan_up
+from tpuctl.flows.progress import Report
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs import pull as results
 from tpuctl.flows.runs.control.occupants import occupants
+from tpuctl.flows.runs.recovery import rehearsal
+from tpuctl.flows.runs.recovery.machine import machine_name
+from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import submit
+from tpuctl.flows.runs.submission import launch_values, submit
 from tpuctl.flows.runs.submission.continuation import go_on
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, on_node, plan_submit, read_header
 from tpuctl.flows.runs.whole import machine
 from tpuctl.flows.runs.whole.endings import Phase, Position, failed, interrupted
+from tpuctl.flows.runs.whole.restart import await_restart
 from tpuctl.flows.runs.whole.stage import Stage, look, node_name, require_same
 from tpuctl.nodes import HttpRequest, Node
 from tpuctl.runs import Tpu, Verdict
@@ -79,6 +85,9 @@ class Steps:
         requests = list[HttpRequest]()
         if stage.tpu is None and not stage.verdict:
             requests = self._first_requests()
+        elif stage.verdict and not stage.is_over:
+            with show_steps() as report:
+                requests = rehearsal.requests(self._stored, self._watch_tools(report))
         elif self._whole.is_deleted:
             requests = self._removal_requests()
         output.requests(requests, as_json=self._session.as_json)
@@ -130,15 +139,39 @@ class Steps:
         stage = self._look()
         if stage.tpu:
             self._at(Phase.STARTING, stage.tpu.name, exists=True)
-        if stage.verdict:
+        if stage.verdict and stage.is_over:
             output.note(f"Run '{self._whole.run}' has ended: {stage.verdict.evidence}.")
             return stage.verdict
-        if not stage.is_launched:
+        if stage.is_restarted:
+            self._restart()
+        elif not stage.is_launched:
             failure = self._start(stage.tpu)
             if failure:
                 return failure
-        self._at(Phase.RUNNING)
-        return follow_to_end(self._session, self._stored)
+        return self._followed()
+
+    def _followed(self) -> Verdict:
+        """Return how the run ended once no other attempt is to follow; starts it again where one is."""
+        while True:
+            self._at(Phase.RUNNING)
+            verdict = follow_to_end(self._session, self._stored)
+            if not verdict.restarts:
+                return verdict
+            output.note(
+                f"Run '{verdict.run}' was {verdict.outcome}: {verdict.evidence}. It is started again."
+            )
+            self._restart()
+
+    def _restart(self) -> None:
+        """Start the run again, as 'tpuctl watch' does; returns at once where it goes on."""
+        run = self._whole.run
+        self._at(Phase.RESTARTING, machine_name(run, max(self._stored.attempt_numbers()) + 1))
+        with show_steps() as report:
+            await_restart(self._stored, self._watch_tools(report))
+        self._at(Phase.RUNNING, self._stored.last_readable_attempt().record.tpu.name, exists=True)
+
+    def _watch_tools(self, report: Report) -> Tools:
+        return tools(self._session, report, dict(self._request.environment))
 
     def _start(self, tpu: Tpu | None) -> Verdict | None:
         """Start the run on the node of its attempt, on one that is made for it, or on one that fits.
@@ -262,6 +295,7 @@ class Steps:
         with show_steps() as report:
             down.down(cloud.provider, removal.plan, report)
         self._deleted = [item.name for item in removal.plan.allocations]
+        launch_values.forget(cloud.bucket.name, self._whole.run)
         session.listed.remove("nodes", self._deleted)
 
     def _users(self, node: Node) -> list[str]:

@@ -15,6 +15,7 @@ class Phase(StrEnum):
     CREATING = "is not started yet"
     STARTING = "may have started, and goes on then"
     RUNNING = "goes on"
+    RESTARTING = "is to be started again"
     FETCHING = "has ended, and its files are not all here"
     DELETING = "has ended, and its files are here"
 
@@ -44,7 +45,7 @@ class Position:
     def commands(self) -> str:
         """The commands to continue, to stop the run, and to delete the node."""
         texts = [f"Continue: {self.again}."]
-        if self.phase in (Phase.STARTING, Phase.RUNNING):
+        if self.phase in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
             texts.append(f"Stop the run: tpuctl cancel {self.run}.")
         if self.node:
             texts.append(f"Delete the node: tpuctl down {self.node}")

@@ -26,12 +26,20 @@ class Stage:
     """How it ended, if it has."""
     tpu: Tpu | None = None
     """The node of its last attempt; None before the first."""
+    attempt: int = 0
+    """The number of that attempt."""
     is_launched: bool = False
     """Whether every worker has said something: nothing is left to be started."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, and no other attempt is to follow."""
+        return self.verdict is not None and not self.verdict.restarts
 
-NOTHING = Stage()
-"""Of a run that has no attempt."""
+    @property
+    def is_restarted(self) -> bool:
+        """Whether it is to be started again, or was."""
+        return self.attempt > 1 or (self.verdict is not None and self.verdict.restarts)
 
 
 def look(run: StoredRun, witnesses: Witnesses) -> Stage:
@@ -43,7 +51,8 @@ def look(run: StoredRun, witnesses: Witnesses) -> Stage:
     if state.error:
         raise state.error
     attempt = run.last_readable_attempt()
-    return Stage(state.verdict, attempt.record.tpu, None not in attempt.statuses())
+    is_launched = None not in attempt.statuses()
+    return Stage(state.verdict, attempt.record.tpu, attempt.number, is_launched)
 
 
 def require_same(run: StoredRun, request: SubmitRequest) -> None:
