@@ -74,6 +74,9 @@ def on_free_node(
         if busy:
             output.note(f"{plan.node.name} is busy: {len(busy)} ahead, the next is '{busy[0].run}'.")
         return replace(plan, waits=True, queue_timeout=policy.queue_timeout)
+    if any(occupant.is_ending for occupant in busy):
+        with show_steps() as report:
+            busy = flow.await_endings(cloud.bucket, plan.node, busy, report)
     if not busy:
         return replace(plan, takes_turn=True)
     if policy.name == REPLACE:
@@ -82,7 +85,14 @@ def on_free_node(
         output.note(f"Stopping {names}.")
         with show_steps() as report:
             flow.stop_all(
-                cloud.bucket, cloud.provider, cloud.ssh, session.witnesses, busy, session.owner, report
+                cloud.bucket,
+                cloud.provider,
+                cloud.ssh,
+                session.witnesses,
+                plan.node,
+                busy,
+                session.owner,
+                report,
             )
         return replace(plan, takes_turn=True)
     ages = [f"{clock.age(occupant.since, session.now)} ago" for occupant in busy]

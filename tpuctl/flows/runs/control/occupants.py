@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tpuctl import clock
 from tpuctl.bucket_layout import NodePaths, RunPaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
-from tpuctl.errors import ConflictError, NotFoundError, StateError
+from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, StateError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.lookup import WIDTH, StartedRun, started_on
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
+from tpuctl.polling import Backoff, Sleep, poll
+from tpuctl.runs import Verdict
 from tpuctl.worker.records import DEFAULT_GRACE, QUEUED
 
 if TYPE_CHECKING:
@@ -21,6 +25,15 @@ if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket
     from tpuctl.flows.runs.evidence.witnesses import Witnesses
     from tpuctl.nodes import Node
+
+
+ENDING = "ending"
+"""State of a run whose verdict is known before its last worker has ended."""
+LONGEST_END = 120.0
+"""Seconds within which workers end because another has: they learn of it, save, and are killed."""
+BEATING = 30.0
+"""Age of a worker's last word up to which it may still be at work."""
+LOOKS = Backoff(first=0.5, longest=2.0)
 
 
 @dataclass(frozen=True)
@@ -32,12 +45,17 @@ class Occupant:
     since: str
     """ISO-8601, UTC, by the bucket's clock."""
     state: str
-    """One of `outcome.LABELS`."""
+    """One of `outcome.LABELS`, or ENDING."""
 
     @property
     def waits(self) -> bool:
         """Whether it waits in line."""
         return self.state == QUEUED
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it has its verdict, and its last workers are being stopped."""
+        return self.state == ENDING
 
 
 def occupants(bucket: Bucket, witnesses: Witnesses, node: Node, warn: Report) -> list[Occupant]:
@@ -50,14 +68,17 @@ def occupants(bucket: Bucket, witnesses: Witnesses, node: Node, warn: Report) ->
     def look(item: StartedRun) -> Occupant | None:
         run = StoredRun(bucket, item.run, warn)
         try:
-            if run.verdict() and run.is_closed:
-                return None
+            verdict = run.verdict()
+            if verdict and run.is_closed:
+                return _ending(item, run, verdict, node)
             from tpuctl.flows.runs.outcome import settle  # noqa: PLC0415  slow, and most nodes are free
 
             state = settle(run, witnesses)
             if state.error:
                 raise state.error
-            if state.verdict or run.last_attempt().record.tpu.uid != node.id.uid:
+            if state.verdict:
+                return _ending(item, run, state.verdict, node)
+            if run.last_attempt().record.tpu.uid != node.id.uid:
                 return None
             return Occupant(item.run, run.record.submitter, item.started, state.label)
         except NotFoundError:
@@ -68,6 +89,49 @@ def occupants(bucket: Bucket, witnesses: Witnesses, node: Node, warn: Report) ->
 
     listed = values(fanout(look, started.values(), width=WIDTH))
     return [occupant for occupant in listed if occupant]
+
+
+def _ending(item: StartedRun, run: StoredRun, verdict: Verdict, node: Node) -> Occupant | None:
+    """Return a run that has failed just now and has workers on the node that have not ended yet."""
+    age = (run.bucket.now() - clock.parse(verdict.decided)).total_seconds()
+    if age > LONGEST_END:
+        return None
+    attempt = run.attempt(verdict.attempt)
+    if attempt.record.tpu.uid != node.id.uid:
+        return None
+    left = [word for word in attempt.words() if word.status and not word.is_over and word.age < BEATING]
+    return Occupant(item.run, run.record.submitter, item.started, ENDING) if left else None
+
+
+def await_endings(
+    bucket: Bucket, node: Node, busy: Sequence[Occupant], report: Report, *,
+    seconds: float = LONGEST_END, sleep: Sleep = time.sleep,
+) -> list[Occupant]:  # fmt: skip
+    """Return those of `busy` that do not end by themselves, after waiting for those that do."""
+    ending = {occupant.run for occupant in busy if occupant.is_ending}
+    left = ending
+
+    def look() -> bool | None:
+        nonlocal left
+        left = {run for run in left if _is_ending(bucket, run, node)}
+        return None if left else True
+
+    if ending and not look():
+        report(f"waiting until run '{min(left)}' has ended on every host")
+        try:
+            poll(look, awaiting="it", timeout=seconds, backoff=LOOKS, sleep=sleep)
+        except DeadlineError:
+            pass
+    return [occupant for occupant in busy if occupant.run not in ending or occupant.run in left]
+
+
+def _is_ending(bucket: Bucket, name: str, node: Node) -> bool:
+    run = StoredRun(bucket, name)
+    try:
+        verdict = run.verdict()
+        return bool(verdict and _ending(StartedRun(name, verdict.attempt, ""), run, verdict, node))
+    except (NotFoundError, BadObjectError):
+        return False
 
 
 def busy_error(
@@ -102,8 +166,8 @@ def check_replaceable(bucket: Bucket, node: Node, busy: Sequence[Occupant], run:
 
 
 def stop_all(
-    bucket: Bucket, provider: Provider, ssh: Ssh, witnesses: Witnesses, busy: Sequence[Occupant], by: str,
-    report: Report,
+    bucket: Bucket, provider: Provider, ssh: Ssh, witnesses: Witnesses, node: Node,
+    busy: Sequence[Occupant], by: str, report: Report,
 ) -> None:  # fmt: skip
     """Stop runs for an account, and return once their workers have ended: the chips are free then.
 
@@ -114,3 +178,5 @@ def stop_all(
     for occupant in busy:
         plan = plan_cancel(bucket, witnesses, occupant.run, by, DEFAULT_GRACE)
         cancel(provider, ssh, witnesses, plan, report)
+    ended = [replace(occupant, state=ENDING) for occupant in busy]
+    await_endings(bucket, node, ended, report)
