@@ -220,7 +220,10 @@ def with_restart(run: StoredRun, verdict: Verdict) -> Verdict:
     answer = restarts.decide(policy, [*earlier, verdict])
     by = _who_stops(run) if answer.restarts else ""
     if by:
-        answer = restarts.Decision(restarts=False, reason=f"{by} asked to stop it")
+        evidence = f"stopped by {by} ({verdict.outcome}: {verdict.evidence})"
+        return msgspec.structs.replace(
+            verdict, outcome=runs.STOPPED, evidence=evidence, stopped_by=by, exit_code=None
+        )
     reason = f"; not restarted: {answer.reason}" if answer.reason else ""
     return msgspec.structs.replace(verdict, restarts=answer.restarts, evidence=f"{verdict.evidence}{reason}")
 
