@@ -101,6 +101,16 @@ def test_a_preempted_run_goes_on_with_its_arguments_and_variables_on_another_mac
     assert (verdict.outcome, verdict.attempt) == (runs.SUCCEEDED, 2)
     assert [verdict.outcome for verdict in stored.earlier_verdicts(2)] == [runs.PREEMPTED]
     assert "attempt 2 --epochs 3\n" in tpuctl("logs", "r1").out
+    (listed,) = tpuctl("runs", "--json").json["runs"]
+    assert (listed["state"], listed["attempt"]) == ("succeeded", 2)
+    assert "attempt 2" in tpuctl("runs").out
+    facts = {fact["name"]: fact["value"] for fact in tpuctl("describe", "r1", "--json").json["run"]["facts"]}
+    assert facts["restarts"].startswith(
+        "without end after a loss, 0 times after a failure, in europe-west4-a"
+    )
+    assert facts["end of attempt 1"].startswith("preempted at 20")
+    assert facts["gap"]
+    assert facts["attempt 2"].startswith("on r1-2 in europe-west4-a")
 
 
 def test_cancel_ends_a_run_that_waits_to_be_started_again(

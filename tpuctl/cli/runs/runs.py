@@ -62,7 +62,15 @@ def _fields(run: Summary) -> dict[str, object]:
         "duration_seconds": round(run.seconds), "accelerator": run.accelerator, "node": run.node or None,
         "zone": run.zone or None, "dataset": run.dataset, "state": run.state, "exit_code": run.exit_code,
         "reason": run.reason, "cost": price_fields(run.cost), "submitter": run.submitter,
+        "attempt": run.attempt or None,
     }  # fmt: skip
+
+
+def _reason(run: Summary) -> str:
+    """Return why a run did not succeed, and, where it was started again, which attempt it is."""
+    reason = "" if run.state == SUCCEEDED else run.reason
+    attempt = f"attempt {run.attempt}" if run.attempt > 1 else ""
+    return ": ".join(filter(None, (attempt, reason)))
 
 
 def _show(session: Session, page: Page, selection: Selection) -> None:
@@ -73,7 +81,7 @@ def _show(session: Session, page: Page, selection: Selection) -> None:
             durations.text(run.seconds) if run.node else "",
             run.cost.short if run.node else "", run.dataset,
             "" if run.exit_code is None else run.exit_code,
-            "" if run.state == SUCCEEDED else run.reason,
+            _reason(run),
         )
         for run in page.runs
     ]  # fmt: skip

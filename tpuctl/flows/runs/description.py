@@ -15,7 +15,7 @@ from tpuctl.flows.facts import Fact
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.outcome import NOT_STARTED, RunState, settle
-from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import PriceOf, cost
 from tpuctl.runs import Run, Verdict
@@ -102,6 +102,7 @@ class RunDescription:
             "setup": record.setup,
         }
         yield from (Fact(name, value, source) for name, value in values.items() if value)
+        yield from self._policy(record)
         if record.environment:
             yield Fact("environment", ", ".join(sorted(record.environment)), f"{source}, {NAMES}")
 
@@ -149,6 +150,38 @@ class RunDescription:
         workers = "worker " if len(record.workers) == 1 else "workers "
         where = f"on {tpu.name} in {tpu.zone} ({kind}), {workers}{numbers(record.workers)}"
         yield Fact(name, f"{where}, started {record.created}", source)
+        yield from self._attempt_end(attempt.number)
+
+    def _attempt_end(self, number: int) -> Iterator[Fact]:
+        """Yield how an attempt ended that another has followed, and how long nothing ran then."""
+        name = self.run.paths.attempt_verdict(number)
+        source = f"attempts/{number}/verdict.json"
+        try:
+            verdict = find_record(self.run.bucket, name, Verdict)
+        except BadObjectError as error:
+            yield Fact(f"end of attempt {number}", f"unknown: {error.message}", source)
+            return
+        if verdict is None:
+            return
+        ended = verdict.ended or verdict.decided
+        yield Fact(f"end of attempt {number}", f"{verdict.outcome} at {ended}: {verdict.evidence}", source)
+        if verdict.checkpoint:
+            yield Fact("resumed from", verdict.checkpoint, f"{source}, the last committed checkpoint")
+        item = self.run.bucket.stat(self.run.paths.attempt(number + 1))
+        if item:
+            gap = (clock.parse(item.updated) - clock.parse(ended)).total_seconds()
+            yield Fact("gap", durations.text(max(0.0, gap)), f"until attempt {number + 1} was recorded")
+
+    def _policy(self, record: Run) -> Iterator[Fact]:
+        """Yield how often it is started again, and where."""
+        machine, policy = record.machine, record.restarts
+        if machine is None or not policy:
+            return
+        losses = "without end" if policy.after_loss is None else f"{policy.after_loss} times"
+        price = f", at most {machine.max_price} per hour" if machine.max_price else ""
+        places = ", ".join(machine.zones)
+        text = f"{losses} after a loss, {policy.after_failure} times after a failure, in {places}{price}"
+        yield Fact("restarts", text, "run.json")
 
     def _workers(self) -> Iterator[Fact]:
         """Yield what workers of the last attempt say; those that say the same share a line."""

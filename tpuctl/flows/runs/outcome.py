@@ -64,6 +64,13 @@ class RunState:
     """Why the provider did not say what the node is doing; empty if it did or was not asked."""
     node: Tpu | None = None
     """Where its last attempt is, while it has no verdict."""
+    last: int = 0
+    """The number of its last attempt, while it has no verdict; 0 where it is not known."""
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt that ended or goes on; 0 where it is not known."""
+        return self.verdict.attempt if self.verdict else self.last
 
     @property
     def tpu(self) -> Tpu | None:
@@ -143,7 +150,7 @@ def _settle_open(
         return RunState(verdict, statuses)
     unanswered = node.detail if node and node.state is NodeState.UNKNOWN else ""
     tpu = attempt.record.tpu
-    return RunState(None, statuses, doubt=_doubt(words), unanswered=unanswered, node=tpu)
+    return RunState(None, statuses, doubt=_doubt(words), unanswered=unanswered, node=tpu, last=attempt.number)
 
 
 def _with_hosts(

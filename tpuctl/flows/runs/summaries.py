@@ -84,6 +84,8 @@ class Summary:
     cost: Price = NOT_ON_A_NODE
     """What its node has cost for so long, at its present price."""
     verdict: Verdict | None = None
+    attempt: int = 0
+    """The number of the last one; 0 where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ class _Reader:
             str(record.dataset or ""), label, record.submitter, tpu.name if tpu else "",
             tpu.zone if tpu else "", ended, seconds, verdict.exit_code if verdict else None,
             state.reason if state else "", cost(self._price_of(tpu) if tpu else None, seconds), verdict,
+            state.attempt if state else 0,
         )  # fmt: skip
 
     def _seconds(self, submitted: str, ended: str) -> float:
