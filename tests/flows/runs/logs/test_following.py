@@ -177,3 +177,34 @@ def test_a_verdict_of_somebody_else_ends_it_within_some_looks(four: Workers) -> 
 
     lines, outcome, _ = followed(four, [write, *[lambda: None] * SETTLE_EVERY])
     assert (lines, outcome) == ([], runs.STOPPED)
+
+
+def test_the_next_attempt_is_followed_from_its_beginning(four: Workers) -> None:
+    """Another watcher has started the run again: what its first attempt prints is over."""
+    warnings = list[str]()
+    four.print(0, "attempt 1\n")
+
+    def start_again() -> None:
+        four.print(1, "last of attempt 1\n")
+        record = msgspec.structs.replace(four.attempt.record, attempt=2, workers=(0, 1))
+        StoredRun(four.bucket, "r2").create_attempt(record)
+        paths = four.attempt.run.paths
+        for worker in record.workers:
+            status = replace(STATUS, worker=worker, attempt=2, state=RUNNING, log_chunks=1)
+            four.bucket.upload(paths.status(2, worker), [encode(status)], status_type(status))
+            moment = four.bucket.now().strftime("%Y%m%dT%H%M%S")
+            name = f"runs/r2/attempts/2/{ordered_log_file(moment, worker, 1)}"
+            four.bucket.create(name, f"attempt 2 of {worker}\n".encode(), "text/plain")
+
+    def end() -> None:
+        for worker in (0, 1):
+            status = replace(STATUS, worker=worker, attempt=2, state=FINISHED, exit_code=0, log_chunks=1)
+            four.bucket.upload(
+                four.attempt.run.paths.status(2, worker), [encode(status)], status_type(status)
+            )
+
+    looks: list[Callable[[], object]] = [lambda: None] * SETTLE_EVERY
+    lines, outcome, _ = followed(four, [start_again, *looks, end, *looks], warnings)
+    assert lines == ["attempt 1", "last of attempt 1", "attempt 2 of 0", "attempt 2 of 1"]
+    assert outcome == runs.SUCCEEDED
+    assert warnings == ["Run 'r2' was started again: attempt 2."]

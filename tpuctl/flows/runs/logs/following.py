@@ -44,7 +44,8 @@ def follow(
     follower = _Follower(run, witnesses, reader, show, tail, show_unfinished)
     try:
         while (verdict := follower.look()) is None:
-            sleep(follower.pause)
+            if not follower.goes_to_next_attempt():
+                sleep(follower.pause)
     except KeyboardInterrupt as error:
         raise InterruptedByUser(
             f"Interrupted; run '{run.name}' keeps running.", hint=f"Resume with: tpuctl logs -f {run.name}"
@@ -75,6 +76,8 @@ class _Follower:
         self._pauses = OUTAGE.pauses()
         self.pause = INTERVAL
         """Seconds until the next look."""
+        self._is_followed = False
+        """Whether another attempt has followed the reader's."""
 
     def look(self) -> Verdict | None:
         """Show what is new, and return the verdict if there is one."""
@@ -88,18 +91,29 @@ class _Follower:
         self._say_doubt(state)
         if state.error:
             raise state.error
-        return state.verdict
+        return None if self._is_followed else state.verdict
+
+    def goes_to_next_attempt(self) -> bool:
+        """Read the run's last attempt from now on, if it is another one, and return whether it is."""
+        if not self._is_followed:
+            return False
+        attempt = self._run.last_readable_attempt()
+        self._run.warn(f"Run '{self._run.name}' was started again: attempt {attempt.number}.")
+        self._reader.go_to(attempt)
+        self._is_followed = False
+        return True
 
     def _look(self) -> RunState:
         words = self._reader.attempt.words_of(self._reader.look().statuses)
         state = self._state(words)
+        self._is_followed = state.attempt > self._reader.attempt.number
         for line in last(self._lines(state, words), self._tail):
             self._show(line)
         self._show_unfinished(self._reader.unfinished())
         return state
 
     def _lines(self, state: RunState, words: Sequence[WorkerWord]) -> Iterator[Line]:
-        if not (state.verdict or state.error):
+        if not (state.verdict or state.error or self._is_followed):
             return self._reader.lines()
         if self._reader.is_complete(words):
             return chain(self._reader.lines(), self._reader.rest())

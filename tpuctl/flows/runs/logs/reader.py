@@ -88,19 +88,26 @@ class LogReader:
 
         Raises UsageError for a worker that does not run the script.
         """
-        self.attempt = attempt
         self._hides = hides or (lambda text: False)
         self._text = text.encode()
         self.hidden = 0
         """Lines that were left out by `hides`."""
         own = attempt.record.workers
-        for worker in workers or ():
+        selected = None if workers is None else set(workers)
+        for worker in sorted(selected or ()):
             if worker not in own:
                 raise UsageError(
                     f"Worker {worker} does not run '{attempt.run.name}'.",
                     hint=f"It runs on: {', '.join(map(str, own))}.",
                 )
-        self.workers = sorted(set(own if workers is None else workers))
+        self._selected = selected
+        self.go_to(attempt)
+
+    def go_to(self, attempt: StoredAttempt) -> None:
+        """Read an attempt of the run from its beginning on, of the same workers."""
+        self.attempt = attempt
+        own = set(attempt.record.workers)
+        self.workers = sorted(own if self._selected is None else own & self._selected)
         self._cursors = list(map(_Cursor, self.workers))
         self._names = set[str]()
         """The chunks that were read: others may write one with the number of a worker's own."""
