@@ -12,6 +12,7 @@ from tpuctl.sim.host_environment import proxy_variables
 from tpuctl.sim.hosts.metadata.identity import Identity, Signer
 from tpuctl.sim.hosts.metadata.server import MetadataServer
 from tpuctl.sim.hosts.metadata.tree import client_machine_tree
+from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.state.private_file import write_private
 from tpuctl.sim.token_server import TokenServer
 from tpuctl.sim.workstation.programs import Programs
@@ -62,16 +63,19 @@ class ClientEnvironment:
         await self._metadata.close()
         await self._tokens.close()
 
-    def environment(self, proxy: str, storage: str, ca_file: Path, ssh_config: Path) -> dict[str, str]:
+    def environment(
+        self, proxy: str, storage: str, authority: CertificateAuthority, ssh_config: Path
+    ) -> dict[str, str]:
         """Return the variables with which unmodified clients on this machine use the simulator alone.
 
         Clients do not see their own files of credentials and configuration. The folder of programs has to
         come first in PATH.
         """
+        ca_file = authority.ca_file
         self._programs.write(ssh_config)
         write_private(self._folder / "boto", self._boto(proxy, ca_file).encode())
         return {
-            **proxy_variables(proxy, ca_file),
+            **proxy_variables(proxy, ca_file, authority.own_file),
             **self._google_clients(storage),
             **self._gcloud(ca_file),
             "BOTO_CONFIG": str(self._folder / "boto"),

@@ -22,9 +22,9 @@ TORCH = {"PJRT_DEVICE": "CPU"}
 
 CA_VARIABLES = (
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"),
-    *("HTTPLIB2_CA_CERTS", "TENSORSTORE_CA_BUNDLE"),
+    "TENSORSTORE_CA_BUNDLE",
 )
-"""Where OpenSSL, requests, curl, gRPC, httplib2 and tensorstore read which certificates to trust."""
+"""Where OpenSSL, requests, curl, gRPC and tensorstore read which certificates to trust."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class HostEnvironment:
     storage: str
     """URL"""
     ca_file: Path
+    own_ca_file: Path
     packages: Path
     """Folder of the distributions that every host has."""
     egress: str = PASS
@@ -44,7 +45,7 @@ class HostEnvironment:
         """Return the variables of one host."""
         return {
             **{name: os.environ[name] for name in INHERITED if name in os.environ},
-            **proxy_variables(self.proxy, self.ca_file),
+            **proxy_variables(self.proxy, self.ca_file, self.own_ca_file),
             # for clients that ignore proxies, such as gcsfs; google-cloud-storage then takes its project from
             # the environment instead of the metadata server
             "STORAGE_EMULATOR_HOST": self.storage,
@@ -80,12 +81,17 @@ class HostEnvironment:
         }
 
 
-def proxy_variables(proxy: str, ca_file: Path) -> dict[str, str]:
-    """Return the variables that send https through the proxy, and have programs trust its certificates."""
+def proxy_variables(proxy: str, ca_file: Path, own_ca_file: Path) -> dict[str, str]:
+    """Return the variables that send https through the proxy, and have programs trust its certificates.
+
+    httplib2 ignores the proxy where PySocks is not installed. It trusts the simulator alone, so that it then
+    sends nothing to a real server: there it ends with an error.
+    """
     return {
         "https_proxy": proxy,
         "HTTPS_PROXY": proxy,
         "no_proxy": NO_PROXY,
         "NO_PROXY": NO_PROXY,
         **{name: str(ca_file) for name in CA_VARIABLES},
+        "HTTPLIB2_CA_CERTS": str(own_ca_file),
     }

@@ -216,7 +216,6 @@ class Simulator:
         self._proxy = ConnectProxy(routes, self._authority, self._guard, self._isolation.admit)
         proxy = f"http://{LOOPBACK}:{await self._ports.start('proxy', partial(self._proxy.start, LOOPBACK))}"
         metadata = await self._clients.open(partial(self._ports.listen, bind=partial(bound, LOOPBACK)))
-        ca_file = self._authority.ca_file
         self.endpoints = {
             "schema": 1,
             "pid": os.getpid(),
@@ -230,13 +229,13 @@ class Simulator:
             "iap_relay": iap_relay,
             "proxy": proxy,
             "metadata": metadata,
-            "ca_file": str(ca_file),
+            "ca_file": str(self._authority.ca_file),
             "hosts_file": str(self.hosts.hosts_file),
             "ssh_config": str(self.hosts.ssh_config),
             "egress": self._profile.egress,
             "external_ips": self._profile.external_ips,
             "iam": self._iam.user if self._iam else "",
-            "environment": self._clients.environment(proxy, storage, ca_file, self.hosts.ssh_config),
+            "environment": self._clients.environment(proxy, storage, self._authority, self.hosts.ssh_config),
         }
 
     @cached_property
@@ -247,9 +246,8 @@ class Simulator:
     def _host_environment(self, host: Host) -> Mapping[str, str]:
         """The variables of every program on a host; read when a host starts, which is after the services."""
         proxy, storage = self.endpoints["proxy"], self.endpoints["storage"]
-        return HostEnvironment(
-            proxy, storage, self._authority.ca_file, self._packages, self._profile.egress
-        ).of(host)
+        files = (self._authority.ca_file, self._authority.own_file)
+        return HostEnvironment(proxy, storage, *files, self._packages, self._profile.egress).of(host)
 
     async def _on_request(self, server: str, request: web.Request) -> None:
         self._note_use()

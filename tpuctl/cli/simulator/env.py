@@ -9,10 +9,16 @@ import click
 
 from tpuctl import shells
 from tpuctl.cli import output, printing
+from tpuctl.cli.simulator import client_libraries
 from tpuctl.cloud import simulator
 from tpuctl.cloud.endpoints import simulator_folder
 from tpuctl.errors import StateError
 from tpuctl.simulator_folder import PROGRAMS
+
+PYSOCKS = (
+    "Warning: the python3 in PATH has httplib2 without PySocks: google-api-python-client and SkyPilot will "
+    "end with SSLCertVerificationError. To use them: python3 -m pip install PySocks"
+)
 
 
 @click.command()
@@ -39,6 +45,8 @@ def env(shell: str | None, unset: bool, as_json: bool) -> None:
     for name, value in changes.items():
         printing.write_code(syntax.assignment(name, value))
     command = f"tpuctl sim env{f' --shell {shell}' if shell else ''}{' --unset' if unset else ''}"
+    if not unset and client_libraries.lacks_pysocks(os.environ):
+        output.note(PYSOCKS)
     printing.write_code(f"# To apply it to this shell: {syntax.apply.format(command=command)}")
 
 

@@ -24,6 +24,7 @@ from tpuctl.sim.state.private_file import write_private
 
 KEY_AND_CERTIFICATE = "authority.pem"
 BUNDLE = "ca-bundle.pem"
+ALONE = "ca.pem"
 SERVER = "server.pem"
 
 BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -46,6 +47,9 @@ class CertificateAuthority:
         self.ca_file = folder / BUNDLE
         """Our certificate and the system's roots: for programs that use the simulator and real servers."""
         own = self._certificate.public_bytes(Encoding.PEM)
+        self.own_file = folder / ALONE
+        """Our certificate alone: for programs that are to meet no real server."""
+        write_private(self.own_file, own)
         write_private(self.ca_file, b"\n".join([own, *_system_roots(self.ca_file)]))
 
     def server_context(self, hostnames: Iterable[str]) -> ssl.SSLContext:
