@@ -86,7 +86,7 @@ class Bucket:
         self._ahead = 0.0
 
     def close(self) -> None:
-        """Close this thread's connection; a later request opens another one."""
+        """Close the connections that are idle; a later request opens another one."""
         self._wire.close()
 
     def now(self) -> float:

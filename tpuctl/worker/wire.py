@@ -5,10 +5,10 @@ from __future__ import annotations
 import http.client
 import os
 import ssl
-import threading
 import time
+from collections import deque
 from functools import lru_cache
-from typing import Mapping, NamedTuple, Optional
+from typing import Deque, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 TIMEOUT = 60.0
@@ -34,14 +34,17 @@ class Answer(NamedTuple):
         return self.body.decode("utf-8", "replace")
 
 
-class Wire(threading.local):
-    """Requests to one service; each thread has a connection of its own, so that none waits for another."""
+class Wire:
+    """Requests to one service, from any thread: one takes a connection that is idle, or opens one.
+
+    So none waits for another, and a program whose threads seldom ask at once has one connection.
+    """
 
     def __init__(self, url: str) -> None:
         """Take the service's URL without a path; for https the environment's proxy is used."""
         self._url = urlsplit(url)
-        self._connection: Optional[http.client.HTTPConnection] = None
-        self._used = 0.0
+        self._idle: Deque[Tuple[http.client.HTTPConnection, float]] = deque()
+        """Each with when it was used last, in order; no lock: a signal's handler may raise anywhere."""
 
     def request(
         self,
@@ -54,35 +57,49 @@ class Wire(threading.local):
 
         A connection that was kept and turns out to be closed is replaced at once.
         """
-        if self._connection and time.monotonic() > self._used + IDLE:
-            self.close()
-        is_kept = self._connection is not None and self._connection.sock is not None
-        try:
-            return self._exchange(method, target, data, headers or {})
-        except ConnectionError:
-            if not is_kept:
-                raise
-        return self._exchange(method, target, data, headers or {})
+        while True:
+            kept = self._take()
+            try:
+                return self._exchange(kept or _connection(self._url), method, target, data, headers or {})
+            except ConnectionError:
+                if not kept:
+                    raise
 
     def close(self) -> None:
-        """Close this thread's connection; the next request opens another one."""
-        if self._connection:
-            self._connection.close()
-        self._connection = None
+        """Close the connections that are idle; the next request opens another one."""
+        while self._idle:
+            self._idle.pop()[0].close()
+
+    def _take(self) -> Optional[http.client.HTTPConnection]:
+        """Return the connection that was used last; the others are closed once they are too old."""
+        try:
+            connection, used = self._idle.pop()
+        except IndexError:
+            return None
+        if time.monotonic() <= used + IDLE:
+            return connection
+        connection.close()
+        self.close()
+        return None
 
     def _exchange(
-        self, method: str, target: str, data: Optional[bytes], headers: Mapping[str, str]
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        data: Optional[bytes],
+        headers: Mapping[str, str],
     ) -> Answer:
-        self._connection = self._connection or _connection(self._url)
         try:
-            self._connection.request(method, target, data, dict(headers))
-            with self._connection.getresponse() as response:
+            connection.request(method, target, data, dict(headers))
+            with connection.getresponse() as response:
                 date, generation = response.getheader("Date"), response.getheader("x-goog-generation")
                 answer = Answer(response.status, date or "", response.read(), generation or "")
         except BaseException:  # also a signal's exception: what is left of the response is not the next one's
-            self.close()
+            connection.close()
             raise
-        self._used = time.monotonic()
+        if connection.sock is not None:  # else the service ends it with this answer
+            self._idle.append((connection, time.monotonic()))
         return answer
 
 

@@ -230,6 +230,25 @@ class TestHost:
         assert result.exit_code == 92
         assert list((self.home(simulator) / self.FOLDER).iterdir()) == []
 
+    def test_a_second_launch_replaces_the_program_whole(
+        self, session: SshSession, simulator: RunningSimulator
+    ) -> None:
+        """The python3 of the first one may be reading it."""
+        with pytest.raises(HostError):
+            launch(session, b"first", spec(0))
+        folder = self.home(simulator) / self.FOLDER
+        data = _tar({"worker.zip": b"second" * 20_000, "spec.json": b"{}"})
+        process = session.start(["sh", "-c", START, "sh", self.FOLDER])
+        process.write(data[:60_000])
+        wait_until(lambda: any(path.stat().st_size > 10_000 for path in folder.rglob("worker.zip")))
+        assert (folder / "worker.zip").read_bytes() == b"first"
+        process.write(data[60_000:])
+        process.end_input()
+        process.read()
+        assert process.exit_code() == 1, "no program"
+        assert (folder / "worker.zip").read_bytes() == b"second" * 20_000
+        assert {path.name for path in folder.iterdir()} == {"first", "worker.zip", "spec.json"}
+
     def test_a_host_without_python3_is_told_so(self, session: SshSession) -> None:
         path = session.run(["sh", "-c", "mkdir bin; for p in sh install tar rm; do "
                             "ln -s $(command -v $p) bin; done; echo $PWD/bin"]).stdout.strip()  # fmt: skip

@@ -29,7 +29,11 @@ START = (
     "umask 077; "
     # Also a folder of an earlier version becomes private; `mkdir -m` leaves those above it readable.
     'install -d -m 700 .tpuctl "$1" || exit 91; '
-    f'tar -xof - -C "$1" || {{ rm -f "$1/{SPEC}"; exit 92; }}; '
+    # Of two launches at once the second unpacks elsewhere: the first one's python3 may be reading.
+    'p="$1"; set -C; true 2>/dev/null >"$1/first" || { p="$1/again-$$"; mkdir "$p" || exit 91; }; '
+    f'tar -xof - -C "$p" || {{ rm -f "$p/{SPEC}" "$p/first"; exit 92; }}; '
+    f'[ "$p" = "$1" ] || {{ mv -f "$p/{PROGRAM}" "$p/{SPEC}" "$1" && rmdir "$p"; }} || '
+    f'{{ rm -f "$p/{SPEC}"; exit 92; }}; '
     "command -v python3 >/dev/null || exit 93; "
     f'exec python3 "$PWD/$1/{PROGRAM}" launch "$PWD/$1/{SPEC}" </dev/null'
 )
