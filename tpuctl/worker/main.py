@@ -47,7 +47,17 @@ def _run(spec: Spec, folder: str, guard: int = 0) -> int:
     from tpuctl.worker.supervisor import Supervisor  # noqa: PLC0415  launching takes a third of the CPU without it
 
     Supervisor(spec, folder, guard).run()
+    _keep_bytecode(folder)
     return 0
+
+
+def _keep_bytecode(folder: str) -> None:
+    from tpuctl.worker import bytecode  # noqa: PLC0415  after the run's end
+
+    try:
+        bytecode.keep(folder)
+    except OSError:
+        pass  # a full disk: the next start compiles, too
 
 
 def launch(path: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import stat
@@ -96,7 +97,8 @@ def test_program_and_spec_travel_with_the_command_that_starts_them() -> None:
     ssh = RecordingSsh(started(7))
     start(ssh)
     assert ssh.files == {"worker.zip": (0o600, b"zip"), "spec.json": (0o600, encode(spec(0)))}
-    assert ssh.commands == [(0, ("sh", "-c", START, "sh", ".tpuctl/runs/r1/1"))]
+    name = hashlib.sha256(b"zip").hexdigest()
+    assert ssh.commands == [(0, ("sh", "-c", START, "sh", ".tpuctl/runs/r1/1", name))]
 
 
 HOSTILE = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 LAUNCH_TIMEOUT = 180.0
 """Seconds for the program's first answer; it gives up by itself after its own START_TIMEOUT."""
 PROGRAM, SPEC = "worker.zip", "spec.json"
+KEPT = ".tpuctl/programs"
+"""Where hosts keep programs with their bytecode, by the hash of what was sent (worker/bytecode.py)."""
 
 START = (
     "umask 077; "
@@ -35,11 +38,12 @@ START = (
     f'[ "$p" = "$1" ] || {{ mv -f "$p/{PROGRAM}" "$p/{SPEC}" "$1" && rmdir "$p"; }} || '
     f'{{ rm -f "$p/{SPEC}"; exit 92; }}; '
     "command -v python3 >/dev/null || exit 93; "
-    f'exec python3 "$PWD/$1/{PROGRAM}" launch "$PWD/$1/{SPEC}" </dev/null'
+    f'program="{KEPT}/$2.zip"; [ -f "$program" ] || program="$1/{PROGRAM}"; '
+    f'exec python3 "$PWD/$program" launch "$PWD/$1/{SPEC}" </dev/null'
 )
-"""For sh: makes the attempt's folder, unpacks the tar file on stdin there and starts the program.
+"""For sh: makes the attempt's folder $1, unpacks the tar file on stdin there and starts the program.
 
-All in one round trip. The spec has secrets, which no command line may show.
+$2 is the program's hash. All in one round trip. The spec has secrets, which no command line may show.
 """
 IS_FULL = "Is its disk full? 'df -h' on the host shows it."
 FAILURES = {
@@ -87,7 +91,8 @@ def launch(session: SshSession, program: bytes, spec: Spec) -> int:
     """
     folder = f".tpuctl/runs/{spec.run}/{spec.attempt}"
     files = _tar({PROGRAM: program, SPEC: encode(spec)})
-    return _read_pid(session.run(["sh", "-c", START, "sh", folder], LAUNCH_TIMEOUT, files), spec, folder)
+    argv = ["sh", "-c", START, "sh", folder, hashlib.sha256(program).hexdigest()]
+    return _read_pid(session.run(argv, LAUNCH_TIMEOUT, files), spec, folder)
 
 
 def stop(session: SshSession, pid: int) -> None:
