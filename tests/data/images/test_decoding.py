@@ -91,6 +91,15 @@ def test_a_jpeg_of_very_many_scans_is_refused() -> None:
         resized(scans, (8, 8))
 
 
+@pytest.mark.parametrize("marker", [0x01, *range(0xD0, 0xD8)], ids=hex)
+def test_markers_without_a_length_hide_nothing_of_a_jpeg(marker: int) -> None:
+    stream = io.BytesIO()
+    Image.new("RGB", (9, 7)).save(stream, "JPEG")
+    data = stream.getvalue()
+    assert inspect_image(data[:2] + bytes((0xFF, marker)) + data[2:]) == inspect_image(data)
+    assert inspect_image(data)[:3] == (7, 9, 3)
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"\x89PNG", b"GIF89a", blank_png(8, 8)[:-20], b"\xff\xd8\xff" + bytes(99)]
 )
