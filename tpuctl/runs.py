@@ -231,9 +231,21 @@ OPEN = "application/json; restarts=1"
 """Content type of the verdict of a run that is to be started again: a listing tells by it."""
 
 
+_VERDICT_TYPE = re.compile(r"application/json; outcome=([a-z]{1,40}); basis=(workers|machine)")
+
+
 def verdict_type(verdict: Verdict) -> str:
-    """Return the content type of verdict.json."""
-    return OPEN if verdict.restarts else "application/json"
+    """Return the content type of verdict.json: a listing tells by it how the run ended, and who says so."""
+    if verdict.restarts:
+        return OPEN
+    label = f"application/json; outcome={verdict.outcome}; basis={verdict.basis}"
+    return label if _VERDICT_TYPE.fullmatch(label) else "application/json"
+
+
+def read_verdict_type(text: str) -> tuple[str, str] | None:
+    """Return outcome and basis in a verdict's content type; None for any other type."""
+    match = _VERDICT_TYPE.fullmatch(text)
+    return (match[1], match[2]) if match else None
 
 
 class _Versioned(msgspec.Struct):

@@ -29,7 +29,7 @@ from tpuctl.errors import ConfigError, DeadlineError, InterruptedByUser, TpuctlE
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.logs.following import follow
 from tpuctl.flows.runs.logs.reader import Line, LogReader
-from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
 from tpuctl.flows.runs.summaries import Selection, take_page
 from tpuctl.nodes import Node, NodeId
 from tpuctl.runs import Run, Tpu, Verdict
@@ -172,6 +172,31 @@ class TestSelection:
         assert (len(page.runs), page.older) == (10, 33)
         after = len(simulator.events.find(kind="request", service="storage"))
         assert after - before == 1 + 2 * 10, "one listing; record and verdict of each"
+
+    def test_of_a_state_no_run_is_read_that_is_known_to_have_ended_otherwise(
+        self, three: Bucket, simulator: RunningSimulator
+    ) -> None:
+        for number, basis in enumerate((runs.BY_WORKERS, runs.BY_MACHINE, runs.BY_SILENCE)):
+            write_run(three, f"r{number}")
+            run = StoredRun(three, f"r{number}")
+            outcome = runs.LOST if basis == runs.BY_SILENCE else runs.STOPPED
+            run.end(Verdict(run.name, outcome, 1, CREATED, "so", basis=basis, tpu=TPU))
+        take_page(three, NOBODY)
+
+        def reads(state: str) -> set[str]:
+            last = list(simulator.events)[-1].number
+            page = take_page(three, NOBODY, selection=Selection(states=(state,)))
+            assert page.older == 0
+            after = [event for event in simulator.events if event.number > last]
+            return {event.resource.split("/")[-2] for event in after if "/run.json" in event.resource}
+
+        assert "a" in reads(runs.FAILED)
+        assert not {"b", "r0"} & reads(runs.FAILED), "workers have said how they ended"
+        assert "r1" in reads(runs.FAILED), "what the machine said may still be overruled"
+        pass_time(three, CLOSE_AFTER + 60)
+        assert "r1" not in reads(runs.FAILED)
+        silent = Verdict("r3", runs.LOST, 1, CREATED, "so", basis=runs.BY_SILENCE)
+        assert runs.read_verdict_type(runs.verdict_type(silent)) is None, "silence is never final"
 
 
 class TestFollow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ from tpuctl.bucket_layout import RUN_ON_NODE, RUNS, NodePaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.progress import Report, silent
-from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.stored_attempt import age_of
+from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
 from tpuctl.parallel import fanout
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ class ListedRun:
     has_verdict: bool
     is_open: bool = True
     """Whether it has not ended, or is to be started again."""
+    outcome: str = ""
+    """How it ended, for good; empty where the listing does not tell that."""
 
 
 def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
@@ -44,16 +48,27 @@ def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
     objects = bucket.objects(RUNS, glob=f"{RUNS}*/{{run,verdict}}.json")
     ended = {item.name.split("/")[1] for item in objects if item.name.endswith("/verdict.json")}
     closed = ended - {item.name.split("/")[1] for item in objects if item.content_type == runs.OPEN}
+    outcomes = _outcomes(objects, bucket.now())
     listed = []
     for record in sorted(objects, key=lambda item: item.generation):
         name = record.name.split("/")[1]
         if not record.name.endswith("/run.json"):
             continue
         if runs.NAME.fullmatch(name):
-            listed.append(ListedRun(name, record, name in ended, name not in closed))
+            listed.append(ListedRun(name, record, name in ended, name not in closed, outcomes.get(name, "")))
         else:
             warn(BadObjectError(record.name, "is in a folder that cannot be a run's").message)
     return listed
+
+
+def _outcomes(objects: Iterable[Object], now: datetime) -> dict[str, str]:
+    """Return how each run ended whose verdict is closed, as its listing tells: `StoredRun.is_closed`."""
+    outcomes = {}
+    for item in objects:
+        label = runs.read_verdict_type(item.content_type) if item.name.endswith("/verdict.json") else None
+        if label and (label[1] == runs.BY_WORKERS or age_of(item, now) > CLOSE_AFTER):
+            outcomes[item.name.split("/")[1]] = label[0]
+    return outcomes
 
 
 def stored_runs(bucket: Bucket, warn: Report = silent) -> list[StoredRun]:

@@ -48,6 +48,10 @@ class Selection:
         """Whether more than the newest is asked for."""
         return bool(self.states or self.datasets or self.since is not None)
 
+    def may_have(self, run: ListedRun) -> bool:
+        """Return whether a run may be in one of the states, as far as its listing tells."""
+        return not (self.states and run.outcome) or run.outcome in self.states
+
     def has_dataset(self, name: str) -> bool:
         """Return whether a run with this dataset (NAME/VERSION, or empty) may be meant."""
         return not self.datasets or name in self.datasets or name.partition("/")[0] in self.datasets
@@ -112,10 +116,11 @@ def take_page(
     `warn` gets a line about each object that is no record: the run, or its state, is left out for that.
     """
     listed = listed_runs(bucket, warn)
-    names, total = [run.name for run in listed], len(listed)
+    names = [run.name for run in listed]
     if selection.since is not None:
         start = clock.iso(bucket.now() - timedelta(seconds=selection.since))
         listed = [run for run in listed if run.record.updated >= start]
+    listed = [run for run in listed if selection.may_have(run)]
     limit = len(listed) if selection.limit is None else selection.limit
     reader = _Reader(bucket, witnesses, warn, selection, price_of or (lambda _: unknown("nobody asked")))
     chosen, looked_at = list[Summary](), 0
@@ -125,7 +130,7 @@ def take_page(
         looked_at += len(batch)
         summaries = values(fanout(reader.summary, batch, width=WIDTH))
         chosen += [summary for summary in summaries if summary]
-    older = len(listed) - looked_at if selection.since is not None else total - looked_at
+    older = len(listed) - looked_at
     return Page(chosen[:limit][::-1], names, older + max(0, len(chosen) - limit))
 
 
