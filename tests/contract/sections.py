@@ -12,12 +12,16 @@ STORAGE_CLIENTS = (
 )  # fmt: skip
 
 COMPUTE = (
+    "compute.instances.list",
+    "compute.instances.aggregatedList",
+    "compute.firewalls.list",
+    "compute.firewalls.get",
     "compute.projects.get",
     "compute.projects.setCommonInstanceMetadata",
     "compute.globalOperations.get",
     "compute.globalOperations.wait",
 )
-"""What gcloud's `tpu-vm ssh` needs of Compute Engine."""
+"""What gcloud's `tpu-vm ssh` and SkyPilot need of Compute Engine."""
 
 METADATA = (
     "metadata.get", "metadata.recursive", "metadata.wait_for_change", "metadata.tpu-env",

@@ -87,6 +87,10 @@ def _watch_compute(note: Note) -> None:
         ("get", "projects.get"),
         ("set_metadata", "projects.setCommonInstanceMetadata"),
         ("get_operation", "globalOperations.{}"),
+        ("list_instances", "instances.list"),
+        ("list_all_instances", "instances.aggregatedList"),
+        ("list_firewalls", "firewalls.list"),
+        ("get_firewall", "firewalls.get"),
     ):
         setattr(_ComputeApi, name, _watched_compute(getattr(_ComputeApi, name), f"compute.{method}", note))
 

@@ -135,7 +135,7 @@ class TestThroughTheApi:
         assert failed.value.facts["reason"] == "SERVICE_DISABLED"
 
     def test_a_zone_that_does_not_exist_is_not_a_missing_permission(self, provider: CloudTpu) -> None:
-        with pytest.raises(errors.ConfigError, match="it may not exist") as failed:
+        with pytest.raises(errors.ConfigError, match="is not found or access is unauthorized") as failed:
             provider.list_nodes("europe-west9-z")
         assert failed.value.hint.startswith("The zone does not exist")
 

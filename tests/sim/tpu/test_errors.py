@@ -30,7 +30,7 @@ def create(client: tpu_v2.TpuClient, **fields: Any) -> tpu_v2.Node:
 def test_an_unknown_zone_looks_like_a_missing_permission(client: tpu_v2.TpuClient) -> None:
     with pytest.raises(exceptions.Forbidden) as raised:
         begin(client, parent="projects/rehearsal/locations/mars-north1-a")
-    assert "Permission denied on 'locations/mars-north1-a' (or it may not exist)." in raised.value.message
+    assert "Location mars-north1-a is not found or access is unauthorized." in raised.value.message
     assert raised.value.reason == "LOCATION_POLICY_VIOLATED"
     assert raised.value.domain == "googleapis.com"
     assert raised.value.metadata == {

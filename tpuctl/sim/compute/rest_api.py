@@ -1,4 +1,4 @@
-"""Serves the Compute Engine API over REST: a project, its common instance metadata, and operations."""
+"""Serves the Compute Engine API over REST: a project, its metadata and firewall, no instances, operations."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tpuctl.sim.json_values import JsonObject
 
 VERSIONS = "v1|beta|alpha"
 PROJECT = f"/compute/{{version:{VERSIONS}}}/projects/{{project}}"
+INSTANCES = f"{PROJECT}/zones/{{zone}}/instances"
 OPERATION = f"{PROJECT}/global/operations/{{operation}}"
 CREATED = "2020-01-01T00:00:00.000-08:00"
 REASONS = {400: "invalid", 401: "required", 403: "forbidden", 404: "notFound", 412: "conditionNotMet"}
@@ -38,6 +39,10 @@ def application(projects: Projects, operations: Operations) -> web.Application:
         ("GET", PROJECT, api.get),
         ("POST", f"{PROJECT}/setCommonInstanceMetadata", api.set_metadata),
         ("GET", f"{PROJECT}/global/firewalls", api.list_firewalls),
+        ("GET", f"{PROJECT}/global/firewalls/{{firewall}}", api.get_firewall),
+        ("GET", f"{PROJECT}/aggregated/instances", api.list_all_instances),
+        ("GET", INSTANCES, api.list_instances),
+        ("GET", f"{INSTANCES}/{{instance}}", api.get_instance),
         ("GET", OPERATION, api.get_operation),
         ("POST", f"{OPERATION}/wait", api.get_operation),
         ("*", "/{path:.*}", api.unknown),
@@ -76,13 +81,36 @@ class _ComputeApi:
         _authorize("compute.firewalls.list", name)
         return web.json_response(_firewalls(name, _base(request)))
 
+    async def get_firewall(self, request: web.Request) -> web.Response:
+        name, firewall = request.match_info["project"], request.match_info["firewall"]
+        _authorize("compute.firewalls.get", name)
+        for rule in _rules(name, _base(request)):
+            if rule["name"] == firewall:
+                return web.json_response(rule)
+        return _not_found(f"projects/{name}/global/firewalls/{firewall}")
+
+    async def list_instances(self, request: web.Request) -> web.Response:
+        """None: the hosts of TPUs are not among a project's instances."""
+        parts = request.match_info
+        _authorize("compute.instances.list", parts["project"])
+        return web.json_response(_list(request, "compute#instanceList", f"zones/{parts['zone']}/instances"))
+
+    async def list_all_instances(self, request: web.Request) -> web.Response:
+        _authorize("compute.instances.list", request.match_info["project"])
+        kind = "compute#instanceAggregatedList"
+        return web.json_response({**_list(request, kind, "aggregated/instances"), "items": {}})
+
+    async def get_instance(self, request: web.Request) -> web.Response:
+        parts = request.match_info
+        _authorize("compute.instances.get", parts["project"])
+        return _not_found(f"projects/{parts['project']}/zones/{parts['zone']}/instances/{parts['instance']}")
+
     async def get_operation(self, request: web.Request) -> web.Response:
         parts = request.match_info
         _authorize("compute.globalOperations.get", parts["project"])
         operation = self._operations.get(parts["project"], parts["operation"])
         if operation is None:
-            path = f"projects/{parts['project']}/global/operations/{parts['operation']}"
-            return _error(404, f"The resource '{path}' was not found")
+            return _not_found(f"projects/{parts['project']}/global/operations/{parts['operation']}")
         return web.json_response(_operation(operation, _base(request)))
 
     async def unknown(self, request: web.Request) -> web.Response:
@@ -148,29 +176,36 @@ def _project(project: Project, base: str) -> JsonObject:
     }
 
 
+def _list(request: web.Request, kind: str, place: str) -> JsonObject:
+    """An empty list."""
+    path = f"projects/{request.match_info['project']}/{place}"
+    return {"kind": kind, "id": path, "selfLink": f"{_base(request)}/{path}"}
+
+
 def _firewalls(project: str, base: str) -> JsonObject:
+    return {"kind": "compute#firewallList", "items": _rules(project, base)}
+
+
+def _rules(project: str, base: str) -> list[JsonObject]:
     """The rules that a new project's network `default` has for SSH and for its own hosts.
 
     https://cloud.google.com/firewall/docs/firewalls#more_rules_default_vpc
     """
     place = f"{base}/projects/{project}"
-    return {
-        "kind": "compute#firewallList",
-        "items": [
-            {
-                "kind": "compute#firewall",
-                "name": name,
-                "network": f"{place}/global/networks/default",
-                "direction": "INGRESS",
-                "priority": 65534,
-                "disabled": False,
-                "sourceRanges": [source],
-                "allowed": [{"IPProtocol": "tcp", "ports": [ports]}],
-                "selfLink": f"{place}/global/firewalls/{name}",
-            }
-            for name, source, ports in DEFAULT_RULES
-        ],
-    }
+    return [
+        {
+            "kind": "compute#firewall",
+            "name": name,
+            "network": f"{place}/global/networks/default",
+            "direction": "INGRESS",
+            "priority": 65534,
+            "disabled": False,
+            "sourceRanges": [source],
+            "allowed": [{"IPProtocol": "tcp", "ports": [ports]}],
+            "selfLink": f"{place}/global/firewalls/{name}",
+        }
+        for name, source, ports in DEFAULT_RULES
+    ]
 
 
 def _operation(operation: Operation, base: str) -> JsonObject:
@@ -195,6 +230,10 @@ def _operation(operation: Operation, base: str) -> JsonObject:
 
 def _base(request: web.Request) -> str:
     return f"{request.scheme}://{request.host}/compute/{request.match_info['version']}"
+
+
+def _not_found(resource: str) -> web.Response:
+    return _error(404, f"The resource '{resource}' was not found")
 
 
 def _error(status: int, message: str) -> web.Response:

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from google.cloud.tpu_v2.services.tpu.transports import rest_base
-from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from tpuctl.sim.json_values import JsonObject, JsonValue
-from tpuctl.sim.tpu import flex_start
+from tpuctl.sim.tpu import flex_start, json_input
 from tpuctl.sim.tpu.rpcs import MIXINS, rpcs
 from tpuctl.sim.world import api_error
 
@@ -101,10 +100,7 @@ class Route:
                 _set(fields, key, _query_value(self.request, key, values))
         for group, value in path.items():
             _set(fields, group.replace("__", "."), value)
-        try:
-            return json_format.ParseDict(fields, self.request())
-        except json_format.ParseError as error:
-            raise api_error("bad_json", reason=str(error)) from None
+        return json_input.parse(fields, self.request)
 
     def _without_live_fields(self, sent: JsonObject) -> JsonObject:
         """Leave out the fields that this client's messages do not have yet."""

@@ -113,6 +113,13 @@ ERRORS: dict[str, Template] = {
         "LOCATION_POLICY_VIOLATED",
         CONSUMER | {"location": "{zone}"},
     ),
+    "unknown_location": Template(
+        Code.PERMISSION_DENIED,
+        "Location {zone} is not found or access is unauthorized.",
+        "skypilot-org/skypilot, which looks for it in what nodes.list answers; reason as for `location`",
+        "LOCATION_POLICY_VIOLATED",
+        CONSUMER | {"location": "{zone}"},
+    ),
     "type_not_in_zone": Template(
         Code.INVALID_ARGUMENT,
         BAD_REQUEST + 'The requested accelerator configuration for accelerator type, "{type}", could not '

@@ -80,7 +80,7 @@ class World:
         if all_zones:
             return
         if name.zone not in availability.zones():
-            raise api_error("location", project=name.project, zone=name.zone)
+            raise api_error("unknown_location", project=name.project, zone=name.zone)
         if is_unreachable(self.faults, name.project, name.zone):
             raise api_error("unreachable")
 

@@ -69,6 +69,46 @@ def test_a_queued_resource_is_created_and_deleted(locations: Any) -> None:
     assert queue.delete(name=f"{PARENT}/queuedResources/q1", force=True).execute()["name"]
 
 
+@pytest.mark.parametrize(("specs", "identifier"), [("nodeSpec", "nodeId"), ("node_spec", "node_id")])
+def test_a_single_node_may_stand_for_a_list_as_in_googles_examples(
+    locations: Any, specs: str, identifier: str
+) -> None:
+    node = {**NODE, "dataDisks": {"sourceDisk": "d", "mode": "READ_ONLY"}}
+    body = {"tpu": {specs: {"parent": PARENT, identifier: "n1", "node": node}}}
+    queue = locations.queuedResources()
+    queue.create(parent=PARENT, queuedResourceId="q1", body=body).execute()
+    (requested,) = queue.get(name=f"{PARENT}/queuedResources/q1").execute()["tpu"]["nodeSpec"]
+    assert (requested["nodeId"], requested["node"]["labels"]) == ("n1", NODE["labels"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"colour": "red"}, "Unknown name \"colour\" at 'node': Cannot find field."),
+        (
+            {"schedulingConfig": {"spt": True}},
+            "Unknown name \"spt\" at 'node.schedulingConfig': Cannot find field.",
+        ),
+        ({"tags": {"a": 1}}, "Invalid value at 'node.tags'."),
+        ({"description": {"a": 1}}, "Invalid value at 'node.description'."),
+        ({"networkConfig": 3}, "Invalid value at 'node.networkConfig'."),
+    ],
+)
+def test_a_field_that_does_not_fit_is_refused_in_googles_words(
+    locations: Any, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(HttpError) as raised:
+        locations.nodes().create(parent=PARENT, nodeId="one", body={**NODE, **changes}).execute()
+    assert raised.value.reason == f"Invalid JSON payload received. {reason}"
+
+
+def test_skypilot_knows_a_zone_without_tpus(locations: Any) -> None:
+    with pytest.raises(HttpError) as raised:
+        locations.nodes().list(parent="projects/rehearsal/locations/us-east1-x").execute()
+    assert raised.value.status_code == 403
+    assert "Location us-east1-x is not found or access is unauthorized." in str(raised.value)
+
+
 def test_a_version_that_there_is_not_is_an_error(api: Api) -> None:
     with closing(Http()) as http, pytest.raises((HttpError, UnknownApiNameOrVersion)):
         service(api, http, "v9", "?version=v9")
