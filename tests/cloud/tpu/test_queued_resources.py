@@ -74,10 +74,19 @@ def test_without_capacity_it_waits_and_gets_its_node_later(
 ) -> None:
     stockout = simulator.faults.add("stockout", zone=ZONE)
     wait(provider.begin(CreateQueuedResource(QUEUE_REQUEST)))
-    waiting = in_state(provider, QueueState.WAITING)
+
+    def waiting_without_node() -> QueuedResource | None:
+        """Each attempt makes a node, which is deleted again for lack of capacity."""
+        queued = provider.get_queued_resource(QUEUED)
+        try:
+            provider.get_node(NODE)
+        except NotFoundError:
+            return queued if queued.provider_state == "WAITING_FOR_RESOURCES" else None
+        return None
+
+    waiting = poll(waiting_without_node, awaiting="q1 to wait", timeout=60, backoff=Backoff(0.01, 0.05))
+    assert waiting.state is QueueState.WAITING
     assert [node.name for node in waiting.nodes] == ["n1"], "the node that it will make"
-    with pytest.raises(NotFoundError):
-        provider.get_node(NODE)
     simulator.faults.remove(stockout.id)
     in_state(provider, QueueState.ACTIVE)
     assert provider.get_node(NODE).state is NodeState.READY
