@@ -24,6 +24,7 @@ from tpuctl.sim.gcs.http.request_faults import RequestFaults, faults_of
 from tpuctl.sim.gcs.json_api.batch import Batch
 from tpuctl.sim.gcs.json_api.routes import JsonApi
 from tpuctl.sim.gcs.lifecycle.background_tasks import run_forever
+from tpuctl.sim.gcs.rules.encryption import refuse_keys
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
 from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
@@ -113,6 +114,7 @@ class GcsServer:
         self, request: web.Request, handler: Handler, renderer: Renderer
     ) -> web.StreamResponse:
         try:
+            refuse_keys(request.headers, request.query)
             return await handler(request)
         except GcsError as error:
             return _error_response(error, renderer)

@@ -15,6 +15,7 @@ from tpuctl.sim.gcs.json_api import buckets as buckets
 from tpuctl.sim.gcs.json_api import objects as objects
 from tpuctl.sim.gcs.json_api.fields_mask import select
 from tpuctl.sim.gcs.json_api.request import JsonRequest
+from tpuctl.sim.gcs.rules.encryption import refuse_keys
 from tpuctl.sim.gcs.rules.names import decode_segment
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.json_values import JsonObject, JsonValue
@@ -75,6 +76,7 @@ class JsonApi:
 
         Raises GcsError.
         """
+        refuse_keys(headers, query)  # those of a call in a batch, too
         operation, names = _route(method, path)
         request = JsonRequest(self.store, self.faults, names, query, headers, parse_body(body), base_url)
         resource = await operation(request)

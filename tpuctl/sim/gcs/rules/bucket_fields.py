@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tpuctl.sim.gcs.errors import GcsError, invalid_field
 from tpuctl.sim.gcs.rules.acl_entries import checked_acl
+from tpuctl.sim.gcs.rules.encryption import refuse_default_key
 from tpuctl.sim.gcs.rules.lifecycle_validation import check_lifecycle
 from tpuctl.sim.gcs.timestamps import timestamp
 from tpuctl.sim.json_values import JsonObject, JsonValue, object_at, text_at
@@ -71,6 +72,7 @@ def checked_bucket_fields(fields: JsonObject) -> JsonObject:
                 raise invalid_field(name)
     if not all(isinstance(label, str) for label in object_at(fields, "labels").values()):
         raise invalid_field("labels")
+    refuse_default_key(object_at(fields, "encryption"))
     if "retentionPolicy" in fields:
         fields["retentionPolicy"] = _retention_policy(object_at(fields, "retentionPolicy"))
     if "softDeletePolicy" in fields:

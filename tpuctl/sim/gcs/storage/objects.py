@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from tpuctl.sim.gcs.errors import no_such_object
+from tpuctl.sim.gcs.rules.encryption import refuse_key_of_object
 from tpuctl.sim.gcs.rules.merge_patch import merge_patch
 from tpuctl.sim.gcs.rules.names import check_object_name
 from tpuctl.sim.gcs.rules.object_fields import SETTABLE, SETTABLE_ONCE, checked_object_fields
@@ -73,6 +74,7 @@ class Objects:
     ) -> StoredObject:
         """Create an object of these bytes: until the commit readers get the old object, then the new one."""
         check_object_name(name)
+        refuse_key_of_object(fields)
         settable = checked_object_fields(merge_patch({}, fields, SETTABLE | SETTABLE_ONCE))
         settable.setdefault("contentType", "application/octet-stream")
         with self._database.transaction():
