@@ -134,7 +134,7 @@ def test_a_preemption_in_the_middle_is_told_and_what_is_left_is_deleted(
     result = tpuctl(*command)
     assert result.code == 7, result.err
     assert "Run 'r1' was preempted" in result.err
-    assert "tpuctl watch r1" in result.err
+    assert "tpuctl up v3-8 --spot" in result.err
     assert Path("r1/logs/attempt-1-worker-0.log").read_text() == "step 1\n"
     assert (nodes(simulator), creates(simulator)) == ([], 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,7 +14,8 @@ from tpuctl.cli.nodes.creation_options import Machine, machine_options, typed_wo
 from tpuctl.cli.nodes.lifetime_options import lifetime_options
 from tpuctl.cli.nodes.zone_options import wait_option
 from tpuctl.cli.runs.busy import Policy, policy_options
-from tpuctl.cli.runs.steps import Steps, WholeRun
+from tpuctl.cli.runs.outset import WholeRun
+from tpuctl.cli.runs.steps import Steps
 from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_zones, yes_option
 from tpuctl.cli.value_types import OUTPUT_PATH
@@ -87,8 +89,8 @@ def run(
     name = check_name(request.name) if request.name else new_name(request.script, session.now)
     again = _again(name)
     whole = WholeRun(
-        name, request, again, folder or Path(name), types, machine, zones, wait_capacity, lifetime,
-        is_deleted, policy, yes,
+        name, replace(request, name=name), again, folder or Path(name), types, machine, zones,
+        wait_capacity, lifetime, is_deleted, policy, yes,
     )  # fmt: skip
     steps = Steps(session, whole)
     if dry_run:

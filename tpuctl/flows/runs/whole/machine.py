@@ -50,6 +50,12 @@ def planned_node(plan: UpPlan) -> Node:
     )  # fmt: skip
 
 
+def node_of(plan: UpPlan) -> Node:
+    """Return the node that a plan uses, or what it will be."""
+    existing = plan.existing.nodes if plan.existing else ()
+    return existing[0] if existing else planned_node(plan)
+
+
 def acquire(provider: Provider, ssh: Ssh, plans: Sequence[UpPlan], report: Report) -> Allocation:
     """Return the node of the first plan for which there is capacity; raises what `up` raises for the last."""
     for plan in plans[:-1]:
