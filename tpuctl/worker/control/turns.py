@@ -41,6 +41,8 @@ class Turn:
         self._bucket = bucket
         self._spec = spec
         self._runs = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
+        self._ahead: Optional[List[_Entry]] = None
+        """What has not ended; None before the line is known."""
 
     def wait(self, note: Callable[[int], object]) -> None:
         """Return once everything ahead has ended on this host; `note` gets each new count of what has not.
@@ -48,22 +50,26 @@ class Turn:
         Raises TimeoutError after the time for which the run is to wait.
         """
         start, limit = time.monotonic(), self._spec.line_timeout
-        entries: Optional[List[_Entry]] = None
         count = 0
         for pause in timing.growing(timing.FIRST_LOOK, timing.LONGEST_LOOK):
-            try:
-                entries = self._entries() if entries is None else entries
-                entries = [entry for entry in entries if self._blocks(entry)]
-            except (gcs.GcsError, OSError, ValueError) as error:
-                say("the line for the TPU is not known: %s" % error)
-            if entries is not None and not entries:
+            ahead = self.look()
+            if ahead == 0:
                 return
-            if entries is not None and len(entries) != count:
-                count = len(entries)
+            if ahead is not None and ahead != count:
+                count = ahead
                 note(count)
             if limit and time.monotonic() >= start + limit:
                 raise TimeoutError("its turn did not come within %.0f s, %d ahead" % (limit, count))
             timing.sleep(pause)
+
+    def look(self) -> Optional[int]:
+        """Return how many are ahead on this host by now; None while that is not known."""
+        try:
+            entries = self._entries() if self._ahead is None else self._ahead
+            self._ahead = [entry for entry in entries if self._blocks(entry)]
+        except (gcs.GcsError, OSError, ValueError) as error:
+            say("the line for the TPU is not known: %s" % error)
+        return None if self._ahead is None else len(self._ahead)
 
     def _entries(self) -> List[_Entry]:
         """Return what was submitted to the node before: no other can come between, so it is listed once."""

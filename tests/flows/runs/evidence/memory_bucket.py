@@ -54,6 +54,10 @@ class MemoryBucket:
         """Return an object's content, at no moment for others."""
         return self._objects[name].data if name in self._objects else None
 
+    def time_of(self, name: str) -> datetime:
+        """Return when an object was written."""
+        return self._objects[name].updated
+
     def read(self, name: str, most: int = 0) -> bytes:
         data = self.find(name)
         if data is None:

@@ -31,7 +31,7 @@ ENDING = "ending"
 """State of a run whose verdict is known before its last worker has ended."""
 LONGEST_END = 120.0
 """Seconds within which workers end because another has: they learn of it, save, and are killed."""
-BEATING = 30.0
+BEATING = 60.0
 """Age of a worker's last word up to which it may still be at work."""
 LOOKS = Backoff(first=0.5, longest=2.0)
 
