@@ -27,7 +27,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
 from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Verdict
-from tpuctl.worker.attempt_lock import is_held
+from tpuctl.worker.attempt_lock import is_held_in
 from tpuctl.worker.job import processes
 from tpuctl.worker.job.leftovers import variable
 from tpuctl.worker.records import LOCK_FILE, StopRequest, encode
@@ -198,6 +198,12 @@ class Site:
     def strike_last(self, kind: str, **options: object) -> None:
         """Let something befall the last host."""
         self.add(kind, worker=str(self.hosts - 1), **options)
+        self.until(lambda: self.simulator.events.find(kind="fault", what=kind), kind)
+
+    def kill_host(self) -> None:
+        """Let the last host die."""
+        self.strike_last("host-death")
+        self.until(lambda: not is_held_in(str(self.last), LOCK_FILE), "the end of its programs")
 
     def look(self) -> None:
         """Look at the run from the laptop of this site: it goes on."""
@@ -256,12 +262,7 @@ class Site:
         table, folders = processes.running(), self.folders
         if processes.with_variable(table, [variable(str(folder)) for folder in folders]):
             return False
-        locks = [(folder / LOCK_FILE).open("rb") for folder in folders]
-        try:
-            return not any(map(is_held, locks))
-        finally:
-            for lock in locks:
-                lock.close()
+        return not any(is_held_in(str(folder), LOCK_FILE) for folder in folders)
 
     def close(self) -> None:
         """End what may be left: processes of this test, and the earlier run."""

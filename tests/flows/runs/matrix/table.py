@@ -113,7 +113,7 @@ FAULTS: dict[str, Fault] = {
         60, goes_on=(), ends_hosts=True, begin=Site.ask_early,
     ),
     "host death": Fault(
-        lambda site: site.strike_last("host-death"),
+        Site.kill_host,
         {
             **dict.fromkeys(ALL, Ending(runs.LOST, UNHEARD)),
             ENDING: Ending(runs.LOST, UNHEARD, once_back=runs.SUCCEEDED),

@@ -49,6 +49,9 @@ CELLS = [
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings(  # of a connection to the simulator that a partition cuts: asyncio drops it
+    "ignore:.*_SSLProtocolTransport:pytest.PytestUnraisableExceptionWarning"
+)
 @pytest.mark.parametrize(("fault", "phase", "hosts"), CELLS)
 def test_a_run_ends_rightly_and_leaves_nothing(
     make_site: Callable[[int], Site], record_property: Callable[[str, object], None],

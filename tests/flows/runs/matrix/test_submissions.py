@@ -10,6 +10,7 @@ from tests.flows.runs.matrix.client import ALL, HALF, NO_ATTEMPT, NO_HOST, NO_RE
 from tests.flows.runs.matrix.phases import RUNNING
 from tests.flows.runs.matrix.site import Site
 from tpuctl import runs
+from tpuctl.flows.runs.submission import turn
 
 KILLED = -9
 NEVER = "it was never started on worker {}: its host has no trace of it"
@@ -48,8 +49,10 @@ def test_a_run_whose_submit_was_killed_has_an_end(
 
 @pytest.mark.parametrize(("moment", "states"), [(NO_RECORD, []), (NO_ATTEMPT, ["not started"])])
 def test_a_run_of_which_nothing_was_started_runs_nowhere(
-    make_site: Callable[[int], Site], moment: str, states: list[str]
+    make_site: Callable[[int], Site], monkeypatch: pytest.MonkeyPatch, moment: str, states: list[str]
 ) -> None:
+    """It keeps its place for a minute: it might be on its way."""
+    monkeypatch.setattr(turn, "UNDER_WAY", 0.0)
     site = make_site(1)
     submit(site, moment)
     listed = site.tpuctl("runs", "--json").json["runs"]
