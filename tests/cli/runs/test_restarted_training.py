@@ -1,0 +1,175 @@
+"""Training that is preempted at random moments ends with the same weights, bit for bit, as when it is not."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.paths import JOBS, ROOT
+from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cloud.endpoints import Cloud
+from tpuctl.flows.runs.evidence import decision
+from tpuctl.flows.runs.recovery import watch
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.polling import Backoff
+from tpuctl.worker.records import RUNNING
+
+Command = Callable[..., CommandResult]
+TRAINING = '''# /// script
+# dependencies = []
+# [tool.tpuctl]
+# framework = "jax"
+# ///
+"""A random walk whose every step depends on all before it; saves each ten steps."""
+import json, os, pathlib, random, signal, sys, time
+place, steps = pathlib.Path(os.environ["PLACE"]), int(sys.argv[1])
+place.mkdir(exist_ok=True)
+chance, weights, done = random.Random(7), [0.0] * 8, 0
+if (place / "checkpoint").exists():
+    saved = json.loads((place / (place / "checkpoint").read_text()).read_text())
+    weights, done = saved["weights"], saved["done"]
+    chance.setstate((saved["state"][0], tuple(saved["state"][1]), saved["state"][2]))
+    print("resuming at", done, flush=True)
+def save():
+    name = f"ckpt-{done}"
+    (place / name).write_text(json.dumps({"weights": weights, "done": done, "state": chance.getstate()}))
+    (place / "part").write_text(name)
+    (place / "part").rename(place / "checkpoint")
+def end(*_):
+    sys.exit(143)
+signal.signal(signal.SIGTERM, end)
+while done < steps:
+    weights = [weight * 0.99 + chance.gauss(0, 1) for weight in weights]
+    done += 1
+    print("step", done, flush=True)
+    if done % 10 == 0 or done == steps:
+        save()
+    time.sleep(float(sys.argv[2]))
+print("weights", [weight.hex() for weight in weights], flush=True)
+'''
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often, and ask about every silence at once."""
+    monkeypatch.setattr(watch, "INTERVAL", 0.2)
+    monkeypatch.setattr(watch, "PAUSES", Backoff(0.2, 0.5))
+    for name in ("CHECK_NODE_AFTER", "ASK_HOST_AFTER"):
+        monkeypatch.setattr(decision, name, 2.0)
+
+
+@contextmanager
+def preempting(
+    simulator: RunningSimulator, cloud: Cloud, run: str, count: int, longest: float
+) -> Iterator[list[int]]:
+    """Preempt the machines of so many attempts, each up to `longest` seconds after its start."""
+    chance, ended, attempts = random.Random(3), threading.Event(), list[int]()
+
+    def preempt_next() -> bool:
+        """Return whether an attempt that runs was preempted."""
+        attempt = StoredRun(cloud.bucket, run).last_attempt()
+        states = [status.state if status else "" for status in attempt.statuses()]
+        if attempt.number in attempts or set(states) != {RUNNING}:
+            return False
+        ended.wait(chance.uniform(0, longest))
+        notice = chance.choice((0.0, 0.5, 2.0))
+        simulator.faults.add("preemption", node=attempt.record.tpu.name, notice=notice)
+        attempts.append(attempt.number)
+        return True
+
+    def loop() -> None:
+        while len(attempts) < count and not ended.is_set():
+            if not preempt_next():
+                ended.wait(0.1)
+
+    thread = threading.Thread(target=loop, name="preempting")
+    thread.start()
+    try:
+        yield attempts
+    finally:
+        ended.set()
+        thread.join()
+
+
+def up_and_submit(tpuctl: Command, script: str, name: str, *options: str) -> None:
+    up = tpuctl("up", "v3-8", "--name", f"tpu-{name}", "--spot", "--yes", "--framework", "jax")
+    assert up.code == 0, up.err
+    submitted = tpuctl("submit", script, "--tpu", f"tpu-{name}", "--name", name, *options)
+    assert submitted.code == 0, submitted.err
+
+
+def billing(simulator: RunningSimulator) -> list[str]:
+    """The names of what bills or may come to bill."""
+    world = simulator.world
+    return [item.name.rpartition("/")[2] for item in (*world.nodes.all(), *world.queued_resources.all())]
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(12, marks=pytest.mark.slow)])
+def test_a_random_walk_that_is_preempted_ends_where_it_ends_undisturbed(
+    tpuctl: Command, simulator: RunningSimulator, cloud: Cloud, tmp_path: Path, quick: None, count: int
+) -> None:
+    Path("walk.py").write_text(TRAINING)
+    steps = str(100 * count + 100)
+    calm = subprocess.run(
+        [sys.executable, "walk.py", steps, "0"], env=os.environ | {"PLACE": str(tmp_path / "calm")},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    up_and_submit(tpuctl, "walk.py", "stormy", "--env", f"PLACE={tmp_path / 'stormy'}", "--", steps, "0.02")
+    with preempting(simulator, cloud, "stormy", count, longest=1.0) as attempts:
+        watched = tpuctl("watch", "stormy")
+    assert watched.code == 0, watched.err
+    assert len(attempts) == count
+    weights = re.findall("weights.*", tpuctl("logs", "stormy").out)
+    assert weights == re.findall("weights.*", calm.stdout)
+    assert len(weights) == 1
+    assert billing(simulator) == []
+    assert StoredRun(cloud.bucket, "stormy").attempt_numbers() == list(range(1, count + 2))
+
+
+@pytest.fixture
+def digits(tpuctl: Command) -> None:
+    """The digits as a dataset in the bucket, and the jobs in the working folder."""
+    subprocess.run([sys.executable, ROOT / "demo/write_digits.py", "png"], check=True)
+    shutil.copytree(JOBS, "jobs", ignore=shutil.ignore_patterns("__pycache__"))
+    uploaded = tpuctl("data", "upload", "digits", "png")
+    assert uploaded.code == 0, uploaded.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "epochs"), [(2, 30), (30, 150)])
+def test_the_digits_job_that_is_preempted_has_the_weights_of_one_that_is_not(
+    tpuctl: Command,
+    simulator: RunningSimulator,
+    cloud: Cloud,
+    quick: None,
+    digits: None,
+    count: int, epochs: int,
+) -> None:  # fmt: skip
+    pytest.importorskip("tensorflow")
+    from tests.jobs.runs import differing, weights
+
+    variables = [
+        option for text in ("TPUCTL_SIM_CORES=2", "TF_CPP_MIN_LOG_LEVEL=3") for option in ("--env", text)
+    ]
+    for name, preemptions in (("calm", 0), ("stormy", count)):
+        up_and_submit(tpuctl, "jobs/digits.py", name, *variables, "--", "--epochs", str(epochs))
+        with preempting(simulator, cloud, name, preemptions, longest=12.0) as attempts:
+            watched = tpuctl("watch", name)
+        assert watched.code == 0, watched.err
+        print(f"{name}: {len(attempts)} preemptions")
+        pulled = tpuctl("pull", name, "--to", name)
+        assert pulled.code == 0, pulled.err
+        tpuctl("down", f"tpu-{name}", "--yes")
+    assert len(attempts) == count
+    assert differing(weights(Path("calm")), weights(Path("stormy"))) == []
+    assert billing(simulator) == []
