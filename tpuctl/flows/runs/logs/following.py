@@ -94,10 +94,11 @@ class _Follower:
         return None if self._is_followed else state.verdict
 
     def goes_to_next_attempt(self) -> bool:
-        """Read the run's last attempt from now on, if it is another one, and return whether it is."""
+        """Read the next attempt from now on, if there is one, and return whether there is."""
         if not self._is_followed:
             return False
-        attempt = self._run.last_readable_attempt()
+        later = [number for number in self._run.attempt_numbers() if number > self._reader.attempt.number]
+        attempt = self._run.attempt(later[0])  # also of several: each has lines
         self._run.warn(f"Run '{self._run.name}' was started again: attempt {attempt.number}.")
         self._reader.go_to(attempt)
         self._is_followed = False

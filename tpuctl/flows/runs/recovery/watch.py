@@ -175,11 +175,15 @@ def open_runs(bucket: Bucket, owner: str) -> list[StoredRun]:
 
 
 def _is_own(bucket: Bucket, name: str, owner: str) -> bool:
-    run = StoredRun(bucket, name)
     try:
-        machine = run.record.machine
+        return is_own(StoredRun(bucket, name), owner)
     except (BadObjectError, NotFoundError):
         return False
+
+
+def is_own(run: StoredRun, owner: str) -> bool:
+    """Return whether an owner's run may be started again."""
+    machine = run.record.machine
     return run.restarts and machine is not None and machine.owner == owner
 
 
