@@ -178,3 +178,26 @@ def test_what_a_laptop_without_the_values_lacks_is_named_before_anything_bills(
     watched = tpuctl("watch", "r1", "--secret", "COUNTS", "--env", "ATTEMPTS=2")
     assert watched.code == 0, watched.err
     assert run.attempts == ["1", "2"]
+
+
+def test_who_follows_a_run_of_theirs_starts_it_again_and_reads_each_line_once(
+    tpuctl: Command, simulator: RunningSimulator, tmp_path: Path, quick: None
+) -> None:
+    run = Started(tpuctl, simulator, tmp_path, attempts=2)
+    run.preempt()
+    followed = tpuctl("logs", "-f", "r1")
+    assert followed.code == 0, followed.err
+    assert followed.out == "attempt 1 --epochs 3\nattempt 2 --epochs 3\n"
+    assert "Run 'r1' preempted: " in followed.err
+    assert run.attempts == ["1", "2"]
+
+
+def test_who_follows_the_run_of_somebody_else_does_not_start_it_again(
+    tpuctl: Command, simulator: RunningSimulator, tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Started(tpuctl, simulator, tmp_path, attempts=2)
+    run.preempt()
+    monkeypatch.setenv("TPUCTL_OWNER", "bob@example.com")
+    followed = tpuctl("logs", "-f", "r1")
+    assert (followed.code, "tpuctl watch r1" in followed.err) == (7, True)
+    assert billing(simulator) == ["n1"]

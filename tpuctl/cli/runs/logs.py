@@ -43,6 +43,7 @@ def logs(
 ) -> None:  # fmt: skip
     """Show the logs of a run (default: your last run), also after its TPU was deleted.
 
+    With -f your own run is started again where it is lost, as by 'tpuctl watch'.
     Colours are shown on a terminal. Of a progress bar only the last state is shown, with -f on a terminal
     while it grows. Other control characters are shown as \\x1b.
 
@@ -62,7 +63,7 @@ def logs(
     screen = _screen(session, reader, raw=raw, timestamps=timestamps)
     reader.begin(tail, since)
     if follow and attempt.number == stored.attempt_numbers()[-1]:
-        _end(_follow(session, stored, reader, screen, tail))
+        _end(_follow_with_restarts(session, stored, reader, screen, tail))
         return
     for line in last(reader.present_lines(), tail):
         screen.show(line)
@@ -72,14 +73,19 @@ def logs(
 
 def attach(session: Session, stored: StoredRun) -> None:
     """Show the log of a run that was just started until it ends, as 'tpuctl logs -f' does."""
-    _end(follow_to_end(session, stored))
+    reader = _reader(session, stored)
+    _end(_follow_with_restarts(session, stored, reader, _screen(session, reader)))
 
 
 def follow_to_end(session: Session, stored: StoredRun) -> Verdict:
     """Show the log of a run until it ends, and return how it ended."""
-    hides = not session.as_json and hides_startup_lines(stored.record)
-    reader = LogReader(stored.last_readable_attempt(), None, is_startup_line if hides else None)
+    reader = _reader(session, stored)
     return _follow(session, stored, reader, _screen(session, reader))
+
+
+def _reader(session: Session, stored: StoredRun) -> LogReader:
+    hides = not session.as_json and hides_startup_lines(stored.record)
+    return LogReader(stored.last_readable_attempt(), None, is_startup_line if hides else None)
 
 
 def _attempt(stored: StoredRun, number: int | None) -> StoredAttempt:
@@ -108,6 +114,20 @@ def _screen(session: Session, reader: LogReader, *, raw: bool = False, timestamp
         as_json=session.as_json, raw=raw, labels=len(reader.workers) > 1, timestamps=timestamps,
         is_terminal=sys.stdout.isatty(),
     )  # fmt: skip
+
+
+def _follow_with_restarts(
+    session: Session, stored: StoredRun, reader: LogReader, screen: LogScreen, tail: int | None = None
+) -> Verdict:
+    """Follow a run to its end, and start one's own again meanwhile, as 'tpuctl watch' does."""
+    verdict = _follow(session, stored, reader, screen, tail)
+    while verdict.restarts:
+        from tpuctl.cli.runs import watch  # noqa: PLC0415  only where a run is started again
+
+        if not watch.starts_again(session, stored, verdict):
+            break
+        verdict = _follow(session, stored, reader, screen)
+    return verdict
 
 
 def _follow(

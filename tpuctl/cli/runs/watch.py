@@ -12,16 +12,17 @@ from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.cli.value_types import LOCAL_PATH
-from tpuctl.errors import UsageError
+from tpuctl.errors import InterruptedByUser, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.recovery import rehearsal
 from tpuctl.flows.runs.recovery.events import Event
 from tpuctl.flows.runs.recovery.tools import Tools
-from tpuctl.flows.runs.recovery.watch import Watcher, open_runs
+from tpuctl.flows.runs.recovery.watch import Watcher, interrupted, is_own, open_runs
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.environment import variables_of
-from tpuctl.runs import check_name, submitter
+from tpuctl.flows.runs.whole.restart import await_restart
+from tpuctl.runs import Verdict, check_name, submitter
 
 
 @click.command()
@@ -84,6 +85,19 @@ def _rehearse(session: Session, runs: tuple[str, ...], values: dict[str, str]) -
         stored = _stored(session, runs) or open_runs(session.cloud.bucket, session.owner)
         shown = [request for run in stored for request in rehearsal.requests(run, watcher_tools)]
     output.requests(shown, as_json=session.as_json)
+
+
+def starts_again(session: Session, stored: StoredRun, verdict: Verdict) -> bool:
+    """Start a run of this user's again, if its policy allows that, and return whether it is one's own."""
+    if not is_own(stored, session.owner):
+        return False
+    output.note(f"Run '{stored.name}' {verdict.outcome}: {verdict.evidence}. It is started again.")
+    try:
+        with show_steps() as report:
+            await_restart(stored, tools(session, report))
+    except (KeyboardInterrupt, InterruptedByUser) as interrupt:
+        raise interrupted([stored]) from interrupt
+    return True
 
 
 def tools(session: Session, report: Report, values: dict[str, str] | None = None) -> Tools:
