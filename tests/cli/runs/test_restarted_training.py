@@ -114,7 +114,7 @@ def billing(simulator: RunningSimulator) -> list[str]:
     return [item.name.rpartition("/")[2] for item in (*world.nodes.all(), *world.queued_resources.all())]
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, pytest.param(30, marks=pytest.mark.slow)])
 def test_a_random_walk_that_is_preempted_ends_where_it_ends_undisturbed(
     tpuctl: Command, simulator: RunningSimulator, cloud: Cloud, tmp_path: Path, quick: None, count: int
 ) -> None:
