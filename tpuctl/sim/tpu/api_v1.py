@@ -11,6 +11,7 @@ from google.protobuf.json_format import MessageToDict
 
 from tpuctl.sim.json_values import JsonObject
 from tpuctl.sim.tpu.service import Service
+from tpuctl.sim.world import api_error
 from tpuctl.sim.world.capacity import availability
 
 PLACE = r"projects/[^/]+/locations/[^/]+"
@@ -48,13 +49,25 @@ async def _list_nodes(service: Service, match: re.Match[str]) -> JsonObject:
 
 async def _list_versions(service: Service, match: re.Match[str]) -> JsonObject:
     """For `gcloud compute tpus versions list`."""
-    await service.call("ListRuntimeVersions", tpu_v2.ListRuntimeVersionsRequest.pb()(parent=match[1]))
-    return {
-        "tensorflowVersions": [
-            {"name": f"{match[1]}/tensorflowVersions/{version}", "version": version}
-            for version in availability.TENSORFLOW_VERSIONS
-        ]
-    }
+    return {"tensorflowVersions": await _versions(service, match[1])}
+
+
+async def _get_version(service: Service, match: re.Match[str]) -> JsonObject:
+    """For `gcloud compute tpus versions describe`."""
+    name = f"{match[1]}/tensorflowVersions/{match[2]}"
+    for version in await _versions(service, match[1]):
+        if version["name"] == name:
+            return version
+    raise api_error("not_found", name=name)
+
+
+async def _versions(service: Service, parent: str) -> list[JsonObject]:
+    """The versions of a place; raises ApiError for one that the caller may not see."""
+    await service.call("ListRuntimeVersions", tpu_v2.ListRuntimeVersionsRequest.pb()(parent=parent))
+    return [
+        {"name": f"{parent}/tensorflowVersions/{version}", "version": version}
+        for version in availability.TENSORFLOW_VERSIONS
+    ]
 
 
 def description() -> JsonObject:
@@ -81,6 +94,7 @@ METHODS: Mapping[re.Pattern[str], Method] = {
     re.compile(rf"/v1/({PLACE}/nodes/[^/]+)"): _get_node,
     re.compile(rf"/v1/({PLACE})/nodes"): _list_nodes,
     re.compile(rf"/v1/({PLACE})/tensorflowVersions"): _list_versions,
+    re.compile(rf"/v1/({PLACE})/tensorflowVersions/([^/]+)"): _get_version,
 }
 
 

@@ -79,3 +79,16 @@ def test_what_is_not_there_is_not_found(nodes: Any) -> None:
         nodes.get(name=f"{PARENT}/nodes/none").execute()
     assert missing.value.status_code == 404
     assert "was not found" in str(missing.value)
+
+
+def test_a_version_of_tensorflow_is_described(api: Api) -> None:
+    with closing(Http()) as http:
+        options = {"api_endpoint": api.rest_address}
+        service = discovery.build("tpu", "v1", http=http, client_options=options, cache_discovery=False)
+        versions = service.projects().locations().tensorflowVersions()
+        listed = versions.list(parent=PARENT).execute()["tensorflowVersions"]
+        for version in listed[:2]:
+            assert versions.get(name=version["name"]).execute() == version
+        with pytest.raises(HttpError, match=r"tensorflowVersions/0\.1' was not found") as missing:
+            versions.get(name=f"{PARENT}/tensorflowVersions/0.1").execute()
+        assert missing.value.status_code == 404

@@ -104,6 +104,11 @@ def test_gcloud_queues_lists_describes_and_deletes_with_force(gcloud: Gcloud, ap
 
 def test_gcloud_lists_tensorflow_and_runtime_versions(gcloud: Gcloud) -> None:
     assert "2.17.0" in gcloud("versions", "list").split()
+    described = gcloud.json("versions", "describe", "2.17.0")
+    assert described == {
+        "name": f"projects/rehearsal/locations/{ZONE}/tensorflowVersions/2.17.0",
+        "version": "2.17.0",
+    }
     assert "tpu-ubuntu2204-base" in gcloud("tpu-vm", "versions", "list").split()
 
 
