@@ -94,10 +94,11 @@ def plan_removal(
     if not left:
         silent = [zone for zone in inventory.unreachable if tpu is None or zone == tpu.zone]
         return Removal(DownPlan((), tuple(silent) if is_deleted else ()))
-    reason = _reason_to_stay(left, verdict, users, is_own=bool(own)) if is_deleted else "No --down."
-    if not reason:
-        return Removal(DownPlan(own))
-    return Removal(NOTHING_TO_DELETE, " ".join([reason, *map(_standing, left)]))
+    standings = " ".join(map(_standing, left))
+    if not is_deleted:
+        return Removal(NOTHING_TO_DELETE, standings)
+    reason = _reason_to_stay(left, verdict, users, is_own=bool(own))
+    return Removal(NOTHING_TO_DELETE, f"{reason} {standings}") if reason else Removal(DownPlan(own))
 
 
 Users = Callable[[Node], Sequence[str]]
