@@ -28,6 +28,18 @@ def up(tpuctl: Command, *options: str) -> None:
     assert created.code == 0, created.err
 
 
+def kill(word: bytes, home: Path) -> int:
+    """Kill the programs of a host that have this word in an argument, and return how many they were."""
+    killed = 0
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # of a process that ends meanwhile, or is another user's
+            words, folder = path.read_bytes(), (path.parent / "cwd").readlink()
+            if word in words and (os.fsencode(home) in words or folder.is_relative_to(home)):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+                killed += 1
+    return killed
+
+
 class TestExpiry:
     def test_it_deletes_the_node_when_its_time_is_over(self, keepers: Keepers, tpuctl: Command) -> None:
         up(tpuctl, "--ttl", "8h")
@@ -211,11 +223,9 @@ class TestIdle:
             lambda: keepers.wait_for_look()["activity"] == "run r1, attempt 1", "the run without a login"
         )
         assert keepers.names() == ["n1"]
-        home = os.fsencode(keepers.disk().home)
-        for path in Path("/proc").glob("[0-9]*/cmdline"):  # the supervisor, and what guards its end
-            with suppress(OSError):  # of a process that ends meanwhile
-                if b"worker.zip" in (words := path.read_bytes()) and home in words:
-                    os.kill(int(path.parent.name), signal.SIGKILL)
+        assert kill(b"worker.zip", keepers.disk().home)  # the supervisor, and what guards its end
+        assert keepers.wait_for_look()["activity"] == "run r1, attempt 1", "the script outlives them"
+        assert kill(b"job.py", keepers.disk().home)
         keepers.wait(lambda: keepers.note()["activity"] == "", "the end of the run")
         keepers.advance(HOUR)
         keepers.wait_for_end()
