@@ -15,7 +15,6 @@ from typing import BinaryIO, List, Mapping
 from tpuctl.worker import timing
 from tpuctl.worker.attempt_lock import is_held
 from tpuctl.worker.guard import guarded
-from tpuctl.worker.preparation import versions
 from tpuctl.worker.records import LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read_spec
 
 BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
@@ -138,7 +137,12 @@ def _supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
 
 def _python_error(spec: BinaryIO) -> str:
     try:
-        return versions.python_error(read_spec(io.StringIO(spec.read().decode())).requires_python)
+        required = read_spec(io.StringIO(spec.read().decode())).requires_python
+        if not required:
+            return ""
+        from tpuctl.worker.preparation import versions  # noqa: PLC0415  most scripts run on any Python
+
+        return versions.python_error(required)
     except (ValueError, AttributeError):
         return ""  # the supervisor names what is wrong with the spec
     finally:

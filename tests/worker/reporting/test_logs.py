@@ -103,12 +103,21 @@ def test_a_failure_in_the_middle_loses_and_repeats_nothing(
     assert shipper.chunks == 3
 
 
-def test_an_old_job_is_shipped_less_often(shipper: LogShipper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_has_printed_nothing_is_looked_at_again_at_once(shipper: LogShipper) -> None:
+    """Its first line does not wait for a pause, which is of chunks: they cost money."""
+    shipper.ship()
+    assert shipper.due()
+
+
+def test_an_old_job_is_shipped_less_often(
+    shipper: LogShipper, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [0.0]
     monkeypatch.setattr(shipper, "_began", 0.0)
     monkeypatch.setattr(logs, "time", Clock(now))
     for age, pause in ((0, 1), (59, 1), (61, 5), (599, 5), (601, 15), (1e6, 15)):
         now[0] = age
+        append(log, b"line\n")
         shipper.ship()
         assert not shipper.due()
         now[0] = age + pause
@@ -117,6 +126,8 @@ def test_an_old_job_is_shipped_less_often(shipper: LogShipper, monkeypatch: pyte
 
 class Clock:
     """A clock that the test moves, in the place of the module `time`."""
+
+    strftime, gmtime = staticmethod(time.strftime), staticmethod(time.gmtime)
 
     def __init__(self, now: list[float]) -> None:
         self._now = now

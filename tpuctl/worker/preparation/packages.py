@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Callable, Sequence
 
 from tpuctl.worker import requirements
 from tpuctl.worker.preparation import package_folders, presence
+from tpuctl.worker.preparation.errors import PackageError
 from tpuctl.worker.requirements import Requirement
 
 if TYPE_CHECKING:
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
 FOLDER = "packages"
 """Beside the folder of all runs."""
-
-
-class PackageError(Exception):
-    """The host does not have what the header requires, and it could not be installed."""
 
 
 def root_of(attempt_folder: str) -> str:

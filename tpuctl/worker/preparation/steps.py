@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 from tpuctl.worker import gcs
-from tpuctl.worker.preparation import bundle, environment, old_runs, packages, setup
+from tpuctl.worker.preparation import bundle, environment, old_runs, setup
+from tpuctl.worker.preparation.errors import PackageError
 from tpuctl.worker.records import OWN, Spec
 
-ERRORS = (bundle.BundleError, packages.PackageError, setup.SetupError)
+ERRORS = (bundle.BundleError, PackageError, setup.SetupError)
 """What ends the preparation besides GcsError and OSError."""
 CODE = "code"
 """The folder of the script inside an attempt's."""
@@ -23,11 +24,17 @@ def prepare(bucket: gcs.Bucket, spec: Spec, folder: str, log: str, reports: str)
     old_runs.remove(folder)
     code = os.path.join(folder, CODE)
     bundle.fetch(bucket, spec, code)
-    lock = os.path.join(code, spec.requirements) if spec.requirements else ""
-    wheelhouse = os.path.join(code, spec.wheelhouse) if spec.wheelhouse else ""
-    is_own, root = spec.packages == OWN, packages.root_of(folder)
-    installed = packages.ensure(spec.dependencies, lock, root, log, is_own, wheelhouse)
+    installed = _installed(spec, folder, code, log) if spec.dependencies or spec.requirements else ""
     if spec.setup:
         variables = environment.of_job(spec, installed, reports)
         setup.run(spec.setup, code, variables, log, spec.setup_timeout)
     return installed
+
+
+def _installed(spec: Spec, folder: str, code: str, log: str) -> str:
+    from tpuctl.worker.preparation import packages  # noqa: PLC0415  a script without requirements starts sooner
+
+    lock = os.path.join(code, spec.requirements) if spec.requirements else ""
+    wheelhouse = os.path.join(code, spec.wheelhouse) if spec.wheelhouse else ""
+    is_own, root = spec.packages == OWN, packages.root_of(folder)
+    return packages.ensure(spec.dependencies, lock, root, log, is_own, wheelhouse)

@@ -50,9 +50,13 @@ class LogShipper:
         self._offset, self._is_behind = offset, False
 
     def ship(self) -> None:
-        """Ship everything that is new; a chunk that fails is retried with the same bytes the next time."""
+        """Ship everything that is new; a chunk that fails is retried with the same bytes the next time.
+
+        The pause begins with a chunk: what a silent script prints is shipped at the next look.
+        """
         if self._is_behind:
             self._find_place()
+        before = self.chunks
         with open(self._path, "rb") as stream:
             while True:
                 stream.seek(self._offset)
@@ -60,7 +64,8 @@ class LogShipper:
                 if not self._pending:
                     break
                 self._put()
-        self._next = time.monotonic() + self._pause()
+        if self.chunks > before:
+            self._next = time.monotonic() + self._pause()
 
     def _put(self) -> None:
         """Create the next chunk; a name that another program has taken is left to it."""
