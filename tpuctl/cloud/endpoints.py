@@ -210,7 +210,7 @@ class Cloud:
     def _tunnel(self, node: Node, worker: int) -> ByteStream:
         from tpuctl.cloud import iap  # noqa: PLC0415
 
-        subject = f"Worker {worker} of '{node.name}'"
+        subject = f"Worker {worker} of '{node.name}'" if node.addresses[1:] else f"'{node.name}'"
         name = self.provider.hostname(node.id, worker)
         if name is None:
             raise HostError(
