@@ -1,4 +1,4 @@
-"""`true` on 8, 64 and 256 simulated hosts beside pdsh, fabric and a plain pool; up and submit on 64 hosts."""
+"""`true` on 8, 64 and 256 simulated hosts beside pdsh, fabric and a plain pool; up, submit, cancel on 64."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ WIDTH = 32
 """Connections at once, as pdsh has by default."""
 OURS, PDSH, FABRIC, PLAIN = "tpuctl's pool", "pdsh", "fabric's ThreadingGroup", "a plain paramiko pool"
 JOB = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\nprint("hello")\n'
+WAITING_JOB = f"{JOB}import time\ntime.sleep(3600)\n"
+RUNNING_TIMEOUT = 300.0
+"""Seconds within which every worker has printed its line."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,10 @@ def main() -> None:
 
 def measure(meter: Meter, folder: Path) -> dict[str, list[Turn]]:
     """Return the turns of each measurement."""
-    script = folder / "job.py"
+    script, waiting = folder / "job.py", folder / "waiting.py"
     script.write_text(JOB)
-    turns = commands(meter, script)
+    waiting.write_text(WAITING_JOB)
+    turns = commands(meter, script, waiting)
     cloud = connect(load({}))
     try:
         for count, accelerator in TYPES.items():
@@ -99,9 +103,13 @@ def measure(meter: Meter, folder: Path) -> dict[str, list[Turn]]:
     return turns
 
 
-def commands(meter: Meter, script: Path) -> dict[str, list[Turn]]:
-    """Return the turns of up and submit on 64 hosts, each from a fresh node."""
-    turns: dict[str, list[Turn]] = {"tpuctl up v3-512": [], "tpuctl submit, 64 hosts": []}
+def commands(meter: Meter, script: Path, waiting: Path) -> dict[str, list[Turn]]:
+    """Return the turns of up, submit and cancel on 64 hosts, each from a fresh node.
+
+    The run that is cancelled is the second on its hosts, which have kept the worker program's bytecode.
+    """
+    names = ("up v3-512", "submit, 64 hosts", "submit once more, 64 hosts", "cancel, 64 hosts")
+    turns: dict[str, list[Turn]] = {f"tpuctl {name}": [] for name in names}
     for number in range(COMMAND_TURNS):
         node, run = f"u{number}", f"r{number}"
         up = partial(tpuctl, "up", TYPES[64], "--name", node, "--zone", ZONE, "--framework", "jax", "--yes")
@@ -109,16 +117,31 @@ def commands(meter: Meter, script: Path) -> dict[str, list[Turn]]:
         submit = partial(tpuctl, "submit", str(script), "--name", run, "--tpu", node)
         turns["tpuctl submit, 64 hosts"].append(meter.measure(submit))
         tpuctl("logs", "-f", run)
+        again = partial(tpuctl, "submit", str(waiting), "--name", f"{run}-waiting", "--tpu", node)
+        turns["tpuctl submit once more, 64 hosts"].append(meter.measure(again))
+        await_lines(f"{run}-waiting", 64)
+        cancel = partial(tpuctl, "cancel", f"{run}-waiting", "--yes")
+        turns["tpuctl cancel, 64 hosts"].append(meter.measure(cancel))
         tpuctl("down", node, "--yes")
     return turns
 
 
-def tpuctl(*arguments: str) -> None:
-    """Run a command; it has to succeed."""
+def await_lines(run: str, count: int) -> None:
+    """Return once so many workers of a run have printed their line."""
+    deadline = time.monotonic() + RUNNING_TIMEOUT
+    while tpuctl("logs", run).count("hello") < count:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{run}: not every worker runs within {RUNNING_TIMEOUT:.0f} s")
+        time.sleep(1)
+
+
+def tpuctl(*arguments: str) -> str:
+    """Run a command, which has to succeed, and return its output."""
     command = [sys.executable, "-m", "tpuctl", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{result.stderr}")
+    return result.stdout
 
 
 def in_turn(meter: Meter, runners: Mapping[str, Callable[[], None]]) -> dict[str, list[Turn]]:

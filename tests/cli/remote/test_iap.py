@@ -130,7 +130,7 @@ def test_a_host_that_has_not_said_its_name_yet(
     assert tpuctl("up", "v3-8", "--name", "n1", "--yes").code == 0
     node = cloud.provider.get_node(cloud.provider.node_id("europe-west4-a", "n1"))
     monkeypatch.setattr(type(cloud.provider), "hostname", lambda *_: None)  # no fault keeps it unpublished
-    with pytest.raises(HostError, match="^'n1' has not published its hostname") as raised:
+    with pytest.raises(HostError, match=r"^'n1' has not published its hostname") as raised:
         cloud.ssh.open_stream(node, 0)
     assert "--no-iap" in raised.value.hint
 
