@@ -20,7 +20,6 @@ from tests.flows.runs.matrix.phases import (
     ENDING,
     INSTALLING,
     LINES,
-    QUEUED,
     RUNNING,
     SAVING,
 )
@@ -32,8 +31,8 @@ from tpuctl.runs import Verdict
 
 QUICK = {
     ("kill -9 of the script", RUNNING, 4), ("kill -9 of the supervisor", BARRIER, 4),
-    ("kill -9 of the supervisor", ENDING, 1), ("preemption", INSTALLING, 1), ("reboot", SAVING, 1),
-    ("storm of 503", QUEUED, 1),
+    ("kill -9 of the supervisor", ENDING, 1), ("preemption", INSTALLING, 1), ("reboot", RUNNING, 1),
+    ("storm of 503", BARRIER, 4),
 }  # fmt: skip
 BUSY = 45.0
 """Seconds that a busy machine may add: they say nothing about the product."""

@@ -19,7 +19,7 @@ OUTCOMES = [
     pytest.param(NO_HOST, 1, runs.FAILED, NEVER.format(0), marks=pytest.mark.slow),
     pytest.param(NO_HOST, 4, runs.FAILED, NEVER.format(0), marks=pytest.mark.slow),
     pytest.param(HALF, 4, runs.FAILED, NEVER.format(2), marks=pytest.mark.slow),
-    pytest.param(ALL, 1, runs.SUCCEEDED, ""),
+    pytest.param(ALL, 1, runs.SUCCEEDED, "", marks=pytest.mark.slow),
     pytest.param(ALL, 4, runs.SUCCEEDED, "", marks=pytest.mark.slow),
 ]
 
@@ -47,12 +47,14 @@ def test_a_run_whose_submit_was_killed_has_an_end(
     site.until(site.is_clean, "the end of everything that was started")
 
 
-@pytest.mark.parametrize(("moment", "states"), [(NO_RECORD, []), (NO_ATTEMPT, ["not started"])])
+@pytest.mark.parametrize(
+    ("moment", "states"), [pytest.param(NO_RECORD, [], marks=pytest.mark.slow), (NO_ATTEMPT, ["not started"])]
+)
 def test_a_run_of_which_nothing_was_started_runs_nowhere(
     make_site: Callable[[int], Site], monkeypatch: pytest.MonkeyPatch, moment: str, states: list[str]
 ) -> None:
     """It keeps its place for a minute: it might be on its way."""
-    monkeypatch.setattr(turn, "UNDER_WAY", 0.0)
+    monkeypatch.setattr(turn, "UNDER_WAY", -1.0)
     site = make_site(1)
     submit(site, moment)
     listed = site.tpuctl("runs", "--json").json["runs"]
