@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -12,8 +12,8 @@ from tests.crashes.world import CrashWorld, Killed
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl import clock
 from tpuctl.catalogue.prices import unknown
-from tpuctl.cloud.ssh import CommandResult
-from tpuctl.cloud.ssh.pool import Pool
+from tpuctl.cloud.ssh import CommandResult, SshSession
+from tpuctl.cloud.ssh.pool import Out, Pool
 from tpuctl.cloud.storage import Object
 from tpuctl.config import load
 from tpuctl.flows.runs.evidence.witnesses import QUESTION, Witnesses
@@ -25,6 +25,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.launch import START
 from tpuctl.flows.runs.submission.plan import attempt_on
 from tpuctl.nodes import Node, SshKey
+from tpuctl.parallel import Result, fanout
 from tpuctl.recovery.records import Machine, Restarts
 from tpuctl.runs import BY_MACHINE, LOST, Run, Verdict
 from tpuctl.worker.main import STARTED_BEFORE
@@ -90,13 +91,22 @@ class Hosts:
         yield _Session(self, node.id.uid, worker)
 
     def pool(self, node: Node, host_key: Callable[[int], str]) -> Pool:
-        return Pool(lambda worker: self.connect(node, worker, host_key(worker)))  # type: ignore[arg-type]
+        return _SerialPool(lambda worker: self.connect(node, worker, host_key(worker)))  # type: ignore[arg-type]
 
     def write(self, attempt: int, worker: int, state: str, **fields: object) -> None:
         """Write a worker's status."""
         status = WorkerStatus(worker, attempt, "7", state, clock.iso(self.world.time), **fields)  # type: ignore[arg-type]
         paths = StoredRun(self.bucket, "r1").paths  # type: ignore[arg-type]
         self.bucket.put(paths.status(attempt, worker), encode(status))
+
+
+class _SerialPool(Pool):
+    """Asks one worker after the other, so that requests come in one order."""
+
+    def run_all(
+        self, work: Callable[[SshSession, int], Out], workers: Iterable[int]
+    ) -> list[Result[int, Out]]:
+        return fanout(lambda worker: work(self.session(worker), worker), workers, 1)
 
 
 class _Session:
@@ -113,7 +123,8 @@ class _Session:
     def _answer(self, argv: Sequence[str]) -> CommandResult:
         if argv == ["true"]:
             return CommandResult(0, "", "")
-        own = (self._uid, self._worker, int(argv[-1].rpartition("/")[2]) if "/" in argv[-1] else 0)
+        folder = argv[4] if argv[4:] else ""
+        own = (self._uid, self._worker, int(folder.rpartition("/")[2] or 0))
         if argv[2:3] == [QUESTION]:
             if own in self._hosts.started:
                 return CommandResult(0, json.dumps({"state": "alive"}), "")

@@ -111,8 +111,10 @@ def _users(tools: Tools, run: str, tpu: Tpu) -> list[str]:
     """Return the other runs on a machine that have not ended."""
     names = dict.fromkeys(started.run for started in started_on(tools.bucket, NodePaths.of(tpu.id)))
     users = []
-    for name in names.keys() - {run}:
+    for name in names:
         other = StoredRun(tools.bucket, name)
+        if name == run:
+            continue
         try:
             if other.last_attempt().record.tpu.uid != tpu.uid:
                 continue
