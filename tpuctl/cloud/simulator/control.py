@@ -81,8 +81,8 @@ class ControlClient:
         connection = http.client.HTTPConnection(urlsplit(self._server.url).netloc, timeout=TIMEOUT)
         try:
             connection.request(method, path, body, {"Authorization": f"Bearer {self._server.token}"})
-            reply = connection.getresponse()
-            response = msgspec.json.decode(reply.read(), type=_Response)
+            with connection.getresponse() as reply:
+                response = msgspec.json.decode(reply.read(), type=_Response)
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
             raise DeadlineError(
                 "The simulator does not answer.", hint="'tpuctl sim status' shows it."
