@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import pytest
 from tests.cli.runs.test_queue import await_states
 from tests.crashes.world import Killed
 from tests.running_simulator import CommandResult, RunningSimulator
+from tpuctl.cli.main import run
 from tpuctl.cli.runs import steps
 from tpuctl.cli.session import Session
+from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.parallel import fanout
 from tpuctl.polling import Backoff
 from tpuctl.runs import Verdict
 from tpuctl.worker.records import RUNNING
@@ -176,6 +180,30 @@ def test_a_spot_run_is_started_again_after_a_preemption_and_ends_as_any(
     assert (attempts, creates(simulator), nodes(simulator)) == ([1, 2], 2, [])
     logs = [Path(f"r1/logs/attempt-{number}-worker-0.log").read_text() for number in (1, 2)]
     assert logs == ["attempt 1\n", "attempt 2\n"]
+
+
+def test_two_of_one_name_at_once_are_as_good_as_one(
+    simulator: RunningSimulator, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.ssh.login_key()  # both log in with one key
+    Path("job.py").write_text(
+        f"{HEADER}import pathlib, time\nprint('hello')\n"
+        f"while not pathlib.Path({str(Path.cwd() / 'go')!r}).exists(): time.sleep(0.05)\n"
+    )
+    both, real = threading.Barrier(2, lambda: Path("go").touch()), steps.follow_to_end
+
+    def follow(session: Session, stored: StoredRun) -> Verdict:
+        both.wait(120)
+        return real(session, stored)
+
+    monkeypatch.setattr(steps, "follow_to_end", follow)
+    command = ("run", "job.py", "--up", "--down", "--yes", "--name", "r1", "--to")
+    results = fanout(lambda folder: run([*command, folder]), ["a", "b"])
+    assert [result.value for result in results] == [0, 0]
+    assert len(simulator.events.find(kind="transition", what="CREATING")) == 1
+    assert nodes(simulator) == []
+    for folder in ("a", "b"):
+        assert Path(folder, "logs/attempt-1-worker-0.log").read_text() == "hello\n"
 
 
 def test_ctrl_c_says_what_goes_on_and_the_same_command_continues(

@@ -69,7 +69,11 @@ def on_free_node(
     Raises StateError for a busy node without a policy, DeclinedError for a no.
     """
     cloud = session.cloud
-    busy = flow.occupants(cloud.bucket, session.witnesses, plan.node, session.warn)
+    busy = [
+        occupant
+        for occupant in flow.occupants(cloud.bucket, session.witnesses, plan.node, session.warn)
+        if occupant.run != plan.run.run  # the same `run` at the same time; a `submit` is refused by its name
+    ]
     if policy.name == QUEUE:
         if busy:
             output.note(f"{plan.node.name} is busy: {len(busy)} ahead, the next is '{busy[0].run}'.")
