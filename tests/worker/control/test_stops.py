@@ -73,9 +73,8 @@ class TestScript:
 
     def test_it_does_not_start_where_the_request_comes_while_packages_are_installed(self, host: Host) -> None:
         never = "packages.ensure = lambda *rest: __import__('time').sleep(600)"
-        with host.supervise(
-            "print('never')", f"from tpuctl.worker.preparation import packages\n{never}"
-        ) as process:
+        imports = "from tpuctl.worker.preparation import packages"
+        with host.supervise("print('never')", f"{imports}\n{never}", dependencies=["numpy"]) as process:
             (host.folder / STOP_FILE).write_bytes(encode(REQUEST))
             assert process.wait(60) == 0
             status = host.status()
