@@ -146,6 +146,7 @@ def digits(tpuctl: Command) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(5400)  # TensorFlow is imported 31 times
 @pytest.mark.parametrize(("count", "epochs"), [(2, 30), (30, 150)])
 def test_the_digits_job_that_is_preempted_has_the_weights_of_one_that_is_not(
     tpuctl: Command,
