@@ -41,10 +41,16 @@ class Batches:
 
     def check_last(self, dataset: Any) -> None:
         """Check the last batch, where Keras is about to read all of them."""
+        if not _keras_reads_all():
+            return
+        sizes = _last_and_full_of_arrays()
+        if sizes:
+            self._report_partial(*sizes)
+            return
         tf = self._tensorflow.tf
         while isinstance(dataset, self._passing):
             dataset = self._attribute(dataset, "_input_dataset")
-        if not isinstance(dataset, self._batched) or not _keras_reads_all():
+        if not isinstance(dataset, self._batched):
             return
         size = tf.get_static_value(self._attribute(dataset, "_batch_size"))
         dropped = tf.get_static_value(self._attribute(dataset, "_drop_remainder"))
@@ -92,6 +98,27 @@ class Batches:
             version = self._tensorflow.tf.__version__
             raise MissingHookError(version, [f"{type(dataset).__module__}.{type(dataset).__name__}.{name}"])
         return getattr(dataset, name)
+
+
+def _last_and_full_of_arrays() -> tuple[int, int] | None:
+    """The sizes of the last and the other batches where Keras cuts arrays into batches, and they differ."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(_KERAS):
+            reader = frame.f_locals.get("self")
+            adapter = getattr(reader, "data_adapter", None) or getattr(reader, "_adapter", None)
+            if adapter is not None:
+                last, full = _known(adapter, "partial_batch_size"), _known(adapter, "batch_size")
+                batches = _known(adapter, "num_batches") or _known(adapter, "get_size")
+                return (last, full) if last and full and batches > 1 else None
+        frame = frame.f_back
+    return None
+
+
+def _known(adapter: object, name: str) -> int:
+    """A number that an adapter knows, Keras 3's as an attribute, Keras 2's by a method; 0 for a dataset's."""
+    value = getattr(adapter, name, None)
+    return int((value() if callable(value) else value) or 0)
 
 
 def _keras_reads_all() -> bool:
