@@ -47,7 +47,7 @@ def test_the_run_ends_with_a_word_and_its_whole_log(
 
 def test_one_that_is_killed_while_it_prepares_has_not_started(host: Host) -> None:
     host.environment["TPUCTL_OF_A_TEST"] = "1"
-    host.prepare("print('never')")
+    host.prepare("print('never')", dependencies=["numpy"])
     slow = "packages.ensure = lambda *rest: __import__('subprocess').call(['sleep', '600'])"
     answer = host.launch(f"from tpuctl.worker.preparation import packages\n{slow}")
     supervisor = int(answer.stdout.split(":")[1].strip(" }\n"))

@@ -74,7 +74,7 @@ class TestStart:
         """Those that are ready, and those that still prepare."""
         launch(crew[0], "print('never')")
         wait_for(crew[0], "ready")
-        prepare(crew[1], "print('never')")
+        prepare(crew[1], "print('never')", dependencies=["numpy"])
         slow = "packages.ensure = lambda *rest: __import__('time').sleep(600)"
         slow = f"from tpuctl.worker.preparation import packages\n{slow}"
         assert crew[1].launch(f"{FAST}\n{slow}").returncode == 0
