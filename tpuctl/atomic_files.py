@@ -6,6 +6,7 @@ A kill at any moment leaves the old content or the new one, and at most a file e
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,11 +45,11 @@ def replace_file(path: Path, chunks: Iterable[bytes], *, mode: int = SHARED, fsy
 
 
 def create_file(path: Path, content: bytes, *, mode: int = SHARED) -> bool:
-    """Write a file unless it exists, also when several processes try; False when it exists. Raises OSError.
+    """Write a file unless it exists, also when several processes or threads try; False when it exists.
 
-    It is on disk, safe from a power cut, when this returns.
+    It is on disk, safe from a power cut, when this returns. Raises OSError.
     """
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     part.unlink(missing_ok=True)
     try:
         _write(part, [content], mode=mode, fsync=True)

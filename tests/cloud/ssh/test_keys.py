@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,20 @@ def test_of_two_commands_at_once_the_first_ones_key_is_kept(tmp_path: Path) -> N
     make_key(tmp_path / "key")
     assert read_public_key(tmp_path / "key") == first
     assert (tmp_path / "key.pub").read_text() == f"{first} tpuctl\n"
+
+
+def test_of_many_threads_at_once_one_makes_the_key_and_none_fails(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "key"
+    start = threading.Barrier(8)
+
+    def make(_: int) -> str:
+        start.wait()
+        make_key(path)
+        return read_public_key(path)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(make, range(8)))) == 1
+    assert sorted(file.name for file in path.parent.iterdir()) == ["key", "key.pub"]
 
 
 def test_key_and_folders_are_private_under_any_umask(tmp_path: Path) -> None:
