@@ -35,7 +35,7 @@ def bug(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
             raise RuntimeError(f"{len(local)} cannot read {' and '.join(SECRETS)}\nAUTH: {TOKEN}") from error
 
     # No input is known that meets a bug: the first that does is one to correct.
-    monkeypatch.setattr("tpuctl.cli.runs.submit.variables_of", raises)
+    monkeypatch.setattr("tpuctl.cli.runs.submission_options.variables_of", raises)
     monkeypatch.setenv("TOKEN", "inherited-value")
     Path("job.py").write_text("")
     return lambda: run(ARGUMENTS)
@@ -137,7 +137,7 @@ def test_a_report_can_be_shown_on_a_terminal(
     def raises(*_arguments: object) -> None:
         raise RuntimeError("\x1b]52;c;ZXZpbA==\x07\x9b31m\u202e")
 
-    monkeypatch.setattr("tpuctl.cli.runs.submit.variables_of", raises)  # as above
+    monkeypatch.setattr("tpuctl.cli.runs.submission_options.variables_of", raises)  # as above
     Path("job.py").write_text("")
     assert run(["submit", "job.py"]) == 1
     (path,) = reports(tmp_path)
@@ -149,7 +149,7 @@ def test_a_long_error_is_cut(home: Path, tmp_path: Path, monkeypatch: pytest.Mon
     def raises(*_arguments: object) -> None:
         raise RuntimeError("x" * 5_000_000)
 
-    monkeypatch.setattr("tpuctl.cli.runs.submit.variables_of", raises)  # as above
+    monkeypatch.setattr("tpuctl.cli.runs.submission_options.variables_of", raises)  # as above
     Path("job.py").write_text("")
     assert run(["submit", "job.py"]) == 1
     (path,) = reports(tmp_path)
