@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import zipfile
@@ -79,6 +80,26 @@ def test_a_disk_that_is_full_leaves_no_half_of_it(
     with pytest.raises(OSError, match="No space"):
         bytecode.keep(str(folder))
     assert list(kept.parent.iterdir()) == []
+
+
+def test_its_content_is_on_the_disk_before_it_has_its_name(
+    folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[str, int]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def note_fsync(file: int) -> None:
+        steps.append(("fsync", os.fstat(file).st_ino))
+        fsync(file)
+
+    def note_replace(source: str, target: str) -> None:
+        steps.append(("replace", os.stat(source).st_ino))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    bytecode.keep(str(folder))
+    assert steps == [("fsync", kept.stat().st_ino), ("replace", kept.stat().st_ino)]
 
 
 def test_only_the_program_of_an_attempt_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,8 @@ def keep(folder: str) -> None:
     part = "%s.%d.part" % (target, os.getpid())
     try:
         _compile(program, part, target)
+        with open(part, "rb") as written:
+            os.fsync(written.fileno())  # a host that dies must not keep a name without its content
         os.replace(part, target)
     finally:
         if os.path.exists(part):

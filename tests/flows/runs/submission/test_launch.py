@@ -21,7 +21,7 @@ from tests.worker.host import SPEC
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import CommandResult, Pool, SshSession
 from tpuctl.errors import HostError
-from tpuctl.flows.runs.submission.launch import START, _tar, launch, launch_all
+from tpuctl.flows.runs.submission.launch import KEPT, START, _tar, launch, launch_all
 from tpuctl.nodes import Node
 from tpuctl.sim.hosts.programs.disk_full import FULL
 from tpuctl.worker import timing
@@ -250,6 +250,20 @@ class TestHost:
         assert process.exit_code() == 1, "no program"
         assert (folder / "worker.zip").read_bytes() == b"second" * 20_000
         assert {path.name for path in folder.iterdir()} == {"first", "worker.zip", "spec.json"}
+
+    @pytest.mark.parametrize(
+        ("kept", "code"), [(b"raise SystemExit(41)", 41), (b"", 40)], ids=["whole", "empty"]
+    )
+    def test_a_kept_program_is_started_unless_it_is_empty(
+        self, session: SshSession, simulator: RunningSimulator, kept: bytes, code: int
+    ) -> None:
+        """A file system may keep the name of a file, and not its content, when a host dies."""
+        sent = b"raise SystemExit(40)"
+        file = self.home(simulator) / KEPT / f"{hashlib.sha256(sent).hexdigest()}.zip"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(kept)
+        argv = ["sh", "-c", START, "sh", self.FOLDER, file.stem]
+        assert session.run(argv, stdin=_tar({"worker.zip": sent})).exit_code == code
 
     def test_a_host_without_python3_is_told_so(self, session: SshSession) -> None:
         path = session.run(["sh", "-c", "mkdir bin; for p in sh install tar rm; do "

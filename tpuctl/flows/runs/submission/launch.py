@@ -38,7 +38,7 @@ START = (
     f'[ "$p" = "$1" ] || {{ mv -f "$p/{PROGRAM}" "$p/{SPEC}" "$1" && rmdir "$p"; }} || '
     f'{{ rm -f "$p/{SPEC}"; exit 92; }}; '
     "command -v python3 >/dev/null || exit 93; "
-    f'program="{KEPT}/$2.zip"; [ -f "$program" ] || program="$1/{PROGRAM}"; '
+    f'program="{KEPT}/$2.zip"; [ -s "$program" ] || program="$1/{PROGRAM}"; '
     f'exec python3 "$PWD/$program" launch "$PWD/$1/{SPEC}" </dev/null'
 )
 """For sh: makes the attempt's folder $1, unpacks the tar file on stdin there and starts the program.
