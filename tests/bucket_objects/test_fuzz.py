@@ -157,6 +157,7 @@ NO_RECORDS = {
     "tpuctl/flows/datasets/fetch.py": "a mark in a folder of this machine",
     "tpuctl/flows/datasets/head.py": "tf.train.Example, tests/data/tfrecord",
     "tpuctl/flows/runs/submission/launch.py": "a line of the worker program, over SSH",
+    "tpuctl/flows/runs/submission/launch_values.py": "a private file on this machine",
     "tpuctl/keeper/api.py": "responses of the Cloud TPU API",
     "tpuctl/keeper/keeper.py": "the note of another worker, in guest attributes",
     "tpuctl/keeper/metadata.py": "responses of the metadata server",

@@ -12,7 +12,8 @@ from tests.running_simulator import RunningSimulator
 from tests.worker.host import Host
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker.job import processes
-from tpuctl.worker.records import STOP_FILE, StopRequest, encode
+from tpuctl.worker.peers.peers import reason_of
+from tpuctl.worker.records import STOP_FILE, UNKNOWN_PID, StopRequest, encode
 from tpuctl.worker.reporting.status import read_last
 
 LINES = (
@@ -60,6 +61,20 @@ def test_one_that_is_killed_while_it_prepares_has_not_started(host: Host) -> Non
     assert (status.pid, status.error) == (0, "the program that runs the script was ended by SIGKILL")
     assert host.log() == b""
     assert not host.supervisors()
+
+
+def test_one_that_is_killed_before_it_has_noted_its_script_has_started_it(host: Host) -> None:
+    host.prepare("import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(600)\n")
+    host.launch(
+        "from tpuctl.worker import supervisor\n"
+        "supervisor.Supervisor._watch = lambda *_: __import__('time').sleep(600)"
+    )
+    status = host.finished()
+    assert (status.pid, status.exit_code) == (UNKNOWN_PID, None)
+    assert reason_of(status) == (
+        "worker 0 was not watched to its end: the program that runs the script was ended by SIGKILL"
+    )
+    assert not processes.with_variable(processes.running(), [f"TPUCTL_REPORT_DIR={host.folder}/reports"])
 
 
 def test_a_stop_of_the_guard_is_a_stop_of_the_script(host: Host) -> None:

@@ -29,6 +29,9 @@ IMAGE, OWN = "image", "own"
 SETUP_TIMEOUT = 1800.0
 """Seconds that a set-up command may take, unless the user says otherwise."""
 
+UNKNOWN_PID = -1
+"""In a status: the script has run, and nobody noted its process."""
+
 STARTED = "started"
 """File in the attempt's folder on the host: the first status is in the bucket; holds the supervisor's pid."""
 STARTED_BEFORE = "this attempt was started on this host before"
@@ -140,7 +143,7 @@ class WorkerStatus:
     started: str = ""
     finished: str = ""
     pid: int = 0
-    """The script's process on the host; 0 before it runs."""
+    """The script's process on the host; 0 before it runs, UNKNOWN_PID where that was never noted."""
     exit_code: Optional[int] = None
     signal: str = ""
     """The signal that ended the script."""

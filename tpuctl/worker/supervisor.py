@@ -24,6 +24,7 @@ from tpuctl.worker.records import (
     RUNNING,
     SCRIPT_LOCK_FILE,
     STARTED,
+    UNKNOWN_PID,
     Spec,
     WorkerStatus,
 )
@@ -78,6 +79,8 @@ class Supervisor:
         self._try(self._stops.look_in_bucket)
         self._is_cancelled = bool(self._stops.request)
         status = self._status.last
+        if not status.pid and os.path.exists(self._script_lock):
+            status = replace(status, pid=UNKNOWN_PID)
         if status.exit_code is None:  # else only its last word was missing
             cause = causes.of_failure(self._log, "SIGKILL", oom_kills) if code == -signal.SIGKILL else ""
             status = replace(status, error=error, cause=cause)
@@ -164,8 +167,11 @@ class Supervisor:
         self._try(lambda: chips.write_holders(self._log))
         variables = environment.of_job(self._spec, installed, self._reporter.reports)
         command = (self._spec.script, *self._spec.arguments)
-        lock = os.path.join(self._folder, SCRIPT_LOCK_FILE)
-        return Script(command, self._code_folder, variables, self._log, lock)
+        return Script(command, self._code_folder, variables, self._log, self._script_lock)
+
+    @property
+    def _script_lock(self) -> str:
+        return os.path.join(self._folder, SCRIPT_LOCK_FILE)
 
     @property
     def _code_folder(self) -> str:
@@ -238,7 +244,7 @@ class Supervisor:
         if status.exit_code != 0 and not status.stopped_by:
             self._reporter.retry(lambda: self._peers.tell_end(reason_of(status)), deadline)
             status = self._with_peer(status)
-        self._try(lambda: self._end_leftovers(status.pid))
+        self._try(lambda: self._end_leftovers(max(status.pid, 0)))
         status = self._reporter.finish_log(status, deadline)
         self._watching.end()
         self._reporter.finish(status, deadline)

@@ -173,6 +173,6 @@ def test_its_files_are_private_and_a_broken_one_is_replaced(folder: Path) -> Non
     finally:
         os.umask(umask)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())}
-    assert modes == {"tls": 0o700, "authority.pem": 0o600, "ca-bundle.pem": 0o600}
+    assert modes == {"tls": 0o700, "authority.pem": 0o600, "ca.pem": 0o600, "ca-bundle.pem": 0o600}
     (folder / "authority.pem").write_text("broken")
     assert python_accepts(CertificateAuthority(folder), "localhost") == ""
