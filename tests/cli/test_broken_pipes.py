@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.forks import commands
+from tests.running_simulator import RunningSimulator
 from tpuctl.cli.main import run
 
 
@@ -26,7 +27,10 @@ def test_a_reader_who_leaves_ends_the_command_quietly(home: Path, tmp_path: Path
 
 @pytest.mark.parametrize("arguments", [["runs"], ["runs", "--json"]], ids=" ".join)
 def test_a_connection_that_breaks_is_said_though_click_takes_it_for_the_output(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+    simulator: RunningSimulator,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
 ) -> None:
     """Without the word, `tpuctl submit --replace | tail -1` would look like a success."""
 
