@@ -116,6 +116,7 @@ FAULTS: dict[str, Fault] = {
         Site.kill_host,
         {
             **dict.fromkeys(ALL, Ending(runs.LOST, UNHEARD)),
+            SAVING: Ending(runs.STOPPED, ADA),
             ENDING: Ending(runs.LOST, UNHEARD, once_back=runs.SUCCEEDED),
         },
         17 * 60, begin=Site.shorten, goes_on=(PREPARING, SAVING, ENDING), is_shortened=True, ends_hosts=True,
@@ -145,10 +146,3 @@ ALONE = {BARRIER: "a run on one host waits for no other"}
 def reason_against(fault: str, phase: str, hosts: int) -> str:
     """Return why there is no such cell; empty for one that there is."""
     return FAULTS[fault].impossible.get(phase, "") or (ALONE.get(phase, "") if hosts == 1 else "")
-
-
-def ending(fault: str, phase: str, hosts: int) -> Ending:
-    """Return how a run ends in a cell."""
-    if (fault, phase, hosts) == ("host death", SAVING, 4):
-        return Ending(runs.STOPPED, ADA)  # the other workers say who asked
-    return FAULTS[fault].endings[phase]

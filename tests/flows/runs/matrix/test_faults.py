@@ -24,7 +24,7 @@ from tests.flows.runs.matrix.phases import (
     SAVING,
 )
 from tests.flows.runs.matrix.site import Site
-from tests.flows.runs.matrix.table import FAULTS, ending, reason_against
+from tests.flows.runs.matrix.table import FAULTS, reason_against
 from tests.paths import ROOT
 from tpuctl import clock
 from tpuctl.runs import Verdict
@@ -57,7 +57,7 @@ def test_a_run_ends_rightly_and_leaves_nothing(
     fault: str, phase: str, hosts: int,
 ) -> None:  # fmt: skip
     site, row = make_site(hosts), FAULTS[fault]
-    expected = ending(fault, phase, hosts)
+    expected = row.endings[phase]
     row.begin(site)
     site.start(phase)
     since = site.cloud.bucket.now()
