@@ -13,7 +13,6 @@ from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.cloud.storage import Bucket
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import DeadlineError
-from tpuctl.flows.runs.description import numbers
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Run
 from tpuctl.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
@@ -131,10 +130,3 @@ def test_a_bucket_that_does_not_answer_hides_no_tpu(
     shown = tpuctl("describe", node)
     assert shown.code == 0
     assert f"whether there is a run '{node}' is unknown: gs://b does not answer." in shown.err
-
-
-@pytest.mark.parametrize(
-    ("workers", "text"), [([0, 1, 2, 3], "0-3"), ([0, 2, 3, 9], "0, 2-3, 9"), ([5], "5"), ([], "")]
-)
-def test_numbers_are_ranges(workers: list[int], text: str) -> None:
-    assert numbers(workers) == text

@@ -135,7 +135,7 @@ class TestExitCode:
         script = 'case "$(hostname -f 2>/dev/null)$TPU_WORKER_ID$(pwd)" in */w1/home) exit 7;; esac; exit 3'
         result = command("exec", "pair", "--", script)
         assert result.code == 7
-        assert "Worker 1 of 'pair' ended with exit code 7. 2 of 2 workers failed: 0, 1." in result.err
+        assert "Worker 1 of 'pair' ended with exit code 7. 2 of 2 workers failed: 0-1." in result.err
 
     def test_of_a_signal_it_is_128_and_the_number(self, command: Call) -> None:
         assert command("exec", "n1", "--", "kill -9 $$").code == 137
@@ -187,7 +187,7 @@ class TestEnd:
     def test_a_timeout_ends_the_command_on_the_hosts(self, command: Call) -> None:
         result = command("exec", "pair", "--timeout", "2s", "--", SLEEP)
         assert result.code == 9
-        assert "did not end in time on workers 0, 1 of 'pair': it was ended on the hosts" in result.err
+        assert "did not end in time on workers 0-1 of 'pair': it was ended on the hosts" in result.err
         await_end([line.split()[1] for line in result.out.splitlines()])
 
     @pytest.mark.parametrize("trap", ["", "trap '' INT; "], ids=["", "a command that ignores it"])

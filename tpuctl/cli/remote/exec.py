@@ -20,6 +20,7 @@ from tpuctl.flows.remote.execution import Ended, Output
 from tpuctl.flows.remote.output_places import OutputEnds, OutputFiles
 from tpuctl.flows.remote.targets import admission_requests
 from tpuctl.flows.remote.workers import ALL_WORKERS, chosen_workers
+from tpuctl.text.worker_numbers import ranges
 
 
 @click.command("exec", cls=AfterDashes)
@@ -133,7 +134,7 @@ def _conclude(results: Results) -> int:
     code = results.worst.exit_code or 0
     if code:
         failed, count = results.failed, len(results.ends)
-        several = f" {len(failed)} of {count} workers failed: {', '.join(map(str, failed))}."
+        several = f" {len(failed)} of {count} workers failed: {ranges(failed)}."
         printing.say(
             f"Worker {results.worst.worker} of '{results.node}' ended with exit code {code}."
             + (several if count > 1 else ""),

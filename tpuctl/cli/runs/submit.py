@@ -18,6 +18,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import submit as flow
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit
 from tpuctl.runs import Run
+from tpuctl.text.worker_numbers import ranges
 
 
 @click.command()
@@ -98,7 +99,7 @@ def _show(session: Session, run: Run, plan: SubmitPlan, *, is_attached: bool) ->
     content = {
         "run": run.run,
         "on": f"{attempt.tpu.name} ({attempt.tpu.accelerator}, {attempt.tpu.zone})",
-        "workers": ", ".join(map(str, attempt.workers)),
+        "workers": ranges(attempt.workers),
         "dataset": str(run.dataset or "none"),
         "code": f"{run.bundle_sha256[:12]} ({_size(code)})",
     }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tpuctl.errors import DeadlineError, InterruptedByUser, TpuctlError
 from tpuctl.flows.remote.execution import Ended, Execution, Output
 from tpuctl.flows.remote.targets import Hosts
+from tpuctl.text.worker_numbers import named, ranges
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import Ssh
@@ -36,11 +37,11 @@ class Results:
     def error(self) -> TpuctlError | None:
         """Return the error of a worker that could not run the command to its end, or None."""
         error = self.worst.error
-        lost = [str(end.worker) for end in self.ends if end.error]
+        lost = [end.worker for end in self.ends if end.error]
         if error and len(lost) > 1:
-            error.hint = f"{len(lost)} of {len(self.ends)} workers failed so: {', '.join(lost)}. {error.hint}"
+            error.hint = f"{len(lost)} of {len(self.ends)} workers failed so: {ranges(lost)}. {error.hint}"
         if error:
-            error.facts["workers"] = [int(worker) for worker in lost]
+            error.facts["workers"] = lost
         return error
 
 
@@ -70,8 +71,7 @@ def run_command(
         raise InterruptedByUser(f"Interrupted: {_ended(execution.running)}", hint=_hint(execution)) from None
     if late:
         raise DeadlineError(
-            f"The command did not end in time on {_workers(late)} of '{node.name}': "
-            f"{_ended(execution.running)}",
+            f"The command did not end in time on {named(late)} of '{node.name}': {_ended(execution.running)}",
             hint=_hint(execution) or "Give it longer: --timeout",
             workers=late,
         )
@@ -81,12 +81,8 @@ def run_command(
 def _ended(running: set[int]) -> str:
     if not running:
         return "it was ended on the hosts."
-    return f"{_workers(sorted(running))} did not confirm that it ended there."
+    return f"{named(running)} did not confirm that it ended there."
 
 
 def _hint(execution: Execution) -> str:
     return "The hosts may hang; the command ends with its connection." if execution.running else ""
-
-
-def _workers(numbers: Sequence[int]) -> str:
-    return f"worker{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import PriceOf, cost
 from tpuctl.runs import Run, Verdict
+from tpuctl.text.worker_numbers import named
 from tpuctl.worker.records import RUNNING, UNKNOWN, WorkerStatus, read_stop
 
 if TYPE_CHECKING:
@@ -147,8 +148,7 @@ class RunDescription:
             return
         tpu = record.tpu
         kind = f"{tpu.accelerator}{', spot' * tpu.spot}, {tpu.runtime}"
-        workers = "worker " if len(record.workers) == 1 else "workers "
-        where = f"on {tpu.name} in {tpu.zone} ({kind}), {workers}{numbers(record.workers)}"
+        where = f"on {tpu.name} in {tpu.zone} ({kind}), {named(record.workers)}"
         yield Fact(name, f"{where}, started {record.created}", source)
         yield from self._attempt_end(attempt.number)
 
@@ -199,8 +199,7 @@ class RunDescription:
             for text, group in groupby(described, lambda item: item[0])
         ]
         for text, workers in sorted(groups, key=lambda group: group[1]):
-            name = f"worker{'s' * (len(workers) > 1)} {numbers(workers)}"
-            yield Fact(name, text, "status.json" if len(workers) == 1 else "their status.json")
+            yield Fact(named(workers), text, "status.json" if len(workers) == 1 else "their status.json")
         pieces = sum(word.status.log_chunks for word in words if word.status)
         yield Fact(
             "log",
@@ -249,14 +248,3 @@ def _ending(status: WorkerStatus) -> Iterator[str]:
     ):  # fmt: skip
         if value:
             yield f"{words} {value}"
-
-
-def numbers(workers: Sequence[int]) -> str:
-    """Return ascending numbers as ranges: `0-3, 7`."""
-    ranges: list[list[int]] = []
-    for worker in workers:
-        if ranges and worker == ranges[-1][1] + 1:
-            ranges[-1][1] = worker
-        else:
-            ranges.append([worker, worker])
-    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in ranges)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +26,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import HttpRequest
 from tpuctl.polling import Backoff, Sleep, poll
 from tpuctl.runs import BY_MACHINE, Attempt, Verdict
+from tpuctl.text.worker_numbers import named
 from tpuctl.worker.records import MOST_GRACE, STOP_FILE, StopRequest, WorkerStatus, encode
 
 if TYPE_CHECKING:
@@ -107,10 +108,8 @@ def requests(bucket: Bucket, plan: CancelPlan) -> list[HttpRequest]:
     if not plan.attempt or plan.verdict:
         return rehearsal.requests
     record = plan.attempt.record
-    return rehearsal.requests + [
-        HttpRequest("SSH", f"{record.tpu.name} worker {worker}", f"stop {plan.run.name}")
-        for worker in record.workers
-    ]
+    hosts = f"{record.tpu.name} {named(record.workers)}"
+    return [*rehearsal.requests, HttpRequest("SSH", hosts, f"stop {plan.run.name}")]
 
 
 def cancel(
@@ -177,14 +176,29 @@ def _ask_hosts(provider: Provider, ssh: Ssh, run: str, attempt: Attempt, request
 
     with ssh.pool(node, lambda worker: published_key(node, keys, worker)) as pool:
         results = pool.run_all(tell, attempt.workers)
-    notes = []
-    for result in results:
-        if not result.value:
-            reason = (
-                result.error.message if result.error else f"worker {result.item} has no files of the run."
-            )
-            notes.append(f"{reason} If it runs, it reads the request in the bucket.")
-    return _Answers(notes, all(result.value is False for result in results))
+    absent = [result.item for result in results if result.value is False]
+    notes = [_untold(f"{named(absent)} {_have(absent)} no files of the run.", absent)] if absent else []
+    failed = {result.item: result.error for result in results if result.error}
+    if failed:
+        notes.append(_untold(_unreached(failed), list(failed)))
+    return _Answers(notes, len(absent) == len(results))
+
+
+def _unreached(errors: Mapping[int, TpuctlError]) -> str:
+    """Return why the first of some workers was not reached, and which others were not."""
+    first, *others = errors
+    more = f" Nor {'were' if others[1:] else 'was'} {named(others)} reached." if others else ""
+    return f"{errors[first].message}{more}"
+
+
+def _untold(reason: str, workers: Sequence[int]) -> str:
+    """Return a note about workers that the request did not reach over SSH."""
+    then = "they run, they read" if workers[1:] else "it runs, it reads"
+    return f"{reason} If {then} the request in the bucket."
+
+
+def _have(workers: Sequence[int]) -> str:
+    return "have" if workers[1:] else "has"
 
 
 def _end_unstarted(plan: CancelPlan, request: StopRequest) -> Verdict | None:
@@ -209,10 +223,11 @@ def _await_end(
 
     def look() -> RunState | None:
         state = settle(plan.run, witnesses)
-        for status in state.statuses:
-            if status and status.is_finished and status.worker not in over:
-                over.add(status.worker)
-                report(f"worker {status.worker} has ended")
+        finished = {status.worker for status in state.statuses if status and status.is_finished}
+        new = sorted(finished - over)
+        if new:
+            over.update(new)
+            report(f"{named(new)} {_have(new)} ended")
         if state.error:
             raise state.error
         return state if state.verdict else None
@@ -237,9 +252,8 @@ def _await_end(
 def _not_over(plan: CancelPlan, workers: Sequence[int], seconds: float) -> DeadlineError:
     assert plan.attempt is not None
     node, run = plan.attempt.record.tpu.name, plan.run.name
-    subject, verb = ("Workers", "have") if workers[1:] else ("Worker", "has")
     return DeadlineError(
-        f"{subject} {', '.join(map(str, workers))} of run '{run}' {verb} not said within {seconds:.0f} s"
+        f"{named(workers).capitalize()} of run '{run}' {_have(workers)} not said within {seconds:.0f} s"
         " that the script ended.",
         hint=f"Ask again: tpuctl cancel {run}. What is wrong: tpuctl why {node}."
         f" End whatever runs there: tpuctl down {node}",

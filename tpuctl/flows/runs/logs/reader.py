@@ -15,6 +15,7 @@ from tpuctl.flows.runs.logs.beginning import LONGEST_LINE, OVERLAP, TIME_FORM, P
 from tpuctl.flows.runs.stored_attempt import LogChunk, Look, StoredAttempt
 from tpuctl.parallel import WIDTH, fanout, values
 from tpuctl.runs import ORDERED_LOGS
+from tpuctl.text.worker_numbers import ranges
 from tpuctl.worker.records import read_status_type
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class LogReader:
             if worker not in own:
                 raise UsageError(
                     f"Worker {worker} does not run '{attempt.run.name}'.",
-                    hint=f"It runs on: {', '.join(map(str, own))}.",
+                    hint=f"It runs on: {ranges(own)}.",
                 )
         self._selected = selected
         self.go_to(attempt)

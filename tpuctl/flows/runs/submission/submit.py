@@ -25,6 +25,7 @@ from tpuctl.flows.runs.submission.turn import take_turn
 from tpuctl.masking.text import masked
 from tpuctl.nodes import HttpRequest
 from tpuctl.runs import BY_MACHINE, Attempt, Run, Verdict
+from tpuctl.text.worker_numbers import named
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -167,10 +168,8 @@ def requests(bucket: Bucket, plan: SubmitPlan) -> list[HttpRequest]:
     run = StoredRun(rehearsal, plan.run.run)
     run.create(plan.run)
     run.create_attempt(plan.attempt)
-    return rehearsal.requests + [
-        HttpRequest("SSH", f"{plan.node.name} worker {worker}", f"start {plan.run.script}")
-        for worker in plan.attempt.workers
-    ]
+    hosts = f"{plan.node.name} {named(plan.attempt.workers)}"
+    return [*rehearsal.requests, HttpRequest("SSH", hosts, f"start {plan.run.script}")]
 
 
 def _stored_bundle(bucket: Bucket, code: Bundle) -> tuple[Object | None, bool]:
