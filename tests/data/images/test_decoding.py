@@ -58,6 +58,16 @@ def test_a_bomb_is_refused_before_a_pixel_is_decoded(tmp_path: Path) -> None:
     assert peak_of_its_own(file, "sheet") < peak_of_its_own(file, "read") + (32 << 20)
 
 
+def test_the_largest_image_that_is_decoded_has_134_217_728_pixels() -> None:
+    with decodable(blank_png(1 << 14, 1 << 13, depth=1, colour=0), (8, 8)) as image:
+        assert image.width * image.height == MOST_PIXELS
+    with (
+        pytest.raises(InvalidImage, match="16384 × 8193 pixels"),
+        decodable(blank_png(1 << 14, (1 << 13) + 1, depth=1, colour=0), (8, 8)),
+    ):
+        pass
+
+
 def test_what_is_refused_says_how_large_it_is() -> None:
     bomb = blank_png(13_377, 13_377, depth=1, colour=0)
     refusal = "has 13377 × 13377 pixels, and at most 134 megapixels are decoded"

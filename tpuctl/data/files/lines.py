@@ -58,12 +58,10 @@ def _quoted_ends(block: bytes, delimiter: int) -> NDArray[np.int64] | None:
     data = np.frombuffer(block, np.uint8)
     breaks = np.flatnonzero(data == _LINE_FEED)
     quotes = np.flatnonzero(data == _QUOTE)
-    opening, closing = quotes[::2], quotes[1::2]
+    opening = quotes[::2]
     before = np.where(opening > 0, data[opening - 1], _LINE_FEED)
-    after = data[np.minimum(closing + 1, len(data) - 1)]
     at_start = (before == delimiter) | (before == _LINE_FEED) | (before == _RETURN) | (before == _QUOTE)
-    at_end = (after == delimiter) | (after == _LINE_FEED) | (after == _RETURN) | (after == _QUOTE)
-    if not at_start.all() or not at_end[closing + 1 < len(data)].all():
+    if not at_start.all():
         return None
     outside = np.searchsorted(quotes, breaks) % 2 == 0
     ends: NDArray[np.int64] = breaks[outside] + 1
