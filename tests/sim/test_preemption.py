@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,46 @@ def test_between_the_notice_and_the_end_a_program_can_save(
     assert simulator.world.nodes.get(f"{PARENT}/nodes/one").state == "PREEMPTED"
     with pytest.raises(KeyError):
         user.run(Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address, "true")
+
+
+DEAF = "trap '' TERM; echo > deaf; sleep 600; true"
+"""Its shell ignores SIGTERM, and so does what it starts."""
+
+
+def test_a_program_that_goes_on_has_thirty_seconds_of_the_clock_at_every_speed(
+    simulator: RunningSimulator, tmp_path: Path
+) -> None:
+    endpoints, clock = simulator.simulator.endpoints, simulator.simulator.clock
+    user = User(tmp_path)
+    node = user.create(endpoints["tpu_grpc"])
+    home = simulator.folder / "hosts" / str(node.id) / "w0" / "home"
+    command = f"nohup sh -c {shlex.quote(DEAF)} >out 2>&1 &"
+    user.run(Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address, command)
+    wait_until((home / "deaf").exists)
+    began = clock.now()
+    preemption = simulator.call(_begin(simulator.world.preempt(f"{PARENT}/nodes/one")))
+    while not preemption.done():
+        clock.advance(0.5)
+        simulator.call(asyncio.sleep(0))
+    assert clock.now() - began >= 30
+    assert simulator.world.nodes.get(f"{PARENT}/nodes/one").state == "PREEMPTED"
+
+
+def test_a_fault_shortens_the_time_that_programs_have(simulator: RunningSimulator, tmp_path: Path) -> None:
+    endpoints = simulator.simulator.endpoints
+    user = User(tmp_path)
+    node = user.create(endpoints["tpu_grpc"])
+    home = simulator.folder / "hosts" / str(node.id) / "w0" / "home"
+    command = f"nohup sh -c {shlex.quote(DEAF)} >out 2>&1 &"
+    user.run(Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address, command)
+    wait_until((home / "deaf").exists)
+    simulator.call(_at_once(lambda: simulator.simulator.faults.add("preemption", grace="10ms")))
+    wait_until(lambda: simulator.world.nodes.get(f"{PARENT}/nodes/one").state == "PREEMPTED")
+
+
+async def _begin(work: Coroutine[object, None, None]) -> asyncio.Task[None]:
+    return asyncio.ensure_future(work)
+
+
+async def _at_once(work: Callable[[], object]) -> None:
+    work()

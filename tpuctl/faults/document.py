@@ -40,7 +40,7 @@ A scenario is a TOML file, for `tpuctl sim start --scenario FILE`; it replaces a
 
 In code, where the simulator runs in the same process:
 
-    fault = simulator.faults.add("preemption", run="digits-*", step=200, notice=10)
+    fault = simulator.faults.add("preemption", run="digits-*", step=200)
     simulator.faults.remove(fault.id)
     simulator.events.find(kind="fault", what="preemption")
 

@@ -230,8 +230,16 @@ KINDS: dict[str, Kind] = {
         Kind(
             "preemption", NODES,
             "A READY node is preempted: notice on its hosts, SIGTERM, then PREEMPTED until it is deleted.",
-            (*_NODES, Field("notice", "seconds", "time between the preemption notice and shutdown", 0.0)),
-            "--run 'digits-*' --step 200 --notice 10", count=1,
+            (
+                *_NODES,
+                Field("notice", "seconds", "time between the notice and SIGTERM; on Google Cloud none", 0.0),
+                Field("grace", "seconds", "time between SIGTERM and the end of what still runs", 30.0),
+            ),
+            "--run 'digits-*' --step 200",
+            "The default of `grace` is the time that Compute Engine gives, at every speed of the "
+            "simulator; the node is PREEMPTED as soon as no program runs. Both times are those of the "
+            "simulator's clock.",
+            count=1,
         ),
         Kind(
             "maintenance-notice", NODES,

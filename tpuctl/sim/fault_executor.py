@@ -167,7 +167,7 @@ class FaultExecutor:
         return (host for node in self._ready_nodes() for host in node.hosts())
 
     async def _preempt(self, fault: Fault, node: Node) -> None:
-        await self._world.preempt(node.name, fault["notice"])
+        await self._world.preempt(node.name, fault["notice"], fault["grace"])
 
     async def _announce(self, fault: Fault, node: Node) -> None:
         self._world.nodes.simulate_maintenance(node.name, [str(fault["worker"])])

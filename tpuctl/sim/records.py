@@ -9,6 +9,12 @@ from typing import Protocol
 from tpuctl.sim import resource_names
 from tpuctl.sim.accounts import service_account
 
+GRACE = 30.0
+"""Seconds between SIGTERM and SIGKILL when a host ends: what Compute Engine gives a preempted VM.
+
+https://cloud.google.com/compute/docs/instances/preemptible#preemption-process
+"""
+
 DEFAULT_ACCOUNT = "default"
 """The name by which a node can ask for the project's default service account."""
 
@@ -79,8 +85,11 @@ class Hosts(Protocol):
     async def start(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
         """Start every host of a node, also again after a restart; idempotent. `metadata` is the node's."""
 
-    async def stop(self, hosts: Sequence[Host], *, keep_disk: bool) -> None:
-        """End the hosts' processes and close their servers; without `keep_disk` delete their files."""
+    async def stop(self, hosts: Sequence[Host], *, keep_disk: bool, grace: float = GRACE) -> None:
+        """End the hosts' processes and close their servers; without `keep_disk` delete their files.
+
+        A process that goes on after SIGTERM is killed `grace` seconds later.
+        """
 
     async def update_metadata(self, hosts: Sequence[Host], metadata: dict[str, str]) -> None:
         """Replace the node's metadata on its hosts, `ssh-keys` included."""

@@ -149,6 +149,7 @@ class Simulator:
             aliases=aliases,
             key_delay=KEY_DELAYS.get(speed, 0.0) if key_delay is None else key_delay,
             clock=clock.now,
+            sleep=clock.sleep,
             events=self.events,
         )
         self._isolation = NetworkIsolation(self.hosts.offline)

@@ -46,16 +46,17 @@ class World:
         """Return one queued resource as it is now; raises NotFoundError."""
         return _get(name, self.queued_resources(), "queued resource")
 
-    def preempt(self, name: str, *, notice: float = 0.0) -> None:
-        """Take a node back as Google does: a notice, and `notice` seconds of the clock later its end.
+    def preempt(self, name: str, *, notice: float = 0.0, grace: float = 30.0) -> None:
+        """Take a node back as Google does: a notice, SIGTERM for its programs, SIGKILL for what still runs.
 
+        SIGTERM comes `notice` seconds of the clock after the notice, SIGKILL `grace` seconds after SIGTERM.
         Returns once it is PREEMPTED, so a clock that stands still has to be advanced by another thread.
         Raises NotFoundError, and StateError when the node is not up.
         """
         from tpuctl.sim.world import ApiError  # noqa: PLC0415  the simulator is imported when one is started
 
         try:
-            self._call(self._world.preempt(self.node(name).name, notice))
+            self._call(self._world.preempt(self.node(name).name, notice, grace))
         except ApiError as error:
             raise StateError(error.status.message) from error
 

@@ -32,7 +32,7 @@ class RecordedHosts:
         self.up.update({host.address: host for host in hosts})
         self.finished += 1
 
-    async def stop(self, hosts: Sequence[Host], *, keep_disk: bool) -> None:
+    async def stop(self, hosts: Sequence[Host], *, keep_disk: bool, grace: float = 30.0) -> None:
         self.calls.append(("stop" if keep_disk else "remove", hosts[0].node_id))
         if self.hold:
             await self.hold.wait()

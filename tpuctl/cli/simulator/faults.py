@@ -42,7 +42,7 @@ def add(ctx: click.Context, kind: str | None, options: tuple[str, ...]) -> None:
     \b
     Example:
       tpuctl sim fault add unavailable --method CreateNode --when after --count 1
-      tpuctl sim fault add preemption --run 'digits-*' --step 200 --notice 10
+      tpuctl sim fault add preemption --run 'digits-*' --step 200
       tpuctl sim fault add stockout --zone europe-west4-a --count 2
     """
     if kind is None or kind in ("--help", "-h"):

@@ -21,19 +21,14 @@ from tpuctl.sim.hosts.host import RunningHost
 from tpuctl.sim.hosts.metadata.identity import Signer
 from tpuctl.sim.hosts.metadata.tree import Instance
 from tpuctl.sim.hosts.network import Network
-from tpuctl.sim.hosts.programs.processes import end_processes, host_mark, world_mark
+from tpuctl.sim.hosts.programs.processes import Sleep, end_processes, host_mark, world_mark
 from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys
 from tpuctl.sim.network.ports import Ports
-from tpuctl.sim.records import GuestAttribute, Host, Notices
+from tpuctl.sim.records import GRACE, GuestAttribute, Host, Notices
 from tpuctl.sim.state.private_file import write_private
 
-GRACE = 30.0
-"""Seconds between SIGTERM and SIGKILL when a host ends: what Compute Engine gives a preempted VM.
-
-https://cloud.google.com/compute/docs/instances/preemptible#preemption-process
-"""
 END_GRACE = 2.0
-"""The same when the simulator itself ends, for which somebody waits."""
+"""Seconds between SIGTERM and SIGKILL when the simulator itself ends, for which somebody waits."""
 OPEN_FILES = 16_384
 """Enough for two listening sockets a host, some ten descriptors a session, with 256 hosts a slice."""
 
@@ -62,7 +57,7 @@ class HostPool:
     `folder` holds the hosts' files. `environment` returns the variables that the simulator sets on a host,
     `guard` decides who may connect to a host, and `project_metadata` returns the metadata that all hosts of a
     project show. With `aliases` hosts listen on addresses of their own (None: where the system can). Keys
-    added to a running node are accepted after `key_delay` seconds of `clock`.
+    added to a running node are accepted after `key_delay` seconds of `clock`. `sleep` waits by that clock.
 
     `hosts_file` is written as JSON: `{address: [host, port]}`, where the SSH server of each address really
     listens; ports stay the same over a restart, where free. `ssh_config` is the same for OpenSSH, with the
@@ -79,6 +74,7 @@ class HostPool:
         aliases: bool | None = None,
         key_delay: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
         events: Events | None = None,
     ) -> None:
         self.hosts_file = folder.with_name(f"{folder.name}.json")
@@ -90,6 +86,7 @@ class HostPool:
         self._project_metadata = project_metadata
         self._key_delay = key_delay
         self._clock = clock
+        self._sleep = sleep
         self._events = Events() if events is None else events
         self._ports = Ports(folder.with_name(f"{folder.name}-ports.json"))
         self._owners = ConnectionOwners(world_mark(folder))
@@ -120,7 +117,7 @@ class HostPool:
             running_hosts = [self._running.pop(_id(host)) for host in hosts if _id(host) in self._running]
             self._write_addresses()
             marks = {host_mark(self._folder, host) for host in hosts}
-            await self._end(running_hosts, marks.__contains__, grace)
+            await self._end(running_hosts, marks.__contains__, grace, self._sleep)
             if not keep_disk:
                 await asyncio.to_thread(_delete, [HostDisk(self._folder, host) for host in hosts])
                 for host in hosts:
@@ -197,7 +194,7 @@ class HostPool:
         if running_hosts:
             self._write_addresses()
         if running_hosts or self._has_had_hosts:
-            await self._end(running_hosts, self._is_ours, grace)
+            await self._end(running_hosts, self._is_ours, grace, asyncio.sleep)
 
     @property
     def _has_had_hosts(self) -> bool:
@@ -242,12 +239,15 @@ class HostPool:
         )
 
     async def _end(
-        self, running_hosts: Sequence[RunningHost], chosen: Callable[[str], bool], grace: float
+        self,
+        running_hosts: Sequence[RunningHost],
+        chosen: Callable[[str], bool],
+        grace: float,
+        sleep: Sleep,
     ) -> None:
         await asyncio.gather(*(running.cut_off() for running in running_hosts))
-        await end_processes(
-            chosen, lambda: set().union(*(running.programs.pids() for running in running_hosts)), grace
-        )
+        leaders = lambda: set[int]().union(*(running.programs.pids() for running in running_hosts))  # noqa: E731
+        await end_processes(chosen, leaders, grace, sleep)
         await asyncio.gather(*(running.close() for running in running_hosts))
 
     def _update(self, hosts: Sequence[Host], metadata: Mapping[str, str]) -> None:

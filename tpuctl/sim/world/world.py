@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpuctl.sim.events import Events
 from tpuctl.sim.faults import FaultRegistry
-from tpuctl.sim.records import Hosts
+from tpuctl.sim.records import GRACE, Hosts
 from tpuctl.sim.settings import Profile
 from tpuctl.sim.state.database import Database
 from tpuctl.sim.world import names
@@ -99,12 +99,13 @@ class World:
         """Cancel an operation, if it is of a kind that can be; raises NOT_FOUND."""
         self._lifecycle.cancel(name)
 
-    async def preempt(self, node: str, notice: float = 0.0) -> None:
+    async def preempt(self, node: str, notice: float = 0.0, grace: float = GRACE) -> None:
         """Preempt a node, as Google does with spot nodes; raises `ApiError` when its state forbids that.
 
-        The notice is on the hosts' metadata servers at once; they stop `notice` seconds later.
+        The notice is on the hosts' metadata servers at once; their programs get SIGTERM `notice` seconds
+        later, and are killed `grace` seconds after that.
         """
-        await self.nodes.preempt(node, notice)
+        await self.nodes.preempt(node, notice, grace)
 
     def idle(self) -> bool:
         """Whether there is no node, no queued resource and no running operation."""

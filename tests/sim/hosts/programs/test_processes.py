@@ -68,6 +68,20 @@ def test_a_daemon_that_does_not_listen_is_killed_after_the_grace(site: Site) -> 
     assert not runs(pid)
 
 
+def test_the_grace_is_that_of_the_clock_which_can_be_advanced(site: Site) -> None:
+    hosts = site.up(hosts_of())
+    pid = start_daemon(site, hosts[0], "deaf")
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    mark = processes.host_mark(site.folder, hosts[0])
+    site.loop.run(processes.end_processes(mark.__eq__, set, 30, sleep))
+    assert slept == [30]
+    assert not runs(pid)
+
+
 def test_each_process_is_told_before_it_is_killed_however_slow_the_look_parents_first(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

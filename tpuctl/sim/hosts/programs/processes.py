@@ -8,11 +8,14 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tpuctl.sim.records import Host
+
+Sleep = Callable[[float], Coroutine[Any, Any, None]]
 
 MARK = "TPUCTL_SIM_HOST"
 """Environment variable that every program of a host inherits."""
@@ -54,29 +57,47 @@ def node_uid_of(mark: str) -> str:
     return mark.partition("-")[2].rpartition("-")[0]
 
 
-async def end_processes(chosen: Callable[[str], bool], leaders: Callable[[], set[int]], grace: float) -> None:
+async def end_processes(
+    chosen: Callable[[str], bool],
+    leaders: Callable[[], set[int]],
+    grace: float,
+    sleep: Sleep = asyncio.sleep,
+) -> None:
     """End all processes whose mark is `chosen`, and those of the sessions of `leaders`, with their children.
 
-    Sends SIGTERM, then SIGKILL after `grace` seconds (at once if 0), and returns once all have ended.
-    `leaders` returns, at each look, children of this process that have not been waited for: their ids
-    cannot have been reused.
+    Sends SIGTERM, then SIGKILL after `grace` seconds of `sleep`'s clock (at once if 0), and returns once all
+    have ended. `leaders` returns, at each look, children of this process that have not been waited for:
+    their ids cannot have been reused.
     """
-    if grace <= 0:
-        return await _kill(chosen, leaders)
-    loop = asyncio.get_running_loop()
-    deadline = 0.0
+    if grace > 0:
+        running = await asyncio.to_thread(_find, chosen, leaders())
+        deadline = asyncio.ensure_future(sleep(grace))  # only now: the first look takes its time, too
+        try:
+            if await _ended(running, deadline, chosen, leaders):
+                return
+        finally:
+            deadline.cancel()
+    await _kill(chosen, leaders)
+
+
+async def _ended(
+    running: set[int],
+    deadline: asyncio.Future[None],
+    chosen: Callable[[str], bool],
+    leaders: Callable[[], set[int]],
+) -> bool:
+    """Send SIGTERM to each process once; return whether all have ended before the deadline."""
     signalled: set[int] = set()
     pause = FIRST_PAUSE
-    while running := await asyncio.to_thread(_find, chosen, leaders()):
-        if not signalled:
-            deadline = loop.time() + grace  # the first look takes its time, too
-        elif loop.time() >= deadline:
-            return await _kill(chosen, leaders)
+    while running:
+        if signalled and deadline.done():
+            return False
         _signal(running - signalled, signal.SIGTERM)
         signalled |= running
-        await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
+        await asyncio.wait([deadline], timeout=pause)
         pause = min(2 * pause, LONGEST_PAUSE)
-    return None
+        running = await asyncio.to_thread(_find, chosen, leaders())
+    return True
 
 
 async def freeze(mark: str, leaders: Callable[[], set[int]]) -> None:

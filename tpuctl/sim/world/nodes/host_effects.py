@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from tpuctl.sim.records import Host, Hosts, Notices
+from tpuctl.sim.records import GRACE, Host, Hosts, Notices
 from tpuctl.sim.world.resources import Node, Operation
 
 NO_HEALTH = "HEALTH_UNSPECIFIED"
@@ -38,9 +38,9 @@ class HostEffects:
         """Return the node after the operation, or None when it is deleted."""
         return await self._effects[operation.verb](node, operation)
 
-    async def stop_hosts(self, node: Node, *, keep_disk: bool) -> None:
-        """Stop the node's hosts."""
-        await _uncancelled(self._hosts.stop(node.hosts(), keep_disk=keep_disk))
+    async def stop_hosts(self, node: Node, *, keep_disk: bool, grace: float = GRACE) -> None:
+        """Stop the node's hosts; programs have `grace` seconds after SIGTERM."""
+        await _uncancelled(self._hosts.stop(node.hosts(), keep_disk=keep_disk, grace=grace))
 
     async def restart_hosts(self, node: Node) -> None:
         """Start the node's hosts again after a restart of the simulator."""

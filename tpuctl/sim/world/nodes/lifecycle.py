@@ -6,6 +6,7 @@ import asyncio
 import logging
 from dataclasses import replace
 
+from tpuctl.sim.records import GRACE
 from tpuctl.sim.world.api_errors import ApiError, Status, api_error
 from tpuctl.sim.world.api_json import NodeFields
 from tpuctl.sim.world.capacity.demand import uses_capacity
@@ -88,10 +89,10 @@ class Lifecycle:
         self._state.events.note("notice", "PREEMPTED", node.name)
         await self._host_effects.announce_preemption(node)
 
-    async def reclaim(self, node: Node, final_state: str) -> None:
+    async def reclaim(self, node: Node, final_state: str, grace: float = GRACE) -> None:
         """Stop a node's hosts, then make it PREEMPTED or TERMINATED and its operation a failure."""
         self._reclaiming.add(node.uid)
-        task = self._tasks.start(node.name, lambda: self._reclaim(node, final_state))
+        task = self._tasks.start(node.name, lambda: self._reclaim(node, final_state, grace))
         try:
             await asyncio.wait({task})
         finally:
@@ -141,9 +142,9 @@ class Lifecycle:
             raise ApiError(operation.injected_error)
         await self._state.profile.pause(operation.verb, begun)
 
-    async def _reclaim(self, node: Node, final_state: str) -> None:
+    async def _reclaim(self, node: Node, final_state: str, grace: float) -> None:
         try:
-            await self._host_effects.stop_hosts(node, keep_disk=True)
+            await self._host_effects.stop_hosts(node, keep_disk=True, grace=grace)
         except Exception:
             logger.exception("the hosts of %s did not stop", node.name)
         current = self._state.nodes.get(node.name)

@@ -164,10 +164,11 @@ class NodeService:
             for worker in workers or hosts
         ]
 
-    async def preempt(self, name: str, notice: float) -> None:
+    async def preempt(self, name: str, notice: float, grace: float) -> None:
         """Preempt a node: its hosts stop, a running operation fails, it stays listed until it is deleted.
 
-        The notice is on the hosts' metadata servers at once; they stop `notice` seconds later.
+        The notice is on the hosts' metadata servers at once; their programs get SIGTERM `notice` seconds
+        later, and are killed `grace` seconds after that.
         """
         node = self._require(name, "preempt")
         await self._lifecycle.announce_preemption(node)
@@ -175,7 +176,7 @@ class NodeService:
             await self._state.profile.sleep(notice)
         current = self._state.nodes.get(name)
         if current and current.uid == node.uid and "preempt" in NODE_ALLOWED[current.state]:
-            await self._lifecycle.reclaim(current, "PREEMPTED")
+            await self._lifecycle.reclaim(current, "PREEMPTED", grace)
 
     def _require(self, name: str, call: str) -> Node:
         """Return a node whose state allows the call; raises NOT_FOUND, INVALID_ARGUMENT."""
