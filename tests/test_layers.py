@@ -124,8 +124,9 @@ MODULES = {
     # package with subpackages: its own modules
     "data": {"plan", "source", "options", "bad_records"},
     "cloud": {
-        "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "optional_imports",
-        "provider", "recording", "rest", "server_time", "storage", "streams",
+        "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "media_requests",
+        "object_downloads", "optional_imports", "provider", "recording", "rest", "server_time", "storage",
+        "streams",
     },
     "cloud/tpu": {
         "api_requests", "billing", "client", "error_document", "error_mapping", "maintenance", "messages",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tpuctl.object_content import Content, ContentDigest
 
@@ -39,3 +41,13 @@ def test_the_first_difference_is_named(
     expected: Content, difference: tuple[str, object, object] | None
 ) -> None:
     assert DIGITS.difference(expected) == difference
+
+
+@given(st.lists(st.binary(max_size=5000), max_size=6))
+def test_digests_of_pieces_are_appended_to_that_of_the_whole(pieces: list[bytes]) -> None:
+    whole = ContentDigest()
+    for piece in pieces:
+        digest = ContentDigest()
+        digest.update(piece)
+        whole.append(digest)
+    assert whole.content() == Content.of(b"".join(pieces))

@@ -61,6 +61,36 @@ class ContentDigest:
         self.size += len(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
 
+    def append(self, following: ContentDigest) -> None:
+        """Add bytes that follow, which another digest has taken."""
+        self.size += following.size
+        self._crc32c = _times(_power(following.size), self._crc32c) ^ following._crc32c
+
     def content(self) -> Content:
         """Return the content of all pieces so far."""
         return Content(self.size, base64.b64encode(self._crc32c.to_bytes(4, "big")).decode())
+
+
+_POLYNOMIAL = 0x82F63B78
+"""Castagnoli's without its x**32; bit 31 is the coefficient of 1, bit 0 that of x**31."""
+_ONE, _X8 = 1 << 31, 1 << 23
+
+
+def _times(first: int, second: int) -> int:
+    """Return the product of two polynomials over GF(2), modulo Castagnoli's."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if first >> bit & 1:
+            product ^= second
+        second = second >> 1 ^ (_POLYNOMIAL if second & 1 else 0)
+    return product
+
+
+def _power(size: int) -> int:
+    """Return x**(8 * size): the CRC of some bytes times this is their part in that of `size` bytes more."""
+    power, square = _ONE, _X8
+    while size:
+        if size & 1:
+            power = _times(power, square)
+        square, size = _times(square, square), size >> 1
+    return power

@@ -21,6 +21,7 @@ from tpuctl.bucket_objects.bad_object import too_large
 from tpuctl.catalogue.regions import BucketLocation
 from tpuctl.cloud.error_mapping import translated
 from tpuctl.cloud.error_table import Service
+from tpuctl.cloud.object_downloads import ObjectDownloads, ReportBytes, silent
 from tpuctl.cloud.recording import Recorder
 from tpuctl.cloud.server_time import AnswerClock
 from tpuctl.cloud.streams import BoundedBuffer, BufferFullError, ChunkStream, ObjectStream
@@ -86,6 +87,7 @@ class Bucket:
         self._client = client
         self._bucket = client.bucket(name)
         self._shell_setup = shell_setup
+        self._downloads = ObjectDownloads(client, name)
         self._clock = AnswerClock()
         client._http.hooks["response"].append(self._clock.note)
         self.name = name
@@ -153,12 +155,19 @@ class Bucket:
         Raises NotFoundError when there is no such object, BadObjectError as soon as it has sent more than
         `most` bytes: the limit holds for what arrives, whatever a listing said before.
         """
+        return self._read(self._bucket.blob(name), most)
+
+    def read_listed(self, item: Object, most: int = LARGEST_READ) -> bytes:
+        """Return the bytes of the generation that was listed; raises as `read` does if it is gone."""
+        return self._read(self._bucket.blob(item.name, generation=item.generation), most)
+
+    def _read(self, blob: storage.Blob, most: int) -> bytes:
         buffer = BoundedBuffer(most)
-        with self._translated(name):
+        with self._translated(blob.name):
             try:
-                self._bucket.blob(name).download_to_file(buffer, raw_download=True)
+                blob.download_to_file(buffer, raw_download=True)
             except BufferFullError as error:
-                raise too_large(name, most) from error
+                raise too_large(blob.name, most) from error
         return buffer.getvalue()
 
     def find(self, name: str, most: int = LARGEST_READ) -> bytes | None:
@@ -262,14 +271,13 @@ class Bucket:
         except (NotFoundError, ConflictError):
             pass  # deleted by another process, or replaced
 
-    def download(self, item: Object, path: Path) -> None:
+    def download(self, item: Object, path: Path, report: ReportBytes = silent) -> None:
         """Fetch one generation of an object into `path` as it is stored, complete or not at all.
 
-        Verifies its checksum. What is stored compressed is not unpacked: its size would be anything.
+        Verifies its checksum on the way. What is stored compressed is not unpacked: it may have any size.
         """
         with part_file(path) as part, self._translated(item.name):
-            blob = self._bucket.blob(item.name, generation=item.generation)
-            blob.download_to_filename(str(part), raw_download=True, checksum="crc32c")
+            self._downloads.fetch(item, part, report)
 
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:

