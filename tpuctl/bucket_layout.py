@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpuctl.keeper.records import deletions_folder, node_folder
 from tpuctl.nodes import NodeId
-from tpuctl.worker.records import LOG_FOLDER, STATUS_FILE, STOP_FILE, log_file
+from tpuctl.worker.records import LAUNCH_FILE, LOG_FOLDER, STATUS_FILE, STOP_FILE, log_file
 
 ATTEMPT_FOLDER = re.compile(r"[1-9][0-9]{0,3}")
 LOG_CHUNK = re.compile(r"(?!0{6})[0-9]{6}\.log")
@@ -126,6 +126,10 @@ class RunPaths:
     def attempt_verdict(self, attempt: int) -> str:
         """Return the record of how one attempt of several ended."""
         return f"{self.attempts}{attempt}/verdict.json"
+
+    def launch(self, attempt: int) -> str:
+        """Return the object that is written while the workers of an attempt are being started."""
+        return f"{self.attempts}{attempt}/{LAUNCH_FILE}"
 
     def lease(self, attempt: int) -> str:
         """Return the record of who starts an attempt."""

@@ -41,6 +41,8 @@ LOCK_FILE = "lock"
 SCRIPT_LOCK_FILE = "script.lock"
 """File in the attempt's folder that the script holds, and what it forks, as long as one of them lives."""
 STATUS_FILE = "status.json"
+LAUNCH_FILE = "launch.json"
+"""In an attempt's folder in the bucket: written again and again while its workers are being started."""
 STOP_FILE = "stop.json"
 """In a run's folder in the bucket, and in the attempt's folder on a host: somebody asks to stop the run."""
 LARGEST_STOP = 4096

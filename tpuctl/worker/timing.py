@@ -21,6 +21,8 @@ NEIGHBOUR_INTERVAL = 60.0
 """Between two looks at the status of the next worker."""
 NEIGHBOUR_SILENCE = 900.0
 """Without a word of a worker after which the others give it up: as long as until readers call it lost."""
+LAUNCH_SILENCE = 60.0
+"""Without a sign of who starts the workers after which one that has never written is not waited for."""
 FRESH = 45.0
 """Age of a worker's last word up to which it counts as alive when all are to start."""
 STOP_GRACE = 15.0

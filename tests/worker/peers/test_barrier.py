@@ -220,6 +220,33 @@ class TestSilence:
         assert peers.end
         assert peers.end.worker == 1
 
+    def test_one_that_nobody_starts_any_more_is_given_up_after_a_minute(self, clock: list[float]) -> None:
+        """Who started the others was killed: a slow start gives signs meanwhile."""
+        bucket = CountingBucket()
+        peers = self.peers(bucket, 0)
+        bucket.put(f"{ATTEMPT}launch.json", b"{}")
+        for _ in range(2):
+            peers.look()
+            clock[0] += timing.LAUNCH_SILENCE
+            bucket.time += timing.LAUNCH_SILENCE
+        bucket.put(f"{ATTEMPT}launch.json", b"{}")
+        peers.look()
+        assert peers.end is None
+        clock[0] += timing.LAUNCH_SILENCE
+        bucket.time += timing.LAUNCH_SILENCE + 1
+        peers.look()
+        assert peers.end == Decision(END, 1, "worker 1 was not started, and nobody starts it any more")
+
+    def test_one_that_was_started_is_not_asked_about(self, clock: list[float]) -> None:
+        bucket = CountingBucket()
+        peers = self.peers(bucket, 0)
+        self.write(bucket, 1, "preparing")
+        for _ in range(10):
+            peers.look()
+            clock[0] += timing.LAUNCH_SILENCE
+        assert peers.end is None
+        assert not [name for name in bucket.requests if "launch.json" in name]
+
     def test_an_outage_of_its_own_is_no_silence_of_the_other(self, clock: list[float]) -> None:
         bucket = CountingBucket()
         peers = self.peers(bucket, 2)

@@ -99,6 +99,14 @@ class TestStart:
         launch(crew[2], "print('never')")
         assert crew[2].finished().peer == 0, "one that comes late does not start either"
 
+    def test_one_whose_launch_was_killed_before_the_others_ends(self, crew: list[Host]) -> None:
+        prepare(crew[0], "print('never')")
+        brief = f"{FAST}; timing.NEIGHBOUR_INTERVAL = timing.LAUNCH_SILENCE = 0.2"
+        assert crew[0].launch(brief).returncode == 0
+        status = crew[0].finished()
+        reason = "worker 1 was not started, and nobody starts it any more"
+        assert (status.error, status.peer, status.pid) == (f"not started, because {reason}", 1, 0)
+
     @pytest.mark.parametrize("hours", [-1, 1])
     def test_a_clock_that_is_wrong_by_an_hour_changes_nothing(self, crew: list[Host], hours: int) -> None:
         """Ages are the bucket's; names of chunks, too."""

@@ -31,6 +31,11 @@ class Neighbour:
         """Its number; -1 once all others have ended."""
         return self._others[0] if self._others else -1
 
+    @property
+    def has_written(self) -> bool:
+        """Whether it has ever written, as of the last look: one that has not was never started."""
+        return self._generation != 0
+
     def due(self) -> bool:
         """Return whether it is time to look again."""
         return bool(self._others) and time.monotonic() >= self._next

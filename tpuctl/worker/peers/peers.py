@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Callable, Optional
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.records import Spec, WorkerStatus
+from tpuctl.worker.records import LAUNCH_FILE, Spec, WorkerStatus, attempt_folder
 from tpuctl.worker.reporting.logs import say
 
 if TYPE_CHECKING:
@@ -60,6 +60,16 @@ class Peers:
             if silence > timing.NEIGHBOUR_SILENCE:
                 reason = "worker %d has not been heard of for %d minutes" % (worker, silence / 60)
                 self._note(self._decision.end(reason, worker))
+            elif silence >= timing.LAUNCH_SILENCE and self._is_left_out():
+                reason = "worker %d was not started, and nobody starts it any more" % worker
+                self._note(self._decision.end(reason, worker))
+
+    def _is_left_out(self) -> bool:
+        """Return whether the neighbour was never started, and nobody seems to start it any more."""
+        if self._neighbour.has_written:
+            return False
+        items = self._bucket.list(attempt_folder(self._spec.folder) + LAUNCH_FILE)
+        return min((item.age for item in items), default=float("inf")) > timing.LAUNCH_SILENCE
 
     def tell_end(self, reason: str) -> None:
         """Tell the others that this worker has ended without success; `end` is set if another was first.

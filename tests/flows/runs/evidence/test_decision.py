@@ -76,6 +76,15 @@ class TestWorkers:
         others = "; the others are stopped because of it"
         assert early == Ending(runs.FAILED, evidence + others, BY_WORKERS, failed.exit_code)
 
+    def test_one_that_was_never_started_ends_the_run_once_the_others_have_given_it_up(self) -> None:
+        error = "not started, because worker 1 was not started, and nobody starts it any more"
+        given_up = replace(FINISHED, exit_code=None, error=error, peer=1)
+        ending = decide(words((given_up, 5), (None, 99), (given_up, 1)))
+        assert ending == Ending(runs.FAILED, f"worker 0: {error}", BY_WORKERS)
+        waiting = replace(RUNNING, state="ready")
+        assert decide(words((given_up, 5), (None, 99), (waiting, 1))) is None
+        assert decide(words((FINISHED, 5), (None, 99), (FINISHED, 1))) is None
+
     def test_the_worker_that_failed_first_is_named(self) -> None:
         ending = decide(words((replace(FINISHED, exit_code=1), 3), (replace(FINISHED, exit_code=2), 8)))
         assert ending

@@ -18,7 +18,7 @@ OUTCOMES = [
     # moment, hosts, the run's outcome, words of the evidence
     pytest.param(NO_HOST, 1, runs.FAILED, NEVER.format(0), marks=pytest.mark.slow),
     pytest.param(NO_HOST, 4, runs.FAILED, NEVER.format(0), marks=pytest.mark.slow),
-    pytest.param(HALF, 4, runs.FAILED, NEVER.format(2), marks=pytest.mark.slow),
+    pytest.param(HALF, 4, runs.FAILED, "worker 2 was not started, and nobody", marks=pytest.mark.slow),
     pytest.param(ALL, 1, runs.SUCCEEDED, "", marks=pytest.mark.slow),
     pytest.param(ALL, 4, runs.SUCCEEDED, "", marks=pytest.mark.slow),
 ]
@@ -36,7 +36,7 @@ def submit(site: Site, moment: str) -> None:
 def test_a_run_whose_submit_was_killed_has_an_end(
     make_site: Callable[[int], Site], moment: str, hosts: int, outcome: str, words: str
 ) -> None:
-    """Hosts that wait for those which nobody starts give them up after 15 minutes."""
+    """Hosts that wait for those which nobody starts any more give them up after a minute."""
     site = make_site(hosts)
     submit(site, moment)
     if moment == ALL:

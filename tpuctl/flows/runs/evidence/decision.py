@@ -67,9 +67,13 @@ def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
     is_over = all(word.is_over for word in words)
     if is_over and any(word.status and word.status.stopped_by for word in stopped):
         return _stop(stopped, "", (), BY_WORKERS)
-    if is_over and any(map(_is_consequence, words)):
-        return _given_up(words)
-    if not stopped and is_over:
+    if stopped:
+        return None
+    given_up = next((word.status for word in words if word.status and _is_consequence(word)), None)
+    if given_up and all(word.is_over or word.status is None for word in words):
+        # They have lost sight of one that has not failed, or that nobody starts: it will not run, either.
+        return Ending(runs.FAILED, f"worker {given_up.worker}: {given_up.error}", BY_WORKERS)
+    if is_over:
         return Ending(runs.SUCCEEDED, "every worker's script ended with exit code 0", BY_WORKERS)
     return None
 
@@ -82,14 +86,6 @@ def first_failure(words: Sequence[WorkerWord]) -> WorkerWord | None:
         first = max(word.age for word in stopped)
         failed = [word for word in failed if word.age > first + NODE_STATE_DELAY]
     return max(failed, key=lambda word: word.age, default=None)
-
-
-def _given_up(words: Sequence[WorkerWord]) -> Ending | None:
-    """Return the end of workers that gave up one that has not failed: they had lost sight of it."""
-    status = next(word.status for word in words if word.status and _is_consequence(word))
-    if _stopped(words):
-        return None
-    return Ending(runs.FAILED, f"worker {status.worker}: {status.error}", BY_WORKERS)
 
 
 def decide(words: Sequence[WorkerWord], node: NodeWord | None = None) -> Ending | None:

@@ -33,6 +33,7 @@ from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch, launch_values
+from tpuctl.flows.runs.submission.launch_sign import LaunchSign
 from tpuctl.flows.runs.submission.plan import attempt_on, own_variables
 from tpuctl.flows.runs.submission.specs import Launch, specs
 from tpuctl.flows.runs.submission.submit import signed
@@ -148,7 +149,8 @@ def _launch(run: StoredRun, held: HeldLease, attempt: StoredAttempt, node: Node,
         key = secrets.token_hex(32)
         start = _launch_of(run, tools, node)
         every = specs(run.bucket.name, run.record, attempt.record, start, item.size, key)
-        launch.launch_all(tools.ssh, node, tools.provider.host_keys(node.id), every)
+        with LaunchSign(run, number):
+            launch.launch_all(tools.ssh, node, tools.provider.host_keys(node.id), every)
     except TpuctlError as error:
         held.check()
         return _not_started(run, attempt, f"it could not be started: {error.message}", tools)

@@ -18,7 +18,8 @@ from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.bundles import Bundle
 from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import launch, launch_values
+from tpuctl.flows.runs.submission import launch, launch_sign, launch_values
+from tpuctl.flows.runs.submission.launch_sign import LaunchSign
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.specs import Launch, specs
 from tpuctl.flows.runs.submission.turn import take_turn
@@ -109,7 +110,8 @@ def launch_attempt(
     key = ssh.derived_key(f"{bucket}/{run.name}/{attempt.attempt}/{attempt.token}")
     every = specs(bucket, plan.run, attempt, _launch(plan), plan.code.content.size, key)
     try:
-        launch.launch_all(ssh, plan.node, host_keys, every, goes_on=goes_on)
+        with LaunchSign(run, attempt.attempt, first=0.0 if goes_on else launch_sign.FIRST):
+            launch.launch_all(ssh, plan.node, host_keys, every, goes_on=goes_on)
     except TpuctlError as error:
         _fail(run, plan, error)
         raise
