@@ -105,6 +105,14 @@ class Host:
             check=False,
         )
 
+    def ask(self) -> dict[str, object]:
+        """Ask the program, as readers of a run do over SSH."""
+        command = [self.python, "worker.zip", "ask", "."]
+        answer = subprocess.run(
+            command, cwd=self.folder, env=self.environment, capture_output=True, check=True
+        )
+        return dict(json.loads(answer.stdout))
+
     def supervisors(self) -> list[int]:
         """Return the pids of the supervisors that run in the attempt's folder."""
         pids = list[int]()

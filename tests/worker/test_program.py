@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import json
@@ -129,6 +130,29 @@ class TestScript:
         assert again.returncode == 1
         assert json.loads(again.stdout) == {"error": "this attempt was started on this host before"}
         assert host.bucket.objects(STATUS) == before
+
+    def test_a_launch_that_was_killed_before_it_started_anything_is_none(self, host: Host) -> None:
+        """It had the lock: as far as one knew, a supervisor had ended without a word."""
+        path = host.prepare("print('once')")
+        spec = path.read_bytes()
+        killed = host.launch("import os; main._start = lambda *rest: os.kill(os.getpid(), 9)")
+        assert killed.returncode == -9
+        assert host.ask() == {"state": "absent", "detail": "its start there was cut off"}
+        path.write_bytes(spec)
+        assert host.launch().returncode == 0
+        assert host.finished().exit_code == 0
+        assert host.log() == b"once\n"
+
+    def test_of_two_launches_at_once_one_starts_it(self, host: Host) -> None:
+        path = host.prepare("print('once')")
+        spec = path.read_bytes()
+        with (host.folder / "lock").open("ab") as lock:  # as the first one that has not answered yet
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert "started on this host before" in host.launch().stdout
+            assert host.ask() == {"state": "alive"}
+        path.write_bytes(spec)
+        assert host.launch().returncode == 0
+        assert host.finished().exit_code == 0
 
     def test_children_that_keep_running_do_not_delay_its_end(self, host: Host) -> None:
         host.start("import subprocess\nsubprocess.Popen(['sleep', '600'])\nprint('bye')")
@@ -497,24 +521,17 @@ class TestCause:
     def test_its_host_knows_how_a_worker_is(self, host: Host, wait_for_end) -> None:
         """Also where nothing of it reaches the bucket."""
 
-        def answer() -> dict[str, object]:
-            command = [host.python, "worker.zip", "ask", str(host.folder)]
-            asked = subprocess.run(command, cwd=host.folder, capture_output=True, text=True, check=True)
-            content = json.loads(asked.stdout)
-            assert isinstance(content, dict)
-            return content
-
         pid = host.start(WAIT)
         host.wait_for_output(b"step 1")
-        assert answer() == {"state": "alive"}
+        assert host.ask() == {"state": "alive"}
         kill_with_guard(pid)
         wait_for_end(pid)
-        gone = answer()
+        gone = host.ask()
         assert (gone["state"], gone["detail"]) == ("gone", "")
         assert gone["status"]["state"] in ("preparing", "running")  # type: ignore[index]
         os.killpg(int(host.status().pid) or pid, signal.SIGKILL)
         (host.folder / "lock").unlink()
-        assert answer() == {"state": "absent"}
+        assert host.ask() == {"state": "absent"}
 
 
 class TestBucketTrouble:

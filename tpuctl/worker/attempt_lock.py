@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import fcntl
 import os
-from typing import BinaryIO
+from typing import BinaryIO, Optional
+
+from tpuctl.worker.records import LOCK_FILE, STARTED
 
 
-def is_held(lock: BinaryIO) -> bool:
-    """Return whether a process holds the lock, whose file is open for reading."""
+def is_held(lock: BinaryIO, kind: int = fcntl.LOCK_SH) -> bool:
+    """Return whether another process holds the lock, whose file is open; if not, this one holds it now."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     return False
+
+
+def first_lock(folder: str) -> Optional[BinaryIO]:
+    """Return the lock of the attempt in a folder, held, for a supervisor to inherit.
+
+    None where a supervisor has started before, or is being started. One whose start was cut off, as the host
+    went down, has not started.
+    """
+    lock = open(os.path.join(folder, LOCK_FILE), "ab")  # noqa: SIM115  the caller closes it
+    if is_held(lock, fcntl.LOCK_EX) or os.path.exists(os.path.join(folder, STARTED)):
+        lock.close()
+        return None
+    os.utime(lock.fileno())  # it says when the supervisor was started
+    return lock
 
 
 def is_held_in(folder: str, name: str) -> bool:

@@ -13,7 +13,7 @@ import traceback
 from typing import BinaryIO, List, Mapping
 
 from tpuctl.worker import timing
-from tpuctl.worker.attempt_lock import is_held
+from tpuctl.worker.attempt_lock import first_lock, is_held
 from tpuctl.worker.guard import guarded
 from tpuctl.worker.records import LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read_spec
 
@@ -30,16 +30,18 @@ def main(arguments: List[str]) -> int:
     return supervise(path)
 
 
-def supervise(path: str, *, is_guarded: bool = False) -> int:
-    """Run the script of the spec on stdin to its end, in the attempt's folder."""
+def supervise(path: str) -> int:
+    """Run the script of the spec on stdin to its end, in the attempt's folder, without a guard."""
+    with open(os.path.join(path, LOCK_FILE), "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _run(_spec_on_stdin(), os.path.abspath(path))
+
+
+def _spec_on_stdin() -> Spec:
     spec = read_spec(sys.stdin)
     with open(os.devnull, "rb") as empty:
         os.dup2(empty.fileno(), sys.stdin.fileno())  # frees the deleted file
-    with open(os.path.join(path, LOCK_FILE), "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the keeper sees by it that the run goes on
-        folder = os.path.abspath(path)
-        guard = os.getpid()
-        return guarded(spec, folder, lambda: _run(spec, folder, guard)) if is_guarded else _run(spec, folder)
+    return spec
 
 
 def _run(spec: Spec, folder: str, guard: int = 0) -> int:
@@ -69,12 +71,17 @@ def launch(path: str) -> int:
         spec = open(path, "rb")  # noqa: SIM115  the block below closes it
         os.unlink(path)
     except OSError as error:
-        return _answer({"error": str(error) if _lock(folder) else STARTED_BEFORE}, 1)
+        lock = first_lock(folder)
+        return _answer({"error": str(error) if lock else STARTED_BEFORE}, 1)
     with spec:
         reason = _python_error(spec)
         if reason:
             return _answer({"error": reason}, 1)
-        return _start(spec, folder) if _lock(folder) else _answer({"error": STARTED_BEFORE}, 1)
+        lock = first_lock(folder)
+        if lock is None:
+            return _answer({"error": STARTED_BEFORE}, 1)
+        with lock:
+            return _start(spec, folder)
 
 
 def ask(folder: str) -> int:
@@ -87,6 +94,8 @@ def ask(folder: str) -> int:
     with open(lock, "rb") as stream:
         if is_held(stream):
             return _answer({"state": "alive"}, 0)
+        if not os.path.exists(os.path.join(folder, STARTED)):
+            return _answer({"state": "absent", "detail": "its start there was cut off"}, 0)
         restarted = _boot_time() > os.fstat(stream.fileno()).st_mtime
     detail = "the host was restarted" if restarted else ""
     return _answer({"state": "gone", "detail": detail, "status": read_last(folder)}, 0)
@@ -101,15 +110,6 @@ def _boot_time() -> float:
     return float(match.group(1)) if match else 0.0
 
 
-def _lock(folder: str) -> bool:
-    """Return whether this is the first launch in the folder."""
-    try:
-        os.close(os.open(os.path.join(folder, LOCK_FILE), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        return False
-    return True
-
-
 def _start(spec: BinaryIO, folder: str) -> int:
     """Start the supervisor as a copy of this process: another Python would take its start-up time again."""
     log = os.path.join(folder, "supervisor.log")
@@ -121,7 +121,10 @@ def _start(spec: BinaryIO, folder: str) -> int:
 
 
 def _supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
-    """Run `supervise` with nothing of the login: session, standard streams; return its exit code."""
+    """Run the script under a guard with nothing of the login: session, standard streams.
+
+    Return the exit code. The attempt's lock is the launch's: the keeper sees by it that the run goes on.
+    """
     try:
         os.setsid()
         os.lseek(spec.fileno(), 0, os.SEEK_SET)
@@ -129,7 +132,8 @@ def _supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
             os.dup2(stream.fileno(), number)
         spec.close()
         log.close()
-        return supervise(folder, is_guarded=True)
+        own, guard = _spec_on_stdin(), os.getpid()
+        return guarded(own, folder, lambda: _run(own, folder, guard))
     except Exception:
         traceback.print_exc()
         return 1

@@ -242,6 +242,13 @@ class TestHosts:
         assert ending
         assert (ending.outcome, ending.silent) == (runs.STOPPED, (1,))
 
+    def test_a_start_that_was_cut_off_is_told_as_such(self) -> None:
+        absent = HostWord(HostState.ABSENT, "its start there was cut off")
+        ending = decide(words((None, 301), hosts=absent), READY)
+        assert ending
+        reason = "it was never started on worker 0: its start there was cut off"
+        assert (ending.outcome, ending.evidence) == (runs.FAILED, reason)
+
     def test_a_host_without_a_trace_says_that_nothing_was_started(self) -> None:
         absent = HostWord(HostState.ABSENT)
         assert decide(words((None, 300), hosts=absent), READY) is None, "submit may be on its way"

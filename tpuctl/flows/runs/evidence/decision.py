@@ -142,7 +142,8 @@ def _by_hosts(words: Sequence[WorkerWord]) -> Ending | None:
     gone = [word for word in known if word.host and word.host.state is HostState.GONE]
     absent = [word for word in known if word.host and word.host.state is HostState.ABSENT]
     if absent and all(word.status is None for word in absent):
-        evidence = f"it was never started on worker {absent[0].worker}: its host has no trace of it"
+        reason = (absent[0].host and absent[0].host.detail) or "its host has no trace of it"
+        evidence = f"it was never started on worker {absent[0].worker}: {reason}"
         return Ending(runs.FAILED, evidence, BY_MACHINE, silent=_numbers(absent))
     if not gone:
         return None
