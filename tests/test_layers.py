@@ -130,7 +130,7 @@ MODULES = {
     },
     "cloud/tpu": {
         "api_requests", "billing", "client", "error_document", "error_mapping", "maintenance", "messages",
-        "names", "past_changes", "project_metadata", "quotas", "runtimes", "sending", "states",
+        "names", "past_changes", "project_metadata", "quotas", "runtimes", "sending", "settings", "states",
     },
     "flows": {"facts", "progress"},
     "flows/nodes": {

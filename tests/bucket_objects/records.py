@@ -38,6 +38,7 @@ from tpuctl.flows.runs.evidence.witnesses import HostAnswer, read_answer
 from tpuctl.flows.runs.evidence.words import HostState
 from tpuctl.keeper.records import Deletion, Note
 from tpuctl.keeper.records import encode as encode_of_keeper
+from tpuctl.recovery.records import Disk, Machine, Restarts
 from tpuctl.worker import timing
 from tpuctl.worker.control.turns import Turn, _Entry
 from tpuctl.worker.peers.decision import END, Decision, DecisionObject
@@ -58,6 +59,12 @@ class Kind:
 RUN = runs.Run(
     "r1", CREATED, "ada@laptop", "job.py", ("--epochs", "3"), "0" * 64, "jax", "v3-32", ("numpy",),
     {"RATE": "0.1"}, PinnedDataset("pets", "1.0.0", "0" * 64), runs.Git("0" * 40, "diff"),
+    restarts=Restarts(None, 1), machine=Machine(
+        "v3-32", ("europe-west4-a",), True, "tpu-ubuntu2204-base", "ada@example.com",
+        scopes=("cloud-platform",),
+        tags=("trainer",), disks=(Disk("photos", read_only=True),), labels={"team": "vision"},
+        metadata={"color": "blue"}, startup_script="#!/bin/sh\n", max_price="12.50",
+    ),
 )  # fmt: skip
 VERDICT = runs.Verdict(
     "r1", runs.FAILED, 1, CREATED, "worker 0's script ended with exit code 3", 3, runs.BY_SILENCE, (0, 2)

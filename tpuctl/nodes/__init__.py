@@ -22,6 +22,7 @@ from tpuctl.nodes.node import (
     NodeId,
     NodeList,
     NodeRequest,
+    NodeSettings,
     NodeState,
     SshKey,
     Symptom,
@@ -47,8 +48,8 @@ __all__ = [
     "CLOUD_TPU", "LABEL", "LABEL_VALUE", "OWNER_LABEL", "OWNER_METADATA", "RESTART_LABEL", "RUN_LABEL",
     "Change", "CreateNode", "CreateQueuedResource", "Creation", "DataDisk", "DeleteNode",
     "DeleteQueuedResource", "History",
-    "HttpRequest", "LastingChange", "Maintenance", "Node", "NodeId", "NodeList", "NodeRequest", "NodeState",
-    "PastChange",
+    "HttpRequest", "LastingChange", "Maintenance", "Node", "NodeId", "NodeList", "NodeRequest",
+    "NodeSettings", "NodeState", "PastChange",
     "QueueState", "QueuedResource", "QueuedResourceId", "QueuedResourceList", "QueuedResourceRequest",
     "SimulateMaintenance", "SshKey", "StartNode", "StopNode", "Symptom", "UpdateNode", "owner_label",
 ]  # fmt: skip

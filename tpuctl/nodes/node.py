@@ -61,6 +61,37 @@ class Symptom:
 
 
 @dataclass(frozen=True)
+class DataDisk:
+    """A persistent disk that the hosts of a node get."""
+
+    source: str
+    """Name of the disk, alone or with its project and zone as the provider writes it."""
+    read_only: bool = False
+    """The hosts of one node can share a disk in no other mode."""
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """What its creator chose of a node: with these another one like it can be made."""
+
+    network: str = "default"
+    subnetwork: str = ""
+    external_ips: bool = True
+    service_account: str = ""
+    scopes: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    data_disks: tuple[DataDisk, ...] = ()
+    topology: str = ""
+    """The shape of the slice, where it is not the default of its type."""
+    secure_boot: bool = False
+    reserved: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Without the keys that only the provider or a tool may set, such as those of SSH."""
+    startup_script: str = ""
+    """The content as hosts run it at each boot."""
+
+
+@dataclass(frozen=True)
 class Node(Owned):
     """One TPU slice: one or more hosts with chips."""
 
@@ -88,6 +119,7 @@ class Node(Owned):
     """The name of the queued resource that made it; empty for a node that was created directly."""
     created_at: float = 0.0
     """`created` in seconds since 1970, with fractions: says which of two was first; 0.0 for unknown."""
+    settings: NodeSettings = field(default_factory=NodeSettings)
 
     @property
     def name(self) -> str:
@@ -123,16 +155,6 @@ class SshKey:
             raise ValueError(f"{self.user!r} cannot be the user of a key")
         if not self.public_key.isprintable():
             raise ValueError(f"{self.public_key!r} is not one line")
-
-
-@dataclass(frozen=True)
-class DataDisk:
-    """A persistent disk that the hosts of a node get."""
-
-    source: str
-    """Name of the disk, alone or with its project and zone as the provider writes it."""
-    read_only: bool = False
-    """The hosts of one node can share a disk in no other mode."""
 
 
 @dataclass(frozen=True)

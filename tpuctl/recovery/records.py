@@ -13,6 +13,17 @@ MOST_ZONES = 100
 SCHEMA = 1
 
 
+Metadata = Annotated[str, msgspec.Meta(max_length=262_144)]
+"""Of Compute Engine: 256 KiB a value."""
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """A data disk, which is in one zone."""
+
+    source: Label
+    read_only: bool = False
+
+
 class Machine(msgspec.Struct, frozen=True):
     """The machine on which a run is restarted, as `tpuctl up` is asked for one."""
 
@@ -30,6 +41,19 @@ class Machine(msgspec.Struct, frozen=True):
     subnetwork: Label = ""
     external_ips: bool = True
     service_account: Label = ""
+    scopes: Annotated[tuple[Label, ...], msgspec.Meta(max_length=100)] = ()
+    tags: Annotated[tuple[Label, ...], msgspec.Meta(max_length=100)] = ()
+    disks: Annotated[tuple[Disk, ...], msgspec.Meta(max_length=128)] = ()
+    topology: Label = ""
+    """Empty for the default of the type."""
+    secure_boot: bool = False
+    reserved: bool = False
+    labels: Annotated[dict[Label, Label], msgspec.Meta(max_length=64)] = {}
+    """Besides tpuctl's own."""
+    metadata: Annotated[dict[Label, Metadata], msgspec.Meta(max_length=1000)] = {}
+    """Besides tpuctl's own; runs.NOT_STORED for what looks like a secret."""
+    startup_script: Metadata = ""
+    """The user's own; runs.NOT_STORED for one that seems to hold a secret."""
     ttl: Count = 0
     """Seconds from its creation to its end; 0 for no end."""
     idle: Count = 0

@@ -49,8 +49,4 @@ def restart_request(
         is_configured=not is_typed,
         zones=tuple(normalize("zone", zone, "--restart-zone") if is_zone(zone) else zone for zone in zones),
         max_price=max_price or "",
-        network=config.get("network") or "default",
-        subnetwork=config.get("subnetwork") or "",
-        external_ips=config.require_bool("external_ips"),
-        service_account=config.get("service_account") or "",
     )

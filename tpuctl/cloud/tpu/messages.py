@@ -11,6 +11,7 @@ from google.cloud import tpu_v2
 from tpuctl import clock
 from tpuctl.cloud.tpu.error_mapping import operation_error
 from tpuctl.cloud.tpu.names import parse_node_name, parse_queued_resource_name
+from tpuctl.cloud.tpu.settings import read_settings
 from tpuctl.cloud.tpu.states import QUEUE_STATES, STATES, enum_name
 from tpuctl.errors import TpuctlError
 from tpuctl.nodes import (
@@ -53,6 +54,7 @@ def read_node(message: tpu_v2.Node) -> Node:
         labels=dict(message.labels),
         metadata=dict(message.metadata),
         queued_resource=message.queued_resource.rpartition("/")[2],
+        settings=read_settings(message),
     )
 
 

@@ -33,6 +33,8 @@ END
     </dev/null >>keeper.log 2>&1 &
 )
 """
+WRITTEN_BY_TPUCTL = "#!/bin/sh\n# Written by tpuctl: "
+"""How SCRIPT begins, in each version of tpuctl."""
 USER_SCRIPT = """# The script of --startup-script.
 script=$(mktemp) && base64 -d >"$script" <<'END'
 {script}
@@ -112,6 +114,16 @@ class Lifetime:
 @cache
 def _keeper_program() -> bytes:
     return program("keeper", MODULES)
+
+
+def users_script(startup_script: str) -> str:
+    """Return the user's own script of what `Lifetime.startup_script` returned; '' for none."""
+    if not startup_script.startswith(WRITTEN_BY_TPUCTL):
+        return startup_script
+    head, _ = USER_SCRIPT.split("{script}")
+    _, _, rest = startup_script.partition(head)
+    encoded, _, _ = rest.partition("\nEND\n")
+    return base64.decodebytes(encoded.encode()).decode()
 
 
 def _base64(data: bytes) -> str:

@@ -133,12 +133,17 @@ def _check(options: UpOptions) -> None:
         raise UsageError(
             f"{' and '.join(options.needs_queue)} exist only in the queue.", hint="Leave out --no-queued."
         )
-    own = [key for key in (*options.labels, *options.metadata) if key == LABEL or key.startswith(OWN_PREFIX)]
+    own = [key for key in (*options.labels, *options.metadata) if is_own(key)]
     if own:
         raise UsageError(
             f"'{own[0]}' is reserved: by such labels and metadata tpuctl finds its TPUs again.",
             hint=f"Choose a key that is not {LABEL} and does not begin with {OWN_PREFIX}",
         )
+
+
+def is_own(key: str) -> bool:
+    """Whether a label or metadata with this key is tpuctl's."""
+    return key == LABEL or key.startswith(OWN_PREFIX)
 
 
 def _node_request(

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
+import msgspec
+
 from tests.crashes.faults import ZONE, nothing
 from tests.crashes.world import CrashWorld, Killed
 from tests.flows.runs.evidence.memory_bucket import MemoryBucket
 from tpuctl import clock
+from tpuctl.bucket_layout import NodePaths
 from tpuctl.catalogue.prices import unknown
 from tpuctl.cloud.ssh import CommandResult, SshSession
 from tpuctl.cloud.ssh.pool import Out, Pool
@@ -22,11 +25,13 @@ from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, GOES_ON, RESTARTED
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.launch import START
-from tpuctl.flows.runs.submission.plan import attempt_on
+from tpuctl.flows.runs.submission.plan import SubmitPlan, attempt_on
+from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.nodes import Node, SshKey
 from tpuctl.parallel import Result, fanout
-from tpuctl.recovery.records import Machine, Restarts
+from tpuctl.recovery.records import Restarts
 from tpuctl.runs import BY_MACHINE, LOST, Run, Verdict
 from tpuctl.worker.main import STARTED_BEFORE
 from tpuctl.worker.records import FINISHED, RUNNING, StopRequest, WorkerStatus, encode
@@ -143,7 +148,13 @@ class Site:
     """The run `r1` on `n1`, which was preempted."""
 
     def __init__(
-        self, world: CrashWorld, accelerator: str = "v3-8", *, queued: bool = False, max_price: str = ""
+        self,
+        world: CrashWorld,
+        accelerator: str = "v3-8",
+        *,
+        queued: bool = False,
+        max_price: str = "",
+        options: Sequence[str] = (),
     ) -> None:
         self.world = world
         self.max_price = max_price
@@ -153,7 +164,8 @@ class Site:
         self.run = StoredRun(self.bucket, "r1")  # type: ignore[arg-type]
         self.price = unknown("nobody asked")
         self.reports: list[str] = []
-        options = ["--queued"] if queued else []
+        options = [*options, *(["--queued"] if queued else [])]
+        options += [] if "--reserved" in options else ["--spot"]
         up = world.tpuctl(
             "up",
             accelerator,
@@ -161,21 +173,17 @@ class Site:
             "n1",
             "--zone",
             ZONE,
-            "--spot",
             "--framework",
             "jax",
             "--yes",
             *options,
         )
         assert up.code == 0, up.err
-        (node,) = world.provider.list_nodes(ZONE).nodes
-        self.submit(node, queued=queued)
+        self.submit(world.provider.list_nodes(ZONE).nodes[0])
 
-    def submit(self, node: Node, *, queued: bool = False) -> None:
+    def submit(self, node: Node) -> None:
         """Write the run and its first attempt, whose workers run."""
-        machine = Machine(
-            node.accelerator, (ZONE,), True, node.runtime, self.owner, "jax", queued, max_price=self.max_price
-        )
+        machine = machine_like(node, RestartRequest(max_price=self.max_price), "jax", self.owner)
         policy = Restarts(after_loss=None)
         at = self.world.time
         record = Run(
@@ -185,10 +193,27 @@ class Site:
         self.bucket.put(f"bundles/{HASH}.tar.gz", b"code")
         self.run.create(record)
         attempt = attempt_on(node, "jax", at)
+        plan = SubmitPlan(record, attempt, node, None, (), (), {})  # type: ignore[arg-type]  # no code
+        launch_values.keep(self.bucket.name, record, plan)
         self.run.create_attempt(attempt)
         for worker in attempt.workers:
             self.hosts.started.append((node.id.uid, worker, 1))
             self.hosts.write(1, worker, RUNNING)
+
+    def forget_values(self) -> None:
+        """Forget what only the machine that submitted the run knows."""
+        launch_values.forget(self.bucket.name, "r1")
+
+    def neighbour(self, name: str, node_name: str) -> None:
+        """Write another run that goes on, on another node."""
+        (node,) = (item for item in self.world.provider.list_nodes(ZONE).nodes if item.name == node_name)
+        other = StoredRun(self.bucket, name)  # type: ignore[arg-type]
+        other.create(msgspec.structs.replace(self.run.record, run=name))
+        self.bucket.put(NodePaths.of(node.id).run(name, 1), b"{}")
+        other.create_attempt(attempt_on(node, "jax", self.world.time))
+        self.hosts.started.append((node.id.uid, 0, 1))
+        status = WorkerStatus(0, 1, "7", RUNNING, clock.iso(self.world.time))
+        self.bucket.put(other.paths.status(1, 0), encode(status))
 
     def preempt(self) -> None:
         """Preempt every node, and let half a minute of silence pass."""

@@ -24,7 +24,7 @@ from tpuctl.flows.runs.lookup import started_on
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.nodes import RESTART_LABEL, Node, NodeState
+from tpuctl.nodes import RESTART_LABEL, DataDisk, Node, NodeId, NodeState
 from tpuctl.recovery.records import Machine
 from tpuctl.runs import Tpu
 
@@ -52,7 +52,7 @@ def find_or_make(tools: Tools, run: str, recipe: Machine, attempt: int, before: 
     the price, and what `up` raises.
     """
     node = None if is_bad else _usable(tools, before)
-    users = _users(tools, run, before) if node else []
+    users = _users(tools, run, before.id) if node else []
     if node and not users:
         return grant_access(tools.provider, tools.ssh, node, tools.ssh.login_key(), tools.report)
     if node:
@@ -80,13 +80,16 @@ def delete_left(tools: Tools, run: str, owner: str, before: Tpu) -> None:
     """Delete the machine of an earlier attempt and its queued resource, which would take up quota.
 
     What became of other runs on it is settled first: nobody could tell later. Raises StateError where another
-    run uses it.
+    run uses it, or another slice that is deleted with it.
     """
     items = left_items(tools, owner, before)
-    users = _users(tools, run, before) if items else []
+    users = _users(tools, run, before.id) if items else []
     for item in items:
+        others = [node for node in item.nodes if node.id.uid != before.uid]
+        for other in others:
+            _require_unused(other.name, _users(tools, run, other.id))
         if not item.is_over:
-            _require_unused(before, users)
+            _require_unused(before.name, users)
             tools.report(f"{item.name} is replaced")
     if items:
         down(tools.provider, DownPlan(items), tools.report)
@@ -107,16 +110,16 @@ def _is_of(item: Allocation, tpu: Tpu) -> bool:
     return named and item.is_over and not item.nodes
 
 
-def _users(tools: Tools, run: str, tpu: Tpu) -> list[str]:
+def _users(tools: Tools, run: str, node: NodeId) -> list[str]:
     """Return the other runs on a machine that have not ended."""
-    names = dict.fromkeys(started.run for started in started_on(tools.bucket, NodePaths.of(tpu.id)))
+    names = dict.fromkeys(started.run for started in started_on(tools.bucket, NodePaths.of(node)))
     users = []
     for name in names:
         other = StoredRun(tools.bucket, name)
         if name == run:
             continue
         try:
-            if other.last_attempt().record.tpu.uid != tpu.uid:
+            if other.last_attempt().record.tpu.uid != node.uid:
                 continue
             if not settle(other, tools.witnesses).verdict:
                 users.append(name)
@@ -125,10 +128,10 @@ def _users(tools: Tools, run: str, tpu: Tpu) -> list[str]:
     return users
 
 
-def _require_unused(tpu: Tpu, users: Sequence[str]) -> None:
+def _require_unused(name: str, users: Sequence[str]) -> None:
     if users:
         raise StateError(
-            f"'{tpu.name}' cannot be replaced: run '{users[0]}' uses it, too.",
+            f"'{name}' cannot be replaced: run '{users[0]}' uses it, too.",
             hint=f"Wait for it: tpuctl wait {users[0]}. Or stop it: tpuctl cancel {users[0]}",
         )
 
@@ -175,6 +178,15 @@ def _options(tools: Tools, run: str, recipe: Machine, name: str) -> UpOptions:
         lifetime=Lifetime(recipe.ttl, recipe.idle if has_end else IDLE),
         bucket=tools.bucket.name,
         restart=run,
+        labels=recipe.labels,
+        metadata=recipe.metadata,
+        startup_script=recipe.startup_script,
+        tags=recipe.tags,
+        scopes=recipe.scopes,
+        data_disks=tuple(DataDisk(disk.source, disk.read_only) for disk in recipe.disks),
+        topology=recipe.topology,
+        secure_boot=recipe.secure_boot,
+        reserved=recipe.reserved,
     )
 
 

@@ -10,6 +10,7 @@ from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.machine import left_items, plan_machine
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch_values
 from tpuctl.nodes import HttpRequest, NodeState
 from tpuctl.recovery.records import Lease
 
@@ -33,7 +34,8 @@ def requests(run: StoredRun, tools: Tools) -> list[HttpRequest]:
     if is_bad or node_state(tools.provider, before.id) is not NodeState.READY:
         left = left_items(tools, machine.owner, before)
         shown += down.requests(tools.provider, down.DownPlan(left))
-        plan = plan_machine(tools, run.name, machine, number)
+        recipe = launch_values.restored_machine(run.bucket.name, run.record, machine)
+        plan = plan_machine(tools, run.name, recipe, number)
         shown += up.requests(tools.provider, plan)
         name = plan.options.name
     return [*shown, HttpRequest("SSH", name, f"start {run.record.script} as attempt {number}")]

@@ -120,8 +120,9 @@ def _restart(run: StoredRun, verdict: Verdict, tools: Tools) -> Event:
         before = run.attempt(verdict.attempt).record.tpu
         is_bad = restarts.needs_other_machine([*run.earlier_verdicts(verdict.attempt), verdict])
         _launch_of(run, tools, None)  # what is missing is said before anything bills
+        recipe = launch_values.restored_machine(run.bucket.name, run.record, _recipe(run))
         try:
-            node = find_or_make(tools, run.name, _recipe(run), number, before, is_bad=is_bad)
+            node = find_or_make(tools, run.name, recipe, number, before, is_bad=is_bad)
         except NO_CAPACITY as error:
             return Event(run.name, number, WAITS, error.message)
         return _start(run, held, node, number, tools)

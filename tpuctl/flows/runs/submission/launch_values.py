@@ -11,9 +11,13 @@ from tpuctl import atomic_files
 from tpuctl.bucket_objects import decoding
 from tpuctl.config.files import state_folder
 from tpuctl.errors import UsageError
+from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.runs.submission.plan import SubmitPlan
+from tpuctl.flows.runs.submission.restart_policy import users_metadata
 from tpuctl.flows.runs.submission.specs import Launch
 from tpuctl.masking.text import MASK
+from tpuctl.nodes import Node
+from tpuctl.recovery.records import Machine
 from tpuctl.runs import NOT_STORED, Run
 
 LARGEST = 16 << 20
@@ -31,6 +35,9 @@ class LaunchValues(msgspec.Struct, frozen=True):
     dependencies: tuple[str, ...]
     environment: dict[str, str]
     setup: str
+    metadata: dict[str, str] = {}
+    """Of the machine."""
+    startup_script: str = ""
 
 
 def keep(bucket: str, run: Run, plan: SubmitPlan) -> None:
@@ -41,9 +48,10 @@ def keep(bucket: str, run: Run, plan: SubmitPlan) -> None:
     hidden = {name: plan.environment[name] for name, value in run.environment.items() if value == NOT_STORED}
     shown = (run.arguments, run.dependencies, run.setup)
     secret = (plan.arguments, plan.dependencies, plan.setup)
-    if not run.restarts or not (hidden or shown != secret):
+    metadata, script = _hidden_settings(run.machine, plan.node)
+    if not run.restarts or not (hidden or shown != secret or metadata or script):
         return
-    values = LaunchValues(run.token, plan.arguments, plan.dependencies, hidden, plan.setup)
+    values = LaunchValues(run.token, plan.arguments, plan.dependencies, hidden, plan.setup, metadata, script)
     path = _path(bucket, run.run)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,6 +60,39 @@ def keep(bucket: str, run: Run, plan: SubmitPlan) -> None:
         _forget_oldest(path.parent)
     except OSError:
         pass
+
+
+def _hidden_settings(machine: Machine | None, node: Node) -> tuple[dict[str, str], str]:
+    """Return the metadata and the startup script of a node that the record of its machine leaves out."""
+    stored = machine.metadata if machine else {}
+    metadata = {key: value for key, value in users_metadata(node).items() if stored.get(key) == NOT_STORED}
+    has_script = machine is not None and machine.startup_script == NOT_STORED
+    return metadata, users_script(node.settings.startup_script) if has_script else ""
+
+
+def restored_machine(bucket: str, run: Run, machine: Machine) -> Machine:
+    """Return the machine of a run with what its record leaves out.
+
+    Raises UsageError that names what this machine does not know.
+    """
+    values = _kept(bucket, run)
+    hidden = [key for key, value in machine.metadata.items() if value == NOT_STORED]
+    has_script = machine.startup_script == NOT_STORED
+    missing = [f"'--metadata {key}'" for key in hidden if values is None or key not in values.metadata]
+    missing += ["'--startup-script'"] if has_script and not (values and values.startup_script) else []
+    if missing:
+        raise UsageError(
+            f"Run '{run.run}' cannot be started again from here: its TPU had {' and '.join(missing)}, which"
+            " seemed to hold a secret and is not stored.",
+            hint="Watch it on the machine that submitted it. Read secrets from Secret Manager on the hosts.",
+        )
+    if values is None or not (hidden or has_script):
+        return machine
+    return msgspec.structs.replace(
+        machine,
+        metadata={**machine.metadata, **{key: values.metadata[key] for key in hidden}},
+        startup_script=values.startup_script if has_script else machine.startup_script,
+    )
 
 
 def forget(bucket: str, run: str) -> None:

@@ -8,11 +8,16 @@ import msgspec
 
 from tpuctl import accelerators, durations
 from tpuctl.errors import UsageError
+from tpuctl.flows.nodes.lifetime import users_script
+from tpuctl.flows.nodes.options import is_own
 from tpuctl.flows.nodes.placement.search import expand
 from tpuctl.job_header import ToolTable
 from tpuctl.keeper.records import IDLE, TTL
+from tpuctl.masking.names import is_secret
+from tpuctl.masking.text import secrets_in
 from tpuctl.nodes import Node
-from tpuctl.recovery.records import Machine, Restarts
+from tpuctl.recovery.records import Disk, Machine, Restarts
+from tpuctl.runs import NOT_STORED
 
 UNLIMITED = "unlimited"
 
@@ -30,10 +35,6 @@ class RestartRequest:
     zones: tuple[str, ...] = ()
     """Zones, regions or `any`, tried after the zone of the node."""
     max_price: str = ""
-    network: str = "default"
-    subnetwork: str = ""
-    external_ips: bool = True
-    service_account: str = ""
 
 
 def policy(request: RestartRequest, table: ToolTable, node: Node) -> Restarts:
@@ -62,39 +63,72 @@ def _count(text: str, option: str) -> int | None:
 
 
 def machine_like(node: Node, request: RestartRequest, framework: str, owner: str) -> Machine:
-    """Return the machine to make when a node is lost: one like it; raises UsageError for a wrong zone."""
+    """Return the machine to make when a node is lost: one like it, without what looks like a secret.
+
+    Raises UsageError for a wrong zone, and for one that a data disk of the node is not in.
+    """
     zones = expand(request.zones, accelerators.accelerator(node.accelerator)) if request.zones else ()
-    return Machine(
+    machine = Machine(
         accelerator=node.accelerator,
-        zones=tuple(dict.fromkeys((node.zone, *zones))),
+        zones=(node.zone, *zones),
         spot=node.spot,
         runtime=node.runtime,
         owner=owner,
         framework=framework,
-        queued=bool(node.queued_resource),
-        network=request.network,
-        subnetwork=request.subnetwork,
-        external_ips=request.external_ips,
-        service_account=request.service_account,
-        ttl=_seconds(node, TTL),
-        idle=_seconds(node, IDLE),
         max_price=request.max_price,
     )
+    return _with_settings(machine, node)
 
 
 def moved(machine: Machine | None, node: Node) -> Machine | None:
     """Return the machine like another node, which was made in place of the one that was planned."""
-    if machine is None:
-        return None
+    return _with_settings(machine, node) if machine else None
+
+
+def _with_settings(machine: Machine, node: Node) -> Machine:
+    """Return a machine with what its creator chose of a node."""
+    settings = node.settings
+    zones = tuple(dict.fromkeys((node.zone, *machine.zones)))
+    if settings.data_disks and len(zones) > 1:
+        raise UsageError(
+            f"'{node.name}' has disk '{settings.data_disks[0].source.rpartition('/')[2]}', which a TPU in"
+            f" {zones[1]} cannot have.",
+            hint=f"Leave out --restart-zone: a disk is attached in its own zone, {node.zone}, only.",
+        )
     return msgspec.structs.replace(
         machine,
         accelerator=node.accelerator,
-        zones=tuple(dict.fromkeys((node.zone, *machine.zones))),
+        zones=zones,
         runtime=node.runtime,
         queued=bool(node.queued_resource),
+        network=settings.network,
+        subnetwork=settings.subnetwork,
+        external_ips=settings.external_ips,
+        service_account=settings.service_account,
+        scopes=settings.scopes,
+        tags=settings.tags,
+        disks=tuple(Disk(disk.source, disk.read_only) for disk in settings.data_disks),
+        topology=settings.topology,
+        secure_boot=settings.secure_boot,
+        reserved=settings.reserved,
+        labels={key: value for key, value in node.labels.items() if not is_own(key)},
+        metadata={
+            key: NOT_STORED if is_secret(key, value) or secrets_in(value) else value
+            for key, value in users_metadata(node).items()
+        },
+        startup_script=_stored_script(users_script(settings.startup_script)),
         ttl=_seconds(node, TTL),
         idle=_seconds(node, IDLE),
     )
+
+
+def users_metadata(node: Node) -> dict[str, str]:
+    """Return the metadata of a node that its user chose."""
+    return {key: value for key, value in node.settings.metadata.items() if not is_own(key)}
+
+
+def _stored_script(script: str) -> str:
+    return NOT_STORED if secrets_in(script, is_code=True) else script
 
 
 def _seconds(node: Node, key: str) -> int:

@@ -1,0 +1,190 @@
+"""The machine of a restart is the one before: what its creator chose is compared in the API's resources."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.cloud import tpu_v2
+
+from tests.crashes.faults import ZONE
+from tests.crashes.world import CrashWorld
+from tests.flows.runs.recovery.site import Site
+from tpuctl.cloud.tpu.messages import read_node
+from tpuctl.errors import StateError, UsageError
+from tpuctl.flows.nodes.lifetime import users_script
+from tpuctl.flows.runs.recovery.events import RESTARTED
+from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.masking.text import secrets_in
+from tpuctl.runs import NOT_STORED, encode
+from tpuctl.sim.world import Reservation
+
+SCRIPT = "#!/bin/sh\necho 'ready' >/tmp/ready\n"
+CHOSEN = (
+    "--label", "team=vision", "--metadata", "color=blue", "--tag", "trainer", "--scopes", "cloud-platform",
+    "--scopes", "storage-rw", "--service-account", "own@p.iam.gserviceaccount.com", "--network", "lab",
+    "--subnetwork", "lab-eu", "--internal-ips", "--data-disk", "photos:ro", "--secure-boot",
+    "--runtime", "tpu-vm-tf-2.16.1-pjrt",
+)  # fmt: skip
+"""Every option of `up` about the resource, each with another value than its default."""
+RESERVATION = Reservation(f"projects/sim-project/locations/{ZONE}/reservations/r", "v3-8", 8)
+
+
+@pytest.fixture
+def world(home: Path, tmp_path: Path) -> Iterator[CrashWorld]:
+    """A world of its own, without a node."""
+    with CrashWorld(tmp_path) as built:
+        yield built
+
+
+def restarted(site: Site) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Preempt a run's node and start the run again; return both nodes as the API shows them."""
+    (before,) = site.world.world.nodes.all()
+    site.preempt()
+    assert site.steps().action == RESTARTED
+    (after,) = site.world.world.nodes.all()
+    assert after.uid != before.uid
+    return before.spec, {**after.spec, "is queued": bool(after.queued_resource)}
+
+
+@cache
+def both(accelerator: str, *options: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return both nodes of a run whose first one was created with these options."""
+    environment = dict(os.environ)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(HOME=folder, TPUCTL_STATE=f"{folder}/state", TPUCTL_TARGET="sim")
+        script = Path(folder, "script.sh")
+        script.write_text(SCRIPT)
+        try:
+            with CrashWorld(Path(folder)) as world:
+                world.world.capacity.reservations.add(RESERVATION)
+                options = (*options, "--startup-script", str(script))
+                return restarted(Site(world, accelerator, options=options))
+        finally:
+            os.environ.clear()
+            os.environ.update(environment)
+
+
+def without_own(marks: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in marks.items() if not key.startswith("tpuctl-")}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "acceleratorType", "acceleratorConfig", "runtimeVersion", "networkConfig", "schedulingConfig",
+        "serviceAccount", "tags", "dataDisks", "shieldedInstanceConfig",
+    ],
+)  # fmt: skip
+def test_a_field_of_the_lost_node_is_that_of_the_next(field: str) -> None:
+    before, after = both("v3-8", *CHOSEN)
+    assert before[field]
+    assert after[field] == before[field]
+
+
+def test_the_labels_of_the_lost_node_are_on_the_next_beside_those_of_tpuctl() -> None:
+    before, after = (without_own(spec["labels"]) for spec in both("v3-8", *CHOSEN))
+    assert after == before == {"managed-by": "tpuctl", "team": "vision"}
+
+
+def test_the_metadata_of_the_lost_node_is_on_the_next() -> None:
+    before, after = both("v3-8", *CHOSEN)
+    assert (before["metadata"]["color"], after["metadata"]["color"]) == ("blue", "blue")
+    assert after["metadata"]["ssh-keys"] == before["metadata"]["ssh-keys"]
+
+
+def test_the_startup_script_of_the_lost_node_runs_on_the_next_beside_its_keeper() -> None:
+    before, after = both("v3-8", *CHOSEN)
+    assert users_script(before["metadata"]["startup-script"]) == SCRIPT
+    assert users_script(after["metadata"]["startup-script"]) == SCRIPT
+    assert "starts the keeper" in after["metadata"]["startup-script"]
+
+
+def test_a_startup_script_that_began_with_a_keeper_is_given_once() -> None:
+    before, after = both("v3-8", "--idle", "2h", "--ttl", "9h")
+    assert after["metadata"]["startup-script"] == before["metadata"]["startup-script"]
+    assert after["metadata"]["tpuctl-ttl"] == before["metadata"]["tpuctl-ttl"]
+    assert users_script(after["metadata"]["startup-script"]) == SCRIPT
+
+
+def test_a_topology_that_its_creator_chose_is_that_of_the_next(world: CrashWorld) -> None:
+    """The simulator has the default topology of each type only."""
+    config = tpu_v2.AcceleratorConfig(type_="V4", topology="2x2x8")
+    name = f"projects/p/locations/{ZONE}/nodes/n1"
+    node = read_node(tpu_v2.Node(name=name, accelerator_type="v4-64", accelerator_config=config))
+    assert machine_like(node, RestartRequest(), "jax", "ada").topology == "2x2x8"
+    config.topology = "2x4x4"
+    node = read_node(tpu_v2.Node(name=name, accelerator_type="v4-64", accelerator_config=config))
+    assert machine_like(node, RestartRequest(), "jax", "ada").topology == ""
+
+
+@pytest.mark.parametrize("queued", [(), ("--queued",)])
+def test_a_node_of_reserved_capacity_is_followed_by_one(queued: tuple[str, ...]) -> None:
+    before, after = both("v3-8", "--reserved", *queued)
+    assert before["schedulingConfig"]["reserved"]
+    assert after["schedulingConfig"] == before["schedulingConfig"]
+
+
+def test_a_node_of_the_queue_is_followed_by_one_with_the_same_fields() -> None:
+    before, after = both("v3-8", *CHOSEN, "--queued")
+    assert after["is queued"]
+    for field in ("serviceAccount", "tags", "dataDisks", "networkConfig", "schedulingConfig"):
+        assert after[field] == before[field]
+
+
+def test_a_secret_in_metadata_is_not_in_the_record_of_the_run(world: CrashWorld) -> None:
+    site = Site(world, options=("--metadata", "api-password=correct-horse-7"))
+    assert "correct-horse-7" not in encode(site.run.record).decode()
+    assert site.run.record.machine
+    assert site.run.record.machine.metadata == {"api-password": NOT_STORED}
+
+
+def test_a_secret_in_metadata_is_on_the_next_node_where_the_run_was_submitted(world: CrashWorld) -> None:
+    site = Site(world, options=("--metadata", "api-password=correct-horse-7"))
+    before, after = restarted(site)
+    assert after["metadata"]["api-password"] == before["metadata"]["api-password"] == "correct-horse-7"
+
+
+def test_a_secret_in_metadata_that_nobody_here_knows_is_named_before_anything_bills(
+    world: CrashWorld, home: Path
+) -> None:
+    site = Site(world, options=("--metadata", "api-password=correct-horse-7"))
+    site.forget_values()
+    site.preempt()
+    with pytest.raises(UsageError, match="'--metadata api-password'"):
+        site.step()
+    assert [name for name in world.billing if "r1-2" in name] == []
+
+
+def test_a_startup_script_with_a_secret_is_kept_on_this_machine_only(world: CrashWorld, home: Path) -> None:
+    script = home / "secret.sh"
+    script.write_text("#!/bin/sh\nexport API_PASSWORD='correct-horse-7'\n")
+    assert secrets_in(script.read_text(), is_code=True)
+    site = Site(world, options=("--startup-script", str(script)))
+    assert "correct-horse-7" not in encode(site.run.record).decode()
+    _, after = restarted(site)
+    assert users_script(after["metadata"]["startup-script"]) == script.read_text()
+
+
+def test_a_run_with_a_disk_is_restarted_in_the_zone_of_the_disk_only(world: CrashWorld) -> None:
+    site = Site(world, options=("--data-disk", "photos"))
+    (node,) = world.provider.list_nodes().nodes
+    with pytest.raises(UsageError, match="disk 'photos'"):
+        machine_like(node, RestartRequest(zones=("us-central1-a",)), "jax", site.owner)
+    assert machine_like(node, RestartRequest(zones=(node.zone,)), "jax", site.owner).zones == (node.zone,)
+
+
+def test_a_slice_whose_neighbour_is_used_is_not_deleted_for_its_bad_host(world: CrashWorld) -> None:
+    site = Site(world, options=("--slices", "2"))
+    site.neighbour("r2", "n1-1")
+    site.lose()
+    assert site.steps().action == RESTARTED
+    site.lose()
+    with pytest.raises(StateError, match="'n1-1' cannot be replaced: run 'r2' uses it, too"):
+        site.step()
+    assert {node.name.rpartition("/")[2] for node in world.world.nodes.all()} == {"n1-0", "n1-1"}
