@@ -19,6 +19,7 @@ import psutil
 
 from tests.paths import ROOT
 from tpuctl import runs
+from tpuctl.atomic_files import PRIVATE, replace_file
 from tpuctl.bucket_layout import RunPaths, bundle
 from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
@@ -26,7 +27,7 @@ from tpuctl.config import load
 from tpuctl.flows.runs.submission.launch import worker_program
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker.job import processes
-from tpuctl.worker.records import Spec, WorkerStatus, encode
+from tpuctl.worker.records import STOP_FILE, Spec, StopRequest, WorkerStatus, encode
 
 BUCKET = "sim-project-tpuctl"
 
@@ -167,6 +168,10 @@ class Host:
                 for descendant in descendants:  # the script outlives a supervisor that is killed
                     with suppress(psutil.NoSuchProcess):
                         descendant.kill()
+
+    def ask_to_stop(self, request: StopRequest) -> None:
+        """Ask the worker to stop by a file that is whole from the first, as `cancel` does."""
+        replace_file(self.folder / STOP_FILE, [encode(request)], mode=PRIVATE)
 
     def status(self) -> WorkerStatus:
         """Return the status in the bucket."""

@@ -13,7 +13,7 @@ from tests.worker.host import Host
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker.job import processes
 from tpuctl.worker.peers.peers import reason_of
-from tpuctl.worker.records import STOP_FILE, UNKNOWN_PID, StopRequest, encode
+from tpuctl.worker.records import UNKNOWN_PID, StopRequest
 from tpuctl.worker.reporting.status import read_last
 
 LINES = (
@@ -135,7 +135,7 @@ def test_one_that_is_killed_while_its_script_saves_leaves_who_asked(host: Host) 
     )
     host.wait_for_output(b"step 1")
     stop = StopRequest("r1", "ada@example.com", "2026-01-01T12:00:00Z", 600)
-    (host.folder / STOP_FILE).write_bytes(encode(stop))
+    host.ask_to_stop(stop)
     host.wait_for_output(b"saving")
     os.kill(supervisor, signal.SIGKILL)
     assert host.finished().stopped_by == "ada@example.com"

@@ -53,7 +53,7 @@ class TestScript:
         with host.supervise(SAVING, FAST) as process:
             host.wait_for_output(b"step 1")
             if place == "host":
-                (host.folder / STOP_FILE).write_bytes(encode(REQUEST))
+                host.ask_to_stop(REQUEST)
             else:
                 host.bucket.create(STOP, encode(REQUEST))
             assert process.wait(60) == 0
@@ -65,7 +65,7 @@ class TestScript:
     def test_it_is_killed_after_the_grace(self, host: Host, wait_for_end: Callable[[int], None]) -> None:
         with host.supervise(DEAF, FAST) as process:
             host.wait_for_output(b"step 1")
-            (host.folder / STOP_FILE).write_bytes(encode(replace(REQUEST, grace=0)))
+            host.ask_to_stop(replace(REQUEST, grace=0))
             assert process.wait(60) == 0
             status = host.status()
             assert (status.signal, status.stopped_by) == ("SIGKILL", REQUEST.by)
@@ -75,7 +75,7 @@ class TestScript:
         never = "packages.ensure = lambda *rest: __import__('time').sleep(600)"
         imports = "from tpuctl.worker.preparation import packages"
         with host.supervise("print('never')", f"{imports}\n{never}", dependencies=["numpy"]) as process:
-            (host.folder / STOP_FILE).write_bytes(encode(REQUEST))
+            host.ask_to_stop(REQUEST)
             assert process.wait(60) == 0
             status = host.status()
             assert (status.stopped_by, status.pid, status.exit_code) == (REQUEST.by, 0, None)
@@ -99,7 +99,7 @@ class TestScript:
     def test_a_host_that_stops_meanwhile_leaves_who_asked(self, host: Host) -> None:
         with host.supervise(DEAF, f"{FAST}; timing.STOP_GRACE = 0") as process:
             host.wait_for_output(b"step 1")
-            (host.folder / STOP_FILE).write_bytes(encode(replace(REQUEST, grace=3600)))
+            host.ask_to_stop(replace(REQUEST, grace=3600))
             poll(
                 lambda: "asks to stop" in host.supervisor_log() or None, awaiting="the request", timeout=60,
                 backoff=Backoff(0.02, 0.1),

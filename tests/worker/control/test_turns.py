@@ -26,7 +26,6 @@ from tpuctl.worker.records import (
     QUEUED,
     RUNNING,
     STARTED,
-    STOP_FILE,
     StopRequest,
     WorkerStatus,
     encode,
@@ -209,7 +208,7 @@ class TestSupervisor:
                 awaiting="the line", timeout=60, backoff=Backoff(0.05, 0.2),
             )  # fmt: skip
             request = StopRequest("r1", "ada@example.com", now(), 5)
-            (host.folder / STOP_FILE).write_bytes(encode(request))
+            host.ask_to_stop(request)
             assert process.wait(60) == 0
         assert (host.status().stopped_by, host.status().pid) == ("ada@example.com", 0)
         assert host.log() == b""
@@ -222,6 +221,6 @@ class TestSupervisor:
         ):
             poll(lambda: (host.folder / "is_slow").exists() or None, awaiting="the status", timeout=60)
             request = StopRequest("r1", "ada@example.com", now(), 5)
-            (host.folder / STOP_FILE).write_bytes(encode(request))
+            host.ask_to_stop(request)
             assert process.wait(60) == 0
         assert host.status().stopped_by == "ada@example.com"
