@@ -154,8 +154,8 @@ MODULES = {
         "stored_attempt", "stored_run", "summaries", "used_nodes",
     },
     "worker": {
-        "attempt_lock", "bytecode", "errand", "gcs", "guard", "main", "records", "requirements", "signals",
-        "supervisor", "timing", "wire",
+        "attempt_lock", "bytecode", "connection", "errand", "gcs", "guard", "main", "records",
+        "requirements", "signals", "supervisor", "timing", "wire",
     },
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import email.utils
+import time
 from contextlib import closing
 
 import pytest
 
 from tests.worker.faulty_wire import FaultyWire
+from tests.worker.host import BUCKET
 from tpuctl.cloud.storage import Bucket
 from tpuctl.worker import gcs, timing
 
@@ -82,6 +85,32 @@ def test_a_failed_precondition_has_an_error_of_its_own(worker_bucket: gcs.Bucket
             worker_bucket.put("x", b"3", if_generation=wrong)
     assert worker_bucket.stat("x")[0] == second
     assert bucket.read("x") == b"2"
+
+
+def test_times_of_the_service_are_read() -> None:
+    for seconds in (0, 951_782_399, 951_782_400, 951_868_799, 951_868_800, 1_709_164_800, 4_102_444_799):
+        moment = time.gmtime(seconds)
+        assert gcs._moment(time.strftime("%Y-%m-%dT%H:%M:%S.123Z", moment)) == seconds
+        assert gcs._answered(email.utils.formatdate(seconds, usegmt=True)) == seconds
+    for text in ("", "yesterday", "Sat, 31 Foo 2026 23:59:59 GMT", "Sat, 31 Jan 2026 23.59 GMT"):
+        with pytest.raises(ValueError, match=r"unpack|not in|literal"):
+            gcs._answered(text)
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1", "127.0.0.1.example.com", "198.51.100.7"])
+def test_an_emulator_is_used_if_it_is_on_this_host(
+    worker_bucket: gcs.Bucket, wire: FaultyWire, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """No other host gets our token by a variable."""
+    monkeypatch.setattr(gcs, "HOST", "http://127.0.0.1:9")
+    port = wire.address.rpartition(":")[2]
+    monkeypatch.setenv(gcs.EMULATOR, f"http://{place}:{port}")
+    with closing(gcs.Bucket(BUCKET)) as bucket:
+        if place == "127.0.0.1":
+            assert bucket.stat("nothing") == (0, 0)
+        else:
+            with pytest.raises(gcs.UnreachableError, match="refused"):
+                bucket.stat("nothing")
 
 
 class TestToken:

@@ -1,4 +1,4 @@
-"""The program as it runs on a host: `python3 worker.zip launch spec.json`, through the host's own proxy."""
+"""The program as it runs on a host: `python3 worker.zip launch spec.json`, in the host's own environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.worker.host import SPEC, Host, kill_with_guard, tar
 from tests.worker.wheels import wheel
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker import timing
+from tpuctl.worker import gcs, timing
 from tpuctl.worker.records import WorkerStatus, encode
 
 WAIT = "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
@@ -121,6 +121,15 @@ class TestScript:
         assert (variables["RATE"], variables["TPUCTL_DATA_DIR"]) == ("0.1", "gs://d")
         assert variables["AIP_MODEL_DIR"] == "gs://sim-project-tpuctl/runs/r1/outputs"
         assert variables["HOME"] == host.environment["HOME"]
+
+    def test_it_reaches_the_bucket_through_the_hosts_proxy_where_there_is_no_emulator(
+        self, either: Host
+    ) -> None:
+        """As on a real host: by https, with certificates."""
+        del either.environment[gcs.EMULATOR]
+        either.start("print('done')")
+        assert either.finished().exit_code == 0
+        assert either.log() == b"done\n"
 
     def test_it_is_not_started_twice(self, host: Host) -> None:
         host.start("print('once')")

@@ -123,7 +123,7 @@ def test_an_interrupted_request_leaves_nothing_for_the_next_one(
 
     client.request("GET", "/")
     with monkeypatch.context() as patch:
-        patch.setattr("http.client.HTTPResponse.begin", interrupted)
+        patch.setattr("tpuctl.worker.connection.Connection._head", interrupted)
         with pytest.raises(Stopped):
             client.request("GET", "/")
     assert client.request("GET", "/missing").status == 404

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import calendar
-import email.utils
-import http.client
 import json
+import os
 import time
 import urllib.parse
 from typing import Iterator, NamedTuple, Tuple
 
 from tpuctl.worker import timing
-from tpuctl.worker.wire import Answer, Wire, ask_metadata
+from tpuctl.worker.connection import Answer
+from tpuctl.worker.wire import Wire, ask_metadata
 
 HOST = "https://storage.googleapis.com"
+EMULATOR = "STORAGE_EMULATOR_HOST"
+"""Names an emulator, as for Google's own clients; it gets our token, so it has to be on this host."""
+LOOPBACK = "http://127.0.0.1:"
 RENEW_BEFORE = 120.0
 """Seconds before a token expires at which it is renewed."""
 METADATA_TIMEOUT = 20.0
@@ -82,7 +84,8 @@ class Bucket:
     def __init__(self, name: str) -> None:
         self.name = name
         self._token = Token()
-        self._wire = Wire(HOST)
+        emulator = os.environ.get(EMULATOR, "")
+        self._wire = Wire(emulator if emulator.startswith(LOOPBACK) else HOST)
         self._ahead = 0.0
 
     def close(self) -> None:
@@ -184,7 +187,7 @@ class Bucket:
         for _ in timing.tries(timing.REQUEST_PAUSES):
             try:
                 answer = self._send(method, target, data, headers)
-            except (OSError, http.client.HTTPException) as error:  # timeouts, cut connections, cut responses
+            except OSError as error:  # timeouts, cut connections, cut responses
                 reason = str(error) or type(error).__name__
                 continue
             if answer.status < 300 or answer.status == EMPTY:
@@ -207,11 +210,29 @@ class Bucket:
 
     def _note_time(self, date: str) -> None:
         try:
-            self._ahead = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
-        except (TypeError, ValueError):  # an answer without a time changes nothing
+            self._ahead = _answered(date) - time.time()
+        except ValueError:  # an answer without a time changes nothing
             pass
 
 
 def _moment(text: str) -> float:
     """Return a time of the service, as 2026-01-31T23:59:59.123Z, in seconds since 1970."""
-    return float(calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")))
+    day, clock = text[:10], text[11:19]
+    return _seconds(*map(int, day.split("-")), clock=clock)
+
+
+def _answered(date: str) -> float:
+    """Return the time in a header Date, as Sat, 31 Jan 2026 23:59:59 GMT, in seconds since 1970."""
+    _, day, month, year, clock, _ = date.split()
+    return _seconds(int(year), MONTHS.index(month) + 1, int(day), clock=clock)
+
+
+def _seconds(year: int, month: int, day: int, *, clock: str) -> float:
+    """Return a moment of UTC in seconds since 1970, by the days since March of the year 0."""
+    hour, minute, second = map(int, clock.split(":"))
+    years = year - (month < 3)
+    days = 365 * years + years // 4 - years // 100 + years // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day
+    return float(((days - 719_469) * 24 + hour) * 3600 + minute * 60 + second)
+
+
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

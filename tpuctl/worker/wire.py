@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import http.client
 import os
-import ssl
+import socket
 import time
 from collections import deque
 from functools import lru_cache
-from typing import Deque, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Deque, Mapping, Optional, Tuple
 from urllib.parse import SplitResult, unquote, urlsplit
+
+from tpuctl.worker.connection import Answer, Connection, head, status_of
+
+if TYPE_CHECKING:
+    import ssl
 
 TIMEOUT = 60.0
 """Seconds without a byte after which a service does not answer."""
 METADATA_HOST, METADATA = "metadata.google.internal", "/computeMetadata/v1/instance/"
 IDLE = 30.0
 """Seconds after which a connection is not used again: a firewall on the way may have forgotten it."""
-
-
-class Answer(NamedTuple):
-    """A whole response."""
-
-    status: int
-    date: str
-    """Its header Date; empty without one."""
-    body: bytes
-    generation: str = ""
-    """Of the object that it is; empty for another answer."""
-
-    @property
-    def text(self) -> str:
-        """The body as text."""
-        return self.body.decode("utf-8", "replace")
+PORTS = {"http": 80, "https": 443}
 
 
 class Wire:
@@ -43,7 +32,7 @@ class Wire:
     def __init__(self, url: str) -> None:
         """Take the service's URL without a path; for https the environment's proxy is used."""
         self._url = urlsplit(url)
-        self._idle: Deque[Tuple[http.client.HTTPConnection, float]] = deque()
+        self._idle: Deque[Tuple[Connection, float]] = deque()
         """Each with when it was used last, in order; no lock: a signal's handler may raise anywhere."""
 
     def request(
@@ -53,14 +42,15 @@ class Wire:
         data: Optional[bytes] = None,
         headers: Optional[Mapping[str, str]] = None,
     ) -> Answer:
-        """Return the answer, whatever its status; raises OSError and http.client.HTTPException.
+        """Return the answer, whatever its status; raises OSError.
 
         A connection that was kept and turns out to be closed is replaced at once.
         """
         while True:
             kept = self._take()
             try:
-                return self._exchange(kept or _connection(self._url), method, target, data, headers or {})
+                connection = kept or _connect(self._url, TIMEOUT)
+                return self._exchange(connection, method, target, data, headers or {})
             except ConnectionError:
                 if not kept:
                     raise
@@ -70,7 +60,7 @@ class Wire:
         while self._idle:
             self._idle.pop()[0].close()
 
-    def _take(self) -> Optional[http.client.HTTPConnection]:
+    def _take(self) -> Optional[Connection]:
         """Return the connection that was used last; the others are closed once they are too old."""
         try:
             connection, used = self._idle.pop()
@@ -84,55 +74,73 @@ class Wire:
 
     def _exchange(
         self,
-        connection: http.client.HTTPConnection,
+        connection: Connection,
         method: str,
         target: str,
         data: Optional[bytes],
         headers: Mapping[str, str],
     ) -> Answer:
         try:
-            connection.request(method, target, data, dict(headers))
-            with connection.getresponse() as response:
-                date, generation = response.getheader("Date"), response.getheader("x-goog-generation")
-                answer = Answer(response.status, date or "", response.read(), generation or "")
+            answer = connection.exchange(method, target, data, headers)
         except BaseException:  # also a signal's exception: what is left of the response is not the next one's
             connection.close()
             raise
-        if connection.sock is not None:  # else the service ends it with this answer
+        if connection.is_reusable:
             self._idle.append((connection, time.monotonic()))
+        else:
+            connection.close()
         return answer
 
 
 def ask_metadata(path: str, timeout: float) -> Answer:
-    """Ask the metadata server of this VM; raises OSError and http.client.HTTPException."""
-    host = os.environ.get("GCE_METADATA_HOST", METADATA_HOST)
-    connection = http.client.HTTPConnection(host, timeout=timeout)
+    """Ask the metadata server of this VM; raises OSError."""
+    place = os.environ.get("GCE_METADATA_HOST", METADATA_HOST)
+    connection = _connect(urlsplit("http://" + place), timeout)
     try:
-        connection.request(
-            "GET", "/computeMetadata/v1/instance/" + path, headers={"Metadata-Flavor": "Google"}
-        )
-        with connection.getresponse() as response:
-            return Answer(response.status, "", response.read())
+        return connection.exchange("GET", METADATA + path, None, {"Metadata-Flavor": "Google"})
     finally:
         connection.close()
 
 
-def _connection(url: SplitResult) -> http.client.HTTPConnection:
-    host = url.hostname or ""
+def _connect(url: SplitResult, timeout: float) -> Connection:
+    host, port = url.hostname or "", url.port or PORTS[url.scheme]
     if url.scheme == "http":
-        return http.client.HTTPConnection(host, url.port, timeout=TIMEOUT)
+        return Connection(_open(host, port, timeout), url.netloc)
     proxy = _proxy(host)
     if proxy is None:
-        return http.client.HTTPSConnection(host, url.port, timeout=TIMEOUT, context=_certificates())
-    connection = http.client.HTTPSConnection(
-        proxy.hostname or "", proxy.port, timeout=TIMEOUT, context=_certificates()
-    )
-    connection.set_tunnel(host, url.port, _proxy_headers(proxy))
-    return connection
+        stream = _open(host, port, timeout)
+    else:
+        stream = _open(proxy.hostname or "", proxy.port or PORTS["http"], timeout)
+    try:
+        if proxy is not None:
+            _tunnel(stream, "%s:%d" % (host, port), _proxy_headers(proxy))
+        return Connection(_certificates().wrap_socket(stream, server_hostname=host), url.netloc)
+    except BaseException:
+        stream.close()
+        raise
+
+
+def _open(host: str, port: int, timeout: float) -> socket.socket:
+    stream = socket.create_connection((host, port), timeout)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return stream
+
+
+def _tunnel(stream: socket.socket, place: str, headers: Mapping[str, str]) -> None:
+    """Have a proxy connect the stream to a place; raises OSError."""
+    stream.sendall(head("CONNECT %s HTTP/1.1" % place, {"Host": place, **headers}))
+    with stream.makefile("rb", 0) as reader:  # without a buffer: what follows is not the proxy's
+        first = line = reader.readline()
+        while line.strip():
+            line = reader.readline()
+    if not 200 <= status_of(first) < 300:
+        raise OSError("the proxy refuses a tunnel: %s" % first.decode("latin-1").strip())
 
 
 @lru_cache(maxsize=1)
 def _certificates() -> ssl.SSLContext:
+    import ssl  # noqa: PLC0415  slow, and an emulator on the host has none
+
     return ssl.create_default_context()
 
 

@@ -18,7 +18,7 @@ SHORTEST = 60
 MOST_BYTES = 256 * 1024
 """Of one value of a node's metadata: Compute Engine's documentation of custom metadata."""
 NEEDED_SCOPES = ("https://www.googleapis.com/auth/cloud-platform", "cloud-platform")
-MODULES = ("worker/__init__.py", "worker/gcs.py", "worker/timing.py", "worker/wire.py")
+MODULES = tuple(f"worker/{name}.py" for name in ("__init__", "connection", "gcs", "timing", "wire"))
 """What the keeper imports besides its own package."""
 SCRIPT = """#!/bin/sh
 # Written by tpuctl: starts the keeper, which deletes this TPU at the end of its --ttl or --idle.

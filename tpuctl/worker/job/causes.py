@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import http.client
 import os
 import re
-import tempfile
 
 from tpuctl.worker import timing
 from tpuctl.worker.records import CHIPS_HELD, DISK_FULL, MAINTENANCE, OUT_OF_MEMORY, PREEMPTION
@@ -88,6 +86,8 @@ def _end(log: str) -> bytes:
 
 def _is_full(folder: str) -> bool:
     """Return whether little is free, or nothing more can be written: for want of a quota or of inodes."""
+    import tempfile  # noqa: PLC0415  slow, and only a script that failed needs it
+
     try:
         disk = os.statvfs(folder)
         if disk.f_bavail * disk.f_frsize < LITTLE_SPACE:
@@ -102,6 +102,6 @@ def _is_full(folder: str) -> bool:
 def _metadata(name: str) -> str:
     try:
         answer = ask_metadata(name, timing.METADATA_TIMEOUT)
-    except (OSError, http.client.HTTPException):  # no answer is no announcement
+    except OSError:  # no answer is no announcement
         return ""
     return answer.text.strip() if answer.status == 200 else ""
