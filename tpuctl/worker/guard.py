@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import traceback
 from typing import Callable, Optional
 
 from tpuctl.worker.records import STARTED, Spec
@@ -42,6 +41,8 @@ def _run_to_the_end(supervise: Callable[[], int]) -> None:
     try:
         code = supervise()
     except Exception:
+        import traceback  # noqa: PLC0415  slow, and most supervisors end well
+
         say(traceback.format_exc())
     finally:
         os._exit(code)

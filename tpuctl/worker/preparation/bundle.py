@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import shutil
 import tarfile
-import tempfile
 import time
 import zlib
 from typing import IO, Iterator
@@ -41,9 +41,9 @@ def fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
 def _fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
     """Unpack it, by one try of each request.
 
-    Everything is checked before the first file is written. The archive is in a file without a name meanwhile.
+    Everything is checked before the first file is written.
     """
-    with tempfile.TemporaryFile(dir=os.path.dirname(folder)) as archive:
+    with _scratch(os.path.dirname(folder), spec.bundle_size) as archive:
         _download(bucket, spec, archive)
         for member in _members(archive, spec.unpacked_size):
             _check(member)
@@ -55,6 +55,15 @@ def _fetch(bucket: gcs.Bucket, spec: Spec, folder: str) -> None:
             else:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 _write(member, target)
+
+
+def _scratch(folder: str, size: int) -> IO[bytes]:
+    """Return a place for so many bytes: memory for what one request fetches, else a file without a name."""
+    if size <= PART:
+        return io.BytesIO()
+    import tempfile  # noqa: PLC0415  slow, and most bundles are small
+
+    return tempfile.TemporaryFile(dir=folder)
 
 
 def _download(bucket: gcs.Bucket, spec: Spec, archive: IO[bytes]) -> None:

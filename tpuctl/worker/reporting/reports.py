@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mimetypes
 import os
 from typing import List
 
@@ -15,7 +14,12 @@ LIMIT = 32 * 1024 * 1024
 
 def ship(bucket: gcs.Bucket, name: str, folder: str) -> None:
     """Copy the finished files of `folder` to the bucket's folder `name`; files over LIMIT are skipped."""
-    for file in _finished_files(folder):
+    files = _finished_files(folder)
+    if not files:
+        return
+    import mimetypes  # noqa: PLC0415  slow, and most scripts write no report
+
+    for file in files:
         path = os.path.join(folder, file)
         size = os.path.getsize(path)
         if size > LIMIT:

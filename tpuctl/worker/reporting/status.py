@@ -9,7 +9,6 @@ from __future__ import annotations
 import hmac
 import json
 import os
-import secrets
 import threading
 import time
 from dataclasses import fields, replace
@@ -44,7 +43,7 @@ class StatusWriter:
         self._unconfirmed: List[bytes] = []
         self._written = 0.0
         self._lock = threading.RLock()
-        supervisor = secrets.token_hex(8)
+        supervisor = os.urandom(8).hex()
         self.last = WorkerStatus(
             spec.worker, spec.attempt, spec.tpu_uid, PREPARING, heartbeat="",
             supervisor=supervisor, seal=self._seal(supervisor),
