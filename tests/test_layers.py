@@ -151,7 +151,7 @@ MODULES = {
     },
     "flows/runs": {
         "checkpoints", "consequences", "description", "drill", "lookup", "outcome", "pull", "restarts",
-        "stored_attempt", "stored_run", "summaries", "used_nodes",
+        "state", "stored_attempt", "stored_run", "summaries", "used_nodes",
     },
     "worker": {
         "attempt_lock", "bytecode", "connection", "errand", "gcs", "guard", "main", "records",

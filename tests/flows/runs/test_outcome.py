@@ -11,7 +11,8 @@ from tests.flows.runs.records import STATUS, write_run
 from tpuctl import runs
 from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import RunState
 from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, encode
 
 TIME = "2026-01-01T12:00:00Z"

@@ -15,7 +15,8 @@ from tpuctl.errors import StateError
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs import pull as flow
 from tpuctl.flows.runs.lookup import find_run
-from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 
 

@@ -9,7 +9,8 @@ from tpuctl.cli import output
 from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
-from tpuctl.flows.runs import consequences, outcome
+from tpuctl.flows.runs import consequences
+from tpuctl.flows.runs.state import LABELS
 from tpuctl.flows.runs.summaries import Page, Selection, Summary, take_page
 from tpuctl.runs import SUCCEEDED
 
@@ -21,8 +22,8 @@ MOST_NAMES = 1000
 
 @click.command()
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(outcome.LABELS), metavar="STATE",
-    help=f"Only runs in this state; may be repeated: {', '.join(outcome.LABELS)}.",
+    "--state", "states", multiple=True, type=click.Choice(LABELS), metavar="STATE",
+    help=f"Only runs in this state; may be repeated: {', '.join(LABELS)}.",
 )  # fmt: skip
 @click.option("--dataset", "datasets", multiple=True, metavar="NAME[/VERSION]", help="Only runs that use it.")
 @click.option(

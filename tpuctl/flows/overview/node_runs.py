@@ -11,7 +11,7 @@ from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.lookup import StartedRun, started_on
-from tpuctl.flows.runs.outcome import RunState
+from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import Node
 from tpuctl.parallel import fanout, values

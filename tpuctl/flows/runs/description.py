@@ -14,7 +14,8 @@ from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.facts import Fact
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import WorkerWord
-from tpuctl.flows.runs.outcome import NOT_STARTED, RunState, settle
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import NOT_STARTED, RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import PriceOf, cost

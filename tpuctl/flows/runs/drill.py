@@ -16,7 +16,8 @@ from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.checkpoints import last_committed
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import started_on
-from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import HttpRequest, Maintenance, Node, NodeState, SimulateMaintenance
 from tpuctl.parallel import fanout

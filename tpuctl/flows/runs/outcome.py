@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -17,93 +17,15 @@ from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.decision import Ending
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, WorkerWord
+from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeState
-from tpuctl.runs import Tpu, Verdict
-from tpuctl.worker.records import (
-    FINISHED,
-    PREPARING,
-    QUEUED,
-    READY,
-    RUNNING,
-    UNKNOWN,
-    StopRequest,
-    WorkerStatus,
-    check_stop,
-)
-
-Statuses = Sequence[WorkerStatus | None]
-"""One per worker that runs the script; None for a worker that has written none yet."""
+from tpuctl.runs import Verdict
+from tpuctl.worker.records import FINISHED, StopRequest, check_stop
 
 UNREACHABLE_AFTER = 60.0
 """Seconds of silence after which a run without an end is shown as unreachable."""
-STARTING, UNREACHABLE = "starting", "unreachable"
-"""States of a worker that has written no status yet, and of a run that nobody can say anything of."""
-STATES = (STARTING, QUEUED, PREPARING, READY, RUNNING, FINISHED)
-NOT_STARTED = "not started"
-"""State of a run without an attempt."""
-LABELS = (
-    NOT_STARTED, *STATES, UNREACHABLE, UNKNOWN,
-    runs.SUCCEEDED, runs.FAILED, runs.PREEMPTED, runs.MAINTENANCE, runs.STOPPED, runs.LOST,
-)  # fmt: skip
-"""Every state of a run that is shown."""
-
-
-@dataclass(frozen=True)
-class RunState:
-    """A run's verdict, or, while it has none, what its workers wrote last."""
-
-    verdict: Verdict | None
-    statuses: Statuses = ()
-    error: BadObjectError | None = None
-    """Why nothing is known: the verdict, or the attempt that would decide it, cannot be read."""
-    doubt: str = ""
-    """Why it is not known whether the run goes on: nobody who could say so answers. Empty if it is."""
-    unanswered: str = ""
-    """Why the provider did not say what the node is doing; empty if it did or was not asked."""
-    node: Tpu | None = None
-    """Where its last attempt is, while it has no verdict."""
-    last: int = 0
-    """The number of its last attempt, while it has no verdict; 0 where it is not known."""
-
-    @property
-    def attempt(self) -> int:
-        """The number of the attempt that ended or goes on; 0 where it is not known."""
-        return self.verdict.attempt if self.verdict else self.last
-
-    @property
-    def tpu(self) -> Tpu | None:
-        """The node of the attempt that ended or goes on; None where it is not known."""
-        return self.verdict.tpu if self.verdict else self.node
-
-    @property
-    def reason(self) -> str:
-        """The evidence of its end, why nobody knows, or what it waits for; empty for a run that goes on."""
-        if self.error:
-            return self.error.message
-        if self.verdict:
-            return self.verdict.evidence
-        return self.unanswered or self.doubt or (f"{self.ahead} ahead" if self.ahead else "")
-
-    @property
-    def label(self) -> str:
-        """The verdict's outcome, else the state of the slowest worker; one that is not known here wins."""
-        if self.error:
-            return UNKNOWN
-        if self.verdict:
-            return self.verdict.outcome
-        if self.unanswered:
-            return UNKNOWN
-        if self.doubt:
-            return UNREACHABLE
-        states = [status.state if status else STARTING for status in self.statuses]
-        return min(states, key=lambda state: STATES.index(state) if state in STATES else -1)
-
-    @property
-    def ahead(self) -> int:
-        """The number of runs that it waits for in the line of its TPU; 0 for one that does not wait."""
-        return max((status.ahead for status in self.statuses if status and status.state == QUEUED), default=0)
 
 
 def settle(run: StoredRun, witnesses: Witnesses) -> RunState:

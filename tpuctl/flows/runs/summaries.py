@@ -15,7 +15,8 @@ from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import ListedRun, listed_runs
-from tpuctl.flows.runs.outcome import NOT_STARTED, RunState, settle
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import NOT_STARTED, RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Run, Tpu, Verdict
@@ -73,7 +74,7 @@ class Summary:
     dataset: str
     """NAME/VERSION, empty without a dataset."""
     state: str
-    """One of `outcome.LABELS`, or an outcome of a later version."""
+    """One of `state.LABELS`, or an outcome of a later version."""
     submitter: str
     node: str = ""
     """Empty before the first attempt."""

@@ -16,7 +16,8 @@ from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker.records import RUNNING

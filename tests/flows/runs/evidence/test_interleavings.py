@@ -28,7 +28,8 @@ from tpuctl.flows.runs.control.cancel import plan_cancel
 from tpuctl.flows.runs.evidence.decision import LOST_AFTER
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
-from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import NodeId, NodeState
 from tpuctl.parallel import fanout

@@ -22,7 +22,8 @@ from tpuctl.bucket_layout import ORDERED_LOG_CHUNK
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs.evidence import decision, witnesses
-from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch
 from tpuctl.polling import Backoff, poll

@@ -20,7 +20,8 @@ from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.nodes import HttpRequest

@@ -45,7 +45,7 @@ class Occupant:
     since: str
     """ISO-8601, UTC, by the bucket's clock."""
     state: str
-    """One of `outcome.LABELS`, or ENDING."""
+    """One of `state.LABELS`, or ENDING."""
 
     @property
     def waits(self) -> bool:

@@ -8,7 +8,8 @@ from tpuctl.errors import DeadlineError, InterruptedByUser, TpuctlError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.consequences import error_of
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Backoff, Clock, Sleep
 from tpuctl.runs import Verdict

@@ -11,7 +11,8 @@ from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.logs.reader import Line, LogReader, last
-from tpuctl.flows.runs.outcome import RunState, settle
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Backoff, Sleep
 from tpuctl.runs import Verdict
