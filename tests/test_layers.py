@@ -75,7 +75,7 @@ SUBPACKAGES = {
     "flows/remote": {"forwarding": set()},
     "flows/runs": {
         "code": set(), "control": {"evidence", "logs"}, "evidence": set(), "logs": {"evidence"},
-        "recovery": {"control", "evidence", "submission"}, "submission": {"code", "control"},
+        "recovery": {"control", "evidence", "submission"}, "submission": {"code", "control", "evidence"},
         "whole": {"control", "evidence", "recovery", "submission"},
     },
     "cli": {

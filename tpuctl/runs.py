@@ -49,6 +49,9 @@ NOT_STORED = "(not stored)"
 SUCCEEDED, FAILED, PREEMPTED, LOST, STOPPED = "succeeded", "failed", "preempted", "lost", "stopped"
 MAINTENANCE = "maintenance"
 
+UNSTARTED = "not started"
+"""Cause of a failure of which no script has started: the same submission may start the run again."""
+
 BY_WORKERS, BY_MACHINE, BY_SILENCE = "workers", "machine", "silence"
 """Who said how a run ended, the most credible first: docs/runs.md."""
 RANKS = {BY_SILENCE: 1, BY_MACHINE: 2, BY_WORKERS: 3}
@@ -190,7 +193,7 @@ class Verdict(msgspec.Struct, frozen=True):
     tpu: Tpu | None = None
     """The node of the attempt; None where it was not recorded."""
     cause: Label = ""
-    """Why the script failed, where its host has recognized it: records.OUT_OF_MEMORY and others."""
+    """Why the run failed, where that was recognized: UNSTARTED, or records.OUT_OF_MEMORY and others."""
     last_line: Line = ""
     """The last line that the failed script printed."""
     worker: WorkerNumber | None = None
@@ -208,6 +211,16 @@ class Verdict(msgspec.Struct, frozen=True):
         clock.parse(self.decided)
         clock.parse(self.ended or self.decided)
         clock.parse(self.started or self.decided)
+
+    @property
+    def is_unstarted(self) -> bool:
+        """Whether its submission was killed before any script had started."""
+        return self.outcome == FAILED and self.cause == UNSTARTED
+
+    @property
+    def may_be_followed(self) -> bool:
+        """Whether another attempt may follow it: by itself, or by the same submission."""
+        return self.restarts or self.is_unstarted
 
     @property
     def rank(self) -> int:
@@ -228,7 +241,7 @@ LARGEST: dict[type, int] = {
 
 
 OPEN = "application/json; restarts=1"
-"""Content type of the verdict of a run that is to be started again: a listing tells by it."""
+"""Content type of a verdict that another attempt may follow: a listing tells by it."""
 
 
 _VERDICT_TYPE = re.compile(r"application/json; outcome=([a-z]{1,40}); basis=(workers|machine)")
@@ -236,7 +249,7 @@ _VERDICT_TYPE = re.compile(r"application/json; outcome=([a-z]{1,40}); basis=(wor
 
 def verdict_type(verdict: Verdict) -> str:
     """Return the content type of verdict.json: a listing tells by it how the run ended, and who says so."""
-    if verdict.restarts:
+    if verdict.may_be_followed:
         return OPEN
     label = f"application/json; outcome={verdict.outcome}; basis={verdict.basis}"
     return label if _VERDICT_TYPE.fullmatch(label) else "application/json"

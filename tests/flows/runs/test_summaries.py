@@ -66,6 +66,13 @@ class TestSummaries:
         ]
         assert [(run.node, run.ended, run.cost.amount) for run in listed] == [("", "", None)] * 2
 
+    def test_one_that_was_recorded_long_ago_and_never_started_is_abandoned(self, bucket: Bucket) -> None:
+        run = Run("a", CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-32", (), {})
+        StoredRun(bucket, "a").create(run)
+        pass_time(bucket, 601)
+        (summary,) = take_page(bucket, NOBODY, selection=Selection(["abandoned"])).runs
+        assert "the same command with --name a starts it" in summary.reason
+
     @pytest.mark.parametrize("state", [PREPARING, RUNNING])
     def test_a_run_without_a_verdict_is_as_far_as_its_workers(self, bucket: Bucket, state: str) -> None:
         attempt = write_run(bucket).last_attempt()

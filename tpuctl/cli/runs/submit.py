@@ -11,7 +11,7 @@ from tpuctl.cli.progress import show_late_count
 from tpuctl.cli.runs.busy import Policy, on_free_node, policy_options
 from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
-from tpuctl.errors import InterruptedByUser
+from tpuctl.errors import ConflictError, InterruptedByUser
 from tpuctl.flows.nodes.lookup import NoTpuError
 from tpuctl.flows.runs.code.bundles import Bundle, Report
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -53,7 +53,7 @@ def submit(
         return
     plan = on_free_node(session, plan, policy, request.script)
     with show_late_count() as report:
-        submission = flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan, report)
+        submission = _start(session, plan, report)
     for text in submission.notes:
         output.note(text)
     session.listed.add("runs", submission.run.run)
@@ -92,6 +92,21 @@ def _plan(session: Session, request: SubmitRequest, report: Report, *, offers_up
 
 _PLACES = ("target", "project", "zone", "bucket")
 """Options that submit and up share."""
+
+
+def _start(session: Session, plan: SubmitPlan, report: Report) -> flow.Submission:
+    """Submit the run; where its name has a submission that was killed before all had started, go on."""
+    cloud = session.cloud
+    try:
+        return flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan, report)
+    except ConflictError:
+        from tpuctl.flows.runs.submission import continuation  # noqa: PLC0415  as above
+
+        stored = StoredRun(cloud.bucket, plan.run.run, session.warn)
+        if not plan.is_named or not continuation.is_abandoned(stored, session.witnesses):
+            raise
+    output.note(f"Run '{plan.run.run}' was submitted before, and not started on every worker: it is now.")
+    return continuation.go_on(cloud.bucket, cloud.provider, cloud.ssh, plan, report)
 
 
 def _show(session: Session, run: Run, plan: SubmitPlan, *, is_attached: bool) -> None:

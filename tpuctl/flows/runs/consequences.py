@@ -38,6 +38,10 @@ CONSEQUENCES = {
     runs.LOST: _Consequence(StateError, "was lost", "See what happened to its TPU", "tpuctl why {node}"),
 }  # fmt: skip
 CAUSES = {
+    runs.UNSTARTED: _Consequence(
+        JobFailedError, "was not started", "The same command with --name {run} starts it; what is known",
+        "tpuctl describe {run}",
+    ),
     OUT_OF_MEMORY: _Consequence(
         JobFailedError, "failed", "Use a smaller batch, or a larger slice; its last lines"
     ),
@@ -83,7 +87,7 @@ def _hint(verdict: Verdict) -> str:
     command, consequence = next_command(verdict), _consequence(verdict)
     is_other = consequence.command and command == _end_of_log(verdict)
     advice = "" if is_other else consequence.advice
-    return f"{advice or LOG_END}: {command}"
+    return f"{(advice or LOG_END).format(run=verdict.run)}: {command}"
 
 
 def next_command(verdict: Verdict) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ from tpuctl.flows.facts import Fact
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.state import NOT_STARTED, RunState
-from tpuctl.flows.runs.stored_attempt import StoredAttempt, find_record
+from tpuctl.flows.runs.state import RunState, unstarted_label, unstarted_reason
+from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.summaries import PriceOf, cost
 from tpuctl.runs import Run, Verdict
@@ -60,7 +61,12 @@ class RunDescription:
     @property
     def label(self) -> str:
         """Its state in a word, as `runs` shows it."""
-        return self.state.label if self.state else NOT_STARTED
+        return self.state.label if self.state else unstarted_label(self._age)
+
+    @cached_property
+    def _age(self) -> float:
+        """Seconds since it was recorded, by the bucket's clock."""
+        return age_of(self.run.bucket.stat(self.run.paths.record), self.run.bucket.now())
 
     def facts(self) -> Iterator[Fact]:
         """Yield every fact; an object that is no record is a fact, too."""
@@ -112,8 +118,8 @@ class RunDescription:
         verdict = self.verdict
         if verdict is None:
             yield Fact("state", self.label, "workers" if self.state else "bucket")
-            reason = self.state.reason if self.state else ""
-            yield from [Fact("reason", reason, "machine")] if reason else []
+            reason = self.state.reason if self.state else unstarted_reason(self.run.name, self._age)
+            yield from [Fact("reason", reason, "machine" if self.state else "bucket")] if reason else []
             return
         source = f"verdict.json, said by {verdict.basis or 'an earlier version'}"
         values = {

@@ -11,6 +11,7 @@ import msgspec
 
 from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.errors import NotFoundError
 from tpuctl.flows.runs import restarts
 from tpuctl.flows.runs.checkpoints import last_committed
 from tpuctl.flows.runs.evidence import decision
@@ -38,7 +39,12 @@ def settle(run: StoredRun, witnesses: Witnesses) -> RunState:
         verdict = run.verdict()
         if verdict and run.is_closed:
             return RunState(verdict)
-        attempt = run.last_attempt()
+        try:
+            attempt = run.last_attempt()
+        except NotFoundError:
+            if verdict:  # it was stopped before it had an attempt
+                return RunState(verdict)
+            raise
         words = attempt.words()
         return _settle_open(run, attempt, words, witnesses, verdict)
     except BadObjectError as error:
@@ -131,7 +137,7 @@ def _verdict(run: StoredRun, attempt: StoredAttempt, ending: Ending, words: Sequ
         ending.stopped_by,
         clock.iso(last),
         attempt.record.tpu,
-        failed.cause if failed else "",
+        failed.cause if failed else ending.cause,
         failed.tail if failed else "",
         failed.worker if failed else next(iter(lost), None),
         started=attempt.started,

@@ -16,13 +16,27 @@ Statuses = Sequence[WorkerStatus | None]
 STARTING, UNREACHABLE = "starting", "unreachable"
 """States of a worker that has written no status yet, and of a run that nobody can say anything of."""
 STATES = (STARTING, QUEUED, PREPARING, READY, RUNNING, FINISHED)
-NOT_STARTED = "not started"
-"""State of a run without an attempt."""
+NOT_STARTED, ABANDONED = "not started", "abandoned"
+"""States of a run without an attempt: its submission may be on its way, or was killed."""
+ABANDONED_AFTER = 600.0
+"""Seconds after which it was: submissions that find one TPU free at once wait for each other so long."""
 LABELS = (
-    NOT_STARTED, *STATES, UNREACHABLE, UNKNOWN,
+    NOT_STARTED, ABANDONED, *STATES, UNREACHABLE, UNKNOWN,
     runs.SUCCEEDED, runs.FAILED, runs.PREEMPTED, runs.MAINTENANCE, runs.STOPPED, runs.LOST,
 )  # fmt: skip
 """Every state of a run that is shown."""
+
+
+def unstarted_label(seconds: float) -> str:
+    """Return the state of a run that was recorded so long ago, and has no attempt."""
+    return ABANDONED if seconds > ABANDONED_AFTER else NOT_STARTED
+
+
+def unstarted_reason(run: str, seconds: float) -> str:
+    """Return what became of it; empty while it may be on its way."""
+    if seconds <= ABANDONED_AFTER:
+        return ""
+    return f"its submission ended before it started anything; the same command with --name {run} starts it"
 
 
 @dataclass(frozen=True)

@@ -59,14 +59,15 @@ class StoredRun:
 
         It may be replaced until it is closed, and is none any more once another attempt has followed.
         """
-        if not self._closed or (self._verdict and self._verdict.restarts):
+        if not self._closed or (self._verdict and self._verdict.may_be_followed):
             verdict = find_record(self.bucket, self.paths.verdict, Verdict, self._check)
             self._note(None if verdict and self._is_followed(verdict) else verdict)
         return self._verdict
 
     def _is_followed(self, verdict: Verdict) -> bool:
         """Whether the run has been started again since."""
-        return verdict.restarts and self.bucket.stat(self.paths.attempt(verdict.attempt + 1)) is not None
+        following = self.paths.attempt(verdict.attempt + 1)
+        return verdict.may_be_followed and self.bucket.stat(following) is not None
 
     def earlier_verdicts(self, before: int) -> list[Verdict]:
         """Return how the attempts before the `before`-th ended, in order, of those that have a record."""
@@ -148,14 +149,14 @@ class StoredRun:
         """Return the newest attempt; raises NotFoundError without any."""
         numbers = self.attempt_numbers()
         if not numbers:
-            raise self.not_found()
+            raise self._not_started()
         return self.attempt(numbers[-1])
 
     def last_readable_attempt(self) -> StoredAttempt:
         """Return the newest attempt whose record can be read; raises as `last_attempt`, or BadObjectError."""
         numbers = self.attempt_numbers()
         if not numbers:
-            raise self.not_found()
+            raise self._not_started()
         refused = []
         for number in numbers[: -MOST_UNREADABLE - 1 : -1]:
             try:
@@ -227,6 +228,16 @@ class StoredRun:
             self._note(verdict)
             return verdict
         raise ConflictError(f"The verdict of run '{self.name}' keeps changing.", hint="Try again.")
+
+    def _not_started(self) -> NotFoundError:
+        """Return the error for a run without an attempt."""
+        if not self.bucket.stat(self.paths.record):
+            return self.not_found()
+        return NotFoundError(
+            f"Run '{self.name}' was not started: nothing of it runs.",
+            hint=f"The same command with --name {self.name} starts it; 'tpuctl cancel {self.name}' ends it.",
+            run=self.name,
+        )
 
     def not_found(self) -> NotFoundError:
         """Return the error for a run that the bucket does not have."""

@@ -16,7 +16,7 @@ from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import ListedRun, listed_runs
 from tpuctl.flows.runs.outcome import settle
-from tpuctl.flows.runs.state import NOT_STARTED, RunState
+from tpuctl.flows.runs.state import RunState, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Run, Tpu, Verdict
@@ -170,7 +170,7 @@ class _Reader:
         if not self._selection.has_dataset(str(record.dataset or "")):
             return None
         state = _state(run, self._witnesses)
-        label = state.label if state else NOT_STARTED
+        label = state.label if state else unstarted_label(self._seconds(listed.record.updated, ""))
         if self._selection.states and label not in self._selection.states:
             return None
         return self._line(listed, record, label, state)
@@ -180,11 +180,12 @@ class _Reader:
         tpu = state.tpu if state else None
         ended = (verdict.ended or verdict.decided) if verdict else ""
         seconds = self._seconds(listed.record.updated, ended)
+        reason = state.reason if state else unstarted_reason(listed.name, seconds)
         return Summary(
             listed.name, record.created, listed.record.updated, record.accelerator,
             str(record.dataset or ""), label, record.submitter, tpu.name if tpu else "",
             tpu.zone if tpu else "", ended, seconds, verdict.exit_code if verdict else None,
-            state.reason if state else "", cost(self._price_of(tpu) if tpu else None, seconds), verdict,
+            reason, cost(self._price_of(tpu) if tpu else None, seconds), verdict,
             state.attempt if state else 0,
         )  # fmt: skip
 

@@ -16,6 +16,7 @@ from tpuctl.flows.runs.control import cancel as flow
 from tpuctl.flows.runs.control.cancel import Cancellation, plan_cancel
 from tpuctl.flows.runs.control.stop_requests import ask
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, poll
@@ -111,7 +112,14 @@ class TestRecord:
         return run
 
     def test_a_run_that_was_not_started_will_not_start(self, cloud: Cloud, run: StoredRun) -> None:
-        assert cancel(cloud) == Cancellation(None)
+        verdict = cancel(cloud).verdict
+        assert verdict
+        assert (verdict.outcome, verdict.evidence) == (
+            runs.STOPPED,
+            f"stopped by {ADA} before it had started",
+        )
+        assert run.verdict() == cancel(cloud).verdict == verdict
+        assert settle(run, Witnesses(cloud.provider)).verdict == verdict
         request = runs.decode(cloud.bucket.read(run.paths.stop), StopRequest, run.paths.stop)
         assert (request.run, request.by, request.grace) == ("r1", ADA, 5)
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.flows.runs.matrix import programs
 from tests.flows.runs.submission.test_submit import HEADER, owner, request_of_four
+from tests.running_simulator import CommandResult
 from tpuctl import clock, runs
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.ssh import SshSession
 from tpuctl.errors import ConflictError, StateError
+from tpuctl.flows.runs.consequences import error_of
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import launch
+from tpuctl.flows.runs.submission import continuation, launch
 from tpuctl.flows.runs.submission.continuation import go_on
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit
 from tpuctl.parallel import fanout
@@ -64,6 +70,64 @@ def test_a_launch_that_was_killed_between_workers_goes_on(
     submit(cloud, request_of_four)
     assert [status.supervisor for status in all_running(cloud)] == [item.supervisor for item in before]
     assert StoredRun(cloud.bucket, "r1").attempt_numbers() == [1]
+
+
+def test_one_of_which_nothing_was_started_is_started_by_the_same_submit(
+    tpuctl: Callable[..., CommandResult], cloud: Cloud, request_of_four: SubmitRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Once it cannot be on its way any more."""
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoredRun, "create_attempt", kill)
+        with pytest.raises(Killed):
+            submit(cloud, request_of_four)
+    shown = tpuctl("logs", "r1")
+    assert "Run 'r1' was not started: nothing of it runs." in shown.err
+    arguments = ("submit", str(request_of_four.script), "--name", "r1")
+    refused = tpuctl(*arguments)
+    assert "There is a run 'r1' already" in refused.err
+    monkeypatch.setattr(continuation, "UNDER_WAY", -1.0)
+    again = tpuctl(*arguments)
+    assert (again.code, "Run 'r1' was submitted before" in again.err) == (0, True), again.err
+    all_running(cloud)
+    assert "There is a run 'r1' already" in tpuctl(*arguments).err
+
+
+def test_a_launch_whose_workers_have_given_up_the_others_is_made_anew(
+    cloud: Cloud, request_of_four: SubmitRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = launch.launch
+
+    def kill_before_the_others(session: SshSession, program: bytes, spec: Spec) -> int:
+        if spec.worker > 0:
+            raise Killed
+        return start(session, program, spec)
+
+    brief = programs.changed({programs.TIMING: "NEIGHBOUR_INTERVAL = LAUNCH_SILENCE = 0.5\n"})
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "worker_program", lambda: brief)
+        patch.setattr(launch, "launch", kill_before_the_others)
+        with pytest.raises(Killed):
+            submit(cloud, request_of_four)
+    run, witnesses = StoredRun(cloud.bucket, "r1"), Witnesses(cloud.provider, lambda: cloud.ssh)
+    verdict = poll(
+        lambda: settle(run, witnesses).verdict, awaiting="its end", timeout=60, backoff=Backoff(0.1, 0.5)
+    )
+    assert (verdict.outcome, verdict.is_unstarted) == (runs.FAILED, True)
+    assert "worker 1 was not started, and nobody starts it any more" in verdict.evidence
+    error = error_of(verdict)
+    assert error
+    assert "The same command with --name r1 starts it" in error.hint
+    assert continuation.is_abandoned(run, witnesses)
+    submit(cloud, request_of_four)
+    assert {status.attempt for status in all_running(cloud)} == {2}
+    assert run.verdict() is None
+    assert run.earlier_verdicts(2) == [verdict]
+    assert not continuation.is_abandoned(run, witnesses)
 
 
 def test_two_at_once_start_one_run(cloud: Cloud, request_of_four: SubmitRequest) -> None:

@@ -74,7 +74,7 @@ class Cancellation(NamedTuple):
     """What became of a run that was asked to stop."""
 
     verdict: Verdict | None
-    """None for a run that was never started."""
+    """None for a run that was asked to stop while it has none."""
     statuses: Sequence[WorkerStatus | None] = ()
 
 
@@ -95,7 +95,8 @@ def plan_cancel(
     try:
         attempt = run.last_readable_attempt()
     except NotFoundError:
-        return CancelPlan(run, None, None, by, grace)
+        verdict = run.verdict()
+        return CancelPlan(run, RunState(verdict) if verdict else None, None, by, grace)
     state = RunState(run.verdict()) if is_rehearsal else settle(run, witnesses)
     return CancelPlan(run, state, attempt, by, grace)
 
@@ -132,15 +133,16 @@ def cancel(
     try:
         request = stop_requests.ask(plan.run, plan.by, plan.grace)
         report(f"asked run '{plan.run.name}' to stop, with {request.grace} s to save")
-        if plan.attempt is None or plan.verdict:
+        if plan.attempt is None:
+            return Cancellation(_end_unstarted(plan, request))
+        if plan.verdict:
             return Cancellation(plan.verdict)
         answers = _ask_hosts(provider, ssh, plan.run.name, plan.attempt.record, request)
         for text in answers.notes:
             report(text)
-        if answers.are_without_files and ssh.user == plan.attempt.record.login:
-            unstarted = _end_unstarted(plan, request)
-            if unstarted:
-                return Cancellation(unstarted)
+        is_known = answers.are_without_files and ssh.user == plan.attempt.record.login
+        if is_known and not any(plan.attempt.statuses()):
+            return Cancellation(_end_unstarted(plan, request))
         return _await_end(plan, witnesses, request, report, sleep)
     except KeyboardInterrupt as interrupt:
         raise InterruptedByUser(
@@ -202,17 +204,18 @@ def _have(workers: Sequence[int]) -> str:
     return "have" if workers[1:] else "has"
 
 
-def _end_unstarted(plan: CancelPlan, request: StopRequest) -> Verdict | None:
-    """Return the verdict of a run whose submission was killed before any worker had started; else None."""
-    assert plan.attempt is not None
-    if any(plan.attempt.statuses()):
-        return None
-    record, now = plan.attempt.record, clock.iso(plan.run.bucket.now())
+def _end_unstarted(plan: CancelPlan, request: StopRequest) -> Verdict:
+    """Return the verdict of a run whose submission was killed before any worker had started.
+
+    One that is still on its way starts workers that read the request, and say better how they ended.
+    """
+    record, now = plan.attempt.record if plan.attempt else None, clock.iso(plan.run.bucket.now())
     evidence = f"stopped by {request.by} before it had started"
     return plan.run.end(
         Verdict(
-            plan.run.name, runs.STOPPED, record.attempt, now, evidence,
-            basis=BY_MACHINE, silent=record.workers, stopped_by=request.by, ended=now, tpu=record.tpu,
+            plan.run.name, runs.STOPPED, record.attempt if record else 1, now, evidence,
+            basis=BY_MACHINE, silent=record.workers if record else (), stopped_by=request.by, ended=now,
+            tpu=record.tpu if record else None,
         )
     )  # fmt: skip
 

@@ -43,6 +43,8 @@ class Ending(NamedTuple):
     """The workers whose silence is part of the evidence."""
     stopped_by: str = ""
     """The account that asked to stop the run."""
+    cause: str = ""
+    """UNSTARTED, if no script has started."""
 
 
 def needs_node(words: Sequence[WorkerWord]) -> bool:
@@ -72,7 +74,9 @@ def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
     given_up = next((word.status for word in words if word.status and _is_consequence(word)), None)
     if given_up and all(word.is_over or word.status is None for word in words):
         # They have lost sight of one that has not failed, or that nobody starts: it will not run, either.
-        return Ending(runs.FAILED, f"worker {given_up.worker}: {given_up.error}", BY_WORKERS)
+        cause = "" if all(word.is_over for word in words) else runs.UNSTARTED
+        evidence = f"worker {given_up.worker}: {given_up.error}"
+        return Ending(runs.FAILED, evidence, BY_WORKERS, cause=cause)
     if is_over:
         return Ending(runs.SUCCEEDED, "every worker's script ended with exit code 0", BY_WORKERS)
     return None
@@ -144,7 +148,7 @@ def _by_hosts(words: Sequence[WorkerWord]) -> Ending | None:
     if absent and all(word.status is None for word in absent):
         reason = (absent[0].host and absent[0].host.detail) or "its host has no trace of it"
         evidence = f"it was never started on worker {absent[0].worker}: {reason}"
-        return Ending(runs.FAILED, evidence, BY_MACHINE, silent=_numbers(absent))
+        return Ending(runs.FAILED, evidence, BY_MACHINE, silent=_numbers(absent), cause=runs.UNSTARTED)
     if not gone:
         return None
     announced = _announced_on_disk(gone)

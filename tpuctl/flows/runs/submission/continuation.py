@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tpuctl.errors import ConflictError, NotFoundError, StateError
 from tpuctl.flows.runs.code import bundles
-from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import launch_values
 from tpuctl.flows.runs.submission.plan import SubmitPlan
@@ -18,16 +21,33 @@ from tpuctl.flows.runs.submission.submit import (
     signed,
     store_code,
 )
-from tpuctl.flows.runs.submission.turn import take_turn
-from tpuctl.runs import Run, submitter
+from tpuctl.flows.runs.submission.turn import UNDER_WAY, take_turn
+from tpuctl.runs import Attempt, Run, submitter
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.ssh import Ssh
     from tpuctl.cloud.storage import Bucket
+    from tpuctl.flows.runs.evidence.witnesses import Witnesses
 
 OF_ONE_SUBMIT = frozenset({"created", "submitter", "token", "git", "accelerator", "machine"})
 """Fields in which the records of two equal submissions differ."""
+
+
+def is_abandoned(run: StoredRun, witnesses: Witnesses) -> bool:
+    """Return whether nobody starts a run any more of which a worker, or all, were never started."""
+    bucket = run.bucket
+    if not run.attempt_numbers():
+        return run.verdict() is None and age_of(bucket.stat(run.paths.record), bucket.now()) > UNDER_WAY
+    state = settle(run, witnesses)
+    if state.verdict or state.error:
+        return bool(state.verdict and state.verdict.is_unstarted)
+    attempt = run.last_attempt()
+    if None not in attempt.statuses():
+        return False
+    paths = run.paths.attempt(attempt.number), run.paths.launch(attempt.number)
+    signs = [item for item in map(bucket.stat, paths) if item]
+    return all(age_of(item, bucket.now()) > UNDER_WAY for item in signs)
 
 
 def go_on(
@@ -48,11 +68,12 @@ def go_on(
         check_same(run, plan)
     record = StoredRun(bucket, run.name).record
     launch_values.keep(bucket.name, record, plan)
+    plan = replace(plan, run=record, attempt=_next_attempt(run, plan))
     attempt = _attempt(run, plan, ssh.user)
     is_here = attempt.record.tpu.uid == plan.node.id.uid
     if is_here and None in attempt.statuses():
         _require_same_key(attempt, record, ssh.user)
-        launch_attempt(ssh, replace(plan, run=record), run, attempt.record, host_keys, goes_on=True)
+        launch_attempt(ssh, plan, run, attempt.record, host_keys, goes_on=True)
     return Submission(record, tuple(notes))
 
 
@@ -89,9 +110,18 @@ def _word(field: str) -> str:
     return {"bundle_sha256": "code"}.get(field, field.replace("_", " "))
 
 
+def _next_attempt(run: StoredRun, plan: SubmitPlan) -> Attempt:
+    """Return the attempt to make: the next one after one that has ended before it had started."""
+    verdict = run.verdict()
+    if verdict is None or not verdict.is_unstarted:
+        return plan.attempt
+    run.keep_verdict(verdict)
+    return msgspec.structs.replace(plan.attempt, attempt=verdict.attempt + 1)
+
+
 def _attempt(run: StoredRun, plan: SubmitPlan, login: str) -> StoredAttempt:
-    """Return the first attempt, which is created unless another process has done so."""
-    if run.attempt_numbers():
+    """Return the planned attempt, which is created unless another process has done so, or a later one."""
+    if max(run.attempt_numbers(), default=0) >= plan.attempt.attempt:
         return run.last_readable_attempt()
     if plan.takes_turn:
         take_turn(run, plan)

@@ -32,7 +32,7 @@ def take_turn(run: StoredRun, plan: SubmitPlan) -> None:
     for rival in listed.values():
         match = RUN_ON_NODE.fullmatch(rival.name.removeprefix(node.runs))
         if match and match[1] != run.name and _is_ahead(bucket, match[1], rival, own):
-            record = bucket.stat(run.paths.record)
+            record = bucket.stat(run.paths.record) if plan.attempt.attempt == 1 else None
             for item in (own, record):
                 if item:
                     bucket.remove(item)

@@ -43,13 +43,18 @@ class Stage:
 
 
 def look(run: StoredRun, witnesses: Witnesses) -> Stage:
-    """Return how far a run has come; raises BadObjectError where its records cannot be read."""
+    """Return how far a run has come; an attempt that has ended before it had started counts as none.
+
+    Raises BadObjectError where its records cannot be read.
+    """
     verdict = run.verdict()
     if not run.attempt_numbers():
         return Stage(verdict)
     state = settle(run, witnesses)
     if state.error:
         raise state.error
+    if state.verdict and state.verdict.is_unstarted:
+        return Stage()
     attempt = run.last_readable_attempt()
     is_launched = None not in attempt.statuses()
     return Stage(state.verdict, attempt.record.tpu, attempt.number, is_launched)
