@@ -17,6 +17,7 @@ locals {
     var.artifact_registry ? ["artifactregistry.googleapis.com"] : [],
     var.budget == null ? [] : ["billingbudgets.googleapis.com"],
     var.kms_key == null ? [] : ["cloudkms.googleapis.com"],
+    var.watch == null ? [] : ["cloudscheduler.googleapis.com", "run.googleapis.com"],
   ))
 }
 

@@ -242,6 +242,35 @@ variable "tpu" {
   }
 }
 
+variable "watch" {
+  description = "Start runs again that were preempted, without a laptop: a Cloud Run job for each owner takes a step of tpuctl watch --all by a schedule (cron, UTC). owners are the accounts whose runs they are. package is what pip installs at each start (a version, or the URL of an archive); leave it out for an image that has tpuctl. region is that of the job, where Cloud Run does not exist in the region of the TPUs. Unset: none."
+  type = object({
+    owners   = set(string)
+    package  = optional(string)
+    image    = optional(string, "docker.io/library/python:3.12-slim")
+    schedule = optional(string, "*/5 * * * *")
+    region   = optional(string)
+  })
+  default = null
+
+  validation {
+    condition     = var.watch == null || try(length(var.watch.owners) > 0 && alltrue([for owner in var.watch.owners : can(regex("^[^@:\\s]+@[^@:\\s]+$", owner))]), false)
+    error_message = "watch.owners are the e-mail addresses of accounts, as tpuctl config show names them: ada@example.com."
+  }
+  validation {
+    condition     = var.watch == null || try(var.watch.package != null || !startswith(var.watch.image, "docker.io/library/python:"), false)
+    error_message = "watch.package is missing: the image python has no tpuctl."
+  }
+  validation {
+    condition     = var.watch == null || try(length(split(" ", var.watch.schedule)) == 5, false)
+    error_message = "watch.schedule has the five fields of cron, such as */5 * * * *."
+  }
+  validation {
+    condition     = var.watch == null || try(var.watch.region == null || can(regex("^[a-z]+(-[a-z]+)+[0-9]+$", var.watch.region)), false)
+    error_message = "watch.region has the form europe-west4."
+  }
+}
+
 variable "zone" {
   description = "Zone of the TPUs, in the region."
   type        = string

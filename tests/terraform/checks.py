@@ -84,6 +84,7 @@ CHECKS: dict[str, Callable[[Workbench], str]] = {
     "test access": test("access"),
     "test options": test("options"),
     "test validations": test("validations"),
+    "test watch": test("watch"),
     "apply": apply,
     "applied names": applied_names,
     "second plan": settled,

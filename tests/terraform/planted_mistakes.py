@@ -132,6 +132,7 @@ ALLOWED_VALUES = [
 ]  # fmt: skip
 
 PROVIDER_RULES = [
+    Mistake("a deadline without its unit", "watch.tf", 'attempt_deadline = "60s"', 'attempt_deadline = "60"', "validate", "attempt_deadline"),
     Mistake("allow and deny in one rule", "network.tf", '  allow {\n    protocol = "udp"\n  }', '  deny {\n    protocol = "udp"\n  }',
             "validate", "exactly one of allow and deny"),
     Mistake("tags beside service accounts", "network.tf", '  direction   = "INGRESS"',
@@ -212,9 +213,27 @@ POLICY = [
             "Missing expected failure"),
     Mistake("a key of any region", "variables.tf", "locations/${var.region}/", "locations/[^/]+/", "test validations",
             "Missing expected failure"),
+    Mistake("a watcher that administers the project", "watch.tf", '"roles/tpu.admin"', '"roles/editor"', "test watch",
+            "administers TPUs, and nothing else"),
+    Mistake("a watcher that reads datasets", "watch.tf", 'bucket = google_storage_bucket.this["runs"].name\n  role   = each.key',
+            'bucket = google_storage_bucket.this["data"].name\n  role   = each.key', "test watch", "datasets are not for it"),
+    Mistake("a watcher that overwrites everything of an attempt", "watch.tf", ' && resource.name.endsWith(\\"/lease.json\\")', "",
+            "test watch", "overwrites leases and verdicts"),
+    Mistake("a watcher with a tunnel to every port", "watch.tf", '"destination.port == 22"', '"destination.port > 0"', "test watch",
+            "may tunnel to port 22"),
+    Mistake("a job that runs as the default account", "watch.tf", "      service_account = google_service_account.watch[0].email\n", "",
+            "test watch", "must run as its own account"),
+    Mistake("a schedule with the watcher's rights", "watch.tf", "service_account_email = google_service_account.watch_trigger[0].email",
+            "service_account_email = google_service_account.watch[0].email", "test watch", "as its own account"),
+    Mistake("a schedule that may change the jobs", "watch.tf", '"roles/run.invoker"', '"roles/run.admin"', "test watch",
+            "may start the jobs, and nothing else"),
+    Mistake("a watcher that nobody asked for", "watch.tf", "toset(var.watch == null ? [] : var.watch.owners)", 'toset(["ada@example.com"])',
+            "test watch", "Attempt to get attribute from null value|This value is null|Unless it is asked for"),
 ]  # fmt: skip
 
 NAMES = [
+    Mistake("an API of the schedule that Google lacks", "main.tf", '"cloudscheduler.googleapis.com"', '"scheduler.googleapis.com"', "names",
+            "scheduler.googleapis.com"),
     Mistake("a role that Google lacks", "iam.tf", '"roles/tpu.admin"', '"roles/tpu.administrator"', "names", "roles/tpu.administrator"),
     Mistake("a composed role that Google lacks", "iam.tf", '"roles/logging.logWriter"',
             '"roles/${lower("LOGGING")}.logwriter"', "applied names", "roles/logging.logwriter"),

@@ -18,6 +18,9 @@ ROLE = r"(roles/[a-zA-Z0-9._]+|(projects|organizations)/.+/roles/.+)"
 PATTERNS = {
     "google_artifact_registry_repository_iam_member": {"member": PRINCIPAL, "role": ROLE},
     "google_billing_budget": {"budget_filter.projects": r"projects/[0-9]+"},
+    "google_cloud_run_v2_job": {"name": r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"},
+    "google_cloud_run_v2_job_iam_member": {"member": PRINCIPAL, "role": ROLE},
+    "google_cloud_scheduler_job": {"name": r"[a-zA-Z0-9_-]{1,500}", "attempt_deadline": r"[0-9.]+s"},
     "google_compute_firewall": {"name": NAME, "allow.ports": r"[0-9]+(-[0-9]+)?"},
     "google_compute_network": {"name": NAME},
     "google_compute_router": {"name": NAME},

@@ -42,7 +42,7 @@ def test_it_is_valid_at_both_ends_of_the_range_of_providers(
     assert checks.validate(where)(make_workbench(version)) == ""
 
 
-@pytest.mark.parametrize("name", ["defaults", "access", "options", "validations"])
+@pytest.mark.parametrize("name", ["defaults", "access", "options", "validations", "watch"])
 def test_its_own_tests_pass(workbench: Workbench, name: str) -> None:
     assert checks.test(name)(workbench) == ""
 

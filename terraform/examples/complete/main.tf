@@ -75,6 +75,13 @@ module "base" {
     currency        = "EUR"
   }
 
+  # Cloud Run does not exist in us-central2.
+  watch = {
+    owners  = ["ada@example.com"]
+    package = "https://example.com/tpuctl-1.0.0.tar.gz"
+    region  = "us-central1"
+  }
+
   tpu = {
     accelerator_type = "v4-8"
     runtime_version  = "tpu-ubuntu2204-base"
