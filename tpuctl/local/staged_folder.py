@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from tpuctl.local import folder_lock
 from tpuctl.local.confined_folder import ConfinedFolder
 from tpuctl.local.places import fold_of
 from tpuctl.object_content import Content
@@ -20,17 +22,25 @@ STAGING = ".tpuctl-pull"
 class StagedFolder:
     """A folder that one process at a time fills; no link in it is followed."""
 
-    def __init__(self, path: Path) -> None:
-        """Make the folder, and remove what a process that was killed left in it. Raises OSError."""
+    def __init__(self, path: Path, on_wait: Callable[[], object] = lambda: None) -> None:
+        """Make the folder, and remove what a process that was killed left in it. Raises OSError.
+
+        While another process fills it, this waits, after `on_wait` was called.
+        """
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
+        self._lock = folder_lock.hold(path, on_wait)
         self._staging = path / STAGING
-        self._remove_staging()
-        self._staging.mkdir(mode=0o700)
-        self.fold = fold_of(self._staging)
-        """How this disk compares names."""
-        self._numbers = itertools.count()
-        self._folder = ConfinedFolder(path)
+        try:
+            self._remove_staging()
+            self._staging.mkdir(mode=0o700)
+            self.fold = fold_of(self._staging)
+            """How this disk compares names."""
+            self._numbers = itertools.count()
+            self._folder = ConfinedFolder(path)
+        except BaseException:
+            os.close(self._lock)
+            raise
 
     def __enter__(self) -> StagedFolder:
         return self
@@ -39,7 +49,10 @@ class StagedFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._folder.__exit__(kind, error, trace)
-        self._remove_staging(ignore_errors=kind is not None)  # other threads may still delete their files
+        try:
+            self._remove_staging(ignore_errors=kind is not None)  # other threads may still delete their files
+        finally:
+            os.close(self._lock)
 
     def has(self, parts: Sequence[str], content: Content) -> bool:
         """Return whether a path has this content; raises NotAFileError for a link, a pipe or a folder."""

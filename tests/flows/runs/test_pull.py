@@ -6,6 +6,9 @@ import gzip
 import os
 import shutil
 import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,43 @@ def content(folder: Path) -> dict[str, bytes]:
 def downloads(simulator: RunningSimulator) -> int:
     requests = simulator.events.find(kind="request", service="storage", what="*objects.get")
     return len([request for request in requests if "/runs/r1/" in request.resource])
+
+
+def test_a_second_one_waits_for_the_first(
+    run: StoredRun, folder: Path, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would delete what the other has not completed."""
+    begun, waits = threading.Event(), threading.Event()
+    download = run.bucket.download
+
+    def hold_until_the_other_waits(*arguments: object) -> None:
+        begun.set()
+        assert waits.wait(60)
+        download(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run.bucket, "download", hold_until_the_other_waits)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(fetch, run, folder)
+        assert begun.wait(60)
+
+        def note(text: str) -> None:
+            if text == f"waiting for another command that writes to {folder}":
+                waits.set()
+
+        second = pool.submit(pull, run, folder, note)
+        results = [first.result(60), second.result(60)]
+    assert [result.unchanged for result in results] == [0, results[0].files]
+    assert content(folder)["logs/attempt-1-worker-0.log"] == b"one\ntwo\n"
+    assert not (folder / STAGING).exists()
+
+
+def test_one_that_was_killed_holds_nobody_up(run: StoredRun, folder: Path) -> None:
+    folder.mkdir()
+    code = "import os, pathlib; from tpuctl.local.staged_folder import StagedFolder\n"
+    code += f"StagedFolder(pathlib.Path({str(folder)!r})); os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    assert (folder / STAGING).exists()
+    assert fetch(run, folder).unchanged == 0
 
 
 def test_every_file_is_fetched_as_it_is_in_the_bucket(bucket: Bucket, run: StoredRun, folder: Path) -> None:

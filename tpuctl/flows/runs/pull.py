@@ -77,8 +77,9 @@ def pull(run: StoredRun, folder: Path, report: Report) -> PullResult:
     check_folder(folder, run.name)
     files, uncommitted = split_committed(run.bucket, objects, run.warn)
     report(f"fetching {len(files)} files")
+    waiting = f"waiting for another command that writes to {folder}"
     try:
-        with StagedFolder(folder) as local:
+        with StagedFolder(folder, lambda: report(waiting)) as local:
             return _Copy(run, local).fetch(files, uncommitted)
     except OSError as error:
         raise UsageError(
