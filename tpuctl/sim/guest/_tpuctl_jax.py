@@ -13,6 +13,7 @@ from collections.abc import Callable, MutableMapping
 from importlib import import_module
 from types import ModuleType
 
+import _tpuctl_chips  # type: ignore[import-not-found]  # its name on a host
 from _tpuctl_tpu.slices import Slice  # type: ignore[import-not-found]  # its name on a host
 
 TESTED = "0.5 to 0.10"
@@ -26,6 +27,7 @@ DEVICES = "jax_num_cpu_devices"
 PROXY_WARNING = "jax_check_proxy_envs"
 SERVICE = "get_distributed_runtime_service"
 CLIENT = "get_distributed_runtime_client"
+DEVICE_CLIENT = "get_tfrt_cpu_client"
 
 Environ = MutableMapping[str, str]
 
@@ -39,7 +41,8 @@ def prepare(environ: Environ) -> Callable[[], None]:
         devices = devices_of_host(environ)
     except ValueError as error:
         raise SystemExit(f"tpuctl simulator: {error}") from None
-    if environ.get("JAX_PLATFORMS") != "cpu":  # a program that wants the CPU of a TPU host gets one device
+    wants_tpu = environ.get("JAX_PLATFORMS") != "cpu"  # else it gets the host's CPU, which is one device
+    if wants_tpu:
         environ["JAX_PLATFORMS"] = "cpu"
         environ.setdefault("JAX_NUM_CPU_DEVICES", str(devices))
     unset = [name for name in ("JAX_FORCE_TPU_INIT", "TPU_SKIP_MDS_QUERY") if name not in environ]
@@ -49,6 +52,8 @@ def prepare(environ: Environ) -> Callable[[], None]:
         for name in unset:
             environ.pop(name, None)  # JAX has found no chips, and would not ask the metadata server
         _check_and_quieten()
+        if wants_tpu:
+            _take_chips_with_devices(environ)
         _listen_on_own_address(environ.get("TPUCTL_SIM_ADDRESS", ""))
 
     return finish
@@ -73,6 +78,20 @@ def _check_and_quieten() -> None:
         jax.config.update(PROXY_WARNING, False)  # no_proxy has the hosts' addresses
     except AttributeError:  # older versions do not warn
         pass
+
+
+def _take_chips_with_devices(environ: Environ) -> None:
+    """Have JAX take the host's chips when it opens its devices; a second program fails as on a TPU VM."""
+    extension = _extension()
+    open_devices = getattr(extension, DEVICE_CLIENT)
+
+    def take_and_open(*args: object, **options: object) -> object:
+        refusal = _tpuctl_chips.take(environ)
+        if refusal:
+            raise RuntimeError(f"ABORTED: {refusal}")
+        return open_devices(*args, **options)
+
+    setattr(extension, DEVICE_CLIENT, take_and_open)
 
 
 def _listen_on_own_address(address: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import _tpuctl_chips  # type: ignore[import-not-found]  # its name on a host
 
 from .hooks import TensorFlow
 from .names import LOCAL_JOB, WORKER_JOB
@@ -44,6 +47,9 @@ def install(tensorflow: TensorFlow, tpu: Slice) -> SystemState:
         del options  # they say what happens when a chip fails
         if embedding_config is not None:
             raise NotImplementedError("The simulated TPU has no embedding hardware (TPUEmbedding).")
+        refusal = _tpuctl_chips.take(os.environ)
+        if refusal:
+            raise tf.errors.AbortedError(None, None, refusal)
         if job is None and tpu.hosts > 1:
             raise tf.errors.InvalidArgumentError(
                 None,
