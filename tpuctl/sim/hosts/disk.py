@@ -24,6 +24,7 @@ class HostDisk:
         self.home = self.folder / "home"
         self.tmp = self.folder / "tmp"
         self.view = self.folder / "root"
+        self.etc_hosts = self.folder / "etc-hosts"
         self.access_token = self.folder / ACCESS_TOKEN
         self.guest = GuestAttributes(self.folder / GUEST_ATTRIBUTES)
 
@@ -35,6 +36,11 @@ class HostDisk:
         """Create what is missing, readable by this user alone."""
         for folder in (self.folder.parent, self.folder, self.home, self.tmp, self.view):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def write_etc_hosts(self, text: str) -> None:
+        """Write /etc/hosts in place: programs that are up see it through a mount of this very file."""
+        self.etc_hosts.write_text(text)
+        self.etc_hosts.chmod(0o644)
 
     def host_key(self) -> asyncssh.SSHKey:
         """Return the host's private key; the first call makes it."""

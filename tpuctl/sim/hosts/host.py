@@ -19,6 +19,7 @@ import asyncssh
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.events import Events
 from tpuctl.sim.hosts.disk import HostDisk
+from tpuctl.sim.hosts.etc_hosts import etc_hosts
 from tpuctl.sim.hosts.faults import HostFaults
 from tpuctl.sim.hosts.metadata.identity import Identity, Signer
 from tpuctl.sim.hosts.metadata.server import MetadataServer
@@ -26,8 +27,9 @@ from tpuctl.sim.hosts.metadata.tree import Instance, metadata_tree
 from tpuctl.sim.hosts.network import HostListener, Network
 from tpuctl.sim.hosts.os_inventory import inventory
 from tpuctl.sim.hosts.programs.login import search_path, write_profile
+from tpuctl.sim.hosts.programs.namespaces import ETC_HOSTS, Namespaces, enterer, make
 from tpuctl.sim.hosts.programs.processes import MARK, host_mark, of_host
-from tpuctl.sim.hosts.programs.programs import Programs
+from tpuctl.sim.hosts.programs.programs import Enter, Programs
 from tpuctl.sim.hosts.ssh.authorized_keys import AuthorizedKeys, accepted_keys
 from tpuctl.sim.hosts.ssh.server import SshHost, SshServer
 from tpuctl.sim.hosts.startup import run_startup_script, script_of
@@ -55,7 +57,8 @@ class RunningHost:
         self.host = host = instance.host
         self.mark = host_mark(pool, host)
         self.disk = HostDisk(pool, host)
-        self.programs = Programs()
+        self.programs = Programs(self._furnish)
+        self._namespaces: Namespaces | None = None
         self.ssh_endpoint: Endpoint = (host.address, 0)
         self.public_key = ""
         """The host key that it publishes, as a line of OpenSSH."""
@@ -171,6 +174,8 @@ class RunningHost:
         await self._ssh.close()
         await self.programs.close()
         await self._metadata.close()
+        if self._namespaces:
+            self._namespaces.close()
         await self.faults.clean_up()
 
     def _show(self, instance: Instance) -> None:
@@ -183,6 +188,7 @@ class RunningHost:
         instance = self._instance
         script = script_of(instance.metadata, instance.project_metadata)
         if script and not await asyncio.to_thread(of_host, self.mark, set[int]()):
+            await self.programs.prepare()
             run_startup_script(script, self.disk, self.programs, self._environment())
 
     async def _serve(self, network: Network, service: str, serve: Serve) -> Endpoint:
@@ -196,6 +202,22 @@ class RunningHost:
             raise
         address, port = listener.getsockname()
         return address, port
+
+    async def _furnish(self) -> Enter:
+        """Give the programs the names of a host, where the system allows it."""
+        if await asyncio.to_thread(enterer) is None or self._network is None:
+            return lambda command: command
+        listener = self._network.listen_as_metadata_server()
+        if listener:
+            self._listeners["metadata by name"] = listener
+            await self._metadata.open(listener)
+        address = listener.getsockname()[0] if listener else ""
+        self.disk.write_etc_hosts(etc_hosts(self.host, address, ETC_HOSTS.read_text()))
+        self._namespaces = await asyncio.to_thread(self._make_namespaces)
+        return self._namespaces.enter
+
+    def _make_namespaces(self) -> Namespaces:
+        return make(self.host.hostname, self.disk.etc_hosts, lambda: of_host(self.mark, set()))
 
     def _publish(self, public_key: str) -> None:
         """Write the guest attributes: the host key and name that gcloud reads, and the system's inventory."""

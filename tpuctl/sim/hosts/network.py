@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
+import secrets
 import socket
 import struct
 import weakref
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 Address = tuple[str, int]
 
 PROBE = "127.64.0.1"
+HTTP_PORT = 80
+METADATA_ADDRESSES = ipaddress.IPv4Network("127.192.0.0/10")
+"""The addresses of hosts are below: two simulators give out the same ones."""
+TRIES = 3
 SERVICES = ("ssh", "metadata")
 BACKLOG = 128
 NO_LINGER = struct.pack("ii", 1, 0)
@@ -57,6 +63,17 @@ class Network:
             if shared is not None:
                 return shared
         return self._ports.listen(own, partial(_bound, address, self._guard))
+
+    def listen_as_metadata_server(self) -> HostListener | None:
+        """Listen on port 80 of a free address of loopback; None where this user may not, or all are taken."""
+        for _ in range(TRIES if self.aliases else 0):
+            address = str(METADATA_ADDRESSES[secrets.randbelow(METADATA_ADDRESSES.num_addresses)])
+            try:
+                return _bound(address, self._guard, HTTP_PORT)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    return None
+        return None
 
     async def connect(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to a host from inside the network, as IAP does; raises OSError."""

@@ -54,7 +54,7 @@ class MetadataServer:
         self._note = note
         self._clock = clock
         self._changed = asyncio.Event()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._web: web.Server | None = None
 
     def show(self, tree: JsonObject) -> None:
@@ -63,18 +63,21 @@ class MetadataServer:
         self._wake()
 
     async def open(self, listener: socket.socket) -> None:
-        """Serve on `listener`."""
-        self._web = web.Server(self._answer, handler_cancellation=True, access_log=None)
-        self._server = await asyncio.get_running_loop().create_server(self._web, sock=listener)
+        """Serve on `listener`, besides those before it."""
+        if self._web is None:
+            self._web = web.Server(self._answer, handler_cancellation=True, access_log=None)
+        self._servers.append(await asyncio.get_running_loop().create_server(self._web, sock=listener))
 
     async def close(self) -> None:
         """Stop serving; requests that wait are cut off."""
-        if self._server is None or self._web is None:
+        if self._web is None:
             return
-        self._server.close()
+        for server in self._servers:
+            server.close()
         await self._web.shutdown(SHUTDOWN)
-        await self._server.wait_closed()
-        self._server = self._web = None
+        await asyncio.gather(*(server.wait_closed() for server in self._servers))
+        self._servers.clear()
+        self._web = None
 
     async def cut(self) -> None:
         """Cut the open connections."""

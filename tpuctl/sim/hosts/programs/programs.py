@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +38,10 @@ class Command:
     argv: Sequence[str]
     environment: Mapping[str, str]
     folder: Path
+
+
+Enter = Callable[[Command], Command]
+"""Puts a command into the namespaces of the host."""
 
 
 class Program:
@@ -97,17 +101,26 @@ class Program:
 
 
 class Programs:
-    """Starts a host's programs and knows which are running."""
+    """Starts a host's programs and knows which are running; `furnish` is awaited before the first one."""
 
-    def __init__(self) -> None:
+    def __init__(self, furnish: Callable[[], Awaitable[Enter]] | None = None) -> None:
+        self._furnish = furnish
+        self._furnishing = asyncio.Lock()
+        self._enter: Enter | None = None
         self._running: set[Program] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    async def prepare(self) -> None:
+        """Make what programs of this host need, once; `start` comes after it."""
+        async with self._furnishing:
+            if self._enter is None and self._furnish is not None:
+                self._enter = await self._furnish()
 
     def start(self, command: Command) -> Program:
         """Start a program on three pipes; raises OSError when it cannot be."""
         (child_in, stdin), (stdout, child_out), (stderr, child_err) = os.pipe(), os.pipe(), os.pipe()
         try:
-            process = _spawn(_at_login(command), (child_in, child_out, child_err))
+            process = self._spawn(_at_login(command), (child_in, child_out, child_err))
         except OSError:
             _close(stdin, stdout, stderr)
             raise
@@ -126,7 +139,7 @@ class Programs:
         try:
             _set_size(terminal, size)
             set_modes(child, modes or {})
-            process = _spawn(_on_terminal(command, os.ttyname(child)), (child, child, child))
+            process = self._spawn(_on_terminal(command, os.ttyname(child)), (child, child, child))
         except OSError:
             _close(terminal)
             raise
@@ -149,6 +162,9 @@ class Programs:
         while self._running or self._tasks:
             await asyncio.wait([*(program.ended for program in self._running), *self._tasks])
             await asyncio.sleep(0)
+
+    def _spawn(self, command: Command, streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+        return _spawn(self._enter(command) if self._enter else command, streams)
 
     def _remember(self, program: Program) -> Program:
         for descriptor in (program.stdin, program.stdout, program.stderr):

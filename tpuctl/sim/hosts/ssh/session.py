@@ -99,6 +99,7 @@ class HostSession(asyncssh.SSHServerProcess[bytes]):
         self._programs.attend(self._serve())
 
     async def _serve(self) -> None:
+        await self._programs.prepare()
         if self._lost:
             return
         try:

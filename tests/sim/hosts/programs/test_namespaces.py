@@ -1,0 +1,121 @@
+"""Programs on a host see names of its own where the system allows it, and those of this machine elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim.hosts.site import Site, hosts_of, program, wait_until
+from tpuctl.sim.hosts import host as host_module
+from tpuctl.sim.hosts.programs import namespaces
+
+NAMES = "cat /proc/sys/kernel/hostname; env -i python3 -c {}"
+ASK = "'import socket; name = socket.gethostname(); print(name, socket.gethostbyname(name))'"
+CURL = "env -i curl -sS -H Metadata-Flavor:Google http://metadata.google.internal/computeMetadata/v1/instance/name"
+OF_ANOTHER_USER = """
+import os, subprocess
+from pathlib import Path
+from tpuctl.sim.hosts.programs import namespaces
+from tpuctl.sim.hosts.programs.programs import Command
+def within(made, text):
+    command = made.enter(Command("/bin/sh", ["sh", "-c", text], {}, Path("/tmp")))
+    return subprocess.Popen(command.argv, env={"PATH": os.environ["PATH"]}, stdout=subprocess.PIPE, text=True)
+Path("hosts").write_text("127.0.0.9 elsewhere\\n")
+made = namespaces.make("alpha", Path("hosts").absolute(), set)
+with within(made, "hostname; cat /etc/hosts; pwd; id -u; exec sleep 600") as first:
+    print(*(first.stdout.readline() for _ in range(4)), sep="", end="")
+    made.close()
+    again = namespaces.make("beta", Path("hosts").absolute(), lambda: {first.pid})
+    environ = f"tr '\\\\0' '\\\\n' < /proc/{first.pid}/environ | grep -c PATH="
+    print(within(again, f"hostname; {environ}").communicate()[0], end="")
+    first.kill()
+"""
+
+
+@pytest.fixture
+def named(site: Site) -> Site:
+    """Hosts with names of their own, or a skip."""
+    made = namespaces.make("probe", Path("/etc/hosts"), set)
+    possible = bool(made._descriptors)
+    made.close()
+    if not possible:
+        pytest.skip("this system gives this user no namespaces")
+    return site
+
+
+def test_each_host_has_a_name_that_answers_also_without_an_environment(named: Site) -> None:
+    machine = socket.gethostname()
+    hosts = named.up(hosts_of(4, "v3-32"))
+    with named.fabric(hosts[1]) as connection:
+        lines = connection.run(NAMES.format(ASK)).stdout.splitlines()
+        assert lines == [hosts[1].hostname, f"{hosts[1].hostname} {hosts[1].address}"]
+        other = connection.run(f"getent hosts {hosts[3].hostname}").stdout.split()
+        assert other[0] == hosts[3].address
+        assert connection.run("pwd").stdout.strip() == connection.run("echo $HOME").stdout.strip()
+    assert socket.gethostname() == machine
+
+
+def test_a_startup_script_sees_the_name_and_a_terminal_too(named: Site) -> None:
+    (host,) = named.up(hosts_of(), {"startup-script": "#!/bin/sh\nhostname > new && mv new name"})
+    with named.fabric(host) as connection:
+        home = Path(connection.run("pwd").stdout.strip())
+        wait_until((home / "name").exists)
+        assert (home / "name").read_text().strip() == host.hostname
+        assert connection.run("hostname", pty=True).stdout.strip() == host.hostname
+
+
+def test_the_metadata_server_answers_by_its_name(named: Site) -> None:
+    program("curl")
+    listener = named.pool._network.listen_as_metadata_server()
+    if listener is None:
+        pytest.skip("this user may not listen on port 80")
+    listener.close()
+    hosts = named.up(hosts_of(4, "v3-32"))
+    for host in hosts[:2]:
+        with named.fabric(host) as connection:
+            assert connection.run(CURL).stdout == host.hostname
+    named.stop(hosts, keep_disk=True)
+    named.up(hosts)
+    with named.fabric(hosts[0]) as connection:
+        assert connection.run(CURL).stdout == hosts[0].hostname
+
+
+def test_another_user_than_root_has_names_too_and_joins_what_outlived_the_simulator(tmp_path: Path) -> None:
+    if not shutil.which("unshare") or os.geteuid():
+        pytest.skip("only root can become another user, by unshare")
+    as_user = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+    if subprocess.run([*as_user, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this system has no user namespaces")
+    output = subprocess.run(
+        [*as_user, sys.executable, "-c", OF_ANOTHER_USER],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert output.splitlines() == ["alpha", "127.0.0.9 elsewhere", "/tmp", "1000", "alpha", "1"]
+
+
+def test_without_namespaces_programs_run_under_the_name_of_this_machine(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "enterer", lambda: None)
+    with site.fabric(site.up(hosts_of())[0]) as connection:
+        assert connection.run("hostname").stdout.strip() == socket.gethostname()
+
+
+def test_namespaces_that_no_program_may_enter_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespaces, "_WORKING", set())
+    monkeypatch.setattr(namespaces, "enterer", lambda: "/bin/false")
+    (tmp_path / "hosts").touch()
+    command = namespaces.Command("/bin/sh", ["sh"], {}, tmp_path)
+    assert namespaces.make("alpha", tmp_path / "hosts", set).enter(command) == command
