@@ -6,6 +6,8 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.accounts import service_account
 from tpuctl.sim.host_environment import proxy_variables
@@ -62,6 +64,10 @@ class ClientEnvironment:
         """Stop serving."""
         await self._metadata.close()
         await self._tokens.close()
+
+    def public_key(self, email: str) -> RSAPublicKey | None:
+        """Return the public key of the service account of these clients; None for any other account."""
+        return self._tokens.public_key(email)
 
     def environment(
         self, proxy: str, storage: str, authority: CertificateAuthority, ssh_config: Path

@@ -139,7 +139,7 @@ class Simulator:
         self._database = Database(folder / "world.db")
         self._authority = CertificateAuthority(folder / "tls")
         self._ports = Ports(folder / "ports.json")
-        self.gcs = GcsServer(folder / "gcs", self.faults)
+        self.gcs = GcsServer(folder / "gcs", self.faults, lambda email: self._clients.public_key(email))
         self.projects = Projects(self._database, lambda project: self.hosts.project_changed(project))
         self.hosts = HostPool(
             files.hosts,

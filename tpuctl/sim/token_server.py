@@ -52,6 +52,10 @@ class TokenServer:
         if self._server:
             await self._server.cleanup()
 
+    def public_key(self, email: str) -> rsa.RSAPublicKey | None:
+        """Return the public key of the account; None for any other account."""
+        return self._key.public_key() if email == self._email else None
+
     async def _exchange(self, request: web.Request) -> web.Response:
         form = await request.post()
         if form.get("grant_type") != GRANT:

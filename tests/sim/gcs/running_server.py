@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import pytest
 from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
@@ -36,7 +37,9 @@ class RunningGcs:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.faults = FaultRegistry()
-        self.server = GcsServer(root, self.faults)
+        self.keys: dict[str, RSAPublicKey] = {}
+        """The public key of each service account that may sign URLs."""
+        self.server = GcsServer(root, self.faults, self.keys.get)
         self.server.store.ensure_bucket(BUCKET, PROJECT)
         self._thread = LoopThread()
         self.loop = self._thread.loop

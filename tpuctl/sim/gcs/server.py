@@ -21,6 +21,7 @@ from tpuctl.sim.gcs.http.authorization import require
 from tpuctl.sim.gcs.http.base_url import base_url_of
 from tpuctl.sim.gcs.http.internal_errors import as_gcs_error
 from tpuctl.sim.gcs.http.request_faults import RequestFaults, faults_of
+from tpuctl.sim.gcs.http.signed_urls import KeyOf
 from tpuctl.sim.gcs.json_api.batch import Batch
 from tpuctl.sim.gcs.json_api.routes import JsonApi
 from tpuctl.sim.gcs.lifecycle.background_tasks import run_forever
@@ -65,9 +66,12 @@ Renderer = Callable[[GcsError], tuple[str, str]]
 
 
 class GcsServer:
-    """Cloud Storage in the folder `root`; run `application()` with `RUNNER_OPTIONS`, then `close()`."""
+    """Cloud Storage in the folder `root`; run `application()` with `RUNNER_OPTIONS`, then `close()`.
 
-    def __init__(self, root: Path, faults: FaultRegistry) -> None:
+    `key_of` returns the keys by which the signatures of signed URLs are checked.
+    """
+
+    def __init__(self, root: Path, faults: FaultRegistry, key_of: KeyOf | None = None) -> None:
         self.store = Store(root)
         self.store.objects.before_replacing = _require_delete
         self._faults = faults
@@ -75,8 +79,8 @@ class GcsServer:
         self._json = JsonApi(self.store, faults)
         self._downloads = Downloads(self.store, faults)
         resumable = ResumableUploads(self.store, faults)
-        uploads = Uploads(self.store, faults, resumable)
-        xml = XmlApi(self.store, faults, resumable)
+        uploads = Uploads(self.store, faults, resumable, key_of)
+        xml = XmlApi(self.store, faults, resumable, key_of)
         self._apis: tuple[tuple[str, Handler, Renderer], ...] = (
             ("/upload/storage/v1/", uploads.handle, _as_json),
             ("/resumable/upload/storage/v1/", uploads.handle, _as_json),

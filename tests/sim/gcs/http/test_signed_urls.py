@@ -1,4 +1,4 @@
-"""Signed URLs of google-cloud-storage: accepted until they expire."""
+"""Signed URLs of google-cloud-storage: accepted for what was signed until they expire, for nothing else."""
 
 from __future__ import annotations
 
@@ -12,20 +12,42 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from google.cloud import storage
 from google.oauth2 import service_account
 
+from tests.running_simulator import RunningSimulator
 from tests.sim.gcs.running_server import PROJECT, RunningGcs
 
+ROBOT = "robot@acme.iam.gserviceaccount.com"
 
-@pytest.fixture(scope="module")
-def signer() -> service_account.Credentials:
+
+def account(email: str) -> tuple[service_account.Credentials, rsa.RSAPublicKey]:
+    """Return the credentials of a new service account, and its public key."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     info = {
-        "type": "service_account", "client_email": "robot@acme.iam.gserviceaccount.com",
-        "private_key": pem.decode(), "token_uri": "https://oauth2.invalid/token", "project_id": PROJECT,
+        "type": "service_account", "client_email": email, "private_key": pem.decode(),
+        "token_uri": "https://oauth2.invalid/token", "project_id": PROJECT,
     }  # fmt: skip
-    return service_account.Credentials.from_service_account_info(info)
+    return service_account.Credentials.from_service_account_info(info), key.public_key()
+
+
+@pytest.fixture(scope="module")
+def robot() -> tuple[service_account.Credentials, rsa.RSAPublicKey]:
+    return account(ROBOT)
+
+
+@pytest.fixture
+def signer(
+    gcs: RunningGcs, robot: tuple[service_account.Credentials, rsa.RSAPublicKey]
+) -> service_account.Credentials:
+    credentials, gcs.keys[ROBOT] = robot
+    return credentials
+
+
+@pytest.fixture(scope="module")
+def impostor() -> service_account.Credentials:
+    """The same account with another key."""
+    return account(ROBOT)[0]
 
 
 @pytest.mark.parametrize("version", ["v2", "v4"])
@@ -58,3 +80,73 @@ def test_signed_urls_are_accepted_until_they_expire(
     answer = http.get(re.sub(old, new, signed("GET")))
     assert (answer.status_code, "<Code>ExpiredToken</Code>" in answer.text) == (400, True)
     assert http.delete(signed("DELETE")).status_code == 204
+
+
+@pytest.mark.parametrize("version", ["v2", "v4"])
+def test_a_signature_is_good_for_its_own_request_alone(
+    gcs: RunningGcs,
+    http: requests.Session,
+    bucket: storage.Bucket,
+    signer: service_account.Credentials,
+    impostor: service_account.Credentials,
+    version: str,
+) -> None:
+    blob = bucket.blob("dir/ü+b&c")
+    blob.upload_from_string(b"data")
+
+    def signed(method: str, by: service_account.Credentials = signer, **more: object) -> str:
+        return blob.generate_signed_url(
+            version=version,
+            method=method,
+            expiration=timedelta(seconds=60),
+            credentials=by,
+            api_access_endpoint=gcs.url,
+            **more,
+        )
+
+    def refused(answer: requests.Response) -> bool:
+        return answer.status_code == 403 and "<Code>SignatureDoesNotMatch</Code>" in answer.text
+
+    good = signed("GET")
+    assert http.get(good).content == b"data"
+    assert http.head(good).status_code == 200
+    assert refused(http.put(good, data=b"other"))
+    assert refused(http.delete(good))
+    assert refused(http.get(good.replace("/dir/", "/dor/")))
+    assert refused(http.get(good + "&acl"))
+    assert refused(http.get(signed("GET", impostor)))
+    assert refused(http.get(re.sub("ignature=[^&]*", "ignature=abc%3D", good)))
+    assert http.get(signed("GET", response_disposition="attachment; filename=a b")).status_code == 200
+    put = signed("PUT", headers={"x-goog-meta-a": "1  2"}, content_type="text/plain")
+    assert http.put(put, data=b"x", headers={"x-goog-meta-a": "1 2", "Content-Type": "text/plain"}).ok
+    assert refused(http.put(put, data=b"x", headers={"x-goog-meta-a": "3", "Content-Type": "text/plain"}))
+    assert bucket.blob(blob.name).download_as_bytes() == b"x"
+
+
+def test_an_account_whose_key_the_simulator_does_not_have_is_refused(
+    gcs: RunningGcs, http: requests.Session, bucket: storage.Bucket
+) -> None:
+    stranger, _ = account("stranger@acme.iam.gserviceaccount.com")
+    url = bucket.blob("a").generate_signed_url(
+        version="v4", expiration=60, credentials=stranger, api_access_endpoint=gcs.url
+    )
+    answer = http.get(url)
+    assert answer.status_code == 403
+    assert "does not know the key of stranger@acme.iam.gserviceaccount.com" in answer.text
+
+
+def test_the_key_of_a_simulated_shell_signs(simulator: RunningSimulator, http: requests.Session) -> None:
+    endpoints = simulator.simulator.endpoints
+    credentials = service_account.Credentials.from_service_account_file(
+        endpoints["environment"]["GOOGLE_APPLICATION_CREDENTIALS"]
+    )
+    client = storage.Client(endpoints["project"], credentials)
+    url = (
+        client.bucket(endpoints["bucket"])
+        .blob("a")
+        .generate_signed_url(
+            version="v4", method="PUT", expiration=60, api_access_endpoint=endpoints["storage"]
+        )
+    )
+    assert http.put(url, data=b"data").status_code == 200
+    assert http.get(url).status_code == 403

@@ -1,11 +1,15 @@
-"""Checks the expiry of signed URLs; signatures are not checked, since every caller has access."""
+"""Checks signed URLs: their expiry, and their signature by the key of the account that they name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
 from tpuctl.sim.gcs.errors import GcsError
+from tpuctl.sim.gcs.http.signatures import SignedRequest
 from tpuctl.sim.gcs.rules.parameters import parse_number
 
 LONGEST = 7 * 86400
@@ -21,13 +25,43 @@ REQUIRED_V4 = (
 """Parameters that `X-Goog-Signature` requires."""
 
 
-def check_signed_url(query: Mapping[str, str], now: datetime | None = None) -> None:
-    """Raise 400 when the signature of a request, V2 or V4, has expired or lacks a parameter."""
-    now = now or datetime.now(UTC)
+MISMATCH = (
+    "The request signature we calculated does not match the signature you provided. Check your Google secret "
+    "key and signing method."
+)
+
+KeyOf = Callable[[str], RSAPublicKey | None]
+"""Returns the public key of a service account; None for an account that has none here."""
+
+
+def check_signed_url(request: web.Request, key_of: KeyOf | None) -> None:
+    """Raise 400 when a signature, V2 or V4, has expired or lacks a parameter, 403 when it is wrong.
+
+    Without `key_of` only the expiry counts. The URI of an upload that has begun carries no signature.
+    """
+    query, now = request.query, datetime.now(UTC)
     if "X-Goog-Signature" in query:
         _check_v4(query, now)
     elif {"GoogleAccessId", "Signature"} <= set(query):
         _check_v2(query, now)
+    else:
+        return
+    if key_of and "upload_id" not in query:
+        _check_signature(
+            SignedRequest(request.method, request.rel_url.raw_path, query, request.headers), key_of
+        )
+
+
+def _check_signature(signed: SignedRequest, key_of: KeyOf) -> None:
+    key = key_of(signed.signer)
+    if key is None:
+        message = (
+            f"The simulator does not know the key of {signed.signer}: sign with the key file that "
+            "GOOGLE_APPLICATION_CREDENTIALS names after `tpuctl sim env`."
+        )
+        raise GcsError(403, message, xml_code="InvalidAccessKeyId")
+    if not signed.is_signed_with(key):
+        raise GcsError(403, MISMATCH, xml_code="SignatureDoesNotMatch")
 
 
 def _check_v2(query: Mapping[str, str], now: datetime) -> None:

@@ -13,7 +13,7 @@ from tpuctl.sim.gcs.errors import invalid, method_not_allowed, no_such_path
 from tpuctl.sim.gcs.http.base_url import base_url_of
 from tpuctl.sim.gcs.http.multipart_related import MultipartRelated, boundary_of
 from tpuctl.sim.gcs.http.request_faults import begin_operation
-from tpuctl.sim.gcs.http.signed_urls import check_signed_url
+from tpuctl.sim.gcs.http.signed_urls import KeyOf, check_signed_url
 from tpuctl.sim.gcs.json_api.routes import match_path, parse_body
 from tpuctl.sim.gcs.rules.names import check_object_name
 from tpuctl.sim.gcs.rules.preconditions import Preconditions
@@ -31,10 +31,13 @@ PATH = "/upload/storage/v1/b/{bucket}/o"
 class Uploads:
     """Handles every request under /upload/ (and gcloud's /resumable/upload/)."""
 
-    def __init__(self, store: Store, faults: FaultRegistry, resumable: ResumableUploads) -> None:
+    def __init__(
+        self, store: Store, faults: FaultRegistry, resumable: ResumableUploads, key_of: KeyOf | None
+    ) -> None:
         self._store = store
         self._faults = faults
         self._resumable = resumable
+        self._key_of = key_of
         self._handlers: Mapping[str, Callable[[web.Request, str], Awaitable[web.Response]]] = {
             "media": self._media,
             "multipart": self._multipart,
@@ -43,7 +46,7 @@ class Uploads:
 
     async def handle(self, request: web.Request) -> web.Response:
         """Handle one request; raises GcsError."""
-        check_signed_url(request.query)
+        check_signed_url(request, self._key_of)
         session_id = request.query.get("upload_id")
         if session_id is not None:
             return await self._resumable.handle(request, session_id)

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from tpuctl.sim.faults import FaultRegistry
 from tpuctl.sim.gcs.errors import GcsError, method_not_allowed
-from tpuctl.sim.gcs.http.signed_urls import check_signed_url
+from tpuctl.sim.gcs.http.signed_urls import KeyOf, check_signed_url
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.gcs.uploads.resumable import ResumableUploads
 from tpuctl.sim.gcs.xml_api import buckets as buckets
@@ -51,14 +51,17 @@ SUBRESOURCES = (
 class XmlApi:
     """Handles every request whose path is none of the JSON API's."""
 
-    def __init__(self, store: Store, faults: FaultRegistry, resumable: ResumableUploads) -> None:
+    def __init__(
+        self, store: Store, faults: FaultRegistry, resumable: ResumableUploads, key_of: KeyOf | None
+    ) -> None:
         self._store = store
         self._faults = faults
         self._resumable = resumable
+        self._key_of = key_of
 
     async def handle(self, http: web.Request) -> web.StreamResponse:
         """Handle one request; raises GcsError."""
-        check_signed_url(http.query)
+        check_signed_url(http, self._key_of)
         request = XmlRequest.of(self._store, self._faults, http)
         session_id = http.query.get("upload_id")
         if session_id is not None and request.name:
