@@ -48,7 +48,7 @@ from tpuctl.sim.network.certificate_authority import CertificateAuthority
 from tpuctl.sim.network.google_routes import TPU_API, google_routes
 from tpuctl.sim.network.ports import LOOPBACK, Ports, bound
 from tpuctl.sim.network.proxy import ConnectProxy
-from tpuctl.sim.network.web_servers import WebServers
+from tpuctl.sim.network.web_servers import WebServers, sent_json
 from tpuctl.sim.records import Host
 from tpuctl.sim.settings import PASS, profile
 from tpuctl.sim.state.database import Database
@@ -253,7 +253,8 @@ class Simulator:
     async def _on_request(self, server: str, request: web.Request) -> None:
         self._note_use()
         if server in LOGGED:
-            self.events.note("request", request.method, request.path, service=LOGGED[server])
+            body = await sent_json(request)
+            self.events.note("request", request.method, request.path, service=LOGGED[server], body=body)
         await self._isolation.admit(request.transport)
         if self._callers:
             await self._callers.enter_request(request)

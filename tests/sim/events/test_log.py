@@ -121,6 +121,63 @@ def test_requests_that_change_something_have_bodies_by_grpc_as_by_rest(simulator
     assert [event.body for event in EventLog(simulator.folder).new() if event.kind == "request"] == bodies
 
 
+def test_requests_to_storage_and_compute_have_bodies_without_content(simulator: RunningSimulator) -> None:
+    endpoints = simulator.simulator.endpoints
+    options = {"api_endpoint": endpoints["storage"]}
+    with storage.Client("sim-project", AnonymousCredentials(), client_options=options) as client:
+        bucket = client.create_bucket("made-here", location="us-central1")
+        blob = bucket.blob("a")
+        blob.metadata = {"team": "vision", "api_key": "abc"}
+        blob.upload_from_string(b"all of it", content_type="text/plain")
+        blob.metadata = {"team": None}
+        blob.patch()
+        bucket.blob("b").rewrite(blob)
+    headers = {"Content-Type": "application/json"}
+    url = f"{endpoints['compute_rest']}/compute/v1/projects/sim-project"
+    with urllib.request.urlopen(url) as answer:
+        fingerprint = json.load(answer)["commonInstanceMetadata"]["fingerprint"]
+    items = [{"key": "enable-oslogin", "value": "TRUE"}, {"key": "wandb-token", "value": "abc"}]
+    sent = json.dumps({"fingerprint": fingerprint, "items": items}).encode()
+    urllib.request.urlopen(urllib.request.Request(f"{url}/setCommonInstanceMetadata", sent, headers)).close()
+    events = {
+        event.what: event.body for event in simulator.events.find(kind="request", resource="made-here*")
+    }
+    assert events["buckets.create"] == {"name": "made-here", "location": "us-central1"}
+    assert events["objects.update"] == {"metadata": {"team": None}}
+    created, copied = simulator.events.find(what="objects.create")
+    assert created.body == {
+        "name": "a", "contentType": "text/plain", "crc32c": "ib/n8Q==",
+        "metadata": {"team": "vision", "api_key": "***"},
+    }  # fmt: skip
+    assert copied.resource == "made-here/b"
+    read, changed = simulator.events.find(service="compute")
+    assert read.body is None
+    assert changed.body == {
+        "fingerprint": fingerprint,
+        "items": [items[0], {"key": "wandb-token", "value": "***"}],
+    }
+    assert b"all of it" not in (simulator.folder / "events.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ({"startupScript": "curl -H 'Authorization: Bearer ya29.abc'"}, {"startupScript": "***"}),
+        ({"pageToken": "abc", "rewriteToken": "abc"}, {"pageToken": "abc", "rewriteToken": "abc"}),
+        ({"list": [{"clientSecret": "x", "n": 1}]}, {"list": [{"clientSecret": "***", "n": 1}]}),
+        ({"key": "-----BEGIN RSA PRIVATE KEY-----\nabc"}, {"key": "***"}),
+        (
+            {"metadata": {"ssh-keys": "ada:ssh-ed25519 AAAA"}},
+            {"metadata": {"ssh-keys": "ada:ssh-ed25519 AAAA"}},
+        ),
+    ],
+)
+def test_secrets_are_masked(body: dict[str, object], kept: dict[str, object]) -> None:
+    events = Events()
+    events.note("request", "CreateNode", "x", body=body)
+    assert events[0].body == kept
+
+
 def test_the_disk_is_bounded_and_a_reader_misses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

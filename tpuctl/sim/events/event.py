@@ -24,5 +24,6 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     number: int = 0
     """1, 2, 3 ..., also over restarts."""
     body: dict[str, object] | None = None
-    """Of a request to the Cloud TPU API that changes something: the request message in its JSON form, the
-    same for gRPC and REST. Of one that is too large, its size and hash."""
+    """Of a request that changes something: to the Cloud TPU API the request message as JSON, the same
+    for gRPC and REST; to Compute Engine and Cloud Storage the JSON that was sent; of an upload the object's
+    fields, never its content. Secrets are `***`; of a body that is too large there are size and hash."""

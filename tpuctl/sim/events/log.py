@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
 
 from tpuctl.sim.events.event import Event
+from tpuctl.sim.events.masking import masked
 from tpuctl.sim.events.store import EventStore
 
 MOST = 10_000
@@ -42,12 +43,11 @@ class Events(deque[Event]):
         resource: str,
         detail: str = "",
         service: str = "tpu",
-        body: dict[str, object] | None = None,
+        body: Mapping[str, object] | None = None,
     ) -> None:
         """Add an event."""
         self._number += 1
-        body = _bounded(body)
-        event = Event(kind, what, resource, detail, self._clock(), service, self._number, body)
+        event = Event(kind, what, resource, detail, self._clock(), service, self._number, _kept(body))
         self.append(event)
         self._bytes += _size(event)
         while len(self) > MOST or self._bytes > MOST_BYTES:
@@ -74,8 +74,11 @@ def _size(event: Event) -> int:
     return len(msgspec.json.encode(event.body)) if event.body else 0
 
 
-def _bounded(body: dict[str, object] | None) -> dict[str, object] | None:
+def _kept(body: Mapping[str, object] | None) -> dict[str, object] | None:
+    """Return what the log keeps of a body: secrets are masked, and of a large one only its size and hash."""
+    if body is None:
+        return None
     encoded = msgspec.json.encode(body)
     if len(encoded) <= LARGEST_BODY:
-        return body
+        return {name: masked(value, name) for name, value in body.items()}
     return {"bytes": len(encoded), "sha256": hashlib.sha256(encoded).hexdigest()}

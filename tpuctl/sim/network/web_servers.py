@@ -10,6 +10,7 @@ from aiohttp import web
 
 from tpuctl.sim.access.content_types import json_bodies
 from tpuctl.sim.access.guard import Guard
+from tpuctl.sim.json_values import JsonObject, parse_object
 from tpuctl.sim.network.ports import LOOPBACK, Ports, bound
 
 BACKLOG = 1024
@@ -63,3 +64,11 @@ class WebServers:
         """Stop all of them."""
         for runner in self._runners.values():
             await runner.cleanup()
+
+
+async def sent_json(request: web.Request) -> JsonObject | None:
+    """Return the JSON object in a request's body; None for anything else, which the server refuses."""
+    try:
+        return parse_object(await request.read()) if request.can_read_body else None
+    except ValueError:
+        return None

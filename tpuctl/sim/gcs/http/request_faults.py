@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -15,6 +15,7 @@ from tpuctl.sim.gcs.errors import GcsError
 from tpuctl.sim.gcs.http.authorization import authorize
 from tpuctl.sim.gcs.http.body_faults import BODY_FAULTS, BodyFaults
 from tpuctl.sim.gcs.http.fault_errors import fault_error
+from tpuctl.sim.json_values import JsonValue
 
 OPERATION_FAULTS = ("gcs-error", "api-off", "permission", "unavailable", "deadline-exceeded", "error")
 RESPONSE_FAULTS = ("gcs-error", "unavailable", "deadline-exceeded", "error")
@@ -79,13 +80,19 @@ def faults_of(
         _current.reset(token)
 
 
-def begin_operation(registry: FaultRegistry, method: str, resource: str) -> None:
+def begin_operation(
+    registry: FaultRegistry, method: str, resource: str, body: Mapping[str, JsonValue] | None = None
+) -> None:
     """Record an operation as an event; raises GcsError if the caller may not, or if a fault fires instead.
 
-    `method` is a name of the audit log (`storage.objects.get`), `resource` is `BUCKET` or `BUCKET/OBJECT`.
+    `method` is a name of the audit log (`storage.objects.get`), `resource` is `BUCKET` or `BUCKET/OBJECT`,
+    `body` what was sent of a bucket or an object, without its content.
     """
     if registry.events is not None:
-        registry.events.note("request", method.removeprefix(_SERVICE), resource, service="storage")
+        sent = {name: value for name, value in body.items() if value is not None} if body else None
+        registry.events.note(
+            "request", method.removeprefix(_SERVICE), resource, service="storage", body=sent or None
+        )
     bucket, _, name = resource.partition("/")
     authorize(method, bucket, name)
     faults = _current.get()

@@ -14,6 +14,9 @@ from tpuctl.sim.gcs.rules.preconditions import Preconditions
 from tpuctl.sim.gcs.storage.store import Store
 from tpuctl.sim.json_values import JsonObject
 
+READS = (".get", ".list")
+"""The source of a rewrite is read, and has no part in its body."""
+
 
 @dataclass(frozen=True)
 class JsonRequest:
@@ -45,4 +48,6 @@ class JsonRequest:
 
     def begin(self, method: str, *resource: str) -> None:
         """Record the operation as an event; raises GcsError if a fault fires in its place."""
-        begin_operation(self.faults, method, "/".join(resource))
+        begin_operation(
+            self.faults, method, "/".join(resource), None if method.endswith(READS) else self.body
+        )

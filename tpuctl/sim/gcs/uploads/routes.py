@@ -79,7 +79,7 @@ class Uploads:
         fields.setdefault("contentType", request.headers.get("X-Upload-Content-Type"))
         name = _name(request, fields)
         fields |= self._predefined_acl(request, bucket)
-        begin_operation(self._faults, "storage.objects.create", f"{bucket}/{name}")
+        begin_operation(self._faults, "storage.objects.create", f"{bucket}/{name}", fields)
         checksums = ExpectedChecksums.of(request.headers, fields)
         conditions = Preconditions.of_query(request.query)
         session = self._store.upload_sessions.start(bucket, name, fields, checksums, conditions)

@@ -25,7 +25,7 @@ async def store_object(
     conditions: Preconditions,
 ) -> StoredObject:
     """Write the content to a blob and create the object; a GcsError leaves nothing behind."""
-    begin_operation(faults, "storage.objects.create", f"{bucket}/{name}")
+    begin_operation(faults, "storage.objects.create", f"{bucket}/{name}", fields)
     store.objects.check(bucket, name, conditions)
     with store.blobs.create() as writer:
         await spool(with_upload_faults(content), writer)

@@ -69,7 +69,9 @@ class XmlRequest:
 
     def begin(self, method: str, *resource: str) -> None:
         """Record the operation as an event; raises GcsError if a fault fires in its place."""
-        begin_operation(self.faults, method, "/".join(resource))
+        begin_operation(
+            self.faults, method, "/".join(resource), self.fields() if method.endswith(".create") else None
+        )
 
 
 def fields_of(headers: Mapping[str, str]) -> JsonObject:
