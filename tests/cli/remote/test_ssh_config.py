@@ -32,8 +32,8 @@ def ssh(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_entries_of_all_own_nodes_are_printed(command: Call) -> None:
     shown = command("ssh-config")
-    assert "Host n1.sim n1-w0.sim\n" in shown.out
-    assert "Host pair.sim pair-w0.sim pair-w1.sim\n" in shown.out
+    assert "Host n1.sim n1.w0.sim\n" in shown.out
+    assert "Host pair.sim pair.w0.sim pair.w1.sim\n" in shown.out
     assert shown.out.count("    ConnectTimeout 120\n") == 2  # a silent host; ssh itself would wait for ever
     assert shown.out == "".join(item["text"] for item in command("ssh-config", "--json").json["entries"])
 
@@ -57,7 +57,7 @@ def test_ssh_reads_a_path_with_any_characters_as_it_is(
 
 def test_ssh_reaches_every_worker_by_its_name(command: Call, config: Path) -> None:
     assert command("ssh-config", "--install", "pair").code == 0
-    for host, number in (("pair.sim", 0), ("pair-w1.sim", 1)):
+    for host, number in (("pair.sim", 0), ("pair.w1.sim", 1)):
         ended = ssh(config, host, "echo $HOSTNAME; exit 3")
         assert (ended.returncode, ended.stdout.strip()[-4:]) == (3, f"-w-{number}"), ended.stderr
         assert ended.stderr == ""
@@ -97,6 +97,17 @@ def test_an_entry_holds_for_the_node_that_is_made_anew(command: Call, config: Pa
     assert command("down", "again", "--yes").code == 0
 
 
+def test_two_nodes_of_one_name_have_an_entry_each_with_its_zone(command: Call, config: Path) -> None:
+    types = {"europe-west4-a": "v3-8", "us-central1-b": "v2-8"}
+    for zone, accelerator in types.items():
+        assert command("up", accelerator, "--zone", zone, "--name", "twin", "--yes").code == 0
+    assert command("ssh-config", "--install").code == 0
+    for zone, accelerator in types.items():
+        ended = ssh(config, f"twin.{zone}.sim", "echo $TPUCTL_SIM_TPU")
+        assert (ended.returncode, ended.stdout) == (0, f"{accelerator}\n"), ended.stderr
+        assert command("down", "twin", "--zone", zone, "--yes").code == 0
+
+
 def test_another_host_key_is_refused(command: Call, config: Path, faults: Callable[..., object]) -> None:
     assert command("ssh-config", "--install", "n1").code == 0
     faults("wrong-host-key", node="n1")
@@ -127,7 +138,7 @@ def test_a_node_that_was_preempted_says_so(command: Call, config: Path, remote: 
 
 def test_install_and_remove_are_reported(command: Call, config: Path) -> None:
     installed = command("ssh-config", "--install", "n1")
-    assert "ssh knows n1.sim, n1-w0.sim." in installed.err
+    assert "ssh knows n1.sim, n1.w0.sim." in installed.err
     assert "ssh n1.sim" in installed.err
     assert command("ssh-config", "--remove", "n1", "--json").json["removed"] == ["n1"]
     assert "There is no entry to remove." in command("ssh-config", "--remove").err

@@ -42,7 +42,7 @@ def user_of(config: SshConfig, host: str) -> str:
 def test_an_entry_comes_before_those_of_the_user(config: SshConfig) -> None:
     config.path.chmod(0o600)
     config.install([entry_of()])
-    assert [user_of(config, host) for host in ("n1", "n1-w0", "n2")] == ["ada", "ada", "me"]
+    assert [user_of(config, host) for host in ("n1", "n1.w0", "n2")] == ["ada", "ada", "me"]
 
 
 def test_the_content_of_the_user_stays_byte_for_byte(config: SshConfig) -> None:
@@ -100,6 +100,23 @@ def test_the_last_entry_takes_the_include_with_it(config: SshConfig) -> None:
     assert config.remove(PLACE) == ["n2"]
     assert config.path.read_bytes() == OWN
     assert config.remove(PLACE) == []
+
+
+def test_entries_of_two_zones_go_by_the_name_of_their_nodes(config: SshConfig) -> None:
+    users = {"z-1": "ada", "z-2": "bob"}
+    zones = [entry(node("n1"), PLACE, "", {"User": user}, zone) for zone, user in users.items()]
+    config.install([*zones, entry_of("n2")])
+    hosts = ("n1.z-1", "n1.z-2.w0", "n1", "n1.z-3")
+    assert [user_of(config, host) for host in hosts] == ["ada", "bob", "me", "me"]
+    assert config.remove(PLACE, ["n1.z-2"]) == ["n1.z-2"]
+    assert config.remove(PLACE, ["n1"]) == ["n1.z-1"]
+    assert config.remove(PLACE) == ["n2"]
+
+
+def test_a_node_with_the_name_of_a_former_worker_has_an_entry_of_its_own(config: SshConfig) -> None:
+    """`n1-w1` was worker 1 of `n1`, too."""
+    config.install([entry(node(name), PLACE, "", {"User": name}) for name in ("n1", "n1-w1")])
+    assert [user_of(config, host) for host in ("n1.w0", "n1-w1")] == ["n1", "n1-w1"]
 
 
 def test_entries_of_two_places_do_not_mix(config: SshConfig) -> None:

@@ -69,12 +69,18 @@ def test_workers_are_named_by_the_name_or_by_the_option_but_not_twice() -> None:
 
 @pytest.mark.parametrize(
     ("host", "worker"),
-    [("n1", 0), ("n1-w3", 3), ("n1.tpuctl", 0), ("n1-w12.sim.tpuctl", 12), ("n1.sim.tpuctl", 0), ("2", 2)],
-)
+    [
+        ("n1", 0), ("n1.w3", 3), ("n1.tpuctl", 0), ("n1.w12.sim.tpuctl", 12), ("n1.sim.tpuctl", 0), ("2", 2),
+        ("n1.z-1.tpuctl", 0), ("n1.z-1.w3.sim.tpuctl", 3),
+    ],
+)  # fmt: skip
 def test_a_name_of_an_entry_means_a_worker(host: str, worker: int) -> None:
-    assert worker_of_entry("n1", host) == only_worker(worker)
+    assert worker_of_entry("n1", host, "z-1") == only_worker(worker)
+    if "z-1" not in host:
+        assert worker_of_entry("n1", host, "") == only_worker(worker)
 
 
 def test_a_name_of_another_entry_means_none() -> None:
-    with pytest.raises(UsageError):
-        worker_of_entry("n1", "other-w1.tpuctl")
+    for host in ("other.w1.tpuctl", "n1-w1.tpuctl", "n1.z-2.w1.tpuctl"):
+        with pytest.raises(UsageError):
+            worker_of_entry("n1", host, "z-1")

@@ -49,7 +49,7 @@ def login(session: Session, hosts: Hosts) -> openssh.Login:
     return openssh.Login(
         ssh.user,
         ssh.key.absolute(),
-        write_known_hosts(known_hosts_folder(session), hosts),
+        write_known_hosts(known_hosts_folder(session), hosts, node.zone),
         key_alias(node, worker),
         session.cloud.ssh_address(node, worker),
         _proxy(session, node, worker),

@@ -15,7 +15,7 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.remote import openssh
 from tpuctl.flows.remote.known_hosts import known_hosts_file
 from tpuctl.flows.remote.ssh_config_file import SshConfig
-from tpuctl.flows.remote.ssh_entries import Entry, entry, find_nodes
+from tpuctl.flows.remote.ssh_entries import SIM_SUFFIX, Entry, entry, find_nodes
 from tpuctl.nodes import Node
 
 
@@ -28,8 +28,9 @@ from tpuctl.nodes import Node
 def ssh_config(session: Session, names: tuple[str, ...], install: bool, remove: bool) -> None:
     """Print or install entries for 'ssh NAME', VS Code, scp and rsync: of these TPUs, or of all yours.
 
-    NAME is worker 0, NAME-w3 is worker 3; on the simulator NAME.sim and NAME-w3.sim. Each time an entry
-    is used, it looks up where the TPU is now: it holds also for one that is made anew under its name.
+    NAME is worker 0, NAME.w3 is worker 3; on the simulator NAME.sim and NAME.w3.sim. Each time an entry
+    is used, it looks up where the TPU is now: it holds also for one that is made anew under its name. Of two
+    TPUs of one name, and with --zone, it is NAME.ZONE and NAME.ZONE.w3, in that zone alone.
 
     \b
     Example:
@@ -43,7 +44,9 @@ def ssh_config(session: Session, names: tuple[str, ...], install: bool, remove: 
         return
     provider = session.cloud.provider
     nodes, unreachable = find_nodes(provider, names, session.owner, session.from_flag("zone"))
-    entries = [_entry(session, node) for node in nodes]
+    names_of_all = [node.name for node in nodes]
+    in_zone = {name for name in names_of_all if session.from_flag("zone") or names_of_all.count(name) > 1}
+    entries = [_entry(session, node, node.zone if node.name in in_zone else "") for node in nodes]
     if install:
         config.install(entries)
     _show(session, entries, is_installed=install)
@@ -51,15 +54,16 @@ def ssh_config(session: Session, names: tuple[str, ...], install: bool, remove: 
         output.note(f"Warning: no answer from {zone}: TPUs there get no entry now.")
 
 
-def _entry(session: Session, node: Node) -> Entry:
-    ssh, suffix = session.cloud.ssh, ".sim" if session.config.target == "sim" else ""
-    known_hosts = known_hosts_file(known_hosts_folder(session).absolute(), node.id.project, node.name)
+def _entry(session: Session, node: Node, zone: str) -> Entry:
+    ssh, suffix = session.cloud.ssh, SIM_SUFFIX if session.config.target == "sim" else ""
+    known_hosts = known_hosts_file(known_hosts_folder(session).absolute(), node.id, zone)
+    words = ["ssh-proxy", node.name, *(["--zone", zone] if zone else [])]
     options = {
         **openssh.options(ssh.user, ssh.key.absolute(), known_hosts),
         **openssh.KEEP_ALIVE,
-        "ProxyCommand": f"{proxy_command(session, ['ssh-proxy', node.name])} %h",
+        "ProxyCommand": f"{proxy_command(session, words)} %h",
     }
-    return entry(node, _place(session), suffix, options)
+    return entry(node, _place(session), suffix, options, zone)
 
 
 def _place(session: Session) -> str:

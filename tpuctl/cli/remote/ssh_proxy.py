@@ -34,9 +34,9 @@ def ssh_proxy(session: Session, name: str, host: str) -> None:
     """
     session.keep_quiet()
     provider, ssh, zone = session.cloud.provider, session.cloud.ssh, session.from_flag("zone")
-    hosts = find_hosts(provider, name, worker_of_entry(name, host), session.owner, zone)
+    hosts = find_hosts(provider, name, worker_of_entry(name, host, zone or ""), session.owner, zone)
     with show_steps() as report:
         hosts = admit(provider, ssh, hosts, ssh.login_key(), report)
-    write_known_hosts(known_hosts_folder(session), hosts)
+    write_known_hosts(known_hosts_folder(session), hosts, zone or "")
     stream = ssh.open_stream(hosts.node, hosts.workers[0])
     relay(stream, sys.stdin.fileno(), sys.stdout.fileno())

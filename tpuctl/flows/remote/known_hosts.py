@@ -10,9 +10,10 @@ from pathlib import Path
 
 from tpuctl.atomic_files import PRIVATE, replace_file
 from tpuctl.errors import ConfigError, HostError
+from tpuctl.flows.remote.ssh_entries import HOST_SUFFIX, SIM_SUFFIX, host_names
 from tpuctl.flows.remote.targets import Hosts
 from tpuctl.local.private_folder import make_private_folder
-from tpuctl.nodes import Node
+from tpuctl.nodes import Node, NodeId
 
 BLOB_START = b"\0\0\0\x0bssh-ed25519\0\0\0\x20"
 BLOB_SIZE = len(BLOB_START) + 32
@@ -24,21 +25,23 @@ def key_alias(node: Node, worker: int) -> str:
     return f"tpuctl.{_plain(node.id.uid or node.name)}.{worker}"
 
 
-def _entry_names(name: str, worker: int) -> list[str]:
-    """Return patterns of a worker's names in entries of `ssh-config`: the same for its successor."""
-    names = [f"{name}-w{worker}", *([name] if worker == 0 else [])]
-    return [f"{_plain(name)}.*tpuctl" for name in names]
+def _entry_names(node: NodeId, worker: int) -> list[str]:
+    """Return a worker's names in entries of `ssh-config`: the same for its successor."""
+    name, zone = _plain(node.name), _plain(node.zone)
+    names = [*host_names(name, worker, ""), *host_names(name, worker, zone)]
+    return [f"{name}{suffix}{HOST_SUFFIX}" for suffix in ("", SIM_SUFFIX) for name in names]
 
 
-def known_hosts_file(folder: Path, project: str, name: str) -> Path:
-    """Return the path of a node's file; every node of this name in a project has the same."""
-    return folder / f"{_plain(project)}.{_plain(name)}"
+def known_hosts_file(folder: Path, node: NodeId, zone: str = "") -> Path:
+    """Return the path of a node's file; its successor has the same, in any zone or in this one."""
+    return folder / ".".join(map(_plain, (node.project, *filter(None, [zone]), node.name)))
 
 
-def write_known_hosts(folder: Path, hosts: Hosts) -> Path:
+def write_known_hosts(folder: Path, hosts: Hosts, zone: str = "") -> Path:
     """Write the published keys of a node and return the file's path; only a node's own keys are in it.
 
-    Raises HostError for a worker of `hosts` without a valid key, and ConfigError when it cannot be written.
+    Without `zone` it is the file of who asks for a node of this name in any zone. Raises HostError for a
+    worker of `hosts` without a valid key, and ConfigError when it cannot be written.
     """
     node = hosts.node
     for worker in hosts.workers:
@@ -50,7 +53,7 @@ def write_known_hosts(folder: Path, hosts: Hosts) -> Path:
             )
     valid = {worker: key for worker, key in sorted(hosts.host_keys.items()) if _is_key(key)}
     lines = [f"{_names(node, worker)} ssh-ed25519 {key}\n" for worker, key in valid.items()]
-    path = known_hosts_file(folder, node.id.project, node.name)
+    path = known_hosts_file(folder, node.id, zone)
     try:
         _replace(path, "".join(lines).encode())
     except OSError as error:
@@ -59,7 +62,7 @@ def write_known_hosts(folder: Path, hosts: Hosts) -> Path:
 
 
 def _names(node: Node, worker: int) -> str:
-    return ",".join([key_alias(node, worker), *_entry_names(node.name, worker)])
+    return ",".join([key_alias(node, worker), *_entry_names(node.id, worker)])
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -42,12 +42,15 @@ class SshConfig:
                 self._write(COMMENT + self._include + content)
 
     def remove(self, place: str, names: Sequence[str] = ()) -> list[str]:
-        """Delete the entries of these nodes of a place, or all of them, and return the nodes' names.
+        """Delete the entries of these nodes of a place, or all of them, and return their names.
+
+        A node's name is that of its entries in each zone, too.
 
         The line that includes them goes with the last one. Raises ConfigError.
         """
         nodes = {self._node(path, place): path for path in self._files()}
-        removed = [node for node in sorted(nodes) if node and (node in names or not names)]
+        wanted = [node for node in sorted(nodes) if {node, node.partition(".")[0]} & set(names) or not names]
+        removed = [node for node in wanted if node]
         with _written(self.path):
             for node in removed:
                 nodes[node].unlink(missing_ok=True)

@@ -14,14 +14,18 @@ from tpuctl.nodes import Node
 
 HOST_SUFFIX = ".tpuctl"
 """Ends the name under which OpenSSH looks up a host key; no network knows it."""
+SIM_SUFFIX = ".sim"
+"""Ends the names of hosts on the simulator."""
 TITLE = "# tpuctl: node {} of {}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The lines for one node: its own name is worker 0, `NAME-w3` is worker 3."""
+    """The lines for one node: its own name is worker 0, `NAME.w3` is worker 3."""
 
     node: str
+    zone: str
+    """The zone whose node of this name it is; empty for the one in whatever zone."""
     place: str
     """The project, or the simulator, that the node is in; another one may have a node of this name."""
     hosts: tuple[str, ...]
@@ -36,7 +40,7 @@ class Entry:
     @property
     def title(self) -> str:
         """The first line, which says whose entry it is."""
-        return TITLE.format(self.node, self.place)
+        return TITLE.format(_base(self.node, self.zone), self.place)
 
     @property
     def text(self) -> str:
@@ -47,12 +51,25 @@ class Entry:
         )
 
 
-def entry(node: Node, place: str, suffix: str, options: Mapping[str, str]) -> Entry:
-    """Return the entry of a node; `suffix` ends its names, as `.sim` on the simulator."""
+def entry(node: Node, place: str, suffix: str, options: Mapping[str, str], zone: str = "") -> Entry:
+    """Return the entry of a node; `suffix` ends its names, as `.sim` on the simulator.
+
+    `zone` is the node's where the names say it: another zone has a node of this name.
+    """
     count = len(node.addresses) or accelerators.accelerator(node.accelerator).hosts
-    names = [node.name, *(f"{node.name}-w{worker}" for worker in range(count))]
+    names = [name for worker in range(count) for name in host_names(node.name, worker, zone)]
     fixed = {"HostName": f"%h{HOST_SUFFIX}", "Port": "22"}
-    return Entry(node.name, place, tuple(f"{name}{suffix}" for name in names), {**fixed, **options})
+    return Entry(node.name, zone, place, tuple(f"{name}{suffix}" for name in names), {**fixed, **options})
+
+
+def host_names(name: str, worker: int, zone: str) -> list[str]:
+    """Return the names of a worker in an entry: no node has one of them, as none has a dot in its name."""
+    base = _base(name, zone)
+    return [*([base] if worker == 0 else []), f"{base}.w{worker}"]
+
+
+def _base(name: str, zone: str) -> str:
+    return f"{name}.{zone}" if zone else name
 
 
 def find_nodes(

@@ -73,9 +73,14 @@ def parse_host_name(text: str) -> HostName:
     return HostName(name, parse_workers(workers) if separator else None)
 
 
-def worker_of_entry(name: str, host: str) -> WorkerSet:
-    """Return the worker that a name in an entry of `ssh-config` means, such as `NAME-w3.tpuctl`."""
-    number = host.removesuffix(".tpuctl").removesuffix(".sim").removeprefix(name).removeprefix("-w")
+def worker_of_entry(name: str, host: str, zone: str) -> WorkerSet:
+    """Return the worker that a name in an entry of `ssh-config` means, such as `NAME.w3.tpuctl`.
+
+    `zone` is that of the entry, empty for none.
+    """
+    base = f"{name}.{zone}"
+    name = base if zone and host.startswith(base) else name
+    number = host.removesuffix(".tpuctl").removesuffix(".sim").removeprefix(name).removeprefix(".w")
     return parse_workers(number or "0")
 
 
