@@ -44,7 +44,7 @@ def cancel(session: Session, run: str, grace: int, yes: bool, dry_run: bool) -> 
     with show_steps() as report:
         cancellation = flow.cancel(cloud.provider, cloud.ssh, session.witnesses, plan, report)
         if plan.attempt and plan.run.restarts:
-            verdict = recovery.end(plan.run, tools(session, report))
+            verdict = recovery.end(plan.run, tools(session, report)) or cancellation.verdict
             cancellation = cancellation._replace(verdict=verdict)
     _show(session, plan, cancellation)
 
@@ -76,15 +76,13 @@ def _show(session: Session, plan: CancelPlan, cancellation: Cancellation) -> Non
         ]
         output.json({
             "run": plan.run.name,
-            "outcome": verdict.outcome if verdict else "not started",
-            "stopped_by": verdict.stopped_by if verdict else "",
-            "evidence": verdict.evidence if verdict else "",
+            "outcome": verdict.outcome,
+            "stopped_by": verdict.stopped_by,
+            "evidence": verdict.evidence,
             "workers": workers,
         })  # fmt: skip
         return
-    if not verdict:
-        output.note(f"Run '{plan.run.name}' was never started; it will not start any more.")
-    elif plan.is_over:
+    if plan.is_over:
         outcome = "" if verdict.stopped_by else f"{verdict.outcome}, "
         output.note(f"Run '{verdict.run}' had ended before: {outcome}{verdict.evidence}.")
     elif verdict.stopped_by:

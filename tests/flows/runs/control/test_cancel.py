@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from tests.flows.runs.records import ATTEMPT, CREATED
+from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, pass_time, write_run
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cloud.endpoints import Cloud
+from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, UsageError
 from tpuctl.flows.runs.control import cancel as flow
-from tpuctl.flows.runs.control.cancel import Cancellation, plan_cancel
+from tpuctl.flows.runs.control.cancel import Cancellation, CancelPlan, plan_cancel
 from tpuctl.flows.runs.control.stop_requests import ask
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.evidence.words import HostState, HostWord, NodeWord
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.nodes import NodeId, NodeState
 from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, poll
-from tpuctl.runs import Run
+from tpuctl.runs import Attempt, Run
 from tpuctl.sim.faults import grpc_fault
-from tpuctl.worker.records import StopRequest, WorkerStatus
+from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, encode
 
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
 SCRIPT = HEADER + "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
@@ -101,6 +106,55 @@ def test_a_host_that_is_down_is_named_and_the_others_are_stopped(
     verdict = pod.verdict()
     assert verdict is None or verdict.silent == (2,), "its script may go on"
     simulator.faults.remove(death.id)
+
+
+class Ready(Witnesses):
+    """The provider says that the node is READY; nobody answers for the hosts but who is in `answers`."""
+
+    answers: ClassVar[dict[int, HostWord]] = {}
+
+    def node(self, bucket: Bucket, node: NodeId) -> NodeWord:
+        return NodeWord(NodeState.READY)
+
+    def hosts(self, run: str, attempt: Attempt, workers: Sequence[int]) -> dict[int, HostWord]:
+        return {worker: self.answers[worker] for worker in workers if worker in self.answers}
+
+
+class TestSilence:
+    @pytest.fixture
+    def run(self, cloud: Cloud) -> StoredRun:
+        """A run of which workers 0 to 2 were stopped 40 s ago; worker 3 has been silent for as long."""
+        run = write_run(cloud.bucket)
+        ask(run, ADA, 5)
+        for worker in range(4):
+            self.write(run, worker, has_ended=worker < 3)
+        pass_time(cloud.bucket, 40)
+        return run
+
+    def write(self, run: StoredRun, worker: int, *, has_ended: bool) -> None:
+        ended = {"state": FINISHED, "exit_code": 143, "stopped_by": ADA} if has_ended else {}
+        status = replace(STATUS, worker=worker, **ended)  # type: ignore[arg-type]
+        run.bucket.upload(run.paths.status(1, worker), [encode(status)], "application/json")
+
+    def test_a_worker_that_was_silent_for_a_moment_is_waited_for(self, cloud: Cloud, run: StoredRun) -> None:
+        witnesses, pauses = Ready(cloud.provider), list[float]()
+
+        def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+            self.write(run, 3, has_ended=True)
+
+        plan = CancelPlan(run, None, run.last_attempt(), ADA, 5)
+        ended = flow.cancel(cloud.provider, cloud.ssh, witnesses, plan, lambda text: None, sleep)
+        assert ended.verdict.stopped_by == ADA
+        assert (len(pauses), all(status and status.is_finished for status in ended.statuses)) == (1, True)
+
+    def test_one_whose_host_says_that_nothing_runs_is_not(
+        self, cloud: Cloud, run: StoredRun, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Ready, "answers", {3: HostWord(HostState.GONE)})
+        plan, witnesses = CancelPlan(run, None, run.last_attempt(), ADA, 5), Ready(cloud.provider)
+        ended = flow.cancel(cloud.provider, cloud.ssh, witnesses, plan, lambda text: None, pytest.fail)
+        assert (ended.verdict.outcome, ended.verdict.stopped_by) == (runs.STOPPED, ADA)
 
 
 class TestRecord:

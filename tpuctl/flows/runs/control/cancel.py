@@ -20,6 +20,7 @@ from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.evidence.words import HostState
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
@@ -73,8 +74,7 @@ class CancelPlan:
 class Cancellation(NamedTuple):
     """What became of a run that was asked to stop."""
 
-    verdict: Verdict | None
-    """None for a run that was asked to stop while it has none."""
+    verdict: Verdict
     statuses: Sequence[WorkerStatus | None] = ()
 
 
@@ -128,7 +128,7 @@ def cancel(
     request alone. Raises DeadlineError when workers did not end in time, and InterruptedByUser on Ctrl-C: the
     run ends all the same.
     """
-    if plan.is_over:
+    if plan.verdict and plan.is_over:
         return Cancellation(plan.verdict, plan.attempt.statuses() if plan.attempt else ())
     try:
         request = stop_requests.ask(plan.run, plan.by, plan.grace)
@@ -234,23 +234,29 @@ def _await_end(
             report(f"{named(new)} {_have(new)} ended")
         if state.error:
             raise state.error
+        if state.verdict and state.verdict.stopped_by and _left(plan, witnesses):
+            return None  # it has its verdict, but the chips of some are not free
         return state if state.verdict else None
 
     assert plan.attempt is not None
-    workers, seconds = plan.attempt.record.workers, request.grace + REACTION
+    seconds = request.grace + REACTION
     try:
         state = poll(look, awaiting="its end", timeout=seconds, backoff=EVERY_SECOND, sleep=sleep)
     except DeadlineError as error:
-        raise _not_over(plan, sorted(set(workers) - over), seconds) from error
-    statuses = plan.attempt.statuses()
-    left = [
-        worker
-        for worker, status in zip(workers, statuses, strict=True)
-        if not (status and status.is_finished)
-    ]
-    if state.verdict and state.verdict.stopped_by and left:
-        raise _not_over(plan, left, seconds)
-    return Cancellation(state.verdict, statuses)
+        raise _not_over(plan, _left(plan, witnesses), seconds) from error
+    assert state.verdict is not None
+    return Cancellation(state.verdict, plan.attempt.statuses())
+
+
+def _left(plan: CancelPlan, witnesses: Witnesses) -> list[int]:
+    """Return the workers that have not ended as far as is known; a host may know that nothing runs there."""
+    assert plan.attempt is not None
+    record, statuses = plan.attempt.record, plan.attempt.statuses()
+    pairs = zip(record.workers, statuses, strict=True)
+    left = [worker for worker, status in pairs if not (status and status.is_finished)]
+    hosts = witnesses.hosts(plan.run.name, record, left)
+    free = {worker for worker, host in hosts.items() if host.state in (HostState.GONE, HostState.ABSENT)}
+    return [worker for worker in left if worker not in free]
 
 
 def _not_over(plan: CancelPlan, workers: Sequence[int], seconds: float) -> DeadlineError:
