@@ -13,9 +13,10 @@ import pytest
 
 from tests.worker.host import Host, kill_with_guard
 from tpuctl.polling import Backoff, poll
-from tpuctl.worker.attempt_lock import is_held_in
+from tpuctl.worker.attempt_lock import hold, is_held_in
 from tpuctl.worker.job import processes
 from tpuctl.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE
+from tpuctl.worker.reporting.status import LAST_FILE
 
 CHILD = "import os,sys,time; open(sys.argv[1],'w').write(str(os.getpid())); time.sleep(600)"
 DEAF = f"import signal; signal.signal(15, signal.SIG_IGN); {CHILD}"
@@ -114,6 +115,21 @@ def test_the_script_of_a_run_whose_guard_and_supervisor_were_killed_is_ended_by_
     wait_for_end(child)
     assert "ending what an earlier run left behind: " in later.supervisor_log()
     assert not is_held_in(str(host.folder), SCRIPT_LOCK_FILE)
+
+
+def test_what_outlived_a_run_that_has_finished_is_ended_by_the_next(host: Host) -> None:
+    """It may hold the chips; it has left the script's session, and cleared its variables."""
+    host.folder.mkdir(parents=True)
+    (host.folder / LOCK_FILE).touch()
+    (host.folder / LAST_FILE).write_text('{"state": "finished"}')
+    lock = hold(str(host.folder / SCRIPT_LOCK_FILE))
+    with subprocess.Popen(["/bin/sleep", "600"], env={}, pass_fds=[lock], start_new_session=True) as left:
+        os.close(lock)
+        later = Host(host.environment, host.folder.parent.parent / "r2" / "1", host.bucket)
+        later.start("print('ran')", run="r2", folder="runs/r2/attempts/1/workers/0/")
+        assert left.wait(120) == -signal.SIGTERM
+    later.wait_for_output(b"ran")
+    assert f"ending what an earlier run left behind: {left.pid} (" in later.supervisor_log()
 
 
 def test_a_run_that_goes_on_is_left_alone_by_the_next(host: Host) -> None:

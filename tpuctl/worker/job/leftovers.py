@@ -8,6 +8,7 @@ from typing import Callable, Iterable, Set
 
 from tpuctl.worker import timing
 from tpuctl.worker.job import processes
+from tpuctl.worker.records import SCRIPT_LOCK_FILE
 from tpuctl.worker.reporting.logs import say
 
 MARK = "TPUCTL_REPORT_DIR"
@@ -36,13 +37,20 @@ def end(folder: str, script: int, spared: Iterable[int], grace: float) -> None:
 
 
 def end_earlier(folders: Iterable[str]) -> None:
-    """End what goes on of attempts whose supervisors have ended without a word."""
-    marks = [variable(folder) for folder in folders]
-    _end(
-        lambda: processes.with_variable(processes.running(), marks) - {os.getpid()},
-        "an earlier run",
-        timing.LEFTOVER_GRACE,
-    )
+    """End what goes on of attempts whose supervisors have ended.
+
+    It has the attempt's variable, or, where it has cleared its own, holds the lock of the attempt's script.
+    """
+    places = list(folders)
+    marks = [variable(folder) for folder in places]
+    locks = {os.path.realpath(os.path.join(folder, SCRIPT_LOCK_FILE)) for folder in places}
+
+    def find() -> Set[int]:
+        table = processes.running()
+        left = processes.with_variable(table, marks) | processes.with_open_file(table, locks)
+        return left - {os.getpid()}
+
+    _end(find, "an earlier run", timing.LEFTOVER_GRACE)
 
 
 def variable(folder: str) -> str:

@@ -57,6 +57,11 @@ def with_variable(table: Iterable[int], variables: Iterable[str]) -> Set[int]:
     return {pid for pid in table if texts.intersection(_read(pid, "environ").split(b"\0"))}
 
 
+def with_open_file(table: Iterable[int], paths: Set[str]) -> Set[int]:
+    """Return the processes that have one of the files open."""
+    return {pid for pid in table if _open_files(pid) & paths}
+
+
 def holders(table: Iterable[int]) -> Dict[int, str]:
     """Return the processes that hold a TPU chip, with the device."""
     devices = {path for pattern in CHIPS for path in glob.glob(pattern)}
