@@ -47,6 +47,11 @@ def test_the_resolver_finds_the_local_tpu_and_no_other(report: Any) -> None:
     )
 
 
+def test_what_the_emulated_tpu_does_not_have_is_refused_in_a_sentence(report: Any) -> None:
+    assert report["embedding"].startswith("NotImplementedError: The simulated TPU has no embedding hardware")
+    assert report["dtensor"].startswith("NotImplementedError: The simulated TPU has no devices for DTensor")
+
+
 def test_the_cores_are_listed_under_tpu_names(report: Any) -> None:
     assert report["devices"] == ["/device:TPU:0", "/device:TPU:1"]
     assert report["all devices"] == ["/device:CPU:0", *report["devices"]]

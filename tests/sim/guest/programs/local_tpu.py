@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.dtensor.python import tpu_util
 
 SEEN: dict[str, Any] = {}
 Resolver = tf.distribute.cluster_resolver.TPUClusterResolver
@@ -187,6 +188,15 @@ def checkpoint(strategy: Any, model: Any) -> None:
         SEEN["restored"] = all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+def ask_for_what_is_not_there(strategy: Any) -> None:
+    embedding = tf.tpu.experimental.embedding
+    with strategy.scope():
+        feature = embedding.FeatureConfig(embedding.TableConfig(vocabulary_size=8, dim=2))
+        layer = embedding.TPUEmbedding(feature, embedding.SGD(0.1))
+    SEEN["embedding"] = refusal(lambda: layer.build([8]))
+    SEEN["dtensor"] = refusal(tpu_util.initialize_tpu_system)
+
+
 def shut_down(resolver: Any) -> None:
     tf.tpu.experimental.shutdown_tpu_system(resolver)
     SEEN["devices after shutdown"] = names(tf.config.list_logical_devices("TPU"))
@@ -200,6 +210,7 @@ def main() -> None:
     train_by_hand(strategy)
     feed(strategy)
     train_with_keras(strategy)
+    ask_for_what_is_not_there(strategy)
     shut_down(resolver)
     json.dump(SEEN, sys.stdout)
 

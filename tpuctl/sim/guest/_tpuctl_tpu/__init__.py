@@ -15,6 +15,7 @@ from . import (
     devices,
     findings,
     hooks,
+    not_emulated,
     pipelines,
     replica,
     resolver,
@@ -43,6 +44,7 @@ def install(environ: Mapping[str, str]) -> None:
     threads.install(tensorflow, tpu.cores)
     resolver.install(tensorflow, tpu)
     pipelines.install(tensorflow)
+    not_emulated.install(tensorflow)
     meetings = control_flow.Meetings(tensorflow)
     control_flow.install(tensorflow, meetings)
     translate = devices.translation(tensorflow, names, state)

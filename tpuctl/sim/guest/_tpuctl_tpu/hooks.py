@@ -121,6 +121,8 @@ HOOKS = {
     "shuffled": ("tensorflow.python.data.ops.shuffle_op", ("_ShuffleDataset",)),
     "cached": ("tensorflow.python.data.ops.cache_op", ("CacheDataset",)),
     "autograph_status": ("tensorflow.python.autograph.core.ag_ctx", ("ControlStatusCtx", "Status.ENABLED")),
+    "embedding": ("tensorflow.python.tpu.tpu_embedding_v2", ("TPUEmbedding.build",)),
+    "dtensor": ("tensorflow.dtensor.python.tpu_util", ("initialize_tpu_system",)),
     "control_flow": ("tensorflow.python.ops.control_flow_util_v2", ("maybe_set_lowering_attr",)),
 }
 
