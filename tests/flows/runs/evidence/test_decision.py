@@ -80,7 +80,7 @@ class TestWorkers:
         error = "not started, because worker 1 was not started, and nobody starts it any more"
         given_up = replace(FINISHED, exit_code=None, error=error, peer=1)
         ending = decide(words((given_up, 5), (None, 99), (given_up, 1)))
-        assert ending == Ending(runs.FAILED, f"worker 0: {error}", BY_WORKERS)
+        assert ending == Ending(runs.FAILED, f"worker 0: {error}", BY_WORKERS, cause=runs.UNSTARTED)
         waiting = replace(RUNNING, state="ready")
         assert decide(words((given_up, 5), (None, 99), (waiting, 1))) is None
         assert decide(words((FINISHED, 5), (None, 99), (FINISHED, 1))) is None
@@ -259,6 +259,7 @@ class TestHosts:
             "it was never started on worker 0: its host has no trace of it",
             BY_MACHINE,
             silent=(0, 1),
+            cause=runs.UNSTARTED,
         )
         assert decide(words((RUNNING, 46), hosts=absent), READY) is None, "it was there: another disk"
 
