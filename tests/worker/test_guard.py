@@ -10,10 +10,11 @@ import pytest
 
 from tests.running_simulator import RunningSimulator
 from tests.worker.host import Host
+from tpuctl import runs
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker.job import processes
 from tpuctl.worker.peers.peers import reason_of
-from tpuctl.worker.records import UNKNOWN_PID, StopRequest
+from tpuctl.worker.records import StopRequest
 from tpuctl.worker.reporting.status import read_last
 
 LINES = (
@@ -70,7 +71,8 @@ def test_one_that_is_killed_before_it_has_noted_its_script_has_started_it(host: 
         "supervisor.Supervisor._watch = lambda *_: __import__('time').sleep(600)"
     )
     status = host.finished()
-    assert (status.pid, status.exit_code) == (UNKNOWN_PID, None)
+    assert (status.pid, status.has_run, status.exit_code) == (0, True, None)
+    runs.check_status(status, 1, 0)  # else no reader takes it for a status
     assert reason_of(status) == (
         "worker 0 was not watched to its end: the program that runs the script was ended by SIGKILL"
     )

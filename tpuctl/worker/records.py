@@ -29,9 +29,6 @@ IMAGE, OWN = "image", "own"
 SETUP_TIMEOUT = 1800.0
 """Seconds that a set-up command may take, unless the user says otherwise."""
 
-UNKNOWN_PID = -1
-"""In a status: the script has run, and nobody noted its process."""
-
 STARTED = "started"
 """File in the attempt's folder on the host: the first status is in the bucket; holds the supervisor's pid."""
 STARTED_BEFORE = "this attempt was started on this host before"
@@ -145,7 +142,9 @@ class WorkerStatus:
     started: str = ""
     finished: str = ""
     pid: int = 0
-    """The script's process on the host; 0 before it runs, UNKNOWN_PID where that was never noted."""
+    """The script's process on the host; 0 before it runs, and where that was never noted."""
+    has_unnoted_script: bool = False
+    """Whether the script has run although its process was never noted: who started it was killed."""
     exit_code: Optional[int] = None
     signal: str = ""
     """The signal that ended the script."""
@@ -169,6 +168,11 @@ class WorkerStatus:
     seal: str = ""
     """HMAC-SHA256 of the object's name and the supervisor, with the attempt's key."""
     schema: int = SCHEMA
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the script has been started."""
+        return bool(self.pid) or self.has_unnoted_script
 
     @property
     def is_finished(self) -> bool:

@@ -24,7 +24,6 @@ from tpuctl.worker.records import (
     RUNNING,
     SCRIPT_LOCK_FILE,
     STARTED,
-    UNKNOWN_PID,
     Spec,
     WorkerStatus,
 )
@@ -80,7 +79,7 @@ class Supervisor:
         self._is_cancelled = bool(self._stops.request)
         status = self._status.last
         if not status.pid and os.path.exists(self._script_lock):
-            status = replace(status, pid=UNKNOWN_PID)
+            status = replace(status, has_unnoted_script=True)
         if status.exit_code is None:  # else only its last word was missing
             cause = causes.of_failure(self._log, "SIGKILL", oom_kills) if code == -signal.SIGKILL else ""
             status = replace(status, error=error, cause=cause)
@@ -244,7 +243,7 @@ class Supervisor:
         if status.exit_code != 0 and not status.stopped_by:
             self._reporter.retry(lambda: self._peers.tell_end(reason_of(status)), deadline)
             status = self._with_peer(status)
-        self._try(lambda: self._end_leftovers(max(status.pid, 0)))
+        self._try(lambda: self._end_leftovers(status.pid))
         status = self._reporter.finish_log(status, deadline)
         self._watching.end()
         self._reporter.finish(status, deadline)

@@ -94,7 +94,7 @@ def reason_of(status: WorkerStatus) -> str:
     if status.stopped:
         return "worker %d was stopped by %s" % (status.worker, status.stopped)
     if status.exit_code is None:
-        words = "could not start" if not status.pid else "was not watched to its end"
+        words = "was not watched to its end" if status.has_run else "could not start"
         return "worker %d %s: %s" % (status.worker, words, status.error)
     if status.signal:
         return "worker %d's script was ended by %s" % (status.worker, status.signal)

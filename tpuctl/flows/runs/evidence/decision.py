@@ -250,7 +250,7 @@ def _failure(word: WorkerWord) -> str:
     status = word.status
     assert status is not None
     cause = f" ({status.cause})" if status.cause else ""
-    if status.error and status.exit_code is None and not status.pid:
+    if status.error and status.exit_code is None and not status.has_run:
         return f"worker {status.worker} could not start: {status.error}{cause}"
     if status.error:
         return f"worker {status.worker}: {status.error}{cause}"
