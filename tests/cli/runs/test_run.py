@@ -20,7 +20,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout
-from tpuctl.polling import Backoff
+from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Verdict
 from tpuctl.worker.records import RUNNING
 
@@ -54,6 +54,14 @@ def meanwhile(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Callable[[Call
         monkeypatch.setattr(steps, "follow_to_end", follow)
 
     return during
+
+
+def await_line(stored: StoredRun) -> None:
+    """Wait until the bucket has a piece of the log: a script that runs may not have printed yet."""
+    poll(
+        lambda: stored.last_attempt().ordered_chunks() or None,
+        awaiting="its first line", timeout=120, backoff=Backoff(0.05, 0.3),
+    )  # fmt: skip
 
 
 def creates(simulator: RunningSimulator) -> int:
@@ -158,7 +166,7 @@ def test_a_spot_run_is_started_again_after_a_preemption_and_ends_as_any(
     def follow(session: Session, stored: StoredRun) -> Verdict:
         attempts.append(stored.last_attempt().number)
         if attempts == [1]:
-            await_states(bucket, "r1", RUNNING)
+            await_line(stored)
             simulator.faults.add("preemption", node="r1")
         return real(session, stored)
 

@@ -141,7 +141,7 @@ def test_the_lines_of_one_worker_can_be_chosen(attempt: StoredAttempt) -> None:
 def test_a_worker_that_does_not_run_the_script_is_refused(attempt: StoredAttempt) -> None:
     with pytest.raises(UsageError, match="Worker 4 does not run 'r1'") as refused:
         LogReader(attempt, workers=[4])
-    assert refused.value.hint == "It runs on: 0, 1, 2, 3."
+    assert refused.value.hint == "It runs on: 0-3."
 
 
 TENSORFLOW = """\
