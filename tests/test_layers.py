@@ -74,7 +74,8 @@ SUBPACKAGES = {
     "flows/nodes": {"placement": set()},
     "flows/remote": {"forwarding": set()},
     "flows/runs": {
-        "code": set(), "control": {"evidence", "logs"}, "evidence": set(), "logs": {"evidence"},
+        "checkpoints": set(), "code": set(), "control": {"evidence", "logs"}, "evidence": set(),
+        "local_copy": {"checkpoints"}, "logs": {"evidence"},
         "recovery": {"control", "evidence", "submission"}, "submission": {"code", "control", "evidence"},
         "whole": {"control", "evidence", "recovery", "submission"},
     },
@@ -150,7 +151,7 @@ MODULES = {
         "progress", "session", "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
-        "checkpoints", "consequences", "description", "drill", "lookup", "outcome", "pull", "restarts",
+        "consequences", "description", "drill", "lookup", "outcome", "pull", "restarts",
         "state", "stored_attempt", "stored_run", "summaries", "used_nodes",
     },
     "worker": {

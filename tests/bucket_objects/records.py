@@ -34,6 +34,8 @@ from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.beam.worker import Failure
 from tpuctl.flows.datasets.commit import Moves
+from tpuctl.flows.runs.checkpoints.files import Index
+from tpuctl.flows.runs.checkpoints.orbax import StepMetadata
 from tpuctl.flows.runs.evidence.witnesses import HostAnswer, read_answer
 from tpuctl.flows.runs.evidence.words import HostState
 from tpuctl.keeper.records import Deletion, Note
@@ -155,6 +157,16 @@ KINDS = {
     "moves of a commit": Kind(
         msgspec.json.encode(Moves({"a": "b"}, {"features.json": "{}"})),
         lambda data: decode(data, Moves),
+        DecodeError,
+    ),
+    "index of a checkpoint": Kind(
+        b'{"metadata": {}, "weight_map": {"a": "model-1", "b": ["model-1", "model-2"]}}',
+        lambda data: decode(data, Index),
+        DecodeError,
+    ),
+    "metadata of Orbax": Kind(
+        b'{"item_handlers": "x.Y", "init_timestamp_nsecs": 1, "commit_timestamp_nsecs": 2, "custom": {}}',
+        lambda data: decode(data, StepMetadata),
         DecodeError,
     ),
     "failure of a Beam worker": Kind(

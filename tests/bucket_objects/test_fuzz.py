@@ -141,6 +141,8 @@ READERS = {
     "tpuctl/flows/datasets/upload.py": {"decode_manifest"},
     "tpuctl/flows/overview/description.py": {"decoding.decode"},
     "tpuctl/flows/overview/story.py": {"decoding.decode"},
+    "tpuctl/flows/runs/checkpoints/files.py": {"decode"},
+    "tpuctl/flows/runs/checkpoints/orbax.py": {"decode"},
     "tpuctl/flows/runs/evidence/witnesses.py": {"decoding.decode"},
     "tpuctl/flows/runs/pull.py": {"decode"},
     "tpuctl/flows/runs/stored_attempt.py": {"decode"},

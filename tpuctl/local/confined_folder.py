@@ -70,6 +70,17 @@ class ConfinedFolder:
                 raise NotAFileError
             os.rename(file, parts[-1], dst_dir_fd=parent)
 
+    def remove(self, parts: Sequence[str]) -> None:
+        """Delete a file below the folder, if it exists. Raises NotAFileError as `place` does, and OSError."""
+        try:
+            with _translated(), self._parent(parts) as parent:
+                existing = _kind(parts[-1], parent)
+                if existing and not stat.S_ISREG(existing):
+                    raise NotAFileError
+                os.unlink(parts[-1], dir_fd=parent)
+        except FileNotFoundError:
+            pass
+
     @contextmanager
     def parent(self, parts: Sequence[str]) -> Iterator[int]:
         """Yield a descriptor of the folder that holds the last part; folders on the way are made.

@@ -200,6 +200,7 @@ def test_a_pull_that_broke_off_names_no_checkpoint_that_it_lacks(
     bucket: Bucket, simulator: RunningSimulator, run: StoredRun, folder: Path
 ) -> None:
     put(bucket, "checkpoints/ckpt-1.index", b"1")
+    put(bucket, "checkpoints/ckpt-1.data-00000-of-00001", b"1")
     put(bucket, "checkpoints/checkpoint", b'model_checkpoint_path: "ckpt-1"\n')
     simulator.faults.add("gcs-error", status="403", method="storage.objects.get", object="*/ckpt-1.index")
     with pytest.raises(TpuctlError):

@@ -14,10 +14,14 @@ from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.errors import StateError
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs import pull as flow
+from tpuctl.flows.runs.local_copy.copy import Refusal
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
+
+MOST_REASONS = 5
+"""Checkpoints that are named one by one."""
 
 
 @click.command()
@@ -49,7 +53,16 @@ def pull(session: Session, run: str | None, folder: Path | None) -> None:
         raise left_out(stored, result.refused, content)
 
 
-def left_out(run: StoredRun, refused: Sequence[flow.Refusal], content: Mapping[str, object]) -> StateError:
+def steps_of(checkpoints: Sequence[flow.Copied]) -> str:
+    """Return which checkpoints there are, and their size, in one line."""
+    steps = sorted({one.step for one in checkpoints if one.step is not None})
+    size = output.format_bytes(sum(one.size for one in checkpoints))
+    count = "1 checkpoint" if len(checkpoints) == 1 else f"{len(checkpoints)} checkpoints"
+    named = ", ".join(map(str, steps)) if len(steps) <= MOST_REASONS else f"{steps[0]} to {steps[-1]}"
+    return f"{count} ({size})" + (f", step {named}" if steps else "")
+
+
+def left_out(run: StoredRun, refused: Sequence[Refusal], content: Mapping[str, object]) -> StateError:
     """Return the error of an incomplete copy, as of other programs that copy many files."""
     count = "1 object" if len(refused) == 1 else f"{len(refused)} objects"
     error = StateError(
@@ -68,6 +81,8 @@ def _content(run: str, result: flow.PullResult, *, ended: bool) -> dict[str, obj
         "bytes": result.size,
         "kept": result.unchanged,
         "uncommitted": list(result.uncommitted),
+        "checkpoints": result.checkpoints,
+        "unfinished": result.unfinished,
         "refused": result.refused,
         "ended": ended,
     }
@@ -80,9 +95,15 @@ def _show(run: str, result: flow.PullResult, state: RunState) -> None:
         "files": f"{result.files} ({output.format_bytes(result.size)}), verified{unchanged}",
         "where": result.folder,
     }
+    if result.checkpoints:
+        content["checkpoints"] = steps_of(result.checkpoints)
     if result.uncommitted:
         content["skipped"] = f"{len(result.uncommitted)} files of unfinished checkpoints"
     output.facts(content)
+    for checkpoint in result.unfinished[:MOST_REASONS]:
+        output.note(f"Skipped {checkpoint.name} ({checkpoint.format}): {checkpoint.reason}.")
+    if more := len(result.unfinished[MOST_REASONS:]):
+        output.note(f"Skipped {more} more unfinished checkpoints.")
     verdict = state.verdict
     error = consequences.error_of(verdict) if verdict else None
     if state.error:

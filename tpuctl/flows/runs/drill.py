@@ -13,7 +13,7 @@ from tpuctl.cloud.provider import Provider
 from tpuctl.errors import DeadlineError, InterruptedByUser, StateError, TpuctlError, UsageError
 from tpuctl.flows.nodes.lookup import find_ready, node_state
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.checkpoints import last_committed
+from tpuctl.flows.runs.checkpoints.readers import last_committed
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import started_on
 from tpuctl.flows.runs.outcome import settle
@@ -250,4 +250,4 @@ def _reaction(run: StoredRun, before: RunState, after: RunState, checkpoint: str
 
 
 def _checkpoint(run: StoredRun) -> str:
-    return last_committed(run.bucket, run.bucket.objects(run.paths.checkpoints))
+    return last_committed(run.bucket, run.paths.checkpoints)

@@ -1,52 +1,49 @@
 """Copies a run to this machine: committed checkpoints, logs and records, each file verified.
 
 Names and contents are those of whoever can write to the bucket: each name is checked, and no link in the
-folder is followed.
+folder is followed. While the run goes on its objects change: a copy is of one state that the bucket had.
 """
 
 from __future__ import annotations
 
-import errno
-import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tpuctl.errors import UsageError
+from tpuctl.errors import ConflictError, UsageError
 from tpuctl.flows.progress import Report
-from tpuctl.flows.runs.checkpoints import is_state_file, split_committed
+from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint
+from tpuctl.flows.runs.checkpoints.listing import GoneError
+from tpuctl.flows.runs.checkpoints.readers import LOOKS
+from tpuctl.flows.runs.local_copy.copy import RECORD, Copy, Progress, Refusal
+from tpuctl.flows.runs.local_copy.look import Look, look_at
+from tpuctl.flows.runs.local_copy.selection import Selection
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.local.confined_folder import NotAFileError
-from tpuctl.local.object_names import UnsafeNameError, local_parts
-from tpuctl.local.places import Fold, Places
 from tpuctl.local.staged_folder import STAGING, StagedFolder
-from tpuctl.parallel import fanout, values
 from tpuctl.runs import Run, decode
 
-if TYPE_CHECKING:
-    from tpuctl.cloud.storage import Object
-
-WIDTH = 8
-"""Files fetched at once."""
-RECORD = "run.json"
-CHUNK = re.compile(r"attempts/([1-9][0-9]{0,8})/workers/([0-9]{1,6})/log/([0-9]{6,12})\.log")
-ORDERED_CHUNK = re.compile(r"attempts/([1-9][0-9]{0,8})/log/[0-9]{8}T[0-9]{6}-([0-9]{4})-([0-9]{6})\.log")
-"""A piece of a worker's log: attempt, worker, number."""
-
-NAME_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
-"""With which a file system refuses a name."""
-Parts = tuple[str, ...]
-"""A path below the folder."""
+EVERYTHING = Selection()
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """An object that was not written to this disk."""
+class Copied:
+    """A checkpoint that the folder has."""
 
     name: str
+    """Below the run's folder."""
+    format: str
+    step: int | None
+    size: int
+    """Bytes of its files."""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A checkpoint that is not fetched."""
+
+    name: str
+    """Below the run's folder."""
+    format: str
     reason: str
-    """Fits after the name: `leads out of the folder`."""
 
 
 @dataclass(frozen=True)
@@ -63,28 +60,85 @@ class PullResult:
     """Objects of unfinished checkpoints: not fetched."""
     refused: tuple[Refusal, ...] = ()
     """Objects with names that must not be written, or with something else in their place."""
+    checkpoints: tuple[Copied, ...] = ()
+    unfinished: tuple[Unfinished, ...] = ()
+    """Why each unfinished checkpoint is none."""
 
 
-def pull(run: StoredRun, folder: Path, report: Report) -> PullResult:
+def pull(
+    run: StoredRun,
+    folder: Path,
+    report: Report,
+    selection: Selection = EVERYTHING,
+    progress: Progress = lambda here, size: None,
+) -> PullResult:
     """Fetch a run into `folder`, without unfinished checkpoints; files that are unchanged are skipped.
 
-    Raises NotFoundError for an unknown run, UsageError for a folder that holds something else or cannot be
-    written, DeadlineError for a file that arrives damaged.
+    Raises NotFoundError for an unknown run or step, UsageError for a folder that holds something else or
+    cannot be written, DeadlineError for a file that arrives damaged.
     """
-    objects = run.bucket.objects(run.paths.folder)
-    if not objects:
+    if not run.bucket.objects(run.paths.folder, most=1):
         raise run.not_found()
     check_folder(folder, run.name)
-    files, uncommitted = split_committed(run.bucket, objects, run.warn)
-    report(f"fetching {len(files)} files")
     waiting = f"waiting for another command that writes to {folder}"
     try:
         with StagedFolder(folder, lambda: report(waiting)) as local:
-            return _Copy(run, local).fetch(files, uncommitted)
+            copy = Copy(run, local, progress)
+            look = _bring(run, copy, selection, report)
+            copy.finish(look)
+            return _result(run, folder, copy, look)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written: {error.strerror or error}.", hint="Name another folder with --to."
         ) from error
+
+
+def _bring(run: StoredRun, copy: Copy, selection: Selection, report: Report) -> Look:
+    """Look at the run until all of a look is here, or the bucket has changed too often meanwhile."""
+    look = None
+    for _ in range(LOOKS):
+        try:
+            newer = look_at(run, selection)
+        except GoneError:
+            continue
+        if look is None:
+            report(f"fetching {len(newer.files) + len(newer.marks)} files")
+        look = newer
+        if copy.bring(look):
+            break
+    if look is None:
+        raise ConflictError(
+            f"The checkpoints of run '{run.name}' change faster than they are read.",
+            hint=f"tpuctl pull {run.name}",
+        )
+    return look
+
+
+def _result(run: StoredRun, folder: Path, copy: Copy, look: Look) -> PullResult:
+    arrived = copy.arrived(look)
+    complete = copy.complete(look)
+    missed = [checkpoint for checkpoint in look.checkpoints if checkpoint not in complete]
+    left_out = {name for checkpoint in (*look.unfinished, *missed) for name in checkpoint.files}
+
+    def below(name: str) -> str:
+        return name.removeprefix(run.paths.folder)
+
+    def copied(checkpoint: Checkpoint) -> Copied:
+        size = sum(look.listing.objects[name].size for name in checkpoint.files)
+        return Copied(below(checkpoint.name), checkpoint.format, checkpoint.step, size)
+
+    unfinished = [(checkpoint, checkpoint.reason) for checkpoint in look.unfinished]
+    unfinished += [(checkpoint, copy.why_not(checkpoint)) for checkpoint in missed]
+    return PullResult(
+        folder=folder,
+        files=len(arrived),
+        size=sum(item.size for item in arrived),
+        unchanged=copy.unchanged(look),
+        uncommitted=tuple(sorted(left_out)),
+        refused=copy.refused,
+        checkpoints=tuple(map(copied, complete)),
+        unfinished=tuple(Unfinished(below(one.name), one.format, reason) for one, reason in unfinished),
+    )
 
 
 def check_folder(folder: Path, run: str) -> None:
@@ -108,104 +162,3 @@ def _is_empty(folder: Path) -> bool:
 def _holds(folder: Path, run: str) -> bool:
     record = folder / RECORD
     return record.is_file() and decode(record.read_bytes(), Run, str(record)).run == run
-
-
-class _Copy:
-    """One run's files on their way into one folder."""
-
-    def __init__(self, run: StoredRun, local: StagedFolder) -> None:
-        self._run = run
-        self._local = local
-        self._refused: list[Refusal] = []
-
-    def fetch(self, files: Sequence[Object], uncommitted: Iterable[str]) -> PullResult:
-        """Fetch objects into the folder.
-
-        First the record, by which the next pull recognizes the folder; last what names checkpoints, once the
-        folder has them.
-        """
-
-        def stage(file: Object) -> int:
-            return 0 if file.name == self._run.paths.record else 2 if is_state_file(file) else 1
-
-        places = self._places(files, self._local.fold)
-        fetched: dict[str, bool] = {}
-        for number in range(3):
-            batch = [file for file in places if stage(file) == number]
-            results = values(fanout(lambda file: self._fetch(file, places[file]), batch, width=WIDTH))
-            fetched |= {file.name: new for file, new in zip(batch, results, strict=True) if new is not None}
-        self._join_logs([places[file] for file in places if file.name in fetched])
-        return PullResult(
-            folder=self._local.path,
-            files=len(fetched),
-            size=sum(file.size for file in places if file.name in fetched),
-            unchanged=list(fetched.values()).count(False),
-            uncommitted=tuple(uncommitted),
-            refused=tuple(sorted(self._refused, key=lambda refusal: refusal.name)),
-        )
-
-    def _places(self, files: Iterable[Object], fold: Fold) -> dict[Object, Parts]:
-        """Return the path of each object that gets one: tpuctl's own files first, then the deepest."""
-        parts: dict[Object, Parts] = {}
-        for file in files:
-            try:
-                parts[file] = local_parts(file.name.removeprefix(self._run.paths.folder))
-            except UnsafeNameError as error:
-                self._refuse(file.name, str(error))
-        taken = Places(fold)
-        for log in sorted({_joined_log(*chunk[:2]) for chunk in map(_chunk, parts.values()) if chunk}):
-            taken.take(log)
-        places = {}
-        for file in sorted(parts, key=lambda file: (parts[file] != (RECORD,), -len(parts[file]), file.name)):
-            try:
-                taken.take(parts[file])
-                places[file] = parts[file]
-            except UnsafeNameError as error:
-                self._refuse(file.name, str(error))
-        return places
-
-    def _fetch(self, file: Object, parts: Parts) -> bool | None:
-        """Fetch one object and return True, False if the folder has it already, None if it is refused."""
-        try:
-            if self._local.has(parts, file.content):
-                return False
-            with self._local.staged(parts) as path:
-                self._run.bucket.download(file, path)
-        except NotAFileError as error:
-            self._refuse(file.name, str(error))
-            return None
-        except OSError as error:
-            if error.errno not in NAME_ERRORS:
-                raise
-            self._refuse(file.name, "cannot be the name of a file on this disk")
-            return None
-        return True
-
-    def _join_logs(self, paths: Iterable[Parts]) -> None:
-        """Join each worker's log chunks into logs/attempt-K-worker-I.log, for people."""
-        logs: dict[Parts, list[tuple[int, Parts]]] = {}
-        for parts in paths:
-            if chunk := _chunk(parts):
-                logs.setdefault(_joined_log(*chunk[:2]), []).append((int(chunk[2]), parts))
-        for log, chunks in logs.items():
-            try:
-                self._local.join([parts for _, parts in sorted(chunks)], log)
-            except NotAFileError as error:
-                self._refuse(self._run.paths.folder + "/".join(log), str(error))
-
-    def _refuse(self, name: str, reason: str) -> None:
-        self._refused.append(Refusal(name, reason))
-
-
-def _chunk(parts: Parts) -> tuple[str, ...] | None:
-    """Return attempt, worker and number of a log chunk, or None for any other path."""
-    path = "/".join(parts)
-    match = CHUNK.fullmatch(path)
-    if match:
-        return match.groups()
-    ordered = ORDERED_CHUNK.fullmatch(path)
-    return (ordered[1], str(int(ordered[2])), ordered[3]) if ordered else None
-
-
-def _joined_log(attempt: str, worker: str) -> Parts:
-    return "logs", f"attempt-{attempt}-worker-{worker}.log"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.cloud.storage import Bucket
-from tpuctl.flows.runs.checkpoints import LARGEST, split_committed
+from tpuctl.flows.runs.checkpoints.listing import Listing
+from tpuctl.flows.runs.checkpoints.readers import checkpoints_in
+from tpuctl.flows.runs.checkpoints.tensorflow import LARGEST
 
 RUN = "runs/r1/"
 FOLDER = f"{RUN}checkpoints/"
@@ -34,14 +36,16 @@ def test_a_state_file_that_is_too_large_commits_nothing_and_is_named(bucket: Buc
     write(bucket, *files_of("ckpt-1"))
     write(bucket, f"{FOLDER}checkpoint", text="x" * (LARGEST + 1))
     warnings: list[str] = []
-    _, uncommitted = split_committed(bucket, bucket.objects(RUN), warnings.append)
-    assert uncommitted == files_of("ckpt-1")
+    (checkpoint,) = checkpoints_in(Listing(bucket, bucket.objects(RUN), warnings.append))
+    assert checkpoint.reason == "no state file names it"
     assert warnings == [f"{FOLDER}checkpoint is larger than 1,048,576 bytes."]
 
 
 def split(bucket: Bucket) -> tuple[list[str], list[str]]:
-    committed, uncommitted = split_committed(bucket, bucket.objects(RUN))
-    return [file.name for file in committed], uncommitted
+    """Return the names of all objects that no unfinished checkpoint has, and those of the others."""
+    listing = Listing(bucket, bucket.objects(RUN))
+    unfinished = {file for one in checkpoints_in(listing) if one.reason for file in one.files}
+    return [name for name in listing.objects if name not in unfinished], sorted(unfinished)
 
 
 def test_a_checkpoint_that_no_state_file_names_is_uncommitted(bucket: Bucket) -> None:
@@ -88,7 +92,7 @@ def test_each_folder_has_its_own_state_file(bucket: Bucket) -> None:
 
 def test_other_files_are_committed_whatever_they_are_called(bucket: Bucket) -> None:
     names = [
-        f"{FOLDER}1/metadata",  # of another library: Orbax
+        f"{FOLDER}1/metadata",
         f"{FOLDER}weights.h5",
         f"{RUN}outputs/saved_model/variables/variables.data-00000-of-00001",
         f"{RUN}outputs/saved_model/variables/variables.index",
@@ -107,3 +111,22 @@ def test_a_state_file_that_is_not_text_commits_nothing(bucket: Bucket) -> None:
     write(bucket, *files_of("ckpt-1"))
     bucket.upload(f"{FOLDER}checkpoint", [b"\xff\xfe\x00"], "text/plain")
     assert split(bucket) == ([f"{FOLDER}checkpoint"], files_of("ckpt-1"))
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        (["ckpt-1.index"], "its file ckpt-1.data-00000-of-00001 is missing"),
+        (["ckpt-1.data-00000-of-00001"], "its file ckpt-1.index is missing"),
+        (["ckpt-1.index", "ckpt-1.data-00001-of-00002"], "its file ckpt-1.data-00000-of-00002 is missing"),
+        (["ckpt-1.index", "ckpt-1.data-00000-of-00002", "ckpt-1.data-00001-of-00002"], ""),
+    ],
+)
+def test_a_checkpoint_that_is_named_needs_all_its_files(
+    bucket: Bucket, files: list[str], reason: str
+) -> None:
+    """The library deletes an old one before the state file stops naming it."""
+    write(bucket, *(f"{FOLDER}{file}" for file in files))
+    name_checkpoints(bucket, "ckpt-1")
+    (checkpoint,) = checkpoints_in(Listing(bucket, bucket.objects(RUN)))
+    assert (checkpoint.reason, checkpoint.step, checkpoint.label) == (reason, 1, "ckpt-1")

@@ -1,0 +1,80 @@
+"""Lists a run, and decides which of its objects a copy of it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpuctl.flows.runs.checkpoints import tensorflow
+from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint
+from tpuctl.flows.runs.checkpoints.listing import Listing
+from tpuctl.flows.runs.checkpoints.readers import checkpoints_in
+from tpuctl.flows.runs.local_copy.selection import CHECKPOINTS, Selection
+from tpuctl.flows.runs.stored_run import StoredRun
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Object
+
+
+@dataclass(frozen=True)
+class Look:
+    """One consistent state of a run in the bucket."""
+
+    listing: Listing
+    files: tuple[Object, ...]
+    """What is fetched, marks excepted."""
+    marks: tuple[Object, ...]
+    """What says that checkpoints are complete: a copy gets it last."""
+    checkpoints: tuple[Checkpoint, ...]
+    """The ones that are fetched; all their files are among the others."""
+    committed: tuple[Checkpoint, ...]
+    """All that are committed."""
+    unfinished: tuple[Checkpoint, ...]
+    """The ones that are not, each with its reason."""
+
+    def state_file(self, name: str, complete: set[str]) -> bytes | None:
+        """Return what a copy with these complete checkpoints has as a state file; None if it names none."""
+        members = [one.name for one in self.committed if name in one.marks]
+        present = [member for member in members if member in complete]
+        if present == members:
+            return self.listing.contents.get(name)
+        present.sort(key=lambda member: self.listing.generation(_files(self.committed, member)))
+        return tensorflow.state_file(present) if present else None
+
+    def is_state_file(self, name: str) -> bool:
+        """Whether an object is one of TensorFlow's state files, which was read already."""
+        return name.rpartition("/")[2] == tensorflow.STATE_FILE and name in self.listing.contents
+
+
+def look_at(run: StoredRun, selection: Selection) -> Look:
+    """List a run; raises GoneError if it changes meanwhile, NotFoundError for an unknown run or step."""
+    listing = Listing(run.bucket, run.bucket.objects(run.paths.folder), run.warn)
+    if not listing.objects:
+        raise run.not_found()
+    every = checkpoints_in(listing)
+    committed = tuple(checkpoint for checkpoint in every if not checkpoint.reason)
+    unfinished = tuple(checkpoint for checkpoint in every if checkpoint.reason)
+    chosen: tuple[Checkpoint, ...] = ()
+    if CHECKPOINTS in selection.only:
+        chosen = tuple(selection.choose(listing, committed))
+    left_out = {file for checkpoint in committed if checkpoint not in chosen for file in checkpoint.files}
+    if not selection.unfinished:
+        left_out.update(file for checkpoint in unfinished for file in checkpoint.files)
+    marks = {mark for checkpoint in committed for mark in checkpoint.marks} - left_out
+    wanted = [
+        item
+        for item in listing.objects.values()
+        if item.name not in left_out and selection.has_part(item.name.removeprefix(run.paths.folder))
+    ]
+    return Look(
+        listing,
+        tuple(item for item in wanted if item.name not in marks),
+        tuple(item for item in wanted if item.name in marks),
+        chosen,
+        committed,
+        () if selection.unfinished else unfinished,
+    )
+
+
+def _files(checkpoints: tuple[Checkpoint, ...], name: str) -> tuple[str, ...]:
+    return next(checkpoint.files for checkpoint in checkpoints if checkpoint.name == name)
