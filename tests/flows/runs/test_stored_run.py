@@ -37,7 +37,7 @@ def test_immutable_records_are_read_once(bucket: Bucket, simulator: RunningSimul
     for _ in range(3):
         assert run.record.run == "r1"
         assert run.last_attempt().record == ATTEMPT
-    assert (reads(simulator, "run.json"), reads(simulator, "attempt.json")) == (1, 1)
+    assert (reads(simulator, "run.json"), reads(simulator, "1/attempt.json")) == (1, 1)
 
 
 def test_a_verdict_is_looked_for_until_there_is_one(bucket: Bucket, simulator: RunningSimulator) -> None:
@@ -144,6 +144,18 @@ def test_attempts_are_ordered_by_number(bucket: Bucket) -> None:
         run.create_attempt(Attempt(number, CREATED, ATTEMPT.tpu, (0,)))
     assert run.attempt_numbers() == [1, 2, 10]
     assert run.last_attempt().record.attempt == 10
+
+
+def test_the_newest_attempt_is_listed_once_and_then_followed(
+    bucket: Bucket, simulator: RunningSimulator
+) -> None:
+    run = write_run(bucket)
+    before = len(simulator.events.find(what="objects.list"))
+    assert run.last_attempt().number == 1
+    for number in (2, 3):
+        run.create_attempt(Attempt(number, CREATED, ATTEMPT.tpu, (0,)))
+    assert run.last_attempt().number == 3
+    assert len(simulator.events.find(what="objects.list")) == before + 1
 
 
 def test_an_attempt_has_one_author(bucket: Bucket) -> None:

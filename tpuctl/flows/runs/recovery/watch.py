@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 INTERVAL = 10.0
 """Seconds between two looks."""
+QUIET_INTERVAL = 30.0
+"""Seconds between two looks at one of more than WIDTH runs, if it goes on."""
 PAUSES = Backoff(first=30.0, longest=300.0)
 """Seconds after a step that found no capacity, or no answer."""
 SWEEP_EVERY = 30
@@ -148,6 +150,8 @@ class Watcher:
             watched.due = now + next(watched.pauses)
         elif event.action != BUSY:
             watched.pauses = PAUSES.pauses()
+            if event.action == GOES_ON and len(self._runs) > WIDTH:
+                watched.due = now + QUIET_INTERVAL
         return None
 
     def sweep(self, owner: str) -> None:
