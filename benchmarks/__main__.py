@@ -1,12 +1,21 @@
 """Run every benchmark, one after the other."""
 
-from benchmarks import command_line, connections, copy, emulated_tpu, following, provisioning, simulator
+from benchmarks import (
+    command_line,
+    connections,
+    copy,
+    emulated_tpu,
+    following,
+    provisioning,
+    simulator,
+    watching,
+)
 from benchmarks.datasets import __main__ as datasets
 from benchmarks.gcs import __main__ as gcs
 from benchmarks.input_pipeline import __main__ as input_pipeline
 
 for benchmark in (
-    command_line, provisioning, connections, following, copy, gcs, simulator, emulated_tpu, input_pipeline,
-    datasets,
+    command_line, provisioning, connections, following, watching, copy, gcs, simulator, emulated_tpu,
+    input_pipeline, datasets,
 ):  # fmt: skip
     benchmark.main()
