@@ -30,7 +30,10 @@ LAYERS = {
     "testing": {"errors", "facts", "sim"},
     "guest": set(),
 }
-RECORDS = {"worker.records", "worker.requirements", "keeper.records", "local.confined_folder"}
+RECORDS = {
+    "worker.records", "worker.light_dataclass", "worker.requirements", "keeper.records",
+    "local.confined_folder",
+}  # fmt: skip
 FACTS = {
     "accelerators", "atomic_files", "bucket_layout", "clock", "datasets", "durations", "job_header",
     "object_content", "parallel", "polling", "runs", "shells", "simulator_folder",
@@ -155,8 +158,8 @@ MODULES = {
         "state", "stored_attempt", "stored_run", "summaries", "used_nodes",
     },
     "worker": {
-        "attempt_lock", "bytecode", "connection", "errand", "gcs", "guard", "main", "records",
-        "requirements", "signals", "supervisor", "timing", "wire",
+        "attempt_lock", "bytecode", "connection", "errand", "gcs", "guard", "light_dataclass", "main",
+        "records", "requirements", "signals", "supervisor", "timing", "wire",
     },
     "sim": {
         "__main__", "accounts", "client_environment", "clock", "control", "fault_executor",
@@ -228,6 +231,7 @@ def layer(dotted: str) -> str:
         return "guest"
     if parts[:2] in (
         ["worker", "records"],
+        ["worker", "light_dataclass"],
         ["worker", "requirements"],
         ["keeper", "records"],
         ["local", "confined_folder"],

@@ -23,6 +23,7 @@ from tests.sim.live_host import wait_until
 from tests.worker.host import SPEC, Host, kill_with_guard, tar
 from tests.worker.wheels import wheel
 from tpuctl.bucket_layout import RunPaths
+from tpuctl.flows.runs.submission.launch import worker_program
 from tpuctl.polling import Backoff, poll
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.records import WorkerStatus, encode
@@ -718,6 +719,21 @@ def test_the_program_is_launched_over_ssh(host: Host) -> None:
     assert process.exit_code == 0, process.stdout + process.stderr
     assert host.finished().exit_code == 0, "it outlives the connection"
     assert host.log() == b"True\n"
+
+
+SLOW = {"dataclasses", "inspect", "http.client", "email", "ssl", "calendar", "random", "tempfile", "ctypes"}
+"""Each takes as long to import as a tenth of Python's own start, or longer."""
+
+
+def test_a_start_imports_none_of_what_takes_long(tmp_path: Path) -> None:
+    program = tmp_path / "worker.zip"
+    program.write_bytes(worker_program())
+    code = "import sys\nimport tpuctl.worker.main, tpuctl.worker.supervisor\nprint(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(program)!r})\n{code}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert SLOW & set(result.stdout.split()) == set()
 
 
 def test_the_program_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:

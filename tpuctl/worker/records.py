@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Mapping, Optional, Sequence, TextIO, Tuple, Union
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence, TextIO, Tuple, Union
+
+from tpuctl.worker.light_dataclass import asdict, fields, replace
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from tpuctl.worker.light_dataclass import dataclass
 
 SCHEMA = 1
 
@@ -230,7 +236,7 @@ def read_spec(stream: TextIO) -> Spec:
         raise ValueError("spec.json is nested too deep") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ValueError("spec.json is not of schema %d" % SCHEMA)
-    values = {field.name: content[field.name] for field in fields(Spec) if field.name in content}
+    values = {name: content[name] for name in fields(Spec) if name in content}
     try:
         return Spec(**values)
     except TypeError as error:

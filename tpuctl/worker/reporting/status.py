@@ -11,10 +11,10 @@ import json
 import os
 import threading
 import time
-from dataclasses import fields, replace
 from typing import List, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
+from tpuctl.worker.light_dataclass import fields, replace
 from tpuctl.worker.records import FINISHED, PREPARING, STATUS_FILE, Spec, WorkerStatus, encode, status_type
 from tpuctl.worker.reporting.logs import say
 
@@ -53,9 +53,8 @@ class StatusWriter:
     def resume(self) -> None:
         """Go on where the supervisor has stopped that wrote the last status in the folder."""
         values = read_last(self._folder) or {}
-        names = {field.name for field in fields(WorkerStatus)}
-        known = {name: value for name, value in values.items() if name in names}
-        self.last = replace(self.last, **known)  # type: ignore[arg-type]
+        known = {name: values[name] for name in fields(WorkerStatus) if name in values}
+        self.last = replace(self.last, **known)
 
     def keep(self, status: WorkerStatus) -> None:
         """Keep a status on this host, for the next write."""
@@ -71,7 +70,7 @@ class StatusWriter:
     def update(self, **changes: object) -> None:
         """Write the newest status with changes, and the current time; raises as `write` does."""
         with self._lock:
-            self.write(replace(self.last, **changes))  # type: ignore[arg-type]
+            self.write(replace(self.last, **changes))
 
     def write(self, status: WorkerStatus) -> None:
         """Write a status, from any thread; raises AnotherSupervisorError and gcs.GcsError."""
