@@ -43,6 +43,9 @@ class FaultyHost(Protocol):
     async def accept_ssh(self) -> None:
         """Accept them again."""
 
+    async def boot(self) -> None:
+        """Start what starts at each boot."""
+
     def show_key(self, *, own: bool) -> None:
         """Present its own host key, or another."""
 
@@ -71,6 +74,7 @@ class HostFaults:
         }
         self._end: dict[str, Callable[[], Awaitable[None]]] = {
             "frozen": lambda: thaw(host.mark, host.leaders),
+            "killed": host.boot,
             "refusing": host.accept_ssh,
             "other key": lambda: _at_once(lambda: host.show_key(own=True)),
             "full": lambda: disk_full.free(host.folder, host.mark, host.leaders),
@@ -94,7 +98,7 @@ class HostFaults:
             if effects == before:
                 return
             self._save()
-            for effect in sorted(before - effects):
+            for effect in sorted(before - effects, reverse=True):  # a host that boots has its network
                 if effect == "silent":
                     await self._host.unsilence(cut="cut" in before)
                 elif effect in self._end:

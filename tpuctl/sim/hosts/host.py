@@ -18,6 +18,7 @@ import asyncssh
 
 from tpuctl.sim.access.guard import Guard
 from tpuctl.sim.events import Events
+from tpuctl.sim.hosts import crontab
 from tpuctl.sim.hosts.disk import HostDisk
 from tpuctl.sim.hosts.etc_hosts import etc_hosts
 from tpuctl.sim.hosts.faults import HostFaults
@@ -98,7 +99,7 @@ class RunningHost:
         self._network = network
         self.disk.prepare()
         await self.faults.recover()
-        self._path = search_path(self.disk.folder)
+        self._path = f"{crontab.install(self.disk.folder)}:{search_path(self.disk.folder)}"
         write_profile(self.disk.home, self._path)
         key = self.disk.host_key()
         self.public_key = key.export_public_key().decode()
@@ -106,7 +107,7 @@ class RunningHost:
         try:
             self._metadata_endpoint = await self._serve(network, "metadata", self._metadata.open)
             self.ssh_endpoint = await self._serve(network, "ssh", partial(self._ssh.open, host_key=key))
-            await self._boot()
+            await self.boot()
         except BaseException:
             await self.close()
             raise
@@ -165,6 +166,22 @@ class RunningHost:
         """Present its own host key, or a new one."""
         self._ssh.change_key(self.disk.host_key() if own else asyncssh.generate_private_key("ssh-ed25519"))
 
+    async def boot(self) -> None:
+        """Run the startup script and the crontab's @reboot lines.
+
+        Programs that outlived a killed simulator show that this is no boot.
+        """
+        instance = self._instance
+        script = script_of(instance.metadata, instance.project_metadata)
+        commands = crontab.boot_commands(self.disk)
+        if not (script or commands) or bool(await asyncio.to_thread(of_host, self.mark, set[int]())):
+            return
+        await self.programs.prepare()
+        if script:
+            run_startup_script(script, self.disk, self.programs, self._environment())
+        for command in commands:
+            crontab.run(command, self.disk, self.programs, self._environment())
+
     async def cut_off(self) -> None:
         """Close the SSH server and its connections; the programs keep running."""
         await self._ssh.close()
@@ -182,14 +199,6 @@ class RunningHost:
         self._instance = instance
         self._metadata.show(metadata_tree(instance))
         self._keys.change(accepted_keys(instance.metadata, instance.project_metadata))
-
-    async def _boot(self) -> None:
-        """Run the startup script, unless programs outlived a killed simulator: it is then no boot."""
-        instance = self._instance
-        script = script_of(instance.metadata, instance.project_metadata)
-        if script and not await asyncio.to_thread(of_host, self.mark, set[int]()):
-            await self.programs.prepare()
-            run_startup_script(script, self.disk, self.programs, self._environment())
 
     async def _serve(self, network: Network, service: str, serve: Serve) -> Endpoint:
         listener = self._listeners[service] = network.listen(self.host.address, service)
