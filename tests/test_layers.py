@@ -167,8 +167,8 @@ MODULES = {
         "settings", "simulator", "token_server", "tpu_servers",
     },
     "sim/hosts": {
-        "connections", "crontab", "disk", "etc_hosts", "host", "faults", "isolation", "network", "os_inventory",
-        "pool", "startup", "tpu_library",
+        "connections", "crontab", "disk", "etc_hosts", "host", "faults", "isolation", "network",
+        "os_inventory", "pool", "startup", "tpu_library",
     },
     "sim/tpu": {
         "api_v1", "api_versions", "discovery", "flex_start", "grpc_api", "http_rules", "json_input",

@@ -105,6 +105,8 @@ class Run(msgspec.Struct, frozen=True):
     """Seconds that `setup` may take."""
     data_bucket: Label = ""
     """Where its dataset is; empty where it was not recorded."""
+    not_kept: Annotated[tuple[Line, ...], msgspec.Meta(max_length=1000)] | None = None
+    """Variables whose values hosts do not keep for a reboot; None where it was not recorded."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

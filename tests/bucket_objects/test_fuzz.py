@@ -152,6 +152,7 @@ READERS = {
     "tpuctl/worker/peers/decision.py": {"json.loads"},
     "tpuctl/worker/peers/neighbour.py": {"json.loads"},
     "tpuctl/worker/records.py": {"json.load", "json.loads"},
+    "tpuctl/worker/resumption/successor.py": {"json.loads"},  # tests/worker/resumption/test_successor.py
     "tpuctl/worker/reporting/status.py": {"json.loads"},  # tests/worker/reporting/test_status.py
 }
 NO_RECORDS = {

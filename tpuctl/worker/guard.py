@@ -25,6 +25,8 @@ def guarded(spec: Spec, folder: str, supervise: Callable[[], int]) -> int:
     if not child.pid:
         _run_to_the_end(supervise)
     _adopt_orphans()
+    if spec.resumption:
+        _try(lambda: _keep(spec, folder))
     oom_kills = _oom_kills()
     code = child.wait()
     is_started = os.path.exists(os.path.join(folder, STARTED))
@@ -32,7 +34,31 @@ def guarded(spec: Spec, folder: str, supervise: Callable[[], int]) -> int:
         code and is_started and not _has_finished(folder)
     ):  # a full disk has no last status, but the bucket has
         _take_over(spec, folder, code, oom_kills, child.stop_signal)
+    if spec.resumption:
+        _try(lambda: _resume(folder))
     return code if code >= 0 else 128 - code
+
+
+def _keep(spec: Spec, folder: str) -> None:
+    """Have the host resume the run after a reboot."""
+    from tpuctl.worker.resumption import crontab, kept  # noqa: PLC0415  beside the supervisor's start
+
+    kept.keep(spec, folder)
+    crontab.ensure()
+
+
+def _resume(folder: str) -> None:
+    """Forget an attempt that has ended, unless the restart of a host is why."""
+    from tpuctl.worker.resumption.resume import after_end  # noqa: PLC0415  at the end
+
+    after_end(folder)
+
+
+def _try(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception as error:  # the run itself goes on
+        say("it will not resume by itself after a reboot: %s: %s" % (type(error).__name__, error))
 
 
 def _run_to_the_end(supervise: Callable[[], int]) -> None:

@@ -20,12 +20,14 @@ BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
 
 
 def main(arguments: List[str]) -> int:
-    """Run `launch SPEC`, `supervise FOLDER` or `ask FOLDER`: the attempt's folder, which SPEC is in."""
+    """Run `launch SPEC`, or `supervise`, `ask` or `resume` with the attempt's folder, which SPEC is in."""
     command, path = arguments
     if command == "launch":
         _leave(launch(path))
     if command == "ask":
         _leave(ask(path))
+    if command == "resume":
+        _leave(_resume(path))
     return supervise(path)
 
 
@@ -58,6 +60,13 @@ def _run(spec: Spec, folder: str, guard: int = 0) -> int:
     Supervisor(spec, folder, guard).run()
     _keep_bytecode(folder)
     return 0
+
+
+def _resume(folder: str) -> int:
+    from tpuctl.worker.resumption.resume import resume  # noqa: PLC0415  after a reboot only
+    from tpuctl.worker.supervisor import Supervisor  # noqa: PLC0415
+
+    return resume(folder, lambda spec, path: Supervisor(spec, path).note_reboot(), launch)
 
 
 def _keep_bytecode(folder: str) -> None:

@@ -24,7 +24,7 @@ UNKNOWN = "unknown"
 MOST_CHARACTERS = 4000
 """Of a text in a status: readers refuse a status that is too long."""
 
-PREEMPTION, MAINTENANCE = "preempted", "maintenance"
+PREEMPTION, MAINTENANCE, REBOOT = "preempted", "maintenance", "reboot"
 OUT_OF_MEMORY, DISK_FULL = "out of memory", "disk full"
 CHIPS_HELD = "chips held by another process"
 """Causes of an end that a worker recognizes."""
@@ -75,6 +75,18 @@ def ordered_log_file(time: str, worker: int, chunk: int) -> str:
 def attempt_folder(folder: str) -> str:
     """Return the folder of the attempt whose worker has this `folder`, both with a trailing slash."""
     return folder[: folder.rindex("workers/")]
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """How a run goes on by itself after a reboot of its hosts."""
+
+    restarts: int
+    """So often after the loss of an attempt; -1 without end."""
+    line: str
+    """Folder of the bucket that says what was submitted to the node, with a trailing slash."""
+    lost_at_once: int = 0
+    """Attempts in a row before this one that a reboot without notice has ended at once."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +143,8 @@ class Spec:
     """Command for sh that runs before the script, in its folder; empty for none."""
     setup_timeout: float = SETUP_TIMEOUT
     """Seconds that it may take."""
+    resumption: Optional[Resumption] = None
+    """None for a run that is not started again, or only with values that its hosts do not keep."""
     schema: int = SCHEMA
 
 
@@ -163,7 +177,7 @@ class WorkerStatus:
     ahead: int = 0
     """Runs that a QUEUED worker waits for."""
     cause: str = ""
-    """PREEMPTION or MAINTENANCE of a stopped host; OUT_OF_MEMORY, DISK_FULL or CHIPS_HELD of a failure."""
+    """PREEMPTION, MAINTENANCE or REBOOT of a stopped host; else OUT_OF_MEMORY, DISK_FULL or CHIPS_HELD."""
     tail: str = ""
     """The last line that a failed script printed."""
     peer: Optional[int] = None
@@ -204,7 +218,7 @@ def encode(record: Union[Spec, WorkerStatus, StopRequest]) -> bytes:
     """Return a record as indented JSON, for people who look into the bucket; a long error loses its end."""
     if isinstance(record, WorkerStatus):
         record = replace(record, error=record.error[:MOST_CHARACTERS])
-    return json.dumps(asdict(record), indent=2).encode() + b"\n"
+    return json.dumps(asdict(record), indent=2, default=asdict).encode() + b"\n"
 
 
 def status_type(status: WorkerStatus) -> str:
@@ -238,6 +252,8 @@ def read_spec(stream: TextIO) -> Spec:
         raise ValueError("spec.json is not of schema %d" % SCHEMA)
     values = {name: content[name] for name in fields(Spec) if name in content}
     try:
+        if values.get("resumption"):
+            values["resumption"] = Resumption(**values["resumption"])
         return Spec(**values)
     except TypeError as error:
         raise ValueError("spec.json is not complete: %s" % error) from None

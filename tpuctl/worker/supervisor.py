@@ -21,6 +21,7 @@ from tpuctl.worker.records import (
     PREPARING,
     QUEUED,
     READY,
+    REBOOT,
     RUNNING,
     SCRIPT_LOCK_FILE,
     STARTED,
@@ -83,6 +84,25 @@ class Supervisor:
         if status.exit_code is None:  # else only its last word was missing
             cause = causes.of_failure(self._log, "SIGKILL", oom_kills) if code == -signal.SIGKILL else ""
             status = replace(status, error=error, cause=cause)
+        try:
+            self._finish(status)
+        finally:
+            self._sentinel.close()
+
+    def note_reboot(self) -> None:
+        """Say the last word for an attempt that its host's restart has ended without one.
+
+        A script that had ended by itself before has ended so. An attempt that has said its last word is left.
+        """
+        self._signals.hear()
+        self._reporter.resume()
+        status = self._status.last
+        if status.is_finished and self._status.is_told():
+            return
+        if status.exit_code is None and not status.error and not status.stopped:
+            status = replace(status, stopped="a reboot", cause=REBOOT)
+        if status.pid:
+            status = replace(status, pid=0, has_unnoted_script=True)  # its number may be another's by now
         try:
             self._finish(status)
         finally:

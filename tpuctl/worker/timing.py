@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import time
 from typing import Callable, Iterator, Sequence
 
@@ -25,6 +26,10 @@ LAUNCH_SILENCE = 60.0
 """Without a sign of who starts the workers after which one that has never written is not waited for."""
 FRESH = 45.0
 """Age of a worker's last word up to which it counts as alive when all are to start."""
+MEETING_TIMEOUT = 21_600.0
+"""For which hosts wait for one that restarts, to resume their run together."""
+LONGEST_MEETING_LOOK = 10.0
+"""Between two looks at whether it has come back."""
 STOP_GRACE = 15.0
 """Between SIGTERM and SIGKILL for the script: a preempted VM has about 30 in all."""
 LEFTOVER_GRACE = 5.0
@@ -60,6 +65,15 @@ def growing(first: float, longest: float) -> Iterator[float]:
 def sleep(seconds: float) -> None:
     """Return after so many seconds; a signal whose handler raises ends it."""
     time.sleep(seconds)
+
+
+def between(start: str, end: str) -> float:
+    """Return the seconds between two times of statuses; infinite where one is none."""
+    try:
+        first, last = (calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")) for text in (start, end))
+    except ValueError:
+        return float("inf")
+    return float(last - first)
 
 
 def tries(pauses: Sequence[float]) -> Iterator[int]:

@@ -118,6 +118,7 @@ def _request(
     return SubmitRequest(
         script, arguments, include, name, tpu, accelerator, dataset, variables, stored, setup, setup_timeout,
         wheelhouse=wheelhouse, code_limit=code_limit * 1_000_000,
+        secrets=tuple(pair.partition("=")[0] for pair in secrets),
         restarts=restart_options.restart_request(
             session, restarts, restarts_on_failure, restart_zones, max_price
         ),

@@ -63,6 +63,13 @@ class StatusWriter:
             if self._folder:
                 _keep(encode(status), self._folder)
 
+    def is_told(self) -> bool:
+        """Return whether the bucket has the last word of this worker; raises gcs.GcsError."""
+        try:
+            return bool(json.loads(self._bucket.read(self._name, LIMIT)[1])["state"] == FINISHED)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return False
+
     def due(self) -> bool:
         """Return whether the next heartbeat is due."""
         return time.monotonic() >= self._written + timing.HEARTBEAT
@@ -142,6 +149,17 @@ def read_last(folder: str) -> Optional[Mapping[str, object]]:
     except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def status_of(content: object) -> Optional[WorkerStatus]:
+    """Return the status that is in a decoded object; None where it is none."""
+    names = set(fields(WorkerStatus))
+    if not isinstance(content, dict):
+        return None
+    try:
+        return WorkerStatus(**{name: value for name, value in content.items() if name in names})
+    except TypeError:
+        return None
 
 
 def has_finished(folder: str) -> bool:

@@ -103,7 +103,8 @@ class Site:
             self.until(lambda: all((folder / "phase").exists() for folder in self.folders), phase)
 
     def submit(self, *arguments: str) -> None:
-        """Submit the run, as the laptop of this site does it."""
+        """Submit the run, as the laptop of this site does it; its hosts do not resume it after a reboot."""
+        arguments = ("--restarts", "0", *arguments)
         if self.is_attached:
             command = [sys.executable, "-m", "tpuctl", "submit", "--attach", *arguments]
             with Path("client.output").open("wb") as output:

@@ -12,7 +12,7 @@ from tpuctl import runs
 from tpuctl.flows.runs.evidence.words import HostState, NodeWord, WorkerWord
 from tpuctl.nodes import NodeState
 from tpuctl.runs import BY_MACHINE, BY_SILENCE, BY_WORKERS
-from tpuctl.worker.records import MAINTENANCE, PREEMPTION
+from tpuctl.worker.records import MAINTENANCE, PREEMPTION, REBOOT
 
 CHECK_NODE_AFTER = 30.0
 """Seconds of silence (a heartbeat comes every 10) after which the provider is asked for the node's state."""
@@ -118,13 +118,17 @@ def _by_cause(words: Sequence[WorkerWord]) -> Ending | None:
         stopped = _stopped(words) if decide_by_workers(words) is None or _may_be_a_consequence(words) else []
         told = [word for word in stopped if word.status and word.status.cause == cause]
         if told:
-            evidence = f"the host of worker {told[0].worker} announced {_ANNOUNCED[cause]} and stopped it"
+            evidence = f"the host of worker {told[0].worker} {_ENDINGS[cause]}"
             return Ending(outcome, evidence + _others(words), BY_MACHINE)
     return None
 
 
-_OUTCOMES = {PREEMPTION: runs.PREEMPTED, MAINTENANCE: runs.MAINTENANCE}
-_ANNOUNCED = {PREEMPTION: "its preemption", MAINTENANCE: "its maintenance"}
+_OUTCOMES = {PREEMPTION: runs.PREEMPTED, MAINTENANCE: runs.MAINTENANCE, REBOOT: runs.LOST}
+_ENDINGS = {
+    PREEMPTION: "announced its preemption and stopped it",
+    MAINTENANCE: "announced its maintenance and stopped it",
+    REBOOT: "was restarted without notice",
+}
 
 
 def _by_node(words: Sequence[WorkerWord], node: NodeWord) -> Ending | None:
@@ -168,7 +172,7 @@ def _announced_on_disk(gone: Sequence[WorkerWord]) -> Ending | None:
         last = word.host.last if word.host and word.host.last else word.status
         outcome = _OUTCOMES.get(last.cause) if last and last.stopped else None
         if last and outcome:
-            evidence = f"the host of worker {word.worker} announced {_ANNOUNCED[last.cause]} and stopped it"
+            evidence = f"the host of worker {word.worker} {_ENDINGS[last.cause]}"
             return Ending(outcome, evidence, BY_MACHINE, silent=_numbers(gone))
     return None
 

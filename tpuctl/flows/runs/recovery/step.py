@@ -7,6 +7,7 @@ starts an attempt once.
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 
 import msgspec
 
@@ -32,7 +33,7 @@ from tpuctl.flows.runs.recovery.machine import delete_all, find_or_make
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import launch, launch_values
+from tpuctl.flows.runs.submission import launch, launch_values, resumption
 from tpuctl.flows.runs.submission.launch_sign import LaunchSign
 from tpuctl.flows.runs.submission.plan import attempt_on, own_variables
 from tpuctl.flows.runs.submission.specs import Launch, specs
@@ -148,7 +149,8 @@ def _launch(run: StoredRun, held: HeldLease, attempt: StoredAttempt, node: Node,
         if item is None:
             raise NotFoundError(f"The code of run '{run.name}' is not in the bucket any more.")
         key = secrets.token_hex(32)
-        start = _launch_of(run, tools, node)
+        left = resumption.restarts_left(run.record, run.earlier_verdicts(number))
+        start = replace(_launch_of(run, tools, node), restarts=left)
         every = specs(run.bucket.name, run.record, attempt.record, start, item.size, key)
         with LaunchSign(run, number):
             launch.launch_all(tools.ssh, node, tools.provider.host_keys(node.id), every)

@@ -20,6 +20,7 @@ from tpuctl.flows.runs.code import bundles, imports, locks
 from tpuctl.flows.runs.code.secrets import check_bundle
 from tpuctl.flows.runs.code.syntax import check_syntax
 from tpuctl.flows.runs.code.work_tree import git_state
+from tpuctl.flows.runs.submission import resumption
 from tpuctl.flows.runs.submission.environment import check_values, stored_environment
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like, moved, policy
 from tpuctl.job_header import Header, ToolTable
@@ -58,6 +59,8 @@ class SubmitRequest:
     code_limit: int = bundles.LIMIT
     """Bytes of all files."""
     restarts: RestartRequest = field(default_factory=RestartRequest)
+    secrets: tuple[str, ...] = ()
+    """Variables whose values no disk gets."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ def plan_submit(
     record = _run(name, request, arguments.arguments, code, header, node, dataset, git, at)
     record = _with_restarts(record, request, header.tpuctl, node, owner, data_bucket.name)
     notes += [*check_bundle(code, request.include, request.script.parent), *git_notes]
-    notes += _arguments_note(arguments)
+    notes += [*_arguments_note(arguments), *resumption.note(record)]
     return SubmitPlan(
         run=record,
         attempt=attempt_on(node, header.tpuctl.framework, at),
@@ -234,6 +237,7 @@ def _run(
         unpacked_size=code.unpacked_size,
         wheelhouse=locks.wheelhouse(request.script, request.wheelhouse),
         setup_timeout=request.setup_timeout,
+        not_kept=resumption.not_kept(request.environment, request.secrets),
     )
 
 

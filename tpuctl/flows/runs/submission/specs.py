@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpuctl.bucket_layout import NodePaths, RunPaths, bundle
 from tpuctl.runs import Attempt, Run
-from tpuctl.worker.records import Spec
+from tpuctl.worker.records import Resumption, Spec
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Launch:
     """Whether it waits in the line of its node."""
     line_timeout: float = 0.0
     """Seconds that it waits there at most; 0 for no limit."""
+    restarts: int = 0
+    """So often its hosts resume it by themselves after a reboot; -1 without end."""
 
 
 def specs(bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: int, key: str) -> list[Spec]:
@@ -33,6 +35,7 @@ def specs(bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: 
 def _spec(
     bucket: str, run: Run, attempt: Attempt, launch: Launch, bundle_size: int, worker: int, key: str
 ) -> Spec:
+    line = NodePaths.of(attempt.tpu.id).runs
     return Spec(
         bucket=bucket,
         run=run.run,
@@ -55,9 +58,10 @@ def _spec(
         requirements=run.requirements,
         packages=run.packages,
         participants=attempt.workers,
-        line=NodePaths.of(attempt.tpu.id).runs if launch.waits else "",
+        line=line if launch.waits else "",
         line_timeout=launch.line_timeout,
         wheelhouse=run.wheelhouse,
         setup=launch.setup,
         setup_timeout=run.setup_timeout,
+        resumption=Resumption(launch.restarts, line) if launch.restarts else None,
     )

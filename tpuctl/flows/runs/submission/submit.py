@@ -18,7 +18,7 @@ from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.code.bundles import Bundle
 from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import launch, launch_sign, launch_values
+from tpuctl.flows.runs.submission import launch, launch_sign, launch_values, resumption
 from tpuctl.flows.runs.submission.launch_sign import LaunchSign
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 from tpuctl.flows.runs.submission.specs import Launch, specs
@@ -119,8 +119,9 @@ def launch_attempt(
 
 def _launch(plan: SubmitPlan) -> Launch:
     return Launch(
-        plan.arguments, plan.dependencies, plan.environment, plan.setup, plan.waits, plan.queue_timeout
-    )
+        plan.arguments, plan.dependencies, plan.environment, plan.setup, plan.waits, plan.queue_timeout,
+        resumption.restarts_left(plan.run, ()),
+    )  # fmt: skip
 
 
 def _interrupted(run: StoredRun, plan: SubmitPlan) -> InterruptedByUser:

@@ -1,0 +1,38 @@
+"""What hosts read of the bucket before they resume a run: anybody may have written it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bucket_objects.test_fuzz import HOSTILE
+from tests.worker.host import SPEC
+from tpuctl.worker import gcs
+from tpuctl.worker.light_dataclass import replace
+from tpuctl.worker.records import Resumption
+from tpuctl.worker.resumption.successor import Successor, record_in
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_what_is_no_record_counts_as_none(number: int) -> None:
+    assert record_in(HOSTILE[number]) in ({}, record_in(b'{"schema": 1}'), {"schema": 1})
+
+
+def successor(restarts: int) -> Successor:
+    spec = replace(SPEC, resumption=Resumption(restarts, "nodes/n/runs/"), line_timeout=60.0)
+    return Successor(gcs.Bucket("b"), spec)
+
+
+def test_each_attempt_has_a_secret_of_its_own_that_all_its_hosts_know() -> None:
+    specs = [successor(2).spec(lost_at_once=0), successor(2).spec(lost_at_once=0)]
+    assert specs[0] == specs[1]
+    assert specs[0].key not in (SPEC.key, "")
+    assert (specs[0].attempt, specs[0].folder) == (2, "runs/r1/attempts/2/workers/0/")
+    assert (specs[0].line, specs[0].line_timeout) == ("nodes/n/runs/", 0.0)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, None), (-1, -1)])
+def test_restarts_are_counted_to_their_end(before: int, after: int | None) -> None:
+    following = successor(before).spec(lost_at_once=1).resumption
+    assert (following.restarts if following else None) == after
+    if following:
+        assert following.lost_at_once == 1
