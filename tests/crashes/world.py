@@ -23,6 +23,7 @@ from google.protobuf.message import Message
 
 from tests.crashes.channel import WorldChannel
 from tests.flows.nodes.memory_provider import MemorySsh
+from tests.forks.imports import import_commands
 from tests.running_simulator import CommandResult
 from tests.sim.tpu.recorded_hosts import RecordedHosts
 from tpuctl import clock, parallel, polling
@@ -88,6 +89,7 @@ class CrashWorld:
         return world
 
     def __enter__(self) -> CrashWorld:
+        import_commands()  # a module that is imported now would keep this world's `sleep` as a default
         patch = self._patches.setattr
         patch(time, "sleep", self.pass_time)
         patch(time, "monotonic", lambda: self._now)

@@ -17,21 +17,16 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from pkgutil import walk_packages
 from typing import Any
 
 from tests.flows.passing_time import PassingTime
+from tests.forks.imports import import_commands
 from tpuctl.polling import retry
 
 LENGTH = struct.Struct("!I")
 """Of the request, which is JSON; stdin, stdout and stderr travel as descriptors beside it."""
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 """Read when TensorFlow is loaded, so the same for every program."""
-
-
-NOT_OF_COMMANDS = ("sim", "keeper", "worker", "testing", "__main__", "flows.datasets.beam")
-"""Modules of tpuctl that run in processes of their own, or with packages that are not always installed."""
 
 
 def serve(listener: socket.socket, load: Callable[[], None]) -> None:
@@ -69,18 +64,7 @@ def _import_tensorflow() -> None:
     tensorflow.keras.Model  # noqa: B018  loads Keras 3, which is lazy
 
 
-def _import_commands() -> None:
-    import tpuctl
-
-    left_out = tuple(f"tpuctl.{name}" for name in NOT_OF_COMMANDS)
-    for module in walk_packages(tpuctl.__path__, "tpuctl."):
-        if not module.name.startswith(left_out):
-            import_module(module.name)
-    for name in ("google.cloud.tpu_v2", "google.cloud.storage"):
-        import_module(name)
-
-
-LOADS = {"tensorflow": _import_tensorflow, "commands": _import_commands}
+LOADS = {"tensorflow": _import_tensorflow, "commands": import_commands}
 
 
 def _answer(connection: socket.socket) -> None:
