@@ -20,6 +20,7 @@ pytest_plugins = (
     "tests.contract.recorder",
     "tests.ordering.file_order",
     "tests.ordering.garbage",
+    "tests.ordering.shared",
     "tests.forks.client",
     "tests.sim.sqlite_without_disk",
 )

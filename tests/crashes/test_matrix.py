@@ -18,6 +18,7 @@ from tests.crashes import contract
 from tests.crashes.faults import FAULTS, Fault, nothing
 from tests.crashes.scenarios import MAIN, OTHER_ZONE, RACE, SCENARIOS, STOCKOUT, Scenario
 from tests.crashes.world import KILLED, CrashWorld, Killed
+from tests.ordering.shared import shared
 
 QUICK = ("killed after", "answer lost")
 """The faults that `make test` tries at each request that changes something, and in turn at the others."""
@@ -39,6 +40,10 @@ def world(home: Path, tmp_path: Path) -> Iterator[CrashWorld]:
 @cache
 def steps(scenario: str) -> list[tuple[int, str]]:
     """Return the number and method of each request; of those that are repeated while it waits, the first."""
+    return [(number, method) for number, method in shared(f"crashes, {scenario}", lambda: _steps(scenario))]
+
+
+def _steps(scenario: str) -> list[tuple[int, str]]:
     environment = dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(HOME=folder, TPUCTL_STATE=f"{folder}/state", TPUCTL_TARGET="sim")

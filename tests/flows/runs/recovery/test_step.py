@@ -13,6 +13,7 @@ import pytest
 from tests.crashes.faults import nothing
 from tests.crashes.world import CrashWorld, Killed
 from tests.flows.runs.recovery.site import Site
+from tests.ordering.shared import shared
 from tpuctl import runs
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD
@@ -38,6 +39,10 @@ def preempted(world: CrashWorld, shape: str) -> Site:
 @cache
 def requests(shape: str) -> tuple[str, ...]:
     """Return the methods of the requests of a step that nothing interrupts."""
+    return tuple(shared(f"recovery, {shape}", lambda: _requests(shape)))
+
+
+def _requests(shape: str) -> tuple[str, ...]:
     environment = dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(HOME=folder, TPUCTL_STATE=f"{folder}/state", TPUCTL_TARGET="sim")
