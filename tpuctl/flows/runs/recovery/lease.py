@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
@@ -15,6 +16,9 @@ from tpuctl.errors import ConflictError, StateError, TpuctlError
 from tpuctl.flows.runs.stored_attempt import age_of, find_record
 from tpuctl.flows.runs.stored_run import REPLACEMENTS, StoredRun
 from tpuctl.recovery.records import Lease
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Object
 
 SECONDS = 60
 """After which a lease that nobody has written again is late."""
@@ -40,15 +44,6 @@ def read(run: StoredRun, attempt: int) -> Lease | None:
         return None
 
 
-def is_held(run: StoredRun, attempt: int) -> Lease | None:
-    """Return the lease of who starts an attempt now; None where nobody does, or is late."""
-    item = run.bucket.stat(run.paths.lease(attempt))
-    lease = read(run, attempt) if item else None
-    if lease is None or lease.is_over or age_of(item, run.bucket.now()) > lease.seconds:
-        return None
-    return lease
-
-
 def take(run: StoredRun, attempt: int, holder: str) -> HeldLease | Lease:
     """Return the lease of an attempt as one's own, or that of who holds it."""
     own = Lease(run.name, attempt, secrets.token_hex(16), holder, SECONDS)
@@ -59,7 +54,7 @@ def take(run: StoredRun, attempt: int, holder: str) -> HeldLease | Lease:
             if item is None:
                 run.bucket.create(name, runs.encode(own))
                 return HeldLease(run, own)
-            other = is_held(run, attempt)
+            other = _of_another(run, attempt, item)
             if other:
                 return other
             run.bucket.replace(item, runs.encode(own))
@@ -69,6 +64,14 @@ def take(run: StoredRun, attempt: int, holder: str) -> HeldLease | Lease:
     raise ConflictError(
         f"The lease of attempt {attempt} of run '{run.name}' keeps changing.", hint="Try again."
     )
+
+
+def _of_another(run: StoredRun, attempt: int, item: Object) -> Lease | None:
+    """Return the lease in an object of who starts an attempt now; None where nobody does, or is late."""
+    lease = read(run, attempt)
+    if lease is None or lease.is_over or age_of(item, run.bucket.now()) > lease.seconds:
+        return None
+    return lease
 
 
 class HeldLease:

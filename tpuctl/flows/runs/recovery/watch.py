@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -88,7 +88,7 @@ class Watcher:
         """
         others, looks = set[str](), 0
         while True:
-            names = self._names(owner, others)
+            names = _open_names(self._tools.bucket, owner, self._runs, others)
             self._runs = {name: self._runs.get(name) or self._watched(name) for name in names}
             errors = self._look(is_last=once)
             if looks % SWEEP_EVERY == 0:
@@ -102,16 +102,6 @@ class Watcher:
 
     def _watched(self, name: str) -> _Watched:
         return _Watched(StoredRun(self._tools.bucket, name))
-
-    def _names(self, owner: str, others: set[str]) -> list[str]:
-        """Return the names of the owner's runs that may be started again; adds the rest to `others`."""
-        listed = [item.name for item in listed_runs(self._tools.bucket) if item.is_open]
-        unknown = [name for name in listed if name not in self._runs and name not in others]
-        bucket = self._tools.bucket
-        for result in fanout(lambda name: _is_own(bucket, name, owner), unknown, width=WIDTH):
-            if result.value is False:
-                others.add(result.item)
-        return [name for name in listed if name not in others]
 
     def _look(self, *, is_last: bool) -> list[TpuctlError]:
         """Take a step of each run that is due; return the errors that end the watching of their run."""
@@ -173,9 +163,20 @@ class Watcher:
 
 def open_runs(bucket: Bucket, owner: str) -> list[StoredRun]:
     """Return the runs of an owner that go on or are to be started again, and have a policy of restarts."""
-    names = [item.name for item in listed_runs(bucket) if item.is_open]
-    results = fanout(lambda name: _is_own(bucket, name, owner), names, width=WIDTH)
-    return [StoredRun(bucket, result.item) for result in results if result.value]
+    return [StoredRun(bucket, name) for name in _open_names(bucket, owner, (), set())]
+
+
+def _open_names(bucket: Bucket, owner: str, known: Collection[str], others: set[str]) -> list[str]:
+    """Return the names of such runs; adds the rest to `others`. Of those in neither the records are read.
+
+    One whose record cannot be read now is returned.
+    """
+    listed = [item.name for item in listed_runs(bucket) if item.is_open]
+    unknown = [name for name in listed if name not in known and name not in others]
+    for result in fanout(lambda name: _is_own(bucket, name, owner), unknown, width=WIDTH):
+        if result.value is False:
+            others.add(result.item)
+    return [name for name in listed if name not in others]
 
 
 def _is_own(bucket: Bucket, name: str, owner: str) -> bool:
