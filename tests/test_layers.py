@@ -154,7 +154,7 @@ MODULES = {
         "progress", "session", "terminal", "value_types", "warning_lines",
     },
     "flows/runs": {
-        "consequences", "description", "drill", "lookup", "outcome", "pull", "restarts",
+        "consequences", "description", "drill", "lookup", "losses", "outcome", "pull", "restarts",
         "state", "stored_attempt", "stored_run", "summaries", "used_nodes",
     },
     "worker": {

@@ -63,7 +63,7 @@ def _fields(run: Summary) -> dict[str, object]:
         "duration_seconds": round(run.seconds), "accelerator": run.accelerator, "node": run.node or None,
         "zone": run.zone or None, "dataset": run.dataset, "state": run.state, "exit_code": run.exit_code,
         "reason": run.reason, "cost": price_fields(run.cost), "submitter": run.submitter,
-        "attempt": run.attempt or None,
+        "attempt": run.attempt or None, "steps_lost": run.steps_lost,
     }  # fmt: skip
 
 
@@ -71,6 +71,8 @@ def _reason(run: Summary) -> str:
     """Return why a run did not succeed, and, where it was started again, which attempt it is."""
     reason = "" if run.state == SUCCEEDED else run.reason
     attempt = f"attempt {run.attempt}" if run.attempt > 1 else ""
+    if run.steps_lost is not None:
+        attempt += f", {run.steps_lost} steps lost"
     return ": ".join(filter(None, (attempt, reason)))
 
 

@@ -15,6 +15,7 @@ from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.facts import Fact
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import WorkerWord
+from tpuctl.flows.runs.losses import steps_lost
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
@@ -177,7 +178,16 @@ class RunDescription:
         item = self.run.bucket.stat(self.run.paths.attempt(number + 1))
         if item:
             gap = (clock.parse(item.updated) - clock.parse(ended)).total_seconds()
-            yield Fact("gap", durations.text(max(0.0, gap)), f"until attempt {number + 1} was recorded")
+            yield Fact("gap", self._gap(number, max(0.0, gap)), f"until attempt {number + 1} was recorded")
+            lost = steps_lost(self.run, verdict)
+            yield Fact("steps lost", "unknown" if lost is None else str(lost), "log and checkpoint")
+
+    def _gap(self, number: int, seconds: float) -> str:
+        """Return how long nothing ran, with what that cost where the TPU stayed and billed on."""
+        before, after = (self.run.attempt(each).record.tpu for each in (number, number + 1))
+        if before.uid != after.uid:
+            return f"{durations.text(seconds)}, on no TPU"
+        return f"{durations.text(seconds)}, which cost {cost(self._price_of(before), seconds).short}"
 
     def _policy(self, record: Run) -> Iterator[Fact]:
         """Yield how often it is started again, and where."""

@@ -15,6 +15,7 @@ from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import ListedRun, listed_runs
+from tpuctl.flows.runs.losses import total_lost
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -91,6 +92,8 @@ class Summary:
     verdict: Verdict | None = None
     attempt: int = 0
     """The number of the last one; 0 where it is not known."""
+    steps_lost: int | None = None
+    """Steps that its attempts had to do again; None where logs and checkpoints do not tell."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +190,8 @@ class _Reader:
             tpu.zone if tpu else "", ended, seconds, verdict.exit_code if verdict else None,
             reason, cost(self._price_of(tpu) if tpu else None, seconds), verdict,
             state.attempt if state else 0,
+            total_lost(StoredRun(self._bucket, listed.name), state.attempt)
+            if state and state.attempt > 1 else None,
         )  # fmt: skip
 
     def _seconds(self, submitted: str, ended: str) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import time
 from typing import Dict, Mapping, Optional, Tuple
 
@@ -18,6 +19,7 @@ from tpuctl.worker.records import MAINTENANCE, Spec, WorkerStatus, attempt_folde
 LIMIT = 64 * 1024
 """Bytes of a record that are read."""
 LEASE_SECONDS = 60
+CHECKPOINT = re.compile(rb'^model_checkpoint_path: "([^"]{1,1000})"', re.MULTILINE)
 JSON = "application/json"
 
 
@@ -86,7 +88,14 @@ class Successor:
             "evidence": "the host of worker %d %s; its run resumed by itself" % (status.worker, how),
             "basis": "machine", "ended": status.finished or status.heartbeat, "tpu": former["tpu"],
             "worker": status.worker, "started": former["created"], "restarts": True, "schema": 1,
+            "checkpoint": self._checkpoint(),
         }  # fmt: skip
+
+    def _checkpoint(self) -> str:
+        """Return the name of the checkpoint that TensorFlow's state file names; empty without one."""
+        name = "runs/%s/checkpoints/checkpoint" % self._spec.run
+        match = CHECKPOINT.search(self._bucket.read(name, LIMIT)[1])
+        return match.group(1).decode("utf-8", "replace").rpartition("/")[2] if match else ""
 
     def _read(self, name: str) -> Tuple[int, Mapping[str, object]]:
         """Return the generation and content of a record; what is no record is empty."""
