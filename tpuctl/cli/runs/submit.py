@@ -99,11 +99,16 @@ def _start(session: Session, plan: SubmitPlan, report: Report) -> flow.Submissio
     cloud = session.cloud
     try:
         return flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan, report)
-    except ConflictError:
+    except ConflictError as error:
         from tpuctl.flows.runs.submission import continuation  # noqa: PLC0415  as above
 
         stored = StoredRun(cloud.bucket, plan.run.run, session.warn)
-        if not plan.is_named or not continuation.is_abandoned(stored, session.witnesses):
+        seconds = continuation.free_in(stored, session.witnesses) if plan.is_named else None
+        if seconds:
+            error.hint = (
+                f"If its submission was killed, the same command goes on in {seconds:.0f} s. {error.hint}"
+            )
+        if seconds is None or seconds > 0:
             raise
     output.note(f"Run '{plan.run.run}' was submitted before, and not started on every worker: it is now.")
     return continuation.go_on(cloud.bucket, cloud.provider, cloud.ssh, plan, report)

@@ -86,6 +86,8 @@ def error_of(verdict: Verdict) -> TpuctlError | None:
 def _hint(verdict: Verdict) -> str:
     command, consequence = next_command(verdict), _consequence(verdict)
     is_other = consequence.command and command == _end_of_log(verdict)
+    if verdict.stopped_by and verdict.tpu is None:
+        return f"See what was asked for: {command}"
     advice = "" if is_other else consequence.advice
     return f"{(advice or LOG_END).format(run=verdict.run)}: {command}"
 
@@ -94,6 +96,8 @@ def next_command(verdict: Verdict) -> str:
     """Return the command that a user needs next: the results of a success, else what shows the reason."""
     if verdict.outcome == runs.SUCCEEDED:
         return f"tpuctl pull {verdict.run}"
+    if verdict.stopped_by and verdict.tpu is None:  # before it had an attempt, and so a log
+        return f"tpuctl describe {verdict.run}"
     command, tpu = _consequence(verdict).command, verdict.tpu
     if tpu is None or not command or verdict.stopped_by:
         return _end_of_log(verdict)

@@ -77,10 +77,10 @@ class TestWorkers:
         assert early == Ending(runs.FAILED, evidence + others, BY_WORKERS, failed.exit_code)
 
     def test_one_that_was_never_started_ends_the_run_once_the_others_have_given_it_up(self) -> None:
-        error = "not started, because worker 1 was not started, and nobody starts it any more"
-        given_up = replace(FINISHED, exit_code=None, error=error, peer=1)
+        reason = "worker 1 was not started, and nobody starts it any more"
+        given_up = replace(FINISHED, exit_code=None, error=f"not started, because {reason}", peer=1)
         ending = decide(words((given_up, 5), (None, 99), (given_up, 1)))
-        assert ending == Ending(runs.FAILED, f"worker 0: {error}", BY_WORKERS, cause=runs.UNSTARTED)
+        assert ending == Ending(runs.FAILED, reason, BY_WORKERS, cause=runs.UNSTARTED)
         waiting = replace(RUNNING, state="ready")
         assert decide(words((given_up, 5), (None, 99), (waiting, 1))) is None
         assert decide(words((FINISHED, 5), (None, 99), (FINISHED, 1))) is None

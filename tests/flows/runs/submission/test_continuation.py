@@ -90,7 +90,8 @@ def test_one_of_which_nothing_was_started_is_started_by_the_same_submit(
     arguments = ("submit", str(request_of_four.script), "--name", "r1")
     refused = tpuctl(*arguments)
     assert "There is a run 'r1' already" in refused.err
-    monkeypatch.setattr(continuation, "UNDER_WAY", -1.0)
+    assert "If its submission was killed, the same command goes on in " in refused.err
+    monkeypatch.setattr(continuation, "UNDER_WAY", 0.0)
     again = tpuctl(*arguments)
     assert (again.code, "Run 'r1' was submitted before" in again.err) == (0, True), again.err
     all_running(cloud)
@@ -122,12 +123,12 @@ def test_a_launch_whose_workers_have_given_up_the_others_is_made_anew(
     error = error_of(verdict)
     assert error
     assert "The same command with --name r1 starts it" in error.hint
-    assert continuation.is_abandoned(run, witnesses)
+    assert continuation.free_in(run, witnesses) == 0.0
     submit(cloud, request_of_four)
     assert {status.attempt for status in all_running(cloud)} == {2}
     assert run.verdict() is None
     assert run.earlier_verdicts(2) == [verdict]
-    assert not continuation.is_abandoned(run, witnesses)
+    assert continuation.free_in(run, witnesses) is None
 
 
 def test_two_at_once_start_one_run(cloud: Cloud, request_of_four: SubmitRequest) -> None:

@@ -75,7 +75,8 @@ def decide_by_workers(words: Sequence[WorkerWord]) -> Ending | None:
     if given_up and all(word.is_over or word.status is None for word in words):
         # They have lost sight of one that has not failed, or that nobody starts: it will not run, either.
         cause = "" if all(word.is_over for word in words) else runs.UNSTARTED
-        evidence = f"worker {given_up.worker}: {given_up.error}"
+        reason = given_up.error.removeprefix("not started, because ")
+        evidence = reason if cause else f"worker {given_up.worker}: {given_up.error}"
         return Ending(runs.FAILED, evidence, BY_WORKERS, cause=cause)
     if is_over:
         return Ending(runs.SUCCEEDED, "every worker's script ended with exit code 0", BY_WORKERS)

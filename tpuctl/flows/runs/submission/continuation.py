@@ -34,20 +34,25 @@ OF_ONE_SUBMIT = frozenset({"created", "submitter", "token", "git", "accelerator"
 """Fields in which the records of two equal submissions differ."""
 
 
-def is_abandoned(run: StoredRun, witnesses: Witnesses) -> bool:
-    """Return whether nobody starts a run any more of which a worker, or all, were never started."""
-    bucket = run.bucket
+def free_in(run: StoredRun, witnesses: Witnesses) -> float | None:
+    """Return the seconds after which nobody can be starting a run any more of which a worker was not started.
+
+    None for a run that was started on every worker, or has ended.
+    """
+    bucket, names = run.bucket, [run.paths.record]
     if not run.attempt_numbers():
-        return run.verdict() is None and age_of(bucket.stat(run.paths.record), bucket.now()) > UNDER_WAY
-    state = settle(run, witnesses)
-    if state.verdict or state.error:
-        return bool(state.verdict and state.verdict.is_unstarted)
-    attempt = run.last_attempt()
-    if None not in attempt.statuses():
-        return False
-    paths = run.paths.attempt(attempt.number), run.paths.launch(attempt.number)
-    signs = [item for item in map(bucket.stat, paths) if item]
-    return all(age_of(item, bucket.now()) > UNDER_WAY for item in signs)
+        if run.verdict():
+            return None
+    else:
+        state = settle(run, witnesses)
+        if state.verdict or state.error:
+            return 0.0 if state.verdict and state.verdict.is_unstarted else None
+        attempt = run.last_attempt()
+        if None not in attempt.statuses():
+            return None
+        names = [run.paths.attempt(attempt.number), run.paths.launch(attempt.number)]
+    ages = [age_of(item, bucket.now()) for item in map(bucket.stat, names) if item]
+    return max(0.0, UNDER_WAY - min(ages, default=0.0))
 
 
 def go_on(
