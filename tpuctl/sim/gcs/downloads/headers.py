@@ -17,11 +17,11 @@ FIELD_HEADERS = {
 
 
 def object_headers(stored: StoredObject, etag: str) -> dict[str, str]:
-    """Return the headers of an object's bytes."""
+    """Return the headers of an object's bytes; the JSON API's etag has no quotes there."""
     headers = {
         "Accept-Ranges": "bytes",
         "Cache-Control": "private, max-age=0",
-        "ETag": f'"{etag}"',
+        "ETag": etag,
         "Last-Modified": http_date(stored.updated),
         "X-Goog-Generation": str(stored.generation),
         "X-Goog-Hash": hash_header(stored.crc32c, stored.md5),

@@ -8,6 +8,7 @@ from tpuctl.sim.gcs.http.authorization import authorize_in_project, check_bindin
 from tpuctl.sim.gcs.json_api.projection import projected_bucket
 from tpuctl.sim.gcs.json_api.request import JsonRequest
 from tpuctl.sim.gcs.json_api.resources import location_type
+from tpuctl.sim.gcs.rules.access_modes import check_policy
 from tpuctl.sim.gcs.rules.list_query import LARGEST_PAGE, Position
 from tpuctl.sim.gcs.rules.parameters import parse_number
 from tpuctl.sim.gcs.storage.acl import predefined_acl
@@ -90,6 +91,7 @@ async def set_policy(request: JsonRequest) -> JsonObject:
     if not isinstance(request.body.get("bindings", []), list):
         raise invalid_field("bindings")
     check_bindings(request.body)
+    check_policy(request.store.buckets.get(request.bucket).fields, request.body)
     etag = text_at(_policy(request), "etag")
     policy: JsonObject = {
         "version": request.body.get("version", 1),
@@ -162,7 +164,12 @@ def _with_predefined_acls(request: JsonRequest) -> JsonObject:
         for parameter, field in PREDEFINED_ACLS.items()
         if parameter in request.query
     }
-    return {**request.body, **acls}
+    retention: JsonObject = {"objectRetention": {"mode": "Enabled"}} if _enables_retention(request) else {}
+    return {**request.body, **acls, **retention}
+
+
+def _enables_retention(request: JsonRequest) -> bool:
+    return request.query.get("enableObjectRetention", "").lower() == "true"
 
 
 def _policy(request: JsonRequest) -> JsonObject:

@@ -25,6 +25,7 @@ DEFAULT_IAM_CONFIGURATION: JsonObject = {
 
 def bucket_resource(bucket: Bucket, base_url: str) -> JsonObject:
     """Return the resource of a bucket; `base_url` is the scheme and host that the client used."""
+    kind = "dual-region" if "customPlacementConfig" in bucket.fields else location_type(bucket.location)
     return {
         "kind": "storage#bucket",
         "selfLink": f"{base_url}/storage/v1/b/{bucket.name}",
@@ -36,10 +37,11 @@ def bucket_resource(bucket: Bucket, base_url: str) -> JsonObject:
         "etag": etag(0, bucket.metageneration),
         "timeCreated": bucket.created,
         "updated": bucket.updated,
+        **({} if kind == "region" else {"rpo": "DEFAULT"}),
         **{name: value for name, value in bucket.fields.items() if name not in HIDDEN},
         "iamConfiguration": {**DEFAULT_IAM_CONFIGURATION, **object_at(bucket.fields, "iamConfiguration")},
         "location": bucket.location,
-        "locationType": location_type(bucket.location),
+        "locationType": kind,
     }
 
 

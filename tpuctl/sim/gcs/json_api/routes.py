@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -51,6 +52,12 @@ ROUTES: tuple[tuple[str, str, Operation], ...] = (
     *acl.ROUTES,
 )
 """Method, path below `PREFIX`, operation."""
+
+OBJECT_WITHOUT_NAME = re.compile(r"/storage/v1/b/[^/]+/o/")
+"""What pyarrow asks for before it deletes a bucket; a list of objects would be an object to it."""
+
+NOT_BUILT = (("POST", "b/{bucket}/managedFolders"),)
+"""Methods that Cloud Storage has at paths of the table above, and the simulator has not."""
 
 RESOURCES = ("b", "channels", "projects")
 """How the paths of all methods begin, including those that the simulator does not have."""
@@ -111,6 +118,8 @@ def match_path(template: str, path: str) -> dict[str, str] | None:
 
 
 def _route(method: str, path: str) -> tuple[Operation, dict[str, str]]:
+    if OBJECT_WITHOUT_NAME.fullmatch(path):
+        raise GcsError(404, "No such object.")
     below = path.removeprefix(PREFIX).rstrip("/")
     has_other_methods = False
     for verb, template, operation in ROUTES:
@@ -119,7 +128,8 @@ def _route(method: str, path: str) -> tuple[Operation, dict[str, str]]:
             if verb == method:
                 return operation, names
             has_other_methods = True
-    if has_other_methods:
+    missing = any(verb == method and match_path(path, below) is not None for verb, path in NOT_BUILT)
+    if has_other_methods and not missing:
         raise method_not_allowed(method)
     if below.partition("/")[0] in RESOURCES:
         raise GcsError(501, "The simulator's JSON API does not have this method; see docs/simulator.md.")

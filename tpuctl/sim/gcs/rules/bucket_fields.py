@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tpuctl.sim.gcs.errors import GcsError, invalid_field
+from tpuctl.sim.gcs.rules.access_modes import PREVENTION
 from tpuctl.sim.gcs.rules.acl_entries import checked_acl
 from tpuctl.sim.gcs.rules.encryption import refuse_default_key
 from tpuctl.sim.gcs.rules.lifecycle_validation import check_lifecycle
@@ -36,6 +37,15 @@ SETTABLE = frozenset(
 
 SETTABLE_ONCE = frozenset({"location", "customPlacementConfig", "hierarchicalNamespace", "objectRetention"})
 """Fields that only the creation of the bucket may set."""
+
+UNSUPPORTED = ("hierarchicalNamespace", "ipFilter")
+"""Fields that are refused where they are switched on."""
+
+AUTOCLASS_TIMES = (
+    ("enabled", "toggleTime"),
+    ("terminalStorageClass", "terminalStorageClassUpdateTime"),
+)
+"""Field of `autoclass` -> the field with the time of its last change."""
 
 OBJECTS = (
     "autoclass",
@@ -73,6 +83,7 @@ def checked_bucket_fields(fields: JsonObject) -> JsonObject:
     if not all(isinstance(label, str) for label in object_at(fields, "labels").values()):
         raise invalid_field("labels")
     refuse_default_key(object_at(fields, "encryption"))
+    _check_access(object_at(fields, "iamConfiguration"))
     if "retentionPolicy" in fields:
         fields["retentionPolicy"] = _retention_policy(object_at(fields, "retentionPolicy"))
     if "softDeletePolicy" in fields:
@@ -89,6 +100,31 @@ def check_retention_change(old: Mapping[str, JsonValue], new: Mapping[str, JsonV
     period = text_at(object_at(new, "retentionPolicy"), "retentionPeriod", "0")
     if policy.get("isLocked") and int(period) < int(text_at(policy, "retentionPeriod", "0")):
         raise GcsError(403, "Cannot reduce retention duration of a locked Retention Policy for bucket.")
+
+
+def _check_access(configuration: JsonObject) -> None:
+    if configuration.get("publicAccessPrevention", "inherited") not in PREVENTION:
+        raise invalid_field("iamConfiguration.publicAccessPrevention")
+
+
+def with_autoclass_times(fields: JsonObject, old: Mapping[str, JsonValue]) -> JsonObject:
+    """Return fields in which Autoclass has its default class, and the times of what differs from `old`."""
+    if "autoclass" not in fields:
+        return fields
+    before, autoclass = object_at(old, "autoclass"), dict(object_at(fields, "autoclass"))
+    if autoclass.get("enabled"):
+        autoclass.setdefault("terminalStorageClass", "NEARLINE")
+    for name, time in AUTOCLASS_TIMES:
+        if autoclass.get(name) != before.get(name):
+            autoclass[time] = timestamp()
+    return {**fields, "autoclass": autoclass}
+
+
+def refuse_unsupported(changes: Mapping[str, JsonValue]) -> None:
+    """Raise 501 for fields that would have no effect, so that no caller relies on them."""
+    for name in UNSUPPORTED:
+        if object_at(changes, name).get("enabled") or object_at(changes, name).get("mode"):
+            raise GcsError(501, f"The simulator has no {name} of buckets; see docs/simulator.md.")
 
 
 def _retention_policy(policy: JsonObject) -> JsonObject:

@@ -30,8 +30,9 @@ def refuse_key_of_object(fields: Mapping[str, JsonValue]) -> None:
 
 def refuse_default_key(encryption: Mapping[str, JsonValue]) -> None:
     """Raise 501 for a bucket whose objects are to be encrypted with a key of Cloud KMS."""
-    if encryption.get("defaultKmsKeyName"):
-        raise _no_keys("encryption.defaultKmsKeyName")
+    for name, value in encryption.items():
+        if value and (name == "defaultKmsKeyName" or name.endswith("EnforcementConfig")):
+            raise _no_keys(f"encryption.{name}")
 
 
 def _no_keys(name: str) -> GcsError:

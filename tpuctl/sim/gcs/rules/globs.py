@@ -7,6 +7,7 @@ import re
 from tpuctl.sim.gcs.errors import invalid
 
 TOKENS = (
+    (re.compile(r"\*\*/"), "(?:.*/)?"),  # also no folder at all
     (re.compile(r"\*\*"), ".*"),
     (re.compile(r"\*"), "[^/]*"),
     (re.compile(r"\?"), "[^/]"),

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tpuctl.sim.gcs.errors import GcsError, condition_not_met, invalid, no_such_bucket
+from tpuctl.sim.gcs.rules.access_modes import check_acl_change, has_uniform_access
 from tpuctl.sim.gcs.rules.bucket_fields import (
     SETTABLE,
     SETTABLE_ONCE,
     check_retention_change,
     checked_bucket_fields,
+    refuse_unsupported,
+    with_autoclass_times,
 )
 from tpuctl.sim.gcs.rules.merge_patch import merge_patch
 from tpuctl.sim.gcs.rules.names import check_bucket_name
@@ -50,8 +53,7 @@ class Bucket:
     @property
     def has_uniform_access(self) -> bool:
         """Whether uniform bucket-level access has switched ACLs off."""
-        configuration = object_at(self.fields, "iamConfiguration")
-        return bool(object_at(configuration, "uniformBucketLevelAccess").get("enabled"))
+        return has_uniform_access(self.fields)
 
     @property
     def location(self) -> str:
@@ -76,8 +78,9 @@ class Buckets:
             existing = self.find(name)
             if existing is not None:
                 raise _name_in_use(existing, project)
-            settable = merge_patch({}, fields, SETTABLE | SETTABLE_ONCE)
-            bucket = Bucket(name, project, now, now, 1, checked_bucket_fields(settable))
+            refuse_unsupported(fields)
+            settable = checked_bucket_fields(merge_patch({}, fields, SETTABLE | SETTABLE_ONCE))
+            bucket = Bucket(name, project, now, now, 1, with_autoclass_times(settable, {}))
             self._database.execute(
                 "insert into buckets values (?, ?, ?, ?, ?, ?, null)",
                 (name, project, now, now, 1, json.dumps(bucket.fields)),
@@ -120,8 +123,11 @@ class Buckets:
             conditions.check(0, old.metageneration)
             retained = SETTABLE_ONCE if replace else SETTABLE | SETTABLE_ONCE
             base = {field: value for field, value in old.fields.items() if field in retained}
-            fields = checked_bucket_fields(merge_patch(base, changes, SETTABLE))
+            refuse_unsupported(changes)
+            changed = checked_bucket_fields(merge_patch(base, changes, SETTABLE))
+            fields = with_autoclass_times(changed, old.fields)
             check_retention_change(old.fields, fields)
+            check_acl_change(fields, changes)
             bucket = Bucket(name, old.project, old.created, timestamp(), old.metageneration + 1, fields)
             self._database.execute(
                 "update buckets set updated = ?, metageneration = ?, fields = ? where name = ?",
@@ -155,7 +161,6 @@ class Buckets:
     def set_policy(self, name: str, policy: JsonObject, expected_etag: JsonValue, etag: str) -> None:
         """Store an IAM policy; raises 412 when `expected_etag` is not the current `etag`."""
         with self._database.transaction():
-            self.get(name)
             if expected_etag not in (None, etag):
                 raise condition_not_met()
             self._database.execute("update buckets set policy = ? where name = ?", (json.dumps(policy), name))

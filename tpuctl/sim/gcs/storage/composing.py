@@ -36,7 +36,7 @@ async def compose(
         raise invalid_field("destination")
     components = sum(source.components or 1 for source in sources)
     async with concatenated(store, [source.content for source in sources], components) as content:
-        return store.objects.create(bucket, name, content, fields, conditions)
+        return store.objects.create(bucket, name, content, fields, conditions, content_type=None)
 
 
 @asynccontextmanager

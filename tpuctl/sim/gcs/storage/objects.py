@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from tpuctl.sim.gcs.errors import no_such_object
+from tpuctl.sim.gcs.rules.access_modes import check_acl_change
 from tpuctl.sim.gcs.rules.encryption import refuse_key_of_object
 from tpuctl.sim.gcs.rules.merge_patch import merge_patch
 from tpuctl.sim.gcs.rules.names import check_object_name
@@ -24,6 +25,8 @@ from tpuctl.sim.json_values import JsonValue
 
 NOT_COPIED = frozenset({"acl", "eventBasedHold", "retention", "temporaryHold", RELEASED})
 """Fields that belong to one generation and are not copied."""
+
+OCTETS = "application/octet-stream"
 
 
 class Objects:
@@ -71,14 +74,21 @@ class Objects:
         content: Content,
         fields: Mapping[str, JsonValue],
         conditions: Preconditions,
+        *,
+        content_type: str | None = OCTETS,
     ) -> StoredObject:
-        """Create an object of these bytes: until the commit readers get the old object, then the new one."""
+        """Create an object of these bytes: until the commit readers get the old object, then the new one.
+
+        `content_type` is that of an object whose fields have none.
+        """
         check_object_name(name)
         refuse_key_of_object(fields)
         settable = checked_object_fields(merge_patch({}, fields, SETTABLE | SETTABLE_ONCE))
-        settable.setdefault("contentType", "application/octet-stream")
+        if content_type:
+            settable.setdefault("contentType", content_type)
         with self._database.transaction():
             self.check(bucket, name, conditions)
+            check_acl_change(self._buckets.get(bucket).fields, settable)
             if self._buckets.get(bucket).fields.get("defaultEventBasedHold"):
                 settable.setdefault("eventBasedHold", True)
             old = self.find(bucket, name)
@@ -142,6 +152,7 @@ class Objects:
             _check(conditions, old)
             retained = SETTABLE_ONCE if replace_all else SETTABLE | SETTABLE_ONCE | {RELEASED}
             base = {field: value for field, value in old.fields.items() if field in retained}
+            check_acl_change(self._buckets.get(old.bucket).fields, changes)
             changed = checked_object_fields(merge_patch(base, changes, SETTABLE))
             fields = with_release(old.fields, changed)
             new = replace(old, fields=fields, metageneration=old.metageneration + 1, updated=timestamp())

@@ -39,7 +39,7 @@ async def get_object(request: XmlRequest) -> web.StreamResponse:
     conditions = Preconditions.of_headers(request.headers)
     conditions.check(stored.generation, stored.metageneration, reading=True)
     check_etags(request.headers, xml_etag(stored))
-    return await send_object(request.store, request.http, stored, xml_etag(stored))
+    return await send_object(request.store, request.http, stored, f'"{xml_etag(stored)}"')
 
 
 async def put_object(request: XmlRequest) -> web.StreamResponse:
@@ -129,5 +129,5 @@ def _copy(request: XmlRequest) -> web.StreamResponse:
 
 
 def _upload_headers(stored: StoredObject) -> dict[str, str]:
-    headers = object_headers(stored, xml_etag(stored))
+    headers = object_headers(stored, f'"{xml_etag(stored)}"')
     return {name: value for name, value in headers.items() if name.startswith(("X-Goog-", "ETag"))}

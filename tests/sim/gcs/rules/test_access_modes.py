@@ -1,0 +1,161 @@
+"""What uniform access and public access prevention refuse; fields that google-cloud-storage tests itself."""
+
+from __future__ import annotations
+
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud import storage
+from google.cloud.storage.constants import (
+    DUAL_REGION_LOCATION_TYPE,
+    NEARLINE_STORAGE_CLASS,
+    PUBLIC_ACCESS_PREVENTION_ENFORCED,
+    RPO_DEFAULT,
+)
+
+from tests.sim.gcs.running_server import RunningGcs
+
+VIEWER = "roles/storage.objectViewer"
+CONDITION = {"title": "always", "expression": "true"}
+
+
+def conditional(bucket: storage.Bucket) -> storage.bucket.Policy:
+    """Return the bucket's policy with a conditional binding more."""
+    policy = bucket.get_iam_policy(requested_policy_version=3)
+    policy.bindings.append({"role": VIEWER, "members": {"user:ada@example.com"}, "condition": CONDITION})
+    return policy
+
+
+def test_acls_cannot_be_saved_where_access_is_uniform(bucket: storage.Bucket) -> None:
+    bucket.iam_configuration.uniform_bucket_level_access_enabled = True
+    bucket.patch()
+    blob = bucket.blob("a")
+    blob.upload_from_string(b"data")
+    for acl in (bucket.acl, bucket.default_object_acl, blob.acl):
+        acl.loaded = True
+        acl.group("readers@example.com").grant_read()
+        with pytest.raises(exceptions.BadRequest, match="uniform bucket-level access is enabled"):
+            acl.save()
+
+
+def test_nothing_is_made_public_where_that_is_prevented(bucket: storage.Bucket) -> None:
+    blob = bucket.blob("a")
+    blob.upload_from_string(b"data")
+    blob.make_public()
+    bucket.iam_configuration.public_access_prevention = PUBLIC_ACCESS_PREVENTION_ENFORCED
+    bucket.patch()
+    for target in (bucket, blob):
+        with pytest.raises(exceptions.PreconditionFailed, match="public access prevention is enforced"):
+            target.make_public()
+    policy = bucket.get_iam_policy(requested_policy_version=3)
+    policy.bindings.append({"role": VIEWER, "members": {"allUsers"}})
+    with pytest.raises(exceptions.PreconditionFailed):
+        bucket.set_iam_policy(policy)
+    bucket.iam_configuration.public_access_prevention = "unexpected"
+    with pytest.raises(exceptions.BadRequest):
+        bucket.patch()
+
+
+def test_conditions_need_uniform_access_and_version_3(bucket: storage.Bucket) -> None:
+    with pytest.raises(exceptions.PreconditionFailed, match="enable uniform bucket-level access"):
+        bucket.set_iam_policy(conditional(bucket))
+    bucket.iam_configuration.uniform_bucket_level_access_enabled = True
+    bucket.patch()
+    policy = conditional(bucket)
+    with pytest.raises(exceptions.BadRequest, match="at least 3"):
+        bucket.set_iam_policy(policy)
+    policy.version = 3
+    assert bucket.set_iam_policy(policy).bindings == policy.bindings
+
+
+def test_autoclass_has_a_class_and_the_time_of_its_last_change(bucket: storage.Bucket) -> None:
+    bucket.autoclass_enabled = True
+    bucket.patch()
+    enabled = bucket.autoclass_toggle_time
+    assert bucket.autoclass_terminal_storage_class == NEARLINE_STORAGE_CLASS
+    bucket.labels = {"team": "vision"}
+    bucket.patch()
+    assert bucket.autoclass_toggle_time == enabled
+    bucket.autoclass_enabled = False
+    bucket.patch()
+    assert bucket.autoclass_toggle_time > enabled
+
+
+def test_a_bucket_in_two_regions_says_so(gcs: RunningGcs, bucket: storage.Bucket) -> None:
+    regions = ["US-EAST1", "US-WEST1"]
+    made = bucket.client.create_bucket("two-regions", location="US", data_locations=regions)
+    assert (made.location_type, made.data_locations) == (DUAL_REGION_LOCATION_TYPE, regions)
+    assert made.rpo == RPO_DEFAULT
+    assert bucket.client.create_bucket("one-region", location="us-east1").rpo is None
+
+
+def test_objects_are_retained_in_a_bucket_that_allows_it(bucket: storage.Bucket) -> None:
+    made = bucket.client.create_bucket("keeps-objects", enable_object_retention=True)
+    assert made.object_retention_mode == "Enabled"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"ipFilter": {"mode": "Enabled"}},
+        {"hierarchicalNamespace": {"enabled": True}},
+        {"encryption": {"googleManagedEncryptionEnforcementConfig": {"restrictionMode": "FullyRestricted"}}},
+    ],
+)
+def test_what_would_have_no_effect_is_refused(
+    gcs: RunningGcs, http: requests.Session, fields: dict[str, object]
+) -> None:
+    answer = http.post(f"{gcs.url}/storage/v1/b?project=acme", json={"name": "refused-here", **fields})
+    assert answer.status_code == 501
+    assert http.get(f"{gcs.url}/storage/v1/b/refused-here").status_code == 404
+
+
+def test_managed_folders_cannot_be_made(gcs: RunningGcs, http: requests.Session) -> None:
+    url = f"{gcs.url}/storage/v1/b/acme-data/managedFolders"
+    assert http.post(url, json={"name": "a/"}).status_code == 501
+    assert http.get(url).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("glob", "names"),
+    [
+        ("**/foobar", ["foo/foobar", "foobar"]),
+        ("foo**bar", ["foo/bar", "foo/foobar", "foobar"]),
+        ("**/{foobar,baz}", ["foo/baz", "foo/foobar", "foobar"]),
+        ("*/ba[!a-y]", ["foo/baz"]),
+    ],
+)
+def test_globs_match_names_with_and_without_folders(
+    bucket: storage.Bucket, glob: str, names: list[str]
+) -> None:
+    for name in ("foo/bar", "foo/baz", "foo/foobar", "foobar"):
+        bucket.blob(name).upload_from_string(b"")
+    assert [blob.name for blob in bucket.list_blobs(match_glob=glob)] == names
+
+
+def test_a_download_has_the_etag_of_the_resource(bucket: storage.Bucket) -> None:
+    blob = bucket.blob("a")
+    blob.upload_from_string(b"data")
+    etag = blob.etag
+    blob.download_as_bytes()
+    assert blob.etag == etag
+
+
+def test_a_composed_object_has_no_type_unless_it_is_given_one(bucket: storage.Bucket) -> None:
+    for name in ("a", "b"):
+        bucket.blob(name).upload_from_string(b"1")
+    composed = bucket.blob("c")
+    composed.compose([bucket.blob("a"), bucket.blob("b")])
+    assert composed.content_type is None
+    assert composed.download_as_bytes() == b"11"
+
+
+def test_pyarrow_deletes_the_bucket_that_it_has_made(gcs: RunningGcs) -> None:
+    from pyarrow.fs import GcsFileSystem
+
+    host = gcs.url.removeprefix("http://")
+    system = GcsFileSystem(endpoint_override=host, scheme="http", anonymous=True, project_id="acme")
+    system.create_dir("made-by-arrow/")
+    system.create_dir("made-by-arrow/folder")
+    system.delete_dir("made-by-arrow/")
+    assert gcs.server.store.buckets.find("made-by-arrow") is None
