@@ -78,10 +78,10 @@ class Messages:
 
     def accelerator_type(self, parent: str, accelerator: Accelerator) -> Message:
         """Return an AcceleratorType."""
-        config = {"type": availability.CONFIG_TYPES[accelerator.generation], "topology": accelerator.topology}
+        generation = availability.CONFIG_TYPES[accelerator.generation]
+        config = self.new("AcceleratorConfig", type_=generation, topology=accelerator.topology)
         name = f"{parent}/acceleratorTypes/{accelerator.type}"
-        fields = {"name": name, "type": accelerator.type, "acceleratorConfigs": [config]}
-        return ParseDict(fields, self.new("AcceleratorType"))
+        return self.new("AcceleratorType", name=name, type_=accelerator.type, accelerator_configs=[config])
 
     def runtime_version(self, parent: str, version: str) -> Message:
         """Return a RuntimeVersion."""
