@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import _tpuctl_chips  # type: ignore[import-not-found]  # its name on a host
-
 from .hooks import TensorFlow
 from .names import LOCAL_JOB, WORKER_JOB
 from .slices import Slice
@@ -47,6 +45,8 @@ def install(tensorflow: TensorFlow, tpu: Slice) -> SystemState:
         del options  # they say what happens when a chip fails
         if embedding_config is not None:
             raise NotImplementedError("The simulated TPU has no embedding hardware (TPUEmbedding).")
+        import _tpuctl_chips  # type: ignore[import-not-found]  # noqa: PLC0415  only a host has this name
+
         refusal = _tpuctl_chips.take(os.environ)
         if refusal:
             raise tf.errors.AbortedError(None, None, refusal)
