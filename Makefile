@@ -12,7 +12,8 @@ help:  ## list the targets
 demo: .venv/ready  ## run the six commands on the simulator with a real dataset
 	@$(BIN)/python demo/main_job.py
 
-test: check  ## check lint and types, run every test that is not slow: what must pass before a change lands
+test: .venv/ready  ## check lint and types, run every test that is not slow: what must pass before a change lands
+	@$(MAKE) --no-print-directory --jobs=2 check .venv/bytecode
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/ready  ## run the tests without the files that take longest: what one runs while editing
@@ -56,6 +57,10 @@ bench: .venv/ready  ## run all benchmarks; they print JSON and a table
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
+
+# once, while mypy uses one core: else each of the processes that run the tests compiles all of them
+.venv/bytecode: .venv/ready
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -q > $@ 2>&1 || true
 
 .beam/ready: pyproject.toml
 	$(PYTHON) -m venv .beam
