@@ -7,6 +7,7 @@ from benchmarks import (
     emulated_tpu,
     following,
     provisioning,
+    pull,
     simulator,
     watching,
 )
@@ -15,7 +16,7 @@ from benchmarks.gcs import __main__ as gcs
 from benchmarks.input_pipeline import __main__ as input_pipeline
 
 for benchmark in (
-    command_line, provisioning, connections, following, watching, copy, gcs, simulator, emulated_tpu,
-    input_pipeline, datasets,
+    command_line, provisioning, connections, following, watching, copy, pull, gcs, simulator,
+    emulated_tpu, input_pipeline, datasets,
 ):  # fmt: skip
     benchmark.main()

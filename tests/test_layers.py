@@ -146,8 +146,8 @@ MODULES = {
         "ssh_config_file", "ssh_entries", "targets", "workers",
     },
     "flows/datasets": {
-        "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "request", "rm", "staging",
-        "upload", "verify",
+        "commit", "conversion", "fetch", "head", "local_copy", "lookup", "plan", "pull", "request", "rm",
+        "staging", "upload", "verify",
     },
     "cli": {
         "crash_report", "groups", "help", "hints", "layout", "main", "output", "price_fields", "printing",

@@ -45,6 +45,30 @@ def show_steps() -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
+def show_transfer() -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+    """Yield a function that shows the current step, and one that shows the bytes that are here of all."""
+    due = _Interval(REDRAW_INTERVAL if sys.stderr.isatty() else INTERVAL)
+
+    def amount(here: int, size: int) -> str:
+        return f"{format_bytes(here)} of {format_bytes(size)}"
+
+    if not sys.stderr.isatty():
+        yield note, lambda here, size: note(amount(here, size)) if due() else None
+        return
+    from rich.console import Console  # noqa: PLC0415  only on a terminal
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(file=unguarded(sys.stderr), highlight=False)
+    with console.status("...") as live:
+
+        def report(step: str) -> None:
+            console.print(Text(printable.line(step)))
+            live.update(Text(printable.line(step)))
+
+        yield report, lambda here, size: live.update(Text(amount(here, size))) if due() else None
+
+
+@contextmanager
 def show_count(noun: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows a count and its total, such as `12 of 40 files checked`."""
     if sys.stderr.isatty():

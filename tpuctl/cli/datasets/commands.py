@@ -9,6 +9,7 @@ from tpuctl.cli.datasets.fetch import fetch
 from tpuctl.cli.datasets.head import head
 from tpuctl.cli.datasets.ls import ls
 from tpuctl.cli.datasets.plan import plan
+from tpuctl.cli.datasets.pull import pull
 from tpuctl.cli.datasets.rm import rm
 from tpuctl.cli.datasets.upload import upload
 from tpuctl.cli.datasets.verify import verify
@@ -20,5 +21,5 @@ def data() -> None:
     """Upload, list, check and remove datasets: TFRecord shards in the bucket."""
 
 
-for _command in (fetch, plan, upload, ls, describe, head, verify, rm):
+for _command in (fetch, plan, upload, ls, describe, head, verify, pull, rm):
     data.add_command(_command)

@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.progress import show_steps
+from tpuctl.cli.progress import show_transfer
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
-from tpuctl.errors import StateError
+from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs import pull as flow
 from tpuctl.flows.runs.local_copy.copy import Refusal
+from tpuctl.flows.runs.local_copy.selection import PARTS, Selection
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
@@ -24,24 +25,76 @@ MOST_REASONS = 5
 """Checkpoints that are named one by one."""
 
 
+class PartList(click.ParamType[frozenset[str]]):
+    """Parts of a run, separated by commas."""
+
+    name = "parts"
+
+    def convert(
+        self, value: str | frozenset[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> frozenset[str]:
+        """Return the parts; fails for an unknown one."""
+        if isinstance(value, frozenset):
+            return value
+        parts = frozenset(part.strip() for part in value.split(","))
+        if unknown := sorted(parts.difference(PARTS)):
+            self.fail(f"'{unknown[0]}' is none of {', '.join(PARTS)}.", param, ctx)
+        return parts
+
+
 @click.command()
 @click.argument("run", required=False)
 @click.option("--to", "folder", type=OUTPUT_PATH, help="Folder to write to. [default: the run's name]")
+@click.option("--latest", is_flag=True, help="Of all checkpoints only those of the newest step.")
+@click.option("--step", type=click.IntRange(min=0), help="Of all checkpoints only those of this step.")
+@click.option("--only", type=PartList(), help=f"Parts of the run: {', '.join(PARTS)}, separated by commas.")
+@click.option("--all", "unfinished", is_flag=True, help="Also checkpoints that are not complete.")
+@click.option("-f", "--follow", is_flag=True, help="Keep the folder current until the run ends.")
 @with_session
-def pull(session: Session, run: str | None, folder: Path | None) -> None:
+def pull(
+    session: Session,
+    run: str | None,
+    folder: Path | None,
+    latest: bool,
+    step: int | None,
+    only: frozenset[str] | None,
+    unfinished: bool,
+    follow: bool,
+) -> None:
     """Download a run's committed checkpoints, logs and records, and verify checksums.
 
-    Without RUN, your own last one. Objects whose names are not safe on a disk, such as hidden files and git
-    repositories, are left out with a warning; the exit code is then 4.
+    Without RUN, your own last one. What is here already is not fetched again. Objects whose names are not
+    safe on a disk, such as hidden files and git repositories, are left out with a warning; the exit code is
+    then 4.
 
     \b
     Example:
       tpuctl pull --to ./result
+      tpuctl pull digits --latest --only checkpoints,logs
+      tpuctl pull digits --follow
     """
+    if latest and step is not None:
+        raise UsageError("--latest and --step exclude each other.", hint="Name the step, or take the newest.")
+    selection = Selection(PARTS if only is None else only, step, latest, unfinished)
     stored = find_run(session.cloud.bucket, run, session.warn)
-    with show_steps() as report:
+    place = folder or Path(stored.name)
+    with show_transfer() as (report, progress):
         state = settle(stored, session.witnesses)
-        result = flow.pull(stored, folder or Path(stored.name), report)
+        if follow:
+
+            def has_ended() -> bool:
+                nonlocal state
+                state = settle(stored, session.witnesses)
+                return state.verdict is not None and not state.verdict.restarts
+
+            result = flow.follow(stored, place, report, has_ended, selection, progress)
+        else:
+            result = flow.pull(stored, place, report, selection, progress)
+    _finish(session, stored, result, state)
+
+
+def _finish(session: Session, stored: StoredRun, result: flow.PullResult, state: RunState) -> None:
+    """Show a copy; raises StateError if it is not complete."""
     for refusal in result.refused:
         session.warn(f"{refusal.name} {refusal.reason}: it is left out.")
     content = _content(stored.name, result, ended=state.verdict is not None)

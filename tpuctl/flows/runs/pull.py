@@ -6,6 +6,9 @@ folder is followed. While the run goes on its objects change: a copy is of one s
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +22,12 @@ from tpuctl.flows.runs.local_copy.look import Look, look_at
 from tpuctl.flows.runs.local_copy.selection import Selection
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.local.staged_folder import STAGING, StagedFolder
+from tpuctl.polling import Sleep
 from tpuctl.runs import Run, decode
 
 EVERYTHING = Selection()
+PAUSE = 10.0
+"""Seconds between two looks at a run that is followed."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +83,44 @@ def pull(
     Raises NotFoundError for an unknown run or step, UsageError for a folder that holds something else or
     cannot be written, DeadlineError for a file that arrives damaged.
     """
+    with _copying(run, folder, report, progress) as copy:
+        look = _bring(run, copy, selection, report)
+        copy.finish(look)
+        return _result(run, folder, copy, look)
+
+
+def follow(
+    run: StoredRun,
+    folder: Path,
+    report: Report,
+    has_ended: Callable[[], bool],
+    selection: Selection = EVERYTHING,
+    progress: Progress = lambda here, size: None,
+    sleep: Sleep = time.sleep,
+) -> PullResult:
+    """Keep a copy of a run current until the run has ended, and return the last state; raises as `pull` does.
+
+    What the bucket deletes meanwhile, such as checkpoints that are rotated, is deleted in the folder.
+    """
+    with _copying(run, folder, report, progress) as copy:
+        while True:
+            is_last = has_ended()
+            look = _bring(run, copy, selection, report)
+            copy.finish(look)
+            if is_last:
+                return _result(run, folder, copy, look)
+            sleep(PAUSE)
+
+
+@contextmanager
+def _copying(run: StoredRun, folder: Path, report: Report, progress: Progress) -> Iterator[Copy]:
     if not run.bucket.objects(run.paths.folder, most=1):
         raise run.not_found()
     check_folder(folder, run.name)
     waiting = f"waiting for another command that writes to {folder}"
     try:
         with StagedFolder(folder, lambda: report(waiting)) as local:
-            copy = Copy(run, local, progress)
-            look = _bring(run, copy, selection, report)
-            copy.finish(look)
-            return _result(run, folder, copy, look)
+            yield Copy(run, local, progress)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written: {error.strerror or error}.", hint="Name another folder with --to."
@@ -101,8 +135,8 @@ def _bring(run: StoredRun, copy: Copy, selection: Selection, report: Report) -> 
             newer = look_at(run, selection)
         except GoneError:
             continue
-        if look is None:
-            report(f"fetching {len(newer.files) + len(newer.marks)} files")
+        if look is None and (count := copy.count_new(newer)):
+            report(f"fetching {count} files")
         look = newer
         if copy.bring(look):
             break

@@ -74,6 +74,10 @@ class Copy:
         self._complete: set[str] = set()
         """Names of checkpoints that the folder has."""
 
+    def count_new(self, look: Look) -> int:
+        """Return the number of objects of a look that are not done with."""
+        return sum(self._state(item) is None for item in (*look.files, *look.marks))
+
     def bring(self, look: Look) -> bool:
         """Fetch what a look has and the folder lacks; False if some of it is gone from the bucket.
 

@@ -1,0 +1,117 @@
+"""Parts of a run: one step, the newest, some folders; and a copy that follows the run to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from tests.flows.runs.records import write_chunk, write_run
+from tests.running_simulator import RunningSimulator
+from tpuctl.cloud.storage import Bucket
+from tpuctl.errors import NotFoundError
+from tpuctl.flows.runs.local_copy.selection import Selection
+from tpuctl.flows.runs.pull import PullResult, follow, pull
+from tpuctl.flows.runs.stored_run import StoredRun
+
+STATE = b"""\
+model_checkpoint_path: "ckpt-2"
+all_model_checkpoint_paths: "ckpt-1"
+all_model_checkpoint_paths: "ckpt-2"
+"""
+
+
+def put(bucket: Bucket, name: str, data: bytes = b"x") -> None:
+    bucket.upload(f"runs/r1/{name}", [data], "application/octet-stream")
+
+
+def put_checkpoint(bucket: Bucket, step: int) -> None:
+    for suffix in ("index", "data-00000-of-00001"):
+        put(bucket, f"checkpoints/ckpt-{step}.{suffix}", str(step).encode())
+
+
+@pytest.fixture
+def run(bucket: Bucket) -> StoredRun:
+    stored = write_run(bucket)
+    write_chunk(stored.last_attempt(), 0, 1, "one\n")
+    for step in (1, 2, 3):
+        put_checkpoint(bucket, step)
+    put(bucket, "checkpoints/checkpoint", STATE)
+    put(bucket, "outputs/weights-2.h5")
+    put(bucket, "tensorboard/events")
+    return stored
+
+
+def fetch(run: StoredRun, folder: Path, selection: Selection) -> PullResult:
+    return pull(run, folder, lambda text: None, selection)
+
+
+def names(folder: Path) -> set[str]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix() for path in paths}
+
+
+RECORDS = {"run.json", "attempts/1/attempt.json"}
+LOGS = {"logs/attempt-1-worker-0.log", "attempts/1/workers/0/log/000001.log"}
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        ({"logs"}, LOGS),
+        ({"outputs", "tensorboard"}, {"outputs/weights-2.h5", "tensorboard/events"}),
+        ((), set()),
+    ],
+)
+def test_parts_come_with_the_records(
+    run: StoredRun, tmp_path: Path, only: Collection[str], expected: set[str]
+) -> None:
+    fetch(run, tmp_path / "r1", Selection(only))
+    assert names(tmp_path / "r1") == RECORDS | expected
+
+
+@pytest.mark.parametrize(("selection", "step"), [(Selection(latest=True), 2), (Selection(step=1), 1)])
+def test_the_state_file_names_the_step_that_is_here(
+    run: StoredRun, tmp_path: Path, selection: Selection, step: int
+) -> None:
+    result = fetch(run, tmp_path / "r1", selection)
+    own = {f"checkpoints/ckpt-{step}.index", f"checkpoints/ckpt-{step}.data-00000-of-00001"}
+    assert {name for name in names(tmp_path / "r1") if "ckpt-" in name} == own
+    state = (tmp_path / "r1/checkpoints/checkpoint").read_text()
+    assert state == f'model_checkpoint_path: "ckpt-{step}"\nall_model_checkpoint_paths: "ckpt-{step}"\n'
+    assert [checkpoint.step for checkpoint in result.checkpoints] == [step]
+
+
+def test_a_step_that_is_not_committed_is_named_with_those_that_are(run: StoredRun, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no committed checkpoint of step 3") as missing:
+        fetch(run, tmp_path / "r1", Selection(step=3))
+    assert missing.value.hint == "The newest are of step 1, 2."
+
+
+def test_unfinished_ones_come_if_asked_for(run: StoredRun, tmp_path: Path) -> None:
+    result = fetch(run, tmp_path / "r1", Selection(unfinished=True))
+    assert "checkpoints/ckpt-3.index" in names(tmp_path / "r1")
+    assert result.unfinished == ()
+
+
+def test_a_copy_that_follows_has_what_the_bucket_has_at_the_end(
+    bucket: Bucket, run: StoredRun, simulator: RunningSimulator, tmp_path: Path
+) -> None:
+    def downloads() -> int:
+        found = simulator.events.find(kind="request", service="storage", what="*objects.get")
+        return len([request for request in found if "weights-2.h5" in request.resource])
+
+    looks = iter([False, False, True])
+
+    def train(seconds: float) -> None:
+        put_checkpoint(bucket, 3)
+        put(bucket, "checkpoints/checkpoint", b'model_checkpoint_path: "ckpt-3"\n')
+        for item in bucket.objects("runs/r1/checkpoints/ckpt-1."):
+            bucket.remove(item)
+
+    result = follow(run, tmp_path / "r1", lambda text: None, lambda: next(looks), sleep=train)
+    stored = {item.name.removeprefix("runs/r1/") for item in bucket.objects("runs/r1/")}
+    assert names(tmp_path / "r1") == {name for name in stored if "ckpt-2" not in name} | LOGS
+    assert [checkpoint.step for checkpoint in result.checkpoints] == [3]
+    assert downloads() == 1, "what is unchanged was fetched once"
