@@ -34,8 +34,12 @@ class Frames:
         self._add(RECORD, json.dumps(record).encode())
 
     def send_data(self, data: bytes) -> None:
-        """Send a piece of a file."""
-        self._add(DATA, data)
+        """Send a piece of a file, with what was collected: a large piece is copied once."""
+        if len(data) < BUFFER:
+            self._add(DATA, data)
+            return
+        outgoing, self._outgoing = self._outgoing, bytearray()
+        self._write(b"".join((outgoing, HEAD.pack(DATA, len(data)), data)))
 
     def flush(self) -> None:
         """Send what was collected."""
@@ -78,6 +82,7 @@ class Frames:
             if not data:
                 raise EOFError
             self._incoming += data
-        taken = bytes(self._incoming[:size])
+        with memoryview(self._incoming) as incoming:
+            taken = bytes(incoming[:size])
         del self._incoming[:size]
         return taken

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Callable, Iterator, Tuple
 
 from tpuctl.copier.frames import Frames, Record
 
-PIECE = 1 << 17
+PIECE = 1 << 18
 """Bytes of a file that are read at once."""
 PULSE = 1 << 26
 """Bytes that are compared between two signs of life."""

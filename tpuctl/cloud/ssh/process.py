@@ -10,8 +10,8 @@ import paramiko
 from tpuctl.cloud.ssh.explanations import translated
 from tpuctl.cloud.ssh.sign_of_life import is_silent
 
-READ = 1 << 17
-"""Most bytes of a read."""
+READ = 1 << 22
+"""Most bytes of a read: all that has come, as paramiko moves what is left of it each time."""
 PACKET = 32_000
 """Bytes of a packet of a channel: OpenSSH takes 32 KiB, its header included."""
 PULSE = 15.0
