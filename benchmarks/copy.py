@@ -17,12 +17,16 @@ from tpuctl.config import load
 
 ZONE = "europe-west4-a"
 OURS = "tpuctl cp"
+ONE = "1 file"
+"""What is copied to see how long each program takes to start and log in."""
 TPUCTL = [sys.executable, "-m", "tpuctl"]
 BLOCK = 1_000_000
 SMALL_BYTES = 1_000
 """Bytes of each small file."""
 PER_FOLDER = 100
 Commands = dict[str, list[str]]
+Timings = list[tuple[float, float]]
+"""Seconds of wall and CPU time of each turn."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -53,6 +57,7 @@ def _measure(folder: Path, options: argparse.Namespace) -> None:
     up = [*TPUCTL, "up", "v3-8", "--name", "n1", "--zone", ZONE, "--yes"]
     side_by_side({"up": up}, runs=1, environment=environment, warm_up=False)
     sources = {
+        ONE: _small(folder / "one", 1),
         f"{options.megabytes} MB": _large(folder / "large", options.megabytes),
         f"{options.files} files": _small(folder / "small", options.files),
     }
@@ -142,13 +147,26 @@ def _sizes(top: Path) -> dict[str, int]:
 
 
 def _ratios(timings: Mapping[str, list[tuple[float, float]]]) -> list[Ratio]:
-    """Compare our wall time with that of each other program, turn by turn."""
+    """Compare our wall time with that of each other program, turn by turn; a large file also alone."""
     ratios = []
     for name, times in timings.items():
         program, _, subject = name.partition(", ")
-        if program != OURS:
-            ratios.append(ratio(f"{OURS} / {name}", timings[f"{OURS}, {subject}"], times, "none"))
+        if program == OURS:
+            continue
+        ours = timings[f"{OURS}, {subject}"]
+        ratios.append(ratio(f"{OURS} / {name}", ours, times, "none"))
+        if " MB " in subject:
+            direction = subject.rpartition(" ")[2]
+            mine, theirs = (timings[f"{name}, {ONE} {direction}"] for name in (OURS, program))
+            bound = "1.5 at most" if program == "scp" else "none"
+            alone = _without(ours, mine), _without(times, theirs)
+            ratios.append(ratio(f"without start and login / {name}", *alone, bound))
     return ratios
+
+
+def _without(times: Timings, starts: Timings) -> Timings:
+    """Return times without those of the start, turn by turn."""
+    return [(wall - start[0], cpu - start[1]) for (wall, cpu), start in zip(times, starts, strict=True)]
 
 
 def _notes(peers: Peers) -> list[str]:
