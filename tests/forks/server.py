@@ -28,6 +28,11 @@ LENGTH = struct.Struct("!I")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 """Read when TensorFlow is loaded, so the same for every program."""
 
+OPTIONAL = ("jax", "sklearn")
+"""What TensorFlow imports where it is installed, for a third of its start; a program may import it later."""
+RARELY = (50_000, 20, 100)
+"""When garbage is collected: by default TensorFlow spends a tenth of its time on that."""
+
 
 def serve(listener: socket.socket, load: Callable[[], None]) -> None:
     """Answer connections until SIGTERM; `load` imports when the first one comes."""
@@ -38,6 +43,7 @@ def serve(listener: socket.socket, load: Callable[[], None]) -> None:
         if not is_loaded:
             load()
             gc.freeze()  # else each collection in a program copies the pages of all that is imported
+            gc.set_threshold(*RARELY)
             is_loaded = True
         if os.fork():
             connection.close()
@@ -59,9 +65,12 @@ def _reap(*_: object) -> None:
 
 def _import_tensorflow() -> None:
     os.environ.update(QUIET)
+    sys.modules.update(dict.fromkeys(OPTIONAL))
     import tensorflow
 
     tensorflow.keras.Model  # noqa: B018  loads Keras 3, which is lazy
+    for name in OPTIONAL:
+        del sys.modules[name]
 
 
 LOADS = {"tensorflow": _import_tensorflow, "commands": import_commands}
