@@ -11,9 +11,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.paths import JOBS, ROOT
 from tests.running_simulator import CommandResult, RunningSimulator
@@ -70,16 +72,38 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def preempting(
-    simulator: RunningSimulator, cloud: Cloud, run: str, count: int, longest: float
+    simulator: RunningSimulator,
+    cloud: Cloud,
+    run: str,
+    count: int,
+    longest: float,
+    saved: Callable[[], object],
 ) -> Iterator[list[int]]:
-    """Preempt the machines of so many attempts, each up to `longest` seconds after its start."""
+    """Preempt the machines of so many attempts, each up to `longest` seconds after its start or a save.
+
+    `saved` returns another value after each save.
+    """
     chance, ended, attempts = random.Random(3), threading.Event(), list[int]()
+
+    def await_save(number: int) -> bool:
+        """Return whether an attempt has saved, and did not end before."""
+        before = saved()
+        while not ended.is_set():
+            if saved() != before:
+                return True
+            verdict = StoredRun(cloud.bucket, run).verdict()
+            if verdict and verdict.attempt == number:
+                return False
+            ended.wait(0.1)
+        return False
 
     def preempt_next() -> bool:
         """Return whether an attempt that runs was preempted."""
         attempt = StoredRun(cloud.bucket, run).last_attempt()
         states = [status.state if status else "" for status in attempt.statuses()]
         if attempt.number in attempts or set(states) != {RUNNING}:
+            return False
+        if not all(await_save(attempt.number) for _ in range(chance.randint(0, 3))):
             return False
         ended.wait(chance.uniform(0, longest))
         notice = chance.choice((0.0, 0.5, 2.0))
@@ -114,22 +138,53 @@ def billing(simulator: RunningSimulator) -> list[str]:
     return [item.name.rpartition("/")[2] for item in (*world.nodes.all(), *world.queued_resources.all())]
 
 
+def steps_lost(logs: list[str], printed: str, resumed: str, unit: int = 1) -> list[int]:
+    """Return the steps that each attempt did again; the lines of each are there once and in order.
+
+    `printed` finds the numbers of a line each `unit` steps, `resumed` the step that an attempt begins after.
+    """
+    lost, last = list[int](), 0
+    for log in logs:
+        begins = re.search(resumed, log, re.M)
+        done = int(begins[1]) if begins else 0
+        numbers = [int(number) for number in re.findall(printed, log, re.M)]
+        if not (begins or numbers):
+            continue  # it ended before its first step
+        first = done // unit + 1
+        assert numbers == list(range(first, first + len(numbers))), log
+        lost.append(max(0, last * unit - done))
+        last = numbers[-1] if numbers else done // unit
+    return lost
+
+
+def logs_of(tpuctl: Command, cloud: Cloud, name: str) -> list[str]:
+    """The log of each attempt."""
+    numbers = StoredRun(cloud.bucket, name).attempt_numbers()
+    return [tpuctl("logs", name, "--attempt", str(number)).out for number in numbers]
+
+
 @pytest.mark.parametrize("count", [2, pytest.param(30, marks=pytest.mark.slow)])
 def test_a_random_walk_that_is_preempted_ends_where_it_ends_undisturbed(
     tpuctl: Command, simulator: RunningSimulator, cloud: Cloud, tmp_path: Path, quick: None, count: int
 ) -> None:
     Path("walk.py").write_text(TRAINING)
-    steps = str(100 * count + 100)
+    steps = str(300 * count + 100)  # more than it takes until the last preemption
     calm = subprocess.run(
         [sys.executable, "walk.py", steps, "0"], env=os.environ | {"PLACE": str(tmp_path / "calm")},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     up_and_submit(tpuctl, "walk.py", "stormy", "--env", f"PLACE={tmp_path / 'stormy'}", "--", steps, "0.02")
-    with preempting(simulator, cloud, "stormy", count, longest=1.0) as attempts:
+    state = tmp_path / "stormy/checkpoint"
+    with preempting(
+        simulator, cloud, "stormy", count, 1.0, lambda: state.exists() and state.read_text()
+    ) as attempts:
         watched = tpuctl("watch", "stormy")
     assert watched.code == 0, watched.err
     assert len(attempts) == count
-    weights = re.findall("weights.*", tpuctl("logs", "stormy").out)
+    logs = logs_of(tpuctl, cloud, "stormy")
+    lost = steps_lost(logs, r"^step (\d+)", r"^resuming at (\d+)")
+    assert max(lost) <= 10, lost
+    weights = re.findall("weights.*", "".join(logs))
     assert weights == re.findall("weights.*", calm.stdout)
     assert len(weights) == 1
     assert billing(simulator) == []
@@ -145,16 +200,35 @@ def digits(tpuctl: Command) -> None:
     assert uploaded.code == 0, uploaded.err
 
 
+@pytest.fixture
+def pictures(tpuctl: Command, digits: None) -> None:
+    """The digits at the size of MNIST as a dataset in the bucket."""
+    for path in Path("png").rglob("*.png"):
+        large = Path("large", path.relative_to("png"))
+        large.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(path).resize((28, 28)).save(large)
+    uploaded = tpuctl("data", "upload", "mnist", "large")
+    assert uploaded.code == 0, uploaded.err
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(5400)  # TensorFlow is imported 31 times
-@pytest.mark.parametrize(("count", "epochs"), [(2, 30), (30, 150)])
-def test_the_digits_job_that_is_preempted_has_the_weights_of_one_that_is_not(
+@pytest.mark.parametrize(
+    ("job", "steps", "options", "count"),
+    [
+        ("digits", 11, ("--epochs", "30"), 2),
+        ("digits", 11, ("--epochs", "150"), 30),
+        ("mnist", 14, ("--epochs", "30", "--batch", "100", "--filters", "8"), 3),
+    ],
+    ids=["digits twice", "digits thirty times", "mnist three times"],
+)
+def test_a_job_that_is_preempted_has_the_weights_of_one_that_is_not(
     tpuctl: Command,
     simulator: RunningSimulator,
     cloud: Cloud,
     quick: None,
-    digits: None,
-    count: int, epochs: int,
+    pictures: None,
+    job: str, steps: int, options: tuple[str, ...], count: int,
 ) -> None:  # fmt: skip
     pytest.importorskip("tensorflow")
     from tests.jobs.runs import differing, weights
@@ -163,8 +237,10 @@ def test_the_digits_job_that_is_preempted_has_the_weights_of_one_that_is_not(
         option for text in ("TPUCTL_SIM_CORES=2", "TF_CPP_MIN_LOG_LEVEL=3") for option in ("--env", text)
     ]
     for name, preemptions in (("calm", 0), ("stormy", count)):
-        up_and_submit(tpuctl, "jobs/digits.py", name, *variables, "--", "--epochs", str(epochs))
-        with preempting(simulator, cloud, name, preemptions, longest=12.0) as attempts:
+        up_and_submit(tpuctl, f"jobs/{job}.py", name, *variables, "--", *options)
+        state = f"{StoredRun(cloud.bucket, name).paths.checkpoints}checkpoint"
+        saved = partial(cloud.bucket.stat, state)
+        with preempting(simulator, cloud, name, preemptions, 0.5, saved) as attempts:
             watched = tpuctl("watch", name)
         assert watched.code == 0, watched.err
         print(f"{name}: {len(attempts)} preemptions")
@@ -172,5 +248,9 @@ def test_the_digits_job_that_is_preempted_has_the_weights_of_one_that_is_not(
         assert pulled.code == 0, pulled.err
         tpuctl("down", f"tpu-{name}", "--yes")
     assert len(attempts) == count
+    logs = logs_of(tpuctl, cloud, "stormy")
+    lost = steps_lost(logs, r"^epoch +(\d+) ", r"^resuming from \S+ckpt-(\d+)", steps)
+    print("steps lost:", lost)
+    assert max(lost) <= steps, lost
     assert differing(weights(Path("calm")), weights(Path("stormy"))) == []
     assert billing(simulator) == []
