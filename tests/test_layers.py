@@ -79,7 +79,8 @@ SUBPACKAGES = {
     "flows/runs": {
         "checkpoints": set(), "code": set(), "control": {"evidence", "logs"}, "evidence": set(),
         "local_copy": {"checkpoints"}, "logs": {"evidence"},
-        "recovery": {"control", "evidence", "submission"}, "submission": {"code", "control", "evidence"},
+        "recovery": {"checkpoints", "control", "evidence", "submission"},
+        "submission": {"code", "control", "evidence"},
         "whole": {"control", "evidence", "recovery", "submission"},
     },
     "cli": {

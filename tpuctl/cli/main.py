@@ -29,8 +29,8 @@ COMMANDS = {
     "extend": ("tpuctl.cli.nodes.extend", "Move the end of a TPU's --ttl."),
     "reap": ("tpuctl.cli.nodes.reap", "Delete TPUs that nobody uses any more."),
     "drill": (
-        "tpuctl.cli.nodes.drill",
-        "Rehearse a maintenance or a preemption, and show what the TPU and its runs do.",
+        "tpuctl.cli.runs.drill",
+        "Rehearse what may happen to a TPU, and show what the TPU and its runs do.",
     ),
     "zones": (
         "tpuctl.cli.offers.zones",

@@ -168,12 +168,19 @@ class Cloud:
 
     def preempt(self, node: NodeId, notice: float) -> None:
         """Preempt a node after a notice of so many seconds; raises UsageError but on the simulator."""
+        self._strike("preemption", node, notice)
+
+    def reboot(self, node: NodeId, notice: float) -> None:
+        """Have a node's hosts reboot, as in a maintenance; raises UsageError but on the simulator."""
+        self._strike("maintenance", node, notice)
+
+    def _strike(self, kind: str, node: NodeId, notice: float) -> None:
         self.require_simulator()
         from tpuctl import faults  # noqa: PLC0415  only on the simulator
         from tpuctl.cloud.simulator.control import ControlClient  # noqa: PLC0415
 
         options = {"node": node.name, "zone": node.zone, "notice": notice}
-        ControlClient(simulator_folder()).add([faults.request("preemption", options)])
+        ControlClient(simulator_folder()).add([faults.request(kind, options)])
 
     def _bucket(self, name: str) -> Bucket:
         project = self.config.require("project")

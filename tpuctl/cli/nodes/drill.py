@@ -1,40 +1,26 @@
-"""The command drill."""
+"""The command drill, of a TPU."""
 
 from __future__ import annotations
-
-import click
 
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import allocation_table
 from tpuctl.cli.progress import show_steps
-from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
+from tpuctl.cli.session import Session, confirm
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.runs import drill as flow
 from tpuctl.nodes import NodeState
 
 
-@click.command()
-@click.argument("node")
-@click.option("--preempt", is_flag=True, help="Preempt it: on the simulator only.")
-@click.option("--worker", type=int, default=0, show_default=True, help="Worker that the maintenance is of.")
-@click.option("--notice", type=float, default=0.0, help="Seconds from the notice to the preemption.")
-@click.option("--owner", default="", help="Whose TPU it is, if it is not yours ('-': nobody's).")
-@yes_option
-@dry_run_option
-@with_session
+def exists(session: Session, node: str) -> bool:
+    """Return whether there is a TPU of this name."""
+    return any(each.name == node for each in session.cloud.provider.list_nodes().nodes)
+
+
 def drill(
-    session: Session, node: str, preempt: bool, worker: int, notice: float, owner: str, yes: bool,
+    session: Session, node: str, preempt: bool, worker: int, notice: float, owner: str, *, yes: bool,
     dry_run: bool,
 ) -> None:  # fmt: skip
-    """Rehearse a maintenance of a TPU, or a preemption, and show what the TPU and its runs do.
-
-    The Cloud TPU API itself simulates the maintenance.
-
-    \b
-    Example:
-      tpuctl drill my-tpu --worker 1
-      tpuctl drill my-tpu --preempt --target sim
-    """
+    """Rehearse a maintenance of a TPU, or a preemption, and show what the TPU and its runs do."""
     cloud = session.cloud
     if preempt:
         cloud.require_simulator()

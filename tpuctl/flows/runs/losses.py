@@ -52,6 +52,16 @@ def total_lost(run: StoredRun, before: int) -> int | None:
     return sum(known) if lost and len(known) == len(lost) else None
 
 
+def first_step(run: StoredRun, number: int) -> str:
+    """Return when the log of an attempt told its first step, by the bucket's clock; empty before that."""
+    attempt = run.attempt(number)
+    worker = attempt.record.workers[0]
+    for chunk in [chunk for chunk in attempt.ordered_chunks() if chunk.worker == worker][:MOST_PIECES]:
+        if STEP.search(_read(run.bucket, chunk, is_end=False)):
+            return chunk.item.updated
+    return ""
+
+
 def _lost(last: int, first: int, resumed: int | None, interval: int) -> int | None:
     if resumed is None or not resumed <= first <= resumed + interval:
         return None

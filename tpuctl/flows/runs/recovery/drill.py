@@ -1,0 +1,192 @@
+"""Rehearses the loss of the TPU of a run on purpose, restarts the run, and says what that cost.
+
+Times are the bucket's: of the objects that the run's workers and watchers write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tpuctl import clock
+from tpuctl.catalogue.prices import Price
+from tpuctl.errors import InterruptedByUser, StateError
+from tpuctl.flows.runs.checkpoints.readers import last_committed
+from tpuctl.flows.runs.losses import first_step, steps_lost
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.recovery.step import step
+from tpuctl.flows.runs.recovery.tools import Tools
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission.resumption import obstacle
+from tpuctl.flows.runs.summaries import PriceOf, cost
+from tpuctl.nodes import NodeId
+from tpuctl.polling import Backoff, Sleep, poll
+from tpuctl.runs import Tpu, Verdict
+from tpuctl.worker.records import FINISHED, RUNNING
+
+PREEMPTION, REBOOT = "preemption", "reboot"
+PAUSES = Backoff(first=0.5, longest=5.0)
+LONGEST = 1800.0
+"""Seconds for the run to end, to be restarted, and to tell its next step."""
+
+
+@dataclass(frozen=True)
+class RunDrillPlan:
+    """The run, what befalls its TPU, and its attempt that runs now."""
+
+    run: StoredRun
+    kind: str
+    attempt: int
+    tpu: Tpu
+    checkpoint: str
+    """The last committed one; empty for none."""
+
+    @property
+    def node(self) -> NodeId:
+        """The TPU."""
+        return self.tpu.id
+
+
+@dataclass(frozen=True)
+class RunDrillReport:
+    """What the loss has cost the run."""
+
+    run: str
+    kind: str
+    begun: str
+    """When it was asked for; all times are ISO-8601, UTC."""
+    ended: str
+    """When the attempt had ended."""
+    outcome: str
+    evidence: str
+    saved: str
+    """The checkpoint that was committed after the notice; empty for none."""
+    resumed_from: str
+    """The checkpoint that the next attempt found; empty for none, or where it is not known."""
+    steps_lost: int | None
+    attempt: int
+    """The next one."""
+    node: str
+    zone: str
+    restarted: str
+    """When the next attempt was recorded."""
+    next_step: str
+    """When its log told its first step; empty for one that ended without."""
+    seconds_without_steps: float | None
+    """From `begun` to `next_step`."""
+    cost: Price
+    """Of the TPU for so long: its price for time in which it made no progress."""
+
+
+def plan(run: StoredRun, tools: Tools, kind: str, owner: str) -> RunDrillPlan:
+    """Return what a drill of a run does; sends reads only, and settles a run that has ended.
+
+    Raises StateError for a run that is not running, is another's than `owner`'s, or would not be restarted.
+    """
+    state, name = settle(run, tools.witnesses), run.name
+    if state.verdict or state.label != RUNNING:
+        raise StateError(
+            f"Run '{name}' is {state.label}: a drill is for a run whose script runs.",
+            hint=f"tpuctl describe {name}",
+        )
+    if run.record.machine is None or run.record.restarts.after_loss == 0:
+        raise StateError(
+            f"Run '{name}' has no restarts: a drill would end it.",
+            hint="Submit it with --restarts 3, for instance; or drill its TPU: tpuctl drill TPU",
+        )
+    if run.record.machine.owner != owner:
+        raise StateError(
+            f"Run '{name}' is not yours.", hint="Its owner can drill it: 'tpuctl describe' says who."
+        )
+    reason = obstacle(run.record) if kind == REBOOT else ""
+    if reason:
+        raise StateError(
+            f"The hosts of run '{name}' do not resume it after a reboot: {reason}.",
+            hint=f"Leave --reboot out, or watch it meanwhile: tpuctl watch {name}",
+        )
+    attempt = run.last_attempt()
+    return RunDrillPlan(run, kind, attempt.number, attempt.record.tpu, _checkpoint(run))
+
+
+def drill(
+    planned: RunDrillPlan, tools: Tools, strike: Callable[[], None], price_of: PriceOf,
+    sleep: Sleep = time.sleep,
+) -> RunDrillReport:  # fmt: skip
+    """Have the TPU lost by `strike`, and return once the next attempt of the run tells a step, or has ended.
+
+    After a preemption this watches the run; after a reboot its hosts are on their own. Raises what a watcher
+    raises, DeadlineError, and InterruptedByUser: what was begun goes on.
+    """
+    try:
+        return _Drill(planned, tools, price_of, sleep).run(strike)
+    except KeyboardInterrupt as error:
+        name = planned.run.name
+        raise InterruptedByUser(
+            f"Interrupted: the drill of run '{name}' goes on.", hint=f"Restart the run: tpuctl watch {name}"
+        ) from error
+
+
+class _Drill:
+    """One drill."""
+
+    def __init__(self, planned: RunDrillPlan, tools: Tools, price_of: PriceOf, sleep: Sleep) -> None:
+        self._plan = planned
+        self._run = planned.run
+        self._tools = tools
+        self._price_of = price_of
+        self._sleep = sleep
+        self._shown = ""
+
+    def run(self, strike: Callable[[], None]) -> RunDrillReport:
+        begun, number = clock.iso(self._run.bucket.now()), self._plan.attempt
+        self._tools.report(f"{self._plan.kind} of {self._plan.tpu.name}")
+        strike()
+        self._poll(self._is_restarted, f"run '{self._run.name}' to be restarted")
+        (verdict,) = [each for each in self._run.earlier_verdicts(number + 1) if each.attempt == number]
+        self._tools.report(f"attempt {number} {verdict.outcome}: {verdict.evidence}")
+        following = self._run.attempt(number + 1)
+        self._poll(self._has_told_a_step, f"attempt {number + 1} to tell a step")
+        return self._report(begun, verdict, following.record.tpu)
+
+    def _report(self, begun: str, verdict: Verdict, tpu: Tpu) -> RunDrillReport:
+        run, number = self._run, verdict.attempt + 1
+        item, told = run.bucket.stat(run.paths.attempt(number)), first_step(run, number)
+        seconds = (clock.parse(told) - clock.parse(begun)).total_seconds() if told else None
+        saved = verdict.checkpoint if verdict.checkpoint != self._plan.checkpoint else ""
+        return RunDrillReport(
+            run.name, self._plan.kind, begun, verdict.ended or verdict.decided, verdict.outcome,
+            verdict.evidence, saved, verdict.checkpoint, steps_lost(run, verdict), number, tpu.name, tpu.zone,
+            item.updated if item else "", told, seconds, cost(self._price_of(tpu), seconds or 0.0),
+        )  # fmt: skip
+
+    def _is_restarted(self) -> bool | None:
+        if self._run.bucket.stat(self._run.paths.attempt(self._plan.attempt + 1)):
+            return True
+        if self._plan.kind == PREEMPTION:
+            event = step(self._run, self._tools)
+            if event.line != self._shown:
+                self._tools.report(event.line)
+            self._shown = event.line
+        verdict = self._run.verdict()
+        if verdict and not verdict.restarts:
+            raise StateError(
+                f"Run '{self._run.name}' {verdict.outcome}: {verdict.evidence}.",
+                hint=f"tpuctl describe {self._run.name}",
+            )
+        return None
+
+    def _has_told_a_step(self) -> bool | None:
+        number = self._plan.attempt + 1
+        if first_step(self._run, number):
+            return True
+        statuses = self._run.attempt(number).statuses()
+        return all(status is not None and status.state == FINISHED for status in statuses) or None
+
+    def _poll(self, check: Callable[[], bool | None], awaiting: str) -> None:
+        hint = f"tpuctl describe {self._run.name}"
+        poll(check, awaiting=awaiting, timeout=LONGEST, hint=hint, backoff=PAUSES, sleep=self._sleep)
+
+
+def _checkpoint(run: StoredRun) -> str:
+    return last_committed(run.bucket, run.paths.checkpoints)
