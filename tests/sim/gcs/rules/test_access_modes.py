@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import requests
 from google.api_core import exceptions
@@ -92,6 +94,20 @@ def test_a_bucket_in_two_regions_says_so(gcs: RunningGcs, bucket: storage.Bucket
 def test_objects_are_retained_in_a_bucket_that_allows_it(bucket: storage.Bucket) -> None:
     made = bucket.client.create_bucket("keeps-objects", enable_object_retention=True)
     assert made.object_retention_mode == "Enabled"
+
+
+def test_an_object_says_until_when_its_bucket_retains_it(bucket: storage.Bucket) -> None:
+    bucket.retention_period = 60
+    bucket.patch()
+    blob = bucket.blob("a")
+    blob.upload_from_string(b"data")
+    blob.reload()
+    assert blob.retention_expiration_time == blob.time_created + timedelta(seconds=60)
+    assert [listed.retention_expiration_time for listed in bucket.list_blobs()] == [
+        blob.retention_expiration_time
+    ]
+    bucket.retention_period = None
+    bucket.patch()
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,11 @@ from tpuctl.sim.json_values import JsonObject, objects_at, text_at
 async def list_objects(request: JsonRequest) -> JsonObject:
     """objects.list"""
     request.begin("storage.objects.list", request.bucket)
-    request.store.buckets.get(request.bucket)
+    bucket = request.store.buckets.get(request.bucket)
     page = list_page(request.store.database, request.bucket, ListQuery.of(request.query))
     response: JsonObject = {"kind": "storage#objects"}
     if page.items:
-        response["items"] = [projected_object(request, stored) for stored in page.items]
+        response["items"] = [projected_object(request, stored, bucket) for stored in page.items]
     if page.prefixes:
         response["prefixes"] = page.prefixes
     if page.next is not None:

@@ -11,7 +11,9 @@ from tpuctl.sim.gcs.json_api.resources import bucket_resource, object_resource
 from tpuctl.sim.gcs.rules.acl_entries import AclEntry
 from tpuctl.sim.gcs.storage.acl import bucket_acl, object_acl
 from tpuctl.sim.gcs.storage.buckets import Bucket
+from tpuctl.sim.gcs.storage.retention import retained_until
 from tpuctl.sim.gcs.storage.stored_object import StoredObject
+from tpuctl.sim.gcs.timestamps import timestamp
 from tpuctl.sim.json_values import JsonObject
 
 
@@ -28,13 +30,16 @@ def projected_bucket(request: JsonRequest, bucket: Bucket) -> JsonObject:
     }
 
 
-def projected_object(request: JsonRequest, stored: StoredObject) -> JsonObject:
-    """Return the resource of an object in the projection of a request; raises 400 for an unknown one."""
+def projected_object(request: JsonRequest, stored: StoredObject, bucket: Bucket | None = None) -> JsonObject:
+    """Return the resource of an object in the projection of a request; raises 400 for an unknown one.
+
+    `bucket` is the object's, for a caller that has it.
+    """
+    bucket = bucket or request.store.buckets.get(stored.bucket)
     resource = object_resource(stored, request.base_url)
-    if not is_full(request.query):
-        return resource
-    bucket = request.store.buckets.get(stored.bucket)
-    if bucket.has_uniform_access:
+    if bucket.retention_seconds and not stored.fields.get("eventBasedHold"):
+        resource["retentionExpirationTime"] = timestamp(retained_until(stored, bucket))
+    if not is_full(request.query) or bucket.has_uniform_access:
         return resource
     names = {"bucket": stored.bucket, "object": stored.name, "generation": str(stored.generation)}
     return {
