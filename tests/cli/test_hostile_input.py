@@ -96,6 +96,8 @@ CALLS = (
     call("data plan", "again", "rows.jsonl", shows=False),
     call("data plan", "again", "images", "--skip-bad"),
     call("data plan", WORD, WORD),
+    call("data pull", "rows", "--to", "out/rows", shows=False),
+    call("data pull", WORD),
     call("data rm", WORD, "--yes"),
     call("data rm", "rows/1.0.0", "--dry-run", shows=False),
     call("data upload", "again", "images", "--skip-bad", "--keep", "out/kept"),

@@ -70,6 +70,8 @@ class Copy:
         self._written: set[Parts] = set()
         self._inherited = local.placed_before()
         """Files of checkpoints that a pull placed which did not come to its end."""
+        self._known_marks: set[str] = set()
+        """State files that were here, and are away while files are exchanged."""
         self._places: dict[str, Parts] = {}
         self._complete: set[str] = set()
         """Names of checkpoints that the folder has."""
@@ -219,9 +221,12 @@ class Copy:
 
     def _remove_marks(self, checkpoint: Checkpoint, look: Look) -> None:
         """Remove what calls a checkpoint complete while its files are exchanged."""
-        for mark in (mark for mark in checkpoint.marks if mark in self._places):
-            self._local.remove(self._places[mark])
-            self._states.pop((mark, look.listing.objects[mark].generation), None)
+        for mark in (look.listing.objects[mark] for mark in checkpoint.marks if mark in self._places):
+            parts = self._places[mark.name]
+            if self._local.has(parts, mark.content):
+                self._known_marks.add(mark.name)
+            self._local.remove(parts)
+            self._states.pop((mark.name, mark.generation), None)
 
     def _move(self, item: Object) -> None:
         parts = self._places[item.name]
@@ -243,7 +248,8 @@ class Copy:
             if content is not None and not had:
                 self._local.write(content, parts)
             if content is not None:
-                self._states[mark.name, mark.generation] = _State.KEPT if had else _State.FETCHED
+                known = had or mark.name in self._known_marks
+                self._states[mark.name, mark.generation] = _State.KEPT if known else _State.FETCHED
             return
         owner = next(checkpoint for checkpoint in look.committed if mark.name in checkpoint.marks)
         if owner.name in self._complete and self._local.waiting(_key(mark)).exists():
