@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -15,24 +15,14 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path))
 
 
-def test_a_value_is_computed_once_in_all_processes_that_ask_at_the_same_time() -> None:
-    reading, writing = os.pipe()
+def test_others_wait_while_one_computes_a_value_and_get_the_same(tmp_path: Path) -> None:
+    def compute() -> int:
+        with (tmp_path / "number").open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return 7
 
-    def compute() -> list[int]:
-        os.write(writing, b"x")
-        return [os.getpid()]
-
-    children = []
-    for _ in range(4):
-        child = os.fork()
-        if not child:
-            os._exit(0 if shared("pid", compute) else 1)
-        children.append(child)
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
-    os.close(writing)
-    with open(reading, "rb") as computed:
-        assert computed.read() == b"x"
-    assert shared("pid", compute)[0] in children
+    assert shared("number", compute) == 7
+    assert shared("number", lambda: 8) == 7
 
 
 def test_a_value_that_could_not_be_computed_is_computed_by_the_next() -> None:
