@@ -13,6 +13,7 @@ from tpuctl.cli.progress import show_steps
 from tpuctl.cli.runs.watch import tools
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
 from tpuctl.errors import UsageError
+from tpuctl.flows.progress import silent
 from tpuctl.flows.runs.description import find_described
 from tpuctl.flows.runs.recovery import drill as flow
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -59,18 +60,18 @@ def _drill_run(
 ) -> None:
     cloud = session.cloud
     cloud.require_simulator()
+    planned = flow.plan(stored, tools(session, silent), kind, session.owner)
+    if dry_run:
+        shown = [HttpRequest("SIMULATOR", planned.tpu.name, kind)]
+        output.requests(shown, as_json=session.as_json)
+        return
+    confirm(f"Have run '{stored.name}' lose {planned.tpu.name} by a {kind}?", yes=yes)
+    strike = cloud.reboot if kind == flow.REBOOT else cloud.preempt
     with show_steps() as report:
-        watcher_tools = tools(session, report)
-        planned = flow.plan(stored, watcher_tools, kind, session.owner)
-        if dry_run:
-            shown = [HttpRequest("SIMULATOR", planned.tpu.name, kind)]
-            output.requests(shown, as_json=session.as_json)
-            return
-        confirm(f"Have run '{stored.name}' lose {planned.tpu.name} by a {kind}?", yes=yes)
-        strike = cloud.reboot if kind == flow.REBOOT else cloud.preempt
         result = flow.drill(
-            planned, watcher_tools, lambda: strike(planned.node, notice), lambda tpu: session.prices.of(tpu)
-        )
+            planned, tools(session, report), lambda: strike(planned.node, notice),
+            lambda tpu: session.prices.of(tpu),
+        )  # fmt: skip
     _show(session, result)
 
 
