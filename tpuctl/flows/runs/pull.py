@@ -17,8 +17,10 @@ from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint
 from tpuctl.flows.runs.checkpoints.listing import GoneError
 from tpuctl.flows.runs.checkpoints.readers import LOOKS
-from tpuctl.flows.runs.local_copy.copy import RECORD, Copy, Progress, Refusal
+from tpuctl.flows.runs.local_copy.byte_count import Progress
+from tpuctl.flows.runs.local_copy.copy import Copy, Refusal
 from tpuctl.flows.runs.local_copy.look import Look, look_at
+from tpuctl.flows.runs.local_copy.paths import RECORD
 from tpuctl.flows.runs.local_copy.selection import Selection
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.local.staged_folder import STAGING, StagedFolder

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint
+from tpuctl.flows.runs.local_copy.byte_count import ByteCount, Progress
 from tpuctl.flows.runs.local_copy.joined_logs import Parts, joined_logs
 from tpuctl.flows.runs.local_copy.look import Look
+from tpuctl.flows.runs.local_copy.paths import assign_paths
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.local.confined_folder import NotAFileError
-from tpuctl.local.object_names import UnsafeNameError, local_parts
-from tpuctl.local.places import Places
 from tpuctl.local.staged_folder import StagedFolder
 from tpuctl.parallel import fanout, values
 
@@ -28,11 +27,8 @@ if TYPE_CHECKING:
 
 WIDTH = 8
 """Files fetched at once."""
-RECORD = "run.json"
 NAME_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
 """With which a file system refuses a name."""
-Progress = Callable[[int, int], None]
-"""Takes the bytes that are here, and all bytes."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +49,13 @@ class _State(Enum):
     GONE = "the bucket has it no more"
 
 
-class EndedError(Exception):
-    """The command ends: downloads in other threads end, too."""
-
-
 class Copy:
     """One run's files on their way into one folder, through as many looks as it takes."""
 
     def __init__(self, run: StoredRun, local: StagedFolder, progress: Progress) -> None:
         self._run = run
         self._local = local
-        self._bytes = _Bytes(progress)
+        self._bytes = ByteCount(progress)
         self._states: dict[tuple[str, int], _State] = {}
         """Of each name and generation that is done with."""
         self._refused: dict[str, str] = {}
@@ -88,7 +80,9 @@ class Copy:
         self._refused = {
             name: reason for name, reason in self._refused.items() if name in look.listing.objects
         }
-        self._places = self._assign(look)
+        names = [item.name for item in (*look.files, *look.marks)]
+        self._places, refused = assign_paths(self._run.paths.folder, names, self._local.fold)
+        self._refused |= refused
         self._complete = set()
         marks = [mark for mark in look.marks if not look.is_state_file(mark.name)]
         self._bytes.expect(sum(item.size for item in (*look.files, *marks)))
@@ -136,26 +130,6 @@ class Copy:
     def refused(self) -> tuple[Refusal, ...]:
         """What cannot be written, by name."""
         return tuple(Refusal(name, reason) for name, reason in sorted(self._refused.items()))
-
-    def _assign(self, look: Look) -> dict[str, Parts]:
-        """Return the path of each object that gets one: tpuctl's own files first, then the deepest."""
-        parts: dict[str, Parts] = {}
-        for item in (*look.files, *look.marks):
-            try:
-                parts[item.name] = local_parts(item.name.removeprefix(self._run.paths.folder))
-            except UnsafeNameError as error:
-                self._refused[item.name] = str(error)
-        taken = Places(self._local.fold)
-        for log in sorted(joined_logs(parts.values())):
-            taken.take(log)
-        places = {}
-        for name in sorted(parts, key=lambda name: (parts[name] != (RECORD,), -len(parts[name]), name)):
-            try:
-                taken.take(parts[name])
-                places[name] = parts[name]
-            except UnsafeNameError as error:
-                self._refused[name] = str(error)
-        return places
 
     def _fetch(self, items: Iterable[Object], waiting: Collection[str]) -> None:
         """Bring objects that are not done with; those of `waiting` wait for others before they are placed."""
@@ -282,33 +256,6 @@ class Copy:
 
     def _has(self, item: Object) -> bool:
         return item.name in self._places and self._state(item) in (_State.KEPT, _State.FETCHED)
-
-
-class _Bytes:
-    """Counts bytes in all threads, and ends them."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._lock = threading.Lock()
-        self._ended = False
-        self._here = self._all = 0
-
-    def expect(self, size: int) -> None:
-        with self._lock:
-            self._all = max(self._all, size)
-
-    def add(self, size: int) -> None:
-        """Note bytes that have arrived; raises EndedError once the command ends."""
-        with self._lock:
-            if self._ended:
-                raise EndedError
-            self._here += size
-            self._all = max(self._all, self._here)
-            self._progress(self._here, self._all)
-
-    def end(self) -> None:
-        with self._lock:
-            self._ended = True
 
 
 def _key(item: Object) -> str:
