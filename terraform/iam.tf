@@ -28,8 +28,9 @@ locals {
     )
   }
 
-  # Names of tpuctl's objects: runs/RUN/checkpoints/ and so on; the status is a worker's heartbeat. TensorFlow
-  # writes a checkpoint and its list of checkpoints ("checkpoint") by way of temporary files that it deletes.
+  # Names of tpuctl's objects: runs/RUN/checkpoints/ and so on; the status is a worker's heartbeat, the decision
+  # that by which hosts start and end together. TensorFlow writes a checkpoint and its list of checkpoints
+  # ("checkpoint") by way of temporary files that it deletes.
   tpu_overwrites = {
     nothing     = []
     records     = ["status", "tensorboard", "outputs", "checkpoints"]
@@ -38,7 +39,7 @@ locals {
 
   in_checkpoints = "resource.name.extract(\"/objects/runs/{run}/checkpoints/\") != \"\""
   overwrite_conditions = {
-    status                 = "resource.name.extract(\"/objects/runs/{run}/attempts/\") != \"\" && resource.name.endsWith(\"/status.json\")"
+    status                 = "resource.name.extract(\"/objects/runs/{run}/attempts/\") != \"\" && (resource.name.endsWith(\"/status.json\") || resource.name.endsWith(\"/barrier/decision.json\"))"
     tensorboard            = "resource.name.extract(\"/objects/runs/{run}/tensorboard/\") != \"\""
     outputs                = "resource.name.extract(\"/objects/runs/{run}/outputs/\") != \"\""
     checkpoints            = local.in_checkpoints

@@ -41,11 +41,11 @@ run "tpu_vms" {
       for key, expression in {
         checkpoints = "resource.name.extract(\"/objects/runs/{run}/checkpoints/\") != \"\""
         outputs     = "resource.name.extract(\"/objects/runs/{run}/outputs/\") != \"\""
-        status      = "resource.name.extract(\"/objects/runs/{run}/attempts/\") != \"\" && resource.name.endsWith(\"/status.json\")"
+        status      = "resource.name.extract(\"/objects/runs/{run}/attempts/\") != \"\" && (resource.name.endsWith(\"/status.json\") || resource.name.endsWith(\"/barrier/decision.json\"))"
         tensorboard = "resource.name.extract(\"/objects/runs/{run}/tensorboard/\") != \"\""
       } : key => "resource.name.startsWith(\"projects/_/buckets/demo-project-1-tpuctl-runs/objects/runs/\") && ${expression}"
     }
-    error_message = "A TPU VM overwrites its status, and what jobs write: checkpoints, TensorBoard events, outputs."
+    error_message = "A TPU VM overwrites its status, the decision of a run's hosts, and what jobs write: checkpoints, TensorBoard events, outputs."
   }
   assert {
     condition = alltrue([

@@ -59,6 +59,29 @@ def test_without_a_file_the_user_owns_the_project_and_hosts_are_editors(tpuctl: 
     assert tpuctl("logs", "-f").out == "done\n"
 
 
+@pytest.mark.usefixtures("stopped")
+def test_hosts_with_the_rights_of_terraform_end_with_the_one_whose_script_fails(
+    tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They overwrite the decision that all start by the one that all end."""
+    monkeypatch.setenv("TPUCTL_TARGET", "sim")
+    monkeypatch.setenv("TPUCTL_PROJECT", "demo-project-1")
+    monkeypatch.setenv("TPUCTL_BUCKET", "demo-project-1-tpuctl-runs")
+    Path("iam.json").write_bytes(STATE.read_bytes())
+    assert tpuctl("sim", "start", "--iam", "iam.json", "--iam-user", "user:ada@example.com").code == 0
+    account = "tpuctl-tpu@demo-project-1.iam.gserviceaccount.com"
+    up = tpuctl("up", "v4-16", "--zone", "us-central2-b", "--service-account", account, "--yes")
+    assert up.code == 0, up.err
+    header = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
+    script = "import os, sys, time\nos.environ['TPUCTL_WORKER'] == '1' and sys.exit(3)\ntime.sleep(900)\n"
+    Path("job.py").write_text(header + script)
+    assert tpuctl("submit", "job.py", "--name", "r1").code == 0
+    ended = tpuctl("wait", "r1", "--timeout", "5m")
+    assert ended.code == 100, ended.err
+    assert "worker 1" in ended.err
+    assert "decision.json" not in tpuctl("logs", "r1").err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

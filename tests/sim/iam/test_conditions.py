@@ -52,6 +52,8 @@ def test_extract_is_that_of_the_documentation(template: str, extract: str) -> No
         ("resource.name", False),
         ("true", True),
         ('resource.name == "a\\"b"', False),
+        ("destination.port == 22", False),
+        ("22 < 443", True),
     ],
 )
 def test_expressions(expression: str, holds: bool) -> None:
@@ -60,7 +62,7 @@ def test_expressions(expression: str, holds: bool) -> None:
 
 @pytest.mark.parametrize(
     "expression",
-    ["", "resource.name ==", 'resource.name.matches("x")', "resource.owner == 'x'", "1 == 1", "(true",
+    ["", "resource.name ==", 'resource.name.matches("x")', "resource.owner == 'x'", "1.5 == 1.5", "(true",
      "true)",
      'resource.name.startsWith(resource.type)', "true && ", 'timestamp("yesterday") < request.time', "a" * 9],
 )  # fmt: skip
@@ -93,3 +95,8 @@ def test_the_name_of_a_bucket_opens_no_checkpoint(bucket: str) -> None:
 
     files = ("ckpt-1.index", "ckpt-1_temp/part-00000-of-00001.index", "checkpoint", "checkpoint.tmp1")
     assert list(map(opened, files)) == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("port", "holds"), [(22, True), (23, False)])
+def test_the_port_of_a_tunnel_decides(port: int, holds: bool) -> None:
+    assert Condition.parse("destination.port == 22").holds({"destination.port": port}) is holds

@@ -37,6 +37,8 @@ def test_the_minimal_example_is_read_whole() -> None:
     [
         ("runs/a/checkpoints/ckpt-1.index", True),
         ("runs/a/attempts/1/workers/0/status.json", True),
+        ("runs/a/attempts/1/barrier/decision.json", True),
+        ("runs/a/attempts/1/barrier/ready/0-abc", False),
         ("runs/a/tensorboard/events", True),
         ("runs/a/run.json", False),
         ("runs/a/verdict.json", False),

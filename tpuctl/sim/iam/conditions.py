@@ -1,7 +1,8 @@
 """Evaluates IAM conditions: the part of the Common Expression Language that they use for resources.
 
 https://cloud.google.com/iam/docs/conditions-attribute-reference: `resource.name`, `resource.type`,
-`resource.service` and `request.time`, with `startsWith`, `endsWith`, `extract`, comparisons, `&&`, `||`, `!`.
+`resource.service`, `request.time` and `destination.port`, with `startsWith`, `endsWith`, `extract`,
+comparisons, `&&`, `||`, `!`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import TypeAlias
 
 from tpuctl.errors import UsageError
 
-Value: TypeAlias = str | bool | datetime
+Value: TypeAlias = str | int | datetime
 Attributes: TypeAlias = Mapping[str, Value]
 """The attributes of a request by name: `resource.name`, `request.time` ..."""
 Term: TypeAlias = Callable[[Attributes], Value]
 
 TOKEN = re.compile(
     r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<name>[A-Za-z_][\w.]*)"""
-    r"""|(?P<sign>&&|\|\||==|!=|<=|>=|[!<>().,]))"""
+    r"""|(?P<number>\d{1,18})|(?P<sign>&&|\|\||==|!=|<=|>=|[!<>().,]))"""
 )
 COMPARISONS: Mapping[str, Callable[[Value, Value], bool]] = {
     "==": lambda left, right: left == right,
@@ -36,7 +37,7 @@ METHODS: Mapping[str, Callable[[str, str], Value]] = {
     "endsWith": str.endswith,
     "extract": lambda text, template: _extract(text, template),
 }
-ATTRIBUTES = ("resource.name", "resource.type", "resource.service", "request.time")
+ATTRIBUTES = ("resource.name", "resource.type", "resource.service", "request.time", "destination.port")
 
 
 class _Undecided(Exception):
@@ -130,6 +131,8 @@ class _Parser:
         if kind == "text":
             text = re.sub(r"\\(.)", r"\1", token[1:-1])
             return lambda _: text
+        if kind == "number":
+            return lambda _: int(token)
         if token in ("true", "false"):
             return lambda _: token == "true"  # noqa: S105  a word of an expression
         if token in ("timestamp", "date"):
@@ -186,8 +189,8 @@ class _Parser:
     def _error(self) -> UsageError:
         return UsageError(
             f"The simulator cannot evaluate the condition '{self._expression}'.",
-            hint="It knows resource.name, resource.type, resource.service and request.time with startsWith, "
-            "endsWith, extract and comparisons.",
+            hint="It knows resource.name, resource.type, resource.service, request.time and destination.port "
+            "with startsWith, endsWith, extract and comparisons.",
         )
 
 

@@ -35,14 +35,18 @@ class Resource:
     bucket: str = ""
     account: str = ""
     """The address of a service account."""
+    port: int = 0
+    """Of a tunnel's destination."""
 
     @property
-    def attributes(self) -> Mapping[str, str]:
+    def attributes(self) -> Mapping[str, str | int]:
         """The attributes that conditions can read."""
-        facts = {"resource.name": self.name, "resource.type": self.type}
+        facts: dict[str, str | int] = {
+            "resource.name": self.name, "resource.type": self.type, "destination.port": self.port,
+        }  # fmt: skip
         if self.type:
             facts["resource.service"] = self.type.partition("/")[0]
-        return {name: text for name, text in facts.items() if text}
+        return {name: value for name, value in facts.items() if value}
 
 
 @dataclass(frozen=True)

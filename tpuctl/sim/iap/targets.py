@@ -65,7 +65,7 @@ class Targets:
         caller = current_caller()
         number = project_number(target.project)
         name = f"projects/{number}/iap_tunnel/zones/{target.zone}/instances/{target.instance}"
-        if caller and not caller.may(PERMISSION, Resource(target.project, name, TYPE)):
+        if caller and not caller.may(PERMISSION, Resource(target.project, name, TYPE, port=target.port)):
             raise Closing(NOT_AUTHORIZED)
 
     def find(self, target: Target) -> Host | None:
