@@ -41,7 +41,7 @@ def anonymous_credentials() -> Credentials:
 
 def tpu_client(credentials: Credentials) -> TpuClient:
     """Return a client of Google's Cloud TPU API."""
-    use_plain_letters()
+    _prepare_grpc()
     with blocked(*UNUSED):
         from google.cloud import tpu_v2  # noqa: PLC0415
 
@@ -50,9 +50,9 @@ def tpu_client(credentials: Credentials) -> TpuClient:
 
 def local_tpu_client(address: str) -> TpuClient:
     """Return a client of the Cloud TPU API at `HOST:PORT` on loopback, without TLS or credentials."""
+    _prepare_grpc()
     import grpc  # noqa: PLC0415
 
-    use_plain_letters()
     with blocked(*UNUSED):
         from google.cloud import tpu_v2  # noqa: PLC0415
     from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport  # noqa: PLC0415
@@ -112,6 +112,15 @@ class AccessToken:
             if renew or not self._credentials.valid:
                 self._credentials.refresh(Request())  # type: ignore[no-untyped-call]
             return str(self._credentials.token)
+
+
+def _prepare_grpc() -> None:
+    """Have gRPC write no log unless the user wants one: its errors are raised, and shown once.
+
+    Its threads would also write into the terminal that `tpuctl ssh` hands over: they start no others then.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    use_plain_letters()
 
 
 def _import_requests() -> None:
