@@ -137,6 +137,7 @@ READERS = {
     "tpuctl/flows/datasets/beam/worker.py": {"decode"},
     "tpuctl/flows/datasets/commit.py": {"decode", "decode_manifest"},
     "tpuctl/flows/datasets/lookup.py": {"decode_manifest"},
+    "tpuctl/flows/datasets/pull.py": {"decode_manifest"},
     "tpuctl/flows/datasets/staging.py": {"decode"},
     "tpuctl/flows/datasets/upload.py": {"decode_manifest"},
     "tpuctl/flows/overview/description.py": {"decoding.decode"},

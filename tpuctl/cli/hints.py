@@ -47,7 +47,7 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("list", "datasets"), ("data ls",)),
         **dict.fromkeys(("delete", "remove", "destroy", "del"), ("data rm",)),
         **dict.fromkeys(("create", "add", "put", "push", "convert", "import"), ("data upload",)),
-        **dict.fromkeys(("download", "get", "pull"), ("data fetch",)),
+        **dict.fromkeys(("download", "get"), ("data pull", "data fetch")),
         **dict.fromkeys(("show", "info", "stat", "status"), ("data describe",)),
         **dict.fromkeys(("cat", "preview", "sample", "view"), ("data head",)),
         **dict.fromkeys(("check", "validate"), ("data verify",)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import time
 from typing import Callable, Iterator, Sequence
 
@@ -69,6 +68,8 @@ def sleep(seconds: float) -> None:
 
 def between(start: str, end: str) -> float:
     """Return the seconds between two times of statuses; infinite where one is none."""
+    import calendar  # noqa: PLC0415  slow, and asked once an attempt has ended
+
     try:
         first, last = (calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")) for text in (start, end))
     except ValueError:
