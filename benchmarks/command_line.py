@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from benchmarks.measure import Ratio, ratio, report, rows, side_by_side
+from benchmarks.own_simulator import own_simulator
 from tpuctl.cloud import simulator as simulator_process
 
 RUNS = 9
@@ -16,14 +16,8 @@ RUNS = 9
 
 def main() -> None:
     """Measure and report."""
-    with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPUCTL_")}
-        environment = {**inherited, "TPUCTL_STATE": folder, "TPUCTL_TARGET": "sim"}
-        served = simulator_process.ensure(Path(folder) / "sim")
-        try:
-            measure(environment, served, folder)
-        finally:
-            simulator_process.stop(Path(folder) / "sim")
+    with own_simulator() as (folder, served):
+        measure(dict(os.environ), served, str(folder))
 
 
 def measure(environment: dict[str, str], served: simulator_process.PublishedEndpoints, folder: str) -> None:

@@ -6,12 +6,11 @@ import argparse
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.measure import Ratio, ratio, report, rows, side_by_side
-from tpuctl.cloud import simulator as simulator_process
+from benchmarks.own_simulator import own_simulator
 from tpuctl.cloud.endpoints import connect
 from tpuctl.config import load
 
@@ -32,16 +31,8 @@ Timings = list[tuple[float, float]]
 def main(arguments: list[str] | None = None) -> None:
     """Measure and report."""
     options = _parser().parse_args([] if arguments is None else arguments)
-    with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as name:
-        folder = Path(name)
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("TPUCTL_")}
-        os.environ.clear()
-        os.environ.update({**inherited, "TPUCTL_STATE": name, "TPUCTL_TARGET": "sim"})
-        simulator_process.ensure(folder / "sim")
-        try:
-            _measure(folder, options)
-        finally:
-            simulator_process.stop(folder / "sim")
+    with own_simulator() as (folder, _):
+        _measure(folder, options)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +13,9 @@ from pathlib import Path
 import requests
 
 from benchmarks.measure import show
+from benchmarks.own_simulator import own_simulator
 from tpuctl import runs
 from tpuctl.bucket_layout import RunPaths
-from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
@@ -107,7 +105,7 @@ class Workers:
 
 def main() -> None:
     """Measure and report."""
-    with _simulator() as folder:
+    with own_simulator() as (folder, _):
         costs = [cost for count in WORKERS for cost in minutes(count)]
         costs += [*tails(), listing(), *first_lines(folder)]
     lines = [
@@ -121,19 +119,6 @@ def main() -> None:
         "peer: each look lists the folder of each worker, and reads its status; three looks, times 20",
     ]
     show("following", {"rows": [asdict(cost) for cost in costs]}, lines, notes)
-
-
-@contextmanager
-def _simulator() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPUCTL_")}
-        os.environ.clear()
-        os.environ.update({**inherited, "TPUCTL_STATE": folder, "TPUCTL_TARGET": "sim"})
-        simulator_process.ensure(Path(folder) / "sim")
-        try:
-            yield Path(folder)
-        finally:
-            simulator_process.stop(Path(folder) / "sim")
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.measure import show, side_by_side
-from tpuctl.cloud import simulator
+from benchmarks.own_simulator import own_simulator
 
 SLICES = {"v3-8": 1, "v3-512": 64, "v3-2048": 256}
 """Type -> hosts."""
@@ -32,14 +31,8 @@ class Share:
 
 def main() -> None:
     """Measure and report."""
-    with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TPUCTL_")}
-        environment = {**inherited, "TPUCTL_STATE": folder, "TPUCTL_TARGET": "sim"}
-        served = simulator.ensure(Path(folder) / "sim")
-        try:
-            shares = [share for kind in SLICES for share in _up_and_down(kind, served.pid, environment)]
-        finally:
-            simulator.stop(Path(folder) / "sim")
+    with own_simulator() as (_, served):
+        shares = [share for kind in SLICES for share in _up_and_down(kind, served.pid, os.environ)]
     lines = [
         f"  {share.command:<24} {share.hosts:4d} hosts {share.wall:8.2f} s wall {share.cpu:8.2f} s CPU "
         f"{share.simulator_cpu:8.2f} s CPU of the simulator"

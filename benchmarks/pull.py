@@ -7,15 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from benchmarks.measure import Ratio, ratio, report, rows, side_by_side
+from benchmarks.own_simulator import own_simulator
 from tpuctl import runs
-from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.endpoints import connect
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load
@@ -55,16 +54,8 @@ else:
 def main(arguments: list[str] | None = None) -> None:
     """Measure and report."""
     options = _parser().parse_args([] if arguments is None else arguments)
-    with tempfile.TemporaryDirectory(prefix="tpuctl-bench-", dir=options.folder) as name:
-        folder = Path(name)
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("TPUCTL_")}
-        os.environ.clear()
-        os.environ.update({**inherited, "TPUCTL_STATE": name, "TPUCTL_TARGET": "sim"})
-        simulator_process.ensure(folder / "sim")
-        try:
-            _measure(folder, options)
-        finally:
-            simulator_process.stop(folder / "sim")
+    with own_simulator(options.folder) as (folder, _):
+        _measure(folder, options)
 
 
 def _parser() -> argparse.ArgumentParser:

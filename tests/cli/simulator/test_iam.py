@@ -21,14 +21,17 @@ def stopped(home: Path, tpuctl: Tpuctl) -> Iterator[None]:
     assert tpuctl("sim", "stop").code == 0
 
 
-@pytest.mark.usefixtures("stopped")
-def test_roles_of_a_state_are_enforced_for_the_user_until_it_stops(
-    tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def applied(stopped: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The project of terraform's minimal example, with its state in iam.json."""
     monkeypatch.setenv("TPUCTL_TARGET", "sim")
     monkeypatch.setenv("TPUCTL_PROJECT", "demo-project-1")
     monkeypatch.setenv("TPUCTL_BUCKET", "demo-project-1-tpuctl-runs")
     Path("iam.json").write_bytes(STATE.read_bytes())
+
+
+@pytest.mark.usefixtures("applied")
+def test_roles_of_a_state_are_enforced_for_the_user_until_it_stops(tpuctl: Tpuctl) -> None:
     started = tpuctl("sim", "start", "--iam", "iam.json", "--iam-user", "user:eve@example.com")
     assert started.code == 0, started.err
     assert "enforced, this shell as user:eve@example.com" in started.out
@@ -59,15 +62,9 @@ def test_without_a_file_the_user_owns_the_project_and_hosts_are_editors(tpuctl: 
     assert tpuctl("logs", "-f").out == "done\n"
 
 
-@pytest.mark.usefixtures("stopped")
-def test_hosts_with_the_rights_of_terraform_end_with_the_one_whose_script_fails(
-    tpuctl: Tpuctl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("applied")
+def test_hosts_with_the_rights_of_terraform_end_with_the_one_whose_script_fails(tpuctl: Tpuctl) -> None:
     """They overwrite the decision that all start by the one that all end."""
-    monkeypatch.setenv("TPUCTL_TARGET", "sim")
-    monkeypatch.setenv("TPUCTL_PROJECT", "demo-project-1")
-    monkeypatch.setenv("TPUCTL_BUCKET", "demo-project-1-tpuctl-runs")
-    Path("iam.json").write_bytes(STATE.read_bytes())
     assert tpuctl("sim", "start", "--iam", "iam.json", "--iam-user", "user:ada@example.com").code == 0
     account = "tpuctl-tpu@demo-project-1.iam.gserviceaccount.com"
     up = tpuctl("up", "v4-16", "--zone", "us-central2-b", "--service-account", account, "--yes")
