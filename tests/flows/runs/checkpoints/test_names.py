@@ -93,6 +93,12 @@ def test_what_tensorflow_has_not_merged_yet_is_left_out(bucket: Bucket) -> None:
     assert reasons(bucket) == {"ckpt-2_temp": "TensorFlow has not merged it yet"}
 
 
+def test_a_draft_of_tensorflows_state_file_is_not_one(bucket: Bucket) -> None:
+    draft = f"checkpoint.tmp{'0f' * 16}"
+    write(bucket, draft, "checkpoint.tmpl")
+    assert reasons(bucket) == {draft: "TensorFlow has not renamed it yet"}
+
+
 class TestIndex:
     @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"weight_map": {"a": 1}}', b"\xff"])
     def test_that_cannot_be_read_commits_nothing(self, bucket: Bucket, data: bytes) -> None:

@@ -21,6 +21,8 @@ _TEMPORARY = re.compile(
     r"(?P<checkpoint>.+?)(?:_temp/part-\d{5}-of-\d{5}.*|\.(?:index|data-\d{5}-of-\d{5})\.tempstate\d+)"
 )
 """What is written before it is merged under its name: tensorflow/core/kernels/save_restore_v2_ops.cc."""
+_DRAFT = re.compile(r"(?:.*/)?checkpoint\.tmp[0-9a-f]{32}")
+"""A state file that is not renamed yet: tensorflow/python/lib/io/file_io.py, atomic_write_string_to_file."""
 _PATH = re.compile(r'^(?:all_)?model_checkpoint_paths?: "(?P<path>[^"]+)"', re.MULTILINE)
 """A checkpoint that a state file names."""
 
@@ -34,6 +36,8 @@ def read(listing: Listing, names: Collection[str]) -> Iterator[Checkpoint]:
             temporary.setdefault(f"{part['checkpoint']}_temp", []).append(name)
         elif shard := SHARD.fullmatch(name):
             files.setdefault(shard["checkpoint"], []).append(name)
+        elif _DRAFT.fullmatch(name):
+            yield Checkpoint(name, "TensorFlow", None, (name,), reason="TensorFlow has not renamed it yet")
     for folder, parts in temporary.items():
         reason = "TensorFlow has not merged it yet"
         yield Checkpoint(folder, "TensorFlow", step_of(folder, "_temp"), tuple(parts), reason=reason)
