@@ -137,7 +137,7 @@ MODULES = {
         "api_requests", "billing", "client", "error_document", "error_mapping", "maintenance", "messages",
         "names", "past_changes", "project_metadata", "quotas", "runtimes", "sending", "settings", "states",
     },
-    "flows": {"facts", "progress"},
+    "flows": {"byte_count", "download_folder", "facts", "progress"},
     "flows/nodes": {
         "down", "expiry", "inventory", "lifetime", "lookup", "options", "plan", "power", "prices", "reap",
         "up", "wait",

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.data.output.manifest import FILE, Manifest, decode_manifest, encode_manifest
 from tpuctl.errors import StateError, UsageError
+from tpuctl.flows.byte_count import ByteCount, Progress
+from tpuctl.flows.download_folder import check_folder, filling
 from tpuctl.flows.progress import Report
 from tpuctl.local.confined_folder import NotAFileError
 from tpuctl.local.object_names import UnsafeNameError, local_parts
-from tpuctl.local.staged_folder import STAGING, StagedFolder
 from tpuctl.object_content import Content
 from tpuctl.parallel import fanout, values
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
+    from tpuctl.local.staged_folder import StagedFolder
 
 WIDTH = 8
 """Files fetched at once."""
@@ -38,67 +38,42 @@ class DatasetCopy:
     """Files that were there already, with the right checksum."""
 
 
-def pull(
-    bucket: Bucket, manifest: Manifest, folder: Path, report: Report, progress: Callable[[int, int], None]
-) -> DatasetCopy:
+def pull(bucket: Bucket, manifest: Manifest, folder: Path, report: Report, progress: Progress) -> DatasetCopy:
     """Bring a dataset into a folder; files that are there already are not fetched again.
 
     Raises StateError for a dataset that is damaged, UsageError for a folder with something else, or that
     cannot be written.
     """
-    _check_folder(folder, manifest)
+    check_folder(folder, f"dataset {manifest.ref}", lambda: _is_of(folder, manifest))
     objects = _objects(bucket, manifest)
-    try:
-        with StagedFolder(
-            folder, lambda: report(f"waiting for another command that writes to {folder}")
-        ) as local:
-            local.write(str(manifest.ref).encode(), (_PENDING,))
-            local.remove((FILE,))
-            report(f"fetching {len(objects)} files")
-            here = _Fetch(bucket, local, sum(item.size for item in objects.values()), progress)
-            new = here.all(objects)
-            local.write(encode_manifest(manifest), (FILE,))
-            local.remove((_PENDING,))
-    except NotAFileError as error:
-        raise UsageError(f"A file of the dataset {error}.", hint="Name another folder with --to.") from error
-    except OSError as error:
-        raise UsageError(
-            f"{folder} cannot be written: {error.strerror or error}.", hint="Name another folder with --to."
-        ) from error
     size = sum(item.size for item in objects.values())
+    with filling(folder, report) as local, ByteCount(progress) as count:
+        local.write(str(manifest.ref).encode(), (_PENDING,))
+        local.remove((FILE,))
+        report(f"fetching {len(objects)} files")
+        count.expect(size)
+        new = _fetch(bucket, local, objects, count)
+        local.write(encode_manifest(manifest), (FILE,))
+        local.remove((_PENDING,))
     return DatasetCopy(folder, len(objects), size, len(objects) - new)
 
 
-class _Fetch:
-    """Files on their way into a folder."""
+def _fetch(bucket: Bucket, local: StagedFolder, objects: dict[str, Object], count: ByteCount) -> int:
+    """Fetch what the folder lacks and return the number of files that were fetched."""
 
-    def __init__(
-        self, bucket: Bucket, local: StagedFolder, size: int, progress: Callable[[int, int], None]
-    ) -> None:
-        self._bucket = bucket
-        self._local = local
-        self._size = size
-        self._progress = progress
-        self._here = 0
-        self._lock = threading.Lock()
-
-    def all(self, objects: dict[str, Object]) -> int:
-        """Fetch what the folder lacks and return the number of files that were fetched."""
-        return sum(values(fanout(lambda file: self._bring(file, objects[file]), objects, width=WIDTH)))
-
-    def _bring(self, file: str, item: Object) -> bool:
-        parts = local_parts(file)
-        if self._local.has(parts, item.content):
-            self._add(item.size)
-            return False
-        with self._local.staged(parts) as path:
-            self._bucket.download(item, path, self._add)
+    def bring(file: str) -> bool:
+        item, parts = objects[file], local_parts(file)
+        try:
+            if local.has(parts, item.content):
+                count.add(item.size)
+                return False
+            with local.staged(parts) as path:
+                bucket.download(item, path, count.add)
+        except NotAFileError as error:
+            raise UsageError(f"{file} {error}.", hint="Name another folder with --to.") from error
         return True
 
-    def _add(self, size: int) -> None:
-        with self._lock:
-            self._here += size
-            self._progress(self._here, self._size)
+    return sum(values(fanout(bring, objects, width=WIDTH)))
 
 
 def _objects(bucket: Bucket, manifest: Manifest) -> dict[str, Object]:
@@ -119,21 +94,6 @@ def _objects(bucket: Bucket, manifest: Manifest) -> dict[str, Object]:
                 hint=f"tpuctl data verify {manifest.ref}",
             )
     return {file: listed[file] for file in contents}
-
-
-def _check_folder(folder: Path, manifest: Manifest) -> None:
-    """Raise UsageError unless the folder is new, empty, or has this dataset or a part of it."""
-    try:
-        names = {path.name for path in folder.iterdir()} - {STAGING} if folder.is_dir() else set()
-        if not names or _is_of(folder, manifest):
-            return
-    except OSError as error:
-        raise UsageError(
-            f"{folder} cannot be read: {error.strerror}.", hint="Name another folder."
-        ) from error
-    raise UsageError(
-        f"{folder} has files that are not of dataset {manifest.ref}.", hint="Name another folder with --to."
-    )
 
 
 def _is_of(folder: Path, manifest: Manifest) -> bool:

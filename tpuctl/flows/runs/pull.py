@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpuctl.errors import ConflictError, UsageError
+from tpuctl.errors import ConflictError
+from tpuctl.flows import download_folder
+from tpuctl.flows.byte_count import ByteCount, Progress
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.checkpoints.checkpoint import Checkpoint
 from tpuctl.flows.runs.checkpoints.listing import GoneError
 from tpuctl.flows.runs.checkpoints.readers import LOOKS
-from tpuctl.flows.runs.local_copy.byte_count import Progress
 from tpuctl.flows.runs.local_copy.copy import Copy, Refusal
 from tpuctl.flows.runs.local_copy.look import Look, look_at
 from tpuctl.flows.runs.local_copy.paths import RECORD
 from tpuctl.flows.runs.local_copy.selection import Selection
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.local.staged_folder import STAGING, StagedFolder
 from tpuctl.polling import Sleep
 from tpuctl.runs import Run, decode
 
@@ -119,14 +119,8 @@ def _copying(run: StoredRun, folder: Path, report: Report, progress: Progress) -
     if not run.bucket.objects(run.paths.folder, most=1):
         raise run.not_found()
     check_folder(folder, run.name)
-    waiting = f"waiting for another command that writes to {folder}"
-    try:
-        with StagedFolder(folder, lambda: report(waiting)) as local:
-            yield Copy(run, local, progress)
-    except OSError as error:
-        raise UsageError(
-            f"{folder} cannot be written: {error.strerror or error}.", hint="Name another folder with --to."
-        ) from error
+    with download_folder.filling(folder, report) as local, ByteCount(progress) as count:
+        yield Copy(run, local, count)
 
 
 def _bring(run: StoredRun, copy: Copy, selection: Selection, report: Report) -> Look:
@@ -179,20 +173,7 @@ def _result(run: StoredRun, folder: Path, copy: Copy, look: Look) -> PullResult:
 
 def check_folder(folder: Path, run: str) -> None:
     """Raise UsageError unless the folder is new, empty, or holds an earlier pull of this run."""
-    try:
-        if folder.is_dir() and not _is_empty(folder) and not _holds(folder, run):
-            raise UsageError(
-                f"{folder} has files that are not of run '{run}'.", hint="Name another folder with --to."
-            )
-    except OSError as error:
-        raise UsageError(
-            f"{folder} cannot be read: {error.strerror}.", hint="Name another folder."
-        ) from error
-
-
-def _is_empty(folder: Path) -> bool:
-    """Whether a folder has no files, or only those of a pull that was killed at its first one."""
-    return all(path.name == STAGING for path in folder.iterdir())
+    download_folder.check_folder(folder, f"run '{run}'", lambda: _holds(folder, run))
 
 
 def _holds(folder: Path, run: str) -> bool:
