@@ -68,13 +68,17 @@ def sleep(seconds: float) -> None:
 
 def between(start: str, end: str) -> float:
     """Return the seconds between two times of statuses; infinite where one is none."""
-    import calendar  # noqa: PLC0415  slow, and asked once an attempt has ended
-
     try:
-        first, last = (calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")) for text in (start, end))
+        return moment(end) - moment(start)
     except ValueError:
         return float("inf")
-    return float(last - first)
+
+
+def moment(text: str) -> float:
+    """Return a time of a status in seconds since 1970; raises ValueError where it is none."""
+    import calendar  # noqa: PLC0415  slow, and most workers never ask
+
+    return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")))
 
 
 def tries(pauses: Sequence[float]) -> Iterator[int]:

@@ -6,7 +6,6 @@ the same for every host. Each host knows by itself whether what is ahead has end
 
 from __future__ import annotations
 
-import calendar
 import json
 import os
 import re
@@ -103,7 +102,7 @@ class Turn:
             return time.monotonic() < entry.announced + LAUNCH
         try:
             status = json.loads(data)
-            beat = calendar.timegm(time.strptime(status["heartbeat"], "%Y-%m-%dT%H:%M:%SZ"))
+            beat = timing.moment(status["heartbeat"])
             is_over = status["state"] == FINISHED
         except (ValueError, TypeError, KeyError, RecursionError):
             return False  # no status: nobody waits for it
