@@ -65,6 +65,15 @@ SPEC = Spec(
 """The first worker of a run."""
 
 
+SUPERVISE = """
+import os, sys
+from tpuctl.worker.attempt_lock import first_lock
+with open("spec.json", "rb") as spec, open("supervisor.log", "ab") as log, first_lock("."):
+    sys.exit(main.supervise_detached(spec, log, os.getcwd()))
+"""
+"""What a launch does after its fork."""
+
+
 @dataclass
 class Host:
     """A folder on a simulated host, with everything that a program there finds in its environment."""
@@ -136,26 +145,16 @@ class Host:
 
     @contextmanager
     def supervise(self, source: str, constants: str, **changes: object) -> Iterator[subprocess.Popen[bytes]]:
-        """Start the detached part alone, as a child, after the statements `constants`; wait for its end.
+        """Start guard and supervisor as a child, after the statements `constants`; wait for their end.
 
-        A block that fails kills it, with its script.
+        A block that fails kills them, with the script.
         """
         self.prepare(source, **changes)
-        code = (
-            f"from tpuctl.worker import main, supervisor, timing\n{constants}\nmain.main(['supervise', '.'])"
-        )
+        code = f"from tpuctl.worker import main, supervisor, timing\n{constants}\n{SUPERVISE}"
         environment = {**self.environment, "PYTHONPATH": str(ROOT)}
-        with (
-            (self.folder / "supervisor.log").open("wb") as log,
-            (self.folder / "spec.json").open("rb") as spec,
-        ):
+        with (self.folder / "supervisor.log").open("wb") as log:
             process = subprocess.Popen(
-                [self.python, "-c", code],
-                cwd=self.folder,
-                env=environment,
-                stdin=spec,
-                stdout=log,
-                stderr=log,
+                [self.python, "-c", code], cwd=self.folder, env=environment, stdout=log, stderr=log
             )
         try:
             yield process

@@ -1,8 +1,7 @@
-"""Runs the worker program: `launch` detaches it and answers, `supervise` runs detached, `ask` looks at it."""
+"""Runs the worker program: `launch` detaches it and answers, `ask` looks at it, `resume` follows a reboot."""
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import os
@@ -19,16 +18,11 @@ from tpuctl.worker.records import LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read
 BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
 
 
-def main(arguments: List[str]) -> int:
-    """Run `launch SPEC`, or `supervise`, `ask` or `resume` with the attempt's folder, which SPEC is in."""
+def main(arguments: List[str]) -> NoReturn:
+    """Run `launch SPEC`, or `ask` or `resume` with the attempt's folder, which SPEC is in."""
     command, path = arguments
-    if command == "launch":
-        _leave(launch(path))
-    if command == "ask":
-        _leave(ask(path))
-    if command == "resume":
-        _leave(_resume(path))
-    return supervise(path)
+    commands = {"launch": launch, "ask": ask, "resume": _resume}
+    _leave(commands[command](path))
 
 
 def _leave(code: int) -> NoReturn:
@@ -38,13 +32,6 @@ def _leave(code: int) -> NoReturn:
     except OSError:  # a full disk
         pass
     os._exit(code)
-
-
-def supervise(path: str) -> int:
-    """Run the script of the spec on stdin to its end, in the attempt's folder, without a guard."""
-    with open(os.path.join(path, LOCK_FILE), "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return _run(_spec_on_stdin(), os.path.abspath(path))
 
 
 def _spec_on_stdin() -> Spec:
@@ -103,7 +90,7 @@ def launch(path: str) -> int:
 
 def ask(folder: str) -> int:
     """Print one line of JSON: whether the supervisor lives, and its last status on this disk."""
-    from tpuctl.worker.reporting.status import read_last  # noqa: PLC0415  as in supervise
+    from tpuctl.worker.reporting.status import read_last  # noqa: PLC0415  as in _run
 
     lock = os.path.join(folder, LOCK_FILE)
     if not os.path.exists(lock):
@@ -133,11 +120,11 @@ def _start(spec: BinaryIO, folder: str) -> int:
     with open(log, "ab") as stream:
         pid = os.fork()
         if pid == 0:
-            return _supervise_detached(spec, stream, folder)
+            return supervise_detached(spec, stream, folder)
     return _await_start(pid, os.path.join(folder, STARTED), log)
 
 
-def _supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
+def supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
     """Run the script under a guard with nothing of the login: session, standard streams.
 
     Return the exit code. The attempt's lock is the launch's: the keeper sees by it that the run goes on.
