@@ -69,16 +69,20 @@ DEAF = "trap '' TERM; echo > deaf; sleep 600; true"
 """Its shell ignores SIGTERM, and so does what it starts."""
 
 
+def start_deaf(simulator: RunningSimulator, user: User) -> None:
+    """Create a node, and start a program there that goes on after SIGTERM."""
+    node = user.create(simulator.simulator.endpoints["tpu_grpc"])
+    command = f"nohup sh -c {shlex.quote(DEAF)} >out 2>&1 &"
+    hosts = Path(simulator.simulator.endpoints["hosts_file"])
+    user.run(hosts, node.network_endpoints[0].ip_address, command)
+    wait_until((simulator.folder / "hosts" / str(node.id) / "w0" / "home" / "deaf").exists)
+
+
 def test_a_program_that_goes_on_has_thirty_seconds_of_the_clock_at_every_speed(
     simulator: RunningSimulator, tmp_path: Path
 ) -> None:
-    endpoints, clock = simulator.simulator.endpoints, simulator.simulator.clock
-    user = User(tmp_path)
-    node = user.create(endpoints["tpu_grpc"])
-    home = simulator.folder / "hosts" / str(node.id) / "w0" / "home"
-    command = f"nohup sh -c {shlex.quote(DEAF)} >out 2>&1 &"
-    user.run(Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address, command)
-    wait_until((home / "deaf").exists)
+    clock = simulator.simulator.clock
+    start_deaf(simulator, User(tmp_path))
     began = clock.now()
     preemption = simulator.call(_begin(simulator.world.preempt(f"{PARENT}/nodes/one")))
     while not preemption.done():
@@ -89,13 +93,7 @@ def test_a_program_that_goes_on_has_thirty_seconds_of_the_clock_at_every_speed(
 
 
 def test_a_fault_shortens_the_time_that_programs_have(simulator: RunningSimulator, tmp_path: Path) -> None:
-    endpoints = simulator.simulator.endpoints
-    user = User(tmp_path)
-    node = user.create(endpoints["tpu_grpc"])
-    home = simulator.folder / "hosts" / str(node.id) / "w0" / "home"
-    command = f"nohup sh -c {shlex.quote(DEAF)} >out 2>&1 &"
-    user.run(Path(endpoints["hosts_file"]), node.network_endpoints[0].ip_address, command)
-    wait_until((home / "deaf").exists)
+    start_deaf(simulator, User(tmp_path))
     simulator.call(_at_once(lambda: simulator.simulator.faults.add("preemption", grace="10ms")))
     wait_until(lambda: simulator.world.nodes.get(f"{PARENT}/nodes/one").state == "PREEMPTED")
 

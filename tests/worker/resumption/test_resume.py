@@ -87,12 +87,17 @@ def test_a_watcher_at_the_same_moment_makes_no_second_restart(site: Site) -> Non
     assert [node.name.rpartition("/")[2] for node in site.simulator.world.nodes.all()] == ["n1"]
 
 
-def test_hosts_leave_a_run_to_the_watcher_who_has_its_lease(site: Site, bucket: Bucket) -> None:
+def reboot_leased(site: Site, bucket: Bucket, seconds: int) -> None:
+    """Reboot the hosts of a run while a watcher has the lease of its second attempt."""
     site.submit("--restarts", "unlimited")
     site.until_kept(1)
-    lease = Lease("r1", 2, secrets.token_hex(16), "ada@laptop", 3600)
+    lease = Lease("r1", 2, secrets.token_hex(16), "ada@laptop", seconds)
     bucket.create(site.run.paths.lease(2), runs.encode(lease))
     site.reboot()
+
+
+def test_hosts_leave_a_run_to_the_watcher_who_has_its_lease(site: Site, bucket: Bucket) -> None:
+    reboot_leased(site, bucket, 3600)
     site.until(lambda: site.run.attempt(1).statuses()[0].is_finished, "the end of attempt 1")  # type: ignore[union-attr]
     record = msgspec.structs.replace(site.run.attempt(1).record, attempt=2, token="ada's")
     site.run.create_attempt(record)
@@ -102,11 +107,7 @@ def test_hosts_leave_a_run_to_the_watcher_who_has_its_lease(site: Site, bucket: 
 
 @pytest.mark.slow
 def test_hosts_take_over_from_a_watcher_who_died(site: Site, bucket: Bucket) -> None:
-    site.submit("--restarts", "unlimited")
-    site.until_kept(1)
-    lease = Lease("r1", 2, secrets.token_hex(16), "ada@laptop", 1)
-    bucket.create(site.run.paths.lease(2), runs.encode(lease))
-    site.reboot()
+    reboot_leased(site, bucket, 1)
     site.until_started(2)
     assert site.end(2).outcome == runs.SUCCEEDED
 

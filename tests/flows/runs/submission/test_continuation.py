@@ -51,20 +51,32 @@ def all_running(cloud: Cloud) -> list[WorkerStatus]:
     return poll(look, awaiting="r1 to run on all workers", timeout=120, backoff=Backoff(0.05, 0.3))
 
 
+def start_some(
+    cloud: Cloud,
+    request: SubmitRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    program: Callable[[], bytes] = launch.worker_program,
+) -> None:
+    """Submit, and be killed once so many workers are started, with another program for them."""
+    start = launch.launch
+
+    def start_or_be_killed(session: SshSession, program: bytes, spec: Spec) -> int:
+        if spec.worker >= count:
+            raise Killed
+        return start(session, program, spec)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "worker_program", program)
+        patch.setattr(launch, "launch", start_or_be_killed)
+        with pytest.raises(Killed):
+            submit(cloud, request)
+
+
 def test_a_launch_that_was_killed_between_workers_goes_on(
     cloud: Cloud, request_of_four: SubmitRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = launch.launch
-
-    def kill_before_the_last_two(session: SshSession, program: bytes, spec: Spec) -> int:
-        if spec.worker > 1:
-            raise Killed
-        return original(session, program, spec)
-
-    monkeypatch.setattr(launch, "launch", kill_before_the_last_two)
-    with pytest.raises(Killed):
-        submit(cloud, request_of_four)
-    monkeypatch.setattr(launch, "launch", original)
+    start_some(cloud, request_of_four, monkeypatch, 2)
     submit(cloud, request_of_four)
     before = all_running(cloud)
     submit(cloud, request_of_four)
@@ -101,19 +113,8 @@ def test_one_of_which_nothing_was_started_is_started_by_the_same_submit(
 def test_a_launch_whose_workers_have_given_up_the_others_is_made_anew(
     cloud: Cloud, request_of_four: SubmitRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = launch.launch
-
-    def kill_before_the_others(session: SshSession, program: bytes, spec: Spec) -> int:
-        if spec.worker > 0:
-            raise Killed
-        return start(session, program, spec)
-
     brief = programs.changed({programs.TIMING: "NEIGHBOUR_INTERVAL = LAUNCH_SILENCE = 0.5\n"})
-    with monkeypatch.context() as patch:
-        patch.setattr(launch, "worker_program", lambda: brief)
-        patch.setattr(launch, "launch", kill_before_the_others)
-        with pytest.raises(Killed):
-            submit(cloud, request_of_four)
+    start_some(cloud, request_of_four, monkeypatch, 1, lambda: brief)
     run, witnesses = StoredRun(cloud.bucket, "r1"), Witnesses(cloud.provider, lambda: cloud.ssh)
     verdict = poll(
         lambda: settle(run, witnesses).verdict, awaiting="its end", timeout=60, backoff=Backoff(0.1, 0.5)
