@@ -77,17 +77,13 @@ def test_a_team_applies_it_runs_tpuctl_init_plans_again_and_destroys_it(
     assert complete("state", "list").out == ""
 
 
-@pytest.mark.parametrize("example", ["minimal", "complete"])
+@pytest.mark.parametrize("example", applied_rights.EXAMPLES)
 def test_the_simulator_enforces_what_was_applied(workbench: Workbench, example: str) -> None:
-    """Rehearsals on machines without terraform use these records: tests/sim/iam."""
-    run = partial(workbench.run, f"examples/{example}")
-    applied = run("apply", "-auto-approve", "-no-color")
-    assert applied.code == 0, applied.text
-    assert "Warning: Check block assertion" not in applied.out
-    state = json.loads(run("show", "-json").out)
-    run("destroy", "-auto-approve", "-no-color")
-    recorded = Path(__file__).parent / "recorded" / f"{example}-rights.json"
-    assert applied_rights.of_state(state) == json.loads(recorded.read_text())
+    """Rehearsals on machines without terraform use these records: tests/sim/iam, tests/cli/project."""
+    rights, outputs = applied_rights.applied(workbench, example)
+    recorded = applied_rights.RECORDED
+    assert rights == json.loads((recorded / f"{example}-rights.json").read_text())
+    assert outputs == json.loads((recorded / f"{example}.json").read_text())
 
 
 def test_a_folder_in_which_nothing_was_applied_says_so(

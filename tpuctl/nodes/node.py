@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tpuctl.nodes.owner import Owned
+from tpuctl.nodes.owner import Owned, deletion
 
 CLOUD_TPU = "cloud-tpu"
 """The provider of nodes made through the Cloud TPU API; records in the bucket name it."""
@@ -128,6 +128,11 @@ class Node(Owned):
     @property
     def zone(self) -> str:
         return self.id.zone
+
+    @property
+    def deletion(self) -> str:
+        """The command that deletes it."""
+        return deletion(self.name, self.labels)
 
 
 @dataclass(frozen=True)

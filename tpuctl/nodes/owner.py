@@ -8,6 +8,10 @@ from collections.abc import Mapping
 
 LABEL = "managed-by"
 LABEL_VALUE = "tpuctl"
+TERRAFORM = "terraform"
+"""Value of LABEL on what terraform/ keeps: all members may use it, and Terraform alone deletes it."""
+BASE_LABEL = "tpuctl-base"
+"""Which base of terraform/ keeps it."""
 OWNER_LABEL = "tpuctl-owner"
 OWNER_METADATA = "tpuctl-owner"
 """The identity in full, which a label cannot hold."""
@@ -35,14 +39,27 @@ def is_managed(labels: Mapping[str, str]) -> bool:
     return labels.get(LABEL) == LABEL_VALUE
 
 
+def is_kept_by_terraform(labels: Mapping[str, str]) -> bool:
+    """Whether Terraform created what has these labels, and would create it again."""
+    return labels.get(LABEL) == TERRAFORM
+
+
 def owner_of(labels: Mapping[str, str], metadata: Mapping[str, str]) -> str:
     """Return who owns what has these labels and this metadata, for people to read; empty if nobody knows."""
+    if is_kept_by_terraform(labels):
+        base = labels.get(BASE_LABEL)
+        return f"{TERRAFORM} ({base})" if base else TERRAFORM
     return metadata.get(OWNER_METADATA) or labels.get(OWNER_LABEL) or labels.get(FORMER_OWNER_LABEL, "")
 
 
 def is_owned_by(labels: Mapping[str, str], identity: str) -> bool:
     """Whether tpuctl created what has these labels for an identity."""
     return is_managed(labels) and labels.get(OWNER_LABEL) == owner_label(identity)
+
+
+def deletion(name: str, labels: Mapping[str, str]) -> str:
+    """Return the command that deletes what has this name and these labels."""
+    return "terraform apply" if is_kept_by_terraform(labels) else f"tpuctl down {name}"
 
 
 class Owned:
@@ -57,6 +74,11 @@ class Owned:
         return is_managed(self.labels)
 
     @property
+    def is_kept_by_terraform(self) -> bool:
+        """Whether Terraform created it: no command of tpuctl deletes it."""
+        return is_kept_by_terraform(self.labels)
+
+    @property
     def owner(self) -> str:
         """Whose it is, for people to read; empty if nobody knows."""
         return owner_of(self.labels, self.metadata)
@@ -64,3 +86,7 @@ class Owned:
     def is_owned_by(self, identity: str) -> bool:
         """Whether tpuctl created it for an identity."""
         return is_owned_by(self.labels, identity)
+
+    def is_usable_by(self, identity: str) -> bool:
+        """Whether a command without a name may choose it: one's own, or Terraform's for all of a project."""
+        return self.is_kept_by_terraform or self.is_owned_by(identity)

@@ -5,13 +5,22 @@ from __future__ import annotations
 from tpuctl.errors import PreemptedError, StateError
 from tpuctl.nodes.node import Node, NodeState
 
+REPLACEMENT = "terraform apply -replace=ADDRESS"
+"""Replaces a node of Terraform's that never runs again."""
+REPLACED_BY_TERRAFORM = (
+    f"Terraform keeps it: run '{REPLACEMENT}', with the ADDRESS of google_tpu_v2_vm that "
+    "'terraform state list' prints."
+)
+
 
 def require_ready(node: Node) -> Node:
     """Return a node that is READY; raises PreemptedError or StateError for any other."""
     if node.state is NodeState.PREEMPTED:
         raise PreemptedError(
             f"Node '{node.name}' is {node.provider_state}.",
-            hint=f"Delete it ('tpuctl down {node.name}') and create it again.",
+            hint=REPLACED_BY_TERRAFORM
+            if node.is_kept_by_terraform
+            else f"Delete it ('tpuctl down {node.name}') and create it again.",
         )
     if node.state in (NodeState.STOPPING, NodeState.STOPPED):
         raise StateError(

@@ -9,6 +9,7 @@ from tpuctl.cli.session import Session, confirm
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.runs import drill as flow
 from tpuctl.nodes import NodeState
+from tpuctl.nodes.readiness import REPLACEMENT
 
 
 def exists(session: Session, node: str) -> bool:
@@ -36,7 +37,7 @@ def drill(
     _ask(session, plan, yes=yes)
     with show_steps() as report:
         result = flow.drill(provider, plan, lambda: cloud.preempt(plan.node.id, notice), report)
-    _show(session, result)
+    _show(session, plan, result)
 
 
 def _ask(session: Session, plan: flow.DrillPlan, *, yes: bool) -> None:
@@ -50,7 +51,7 @@ def _ask(session: Session, plan: flow.DrillPlan, *, yes: bool) -> None:
         confirm(f"Preempt {plan.node.name}? It never runs again.", yes=yes)
 
 
-def _show(session: Session, result: flow.DrillReport) -> None:
+def _show(session: Session, plan: flow.DrillPlan, result: flow.DrillReport) -> None:
     if session.as_json:
         output.json({"drill": result})
     else:
@@ -60,6 +61,7 @@ def _show(session: Session, result: flow.DrillReport) -> None:
             states = f"{run.before}, then {run.after}: {run.evidence}"
             output.facts({"run": run.run, "state": states, "last checkpoint": checkpoints})
     if result.state == NodeState.PREEMPTED:
-        output.hint(f"tpuctl down {result.node}, and: tpuctl up")
+        kept = plan.node.is_kept_by_terraform
+        output.hint(REPLACEMENT if kept else f"{plan.node.deletion}, and: tpuctl up")
     elif result.runs:
         output.hint(f"tpuctl logs {result.runs[0].run} --tail 20")

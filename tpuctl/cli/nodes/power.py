@@ -40,7 +40,7 @@ def stop(session: Session, node: str, yes: bool, dry_run: bool) -> None:
         stopped = flow.stop(provider, plan, report)
     show_nodes(session, [stopped])
     output.note("Its chips do not bill while it is STOPPED; its boot disk does, and so do its data disks.")
-    output.hint(f"tpuctl start {stopped.name}, or to end all billing: tpuctl down {stopped.name}")
+    output.hint(f"tpuctl start {stopped.name}, or to end all billing: {stopped.deletion}")
 
 
 @click.command()

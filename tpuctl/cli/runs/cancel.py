@@ -9,6 +9,7 @@ from tpuctl.cli.progress import show_steps
 from tpuctl.cli.runs.watch import tools
 from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
+from tpuctl.flows.nodes.lookup import is_deletable
 from tpuctl.flows.runs.control import cancel as flow
 from tpuctl.flows.runs.control.cancel import Cancellation, CancelPlan
 from tpuctl.flows.runs.recovery import cancellation as recovery
@@ -90,6 +91,7 @@ def _show(session: Session, plan: CancelPlan, cancellation: Cancellation) -> Non
     else:
         output.note(f"Run '{verdict.run}' ended by itself meanwhile: {verdict.outcome}, {verdict.evidence}.")
     if plan.attempt and not plan.verdict and not _goes(plan):
-        output.note(
-            f"{plan.attempt.record.tpu.name} stays, until 'tpuctl down {plan.attempt.record.tpu.name}'."
-        )
+        tpu = plan.attempt.record.tpu
+        is_named = is_deletable(session.cloud.provider, tpu.id)
+        end = f", until 'tpuctl down {tpu.name}'" if is_named else ": Terraform keeps it"
+        output.note(f"{tpu.name} stays{end}.")

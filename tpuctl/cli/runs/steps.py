@@ -23,7 +23,7 @@ from tpuctl.flows.runs.recovery import rehearsal
 from tpuctl.flows.runs.recovery.machine import machine_name
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import launch_values, submit
+from tpuctl.flows.runs.submission import access, launch_values, submit
 from tpuctl.flows.runs.submission.continuation import go_on
 from tpuctl.flows.runs.whole import machine
 from tpuctl.flows.runs.whole.endings import Phase, Position, failed, interrupted
@@ -63,7 +63,9 @@ class Steps:
     def _first_requests(self) -> list[HttpRequest]:
         provider = self._cloud.provider
         if self._whole.types is None:
-            return submit.requests(self._cloud.bucket, self._outset.planned())
+            plan = self._outset.planned()
+            keys = access.requests(provider, plan, self._cloud.ssh.login_key())
+            return [*keys, *submit.requests(self._cloud.bucket, plan)]
         first = self._outset.up_plans()[0]
         plan = self._outset.planned(machine.node_of(first))
         if first.existing is None:
@@ -156,6 +158,8 @@ class Steps:
         if not tpu:
             plan = on_free_node(self._session, plan, self._whole.policy, self._whole.request.script, "run")
         self._at(Phase.STARTING, plan.node.name, exists=True)
+        self._position.is_kept = plan.node.is_kept_by_terraform
+        plan = access.admit(self._cloud.provider, self._cloud.ssh, plan, output.note)
         try:
             with show_late_count() as report:
                 submission = go_on(self._cloud.bucket, self._cloud.provider, self._cloud.ssh, plan, report)
@@ -206,7 +210,7 @@ class Steps:
         position = self._position
         position.phase = phase
         if node:
-            position.node, position.has_node = node, exists
+            position.node, position.has_node, position.is_kept = node, exists, False
 
     def _show_end(self, verdict: Verdict, pulled: results.PullResult) -> None:
         """Say how it ended, what is here, and what bills; raises the error of a run that did not succeed."""

@@ -15,6 +15,7 @@ from tpuctl.errors import ConflictError, InterruptedByUser
 from tpuctl.flows.nodes.lookup import NoTpuError
 from tpuctl.flows.runs.code.bundles import Bundle, Report
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import access
 from tpuctl.flows.runs.submission import submit as flow
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit
 from tpuctl.runs import Run
@@ -49,9 +50,11 @@ def submit(
     for text in plan.notes:
         output.note(text)
     if dry_run:
-        output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
+        keys = access.requests(cloud.provider, plan, cloud.ssh.login_key())
+        output.requests([*keys, *flow.requests(cloud.bucket, plan)], as_json=session.as_json)
         return
     plan = on_free_node(session, plan, policy, request.script)
+    plan = access.admit(cloud.provider, cloud.ssh, plan, output.note)
     with show_late_count() as report:
         submission = _start(session, plan, report)
     for text in submission.notes:

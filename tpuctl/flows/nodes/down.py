@@ -29,18 +29,29 @@ HINT = "Run 'tpuctl down' again."
 
 @dataclass(frozen=True)
 class DownPlan:
-    """What `down` deletes."""
+    """What is deleted; raises StateError for what Terraform keeps, which would create it again."""
 
     allocations: tuple[Allocation, ...]
     unreachable: tuple[str, ...] = ()
     """Zones that did not answer and may hold more of what is to be deleted."""
+
+    def __post_init__(self) -> None:
+        for item in self.allocations:
+            if item.is_kept_by_terraform:
+                raise StateError(
+                    f"'{item.name}' in {item.zone} is kept by Terraform: tpuctl does not delete it.",
+                    hint="Remove 'tpu' where the module is called, and run 'terraform apply'. To end a run "
+                    "there: tpuctl cancel RUN",
+                    owner=item.owner,
+                )
 
 
 def plan_down(provider: Provider, names: Sequence[str], owner: str, zone: str | None = None) -> DownPlan:
     """Return what to delete: what is named, or all that tpuctl created for `owner`; in a zone, or in all.
 
     Raises NotFoundError for a name that nothing has, StateError for one that several have, and DeadlineError
-    when a zone that may hold it did not answer and nothing else is to be deleted.
+    when a zone that may hold it did not answer and nothing else is to be deleted. Raises StateError for what
+    Terraform keeps, too.
     """
     inventory = take_inventory(provider, zone)
     if not names:

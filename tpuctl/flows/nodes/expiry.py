@@ -73,7 +73,7 @@ def plan_extension(
     present = expiry(allocation)
     if present is None:
         raise StateError(
-            f"'{name}' has no --ttl: it runs until 'tpuctl down {name}'.",
+            f"'{name}' has no --ttl: it runs until '{allocation.deletion}'.",
             hint="A --ttl is given to 'tpuctl up'.",
         )
     expires = max(present, now).replace(microsecond=0) + timedelta(seconds=length)

@@ -16,6 +16,7 @@ from tpuctl.nodes import (
     QueueState,
 )
 from tpuctl.nodes.candidates import race_of
+from tpuctl.nodes.owner import deletion
 from tpuctl.parallel import fanout, values
 
 
@@ -54,6 +55,20 @@ class Allocation:
     def is_owned_by(self, identity: str) -> bool:
         """Whether tpuctl created it for an identity."""
         return self._first.is_owned_by(identity)
+
+    def is_usable_by(self, identity: str) -> bool:
+        """Whether a command without a name may choose it."""
+        return self._first.is_usable_by(identity)
+
+    @property
+    def is_kept_by_terraform(self) -> bool:
+        """Created by Terraform: no command of tpuctl deletes it."""
+        return self._first.is_kept_by_terraform
+
+    @property
+    def deletion(self) -> str:
+        """The command that deletes it."""
+        return deletion(self.name, self.labels)
 
     @property
     def labels(self) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NoReturn
 
 from tpuctl.cloud.provider import Provider
-from tpuctl.errors import DeadlineError, NotFoundError, StateError, nearest
+from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError, nearest
 from tpuctl.flows.nodes.inventory import Allocation, Inventory, take_inventory
 from tpuctl.nodes import Node, NodeId, NodeList, NodeState, QueuedResource, QueuedResourceId
 from tpuctl.nodes.candidates import race_of
@@ -27,6 +27,15 @@ def find_queued_resource(provider: Provider, queued_resource: QueuedResourceId) 
         return provider.get_queued_resource(queued_resource)
     except NotFoundError:
         return None
+
+
+def is_deletable(provider: Provider, node: NodeId) -> bool:
+    """Whether a hint may name `tpuctl down`: not for what Terraform keeps; for what is unknown, yes."""
+    try:
+        existing = find_node(provider, node)
+    except TpuctlError:
+        return True
+    return existing is None or not existing.is_kept_by_terraform
 
 
 def node_state(provider: Provider, node: NodeId) -> NodeState:
@@ -51,7 +60,7 @@ def find_ready(
     provider: Provider, name: str | None, accelerator: str | Sequence[str] | None, owner: str,
     zone: str | None = None,
 ) -> Node:  # fmt: skip
-    """Return the node to use: the one named, else the owner's only READY one of the type.
+    """Return the node to use: the one named, else the owner's only READY one of the type, else Terraform's.
 
     Of several types the first counts that has a READY node. Raises NotFoundError or StateError, and
     DeadlineError where a zone that did not answer may hold it.
@@ -77,21 +86,31 @@ def _ready(provider: Provider, name: str | None, types: Sequence[str], owner: st
     listing = provider.list_nodes(zone)
     if name:
         return require_ready(_named(listing, name))
-    own = (node for node in listing.nodes if node.is_owned_by(owner))
-    candidates = [node for node in own if not types or node.accelerator in types]
+    usable = [node for node in listing.nodes if node.is_usable_by(owner)]
+    candidates = [node for node in usable if not types or node.accelerator in types]
+    candidates.sort(key=lambda node: node.is_kept_by_terraform)
+    for is_terraforms in (False, True):
+        chosen = _first_ready(
+            [node for node in candidates if node.is_kept_by_terraform is is_terraforms], types
+        )
+        if chosen:
+            return chosen
+    if listing.unreachable:
+        raise no_answer(listing.unreachable, "your TPU")
+    if candidates:
+        return require_ready(candidates[0])
+    raise NoTpuError(types)
+
+
+def _first_ready(candidates: Sequence[Node], types: Sequence[str]) -> Node | None:
+    """Return the only READY one of the first type that has any; raises StateError for several."""
     ready = [node for node in candidates if node.state is NodeState.READY]
     first = next((kind for kind in types if any(node.accelerator == kind for node in ready)), None)
     ready = [node for node in ready if first in (None, node.accelerator)]
     if len(ready) > 1:
         names = ", ".join(node.name for node in ready)
         raise StateError(f"Several nodes fit: {names}.", hint="Choose one with --tpu NAME.")
-    if ready:
-        return ready[0]
-    if listing.unreachable:
-        raise no_answer(listing.unreachable, "your TPU")
-    if candidates:
-        return require_ready(candidates[0])
-    raise NoTpuError(types)
+    return ready[0] if ready else None
 
 
 def choose(allocations: Iterable[Allocation], name: str) -> Allocation | None:

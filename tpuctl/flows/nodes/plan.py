@@ -168,7 +168,9 @@ def _require_same(item: Allocation, options: UpOptions) -> None:
         kind = "Node" if item.nodes else "Queued resource"
         raise StateError(
             f"{kind} '{item.name}' exists and {' and '.join(texts)}.",
-            hint="Give the new one another name with --name, or delete the old one with 'tpuctl down'.",
+            hint="Give the new one another name with --name."
+            if item.is_kept_by_terraform
+            else "Give the new one another name with --name, or delete the old one with 'tpuctl down'.",
         )
     for node in item.nodes:
         if not (node.state.becomes_ready or node.state is NodeState.STOPPED):

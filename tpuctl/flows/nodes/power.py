@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import InterruptedByUser, StateError, StockoutError
 from tpuctl.flows.hosts.ssh_access import grant_access
+from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import find_allocation
 from tpuctl.flows.progress import Report
 from tpuctl.nodes import Change, HttpRequest, Node, NodeState, SshKey, StartNode, StopNode
@@ -38,12 +39,12 @@ def find_for_power(provider: Provider, name: str, zone: str | None = None) -> No
     """
     allocation = find_allocation(provider, name, zone, f"node '{name}'")
     if allocation.queued_resource or allocation.nodes[0].queued_resource:
-        raise _cannot_pause(allocation.name, "belongs to a queued resource, whose nodes end with it")
+        raise _cannot_pause(allocation, "belongs to a queued resource, whose nodes end with it")
     node = allocation.nodes[0]
     if len(node.addresses) > 1:
-        raise _cannot_pause(node.name, f"has {len(node.addresses)} hosts, and only a TPU of one host pauses")
+        raise _cannot_pause(allocation, f"has {len(node.addresses)} hosts, and only a TPU of one host pauses")
     if node.spot:
-        raise _cannot_pause(node.name, "is a spot TPU, which is never started again")
+        raise _cannot_pause(allocation, "is a spot TPU, which is never started again")
     return node
 
 
@@ -161,8 +162,9 @@ def _again(node: Node, after: NodeState) -> str:
     return f"It may still bill: 'tpuctl {verb} {node.name}' again waits for it."
 
 
-def _cannot_pause(name: str, reason: str) -> StateError:
+def _cannot_pause(item: Allocation, reason: str) -> StateError:
+    another = "" if item.is_kept_by_terraform else "; 'tpuctl up' makes another"
     return StateError(
-        f"'{name}' cannot be stopped and started: it {reason}.",
-        hint=f"'tpuctl down {name}' deletes it, and what is on its disks; 'tpuctl up' makes another.",
+        f"'{item.name}' cannot be stopped and started: it {reason}.",
+        hint=f"'{item.deletion}' deletes it, and what is on its disks{another}.",
     )

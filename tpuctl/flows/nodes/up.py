@@ -219,6 +219,8 @@ def _interrupted(plan: UpPlan) -> InterruptedByUser:
 
 
 def _two_commands(plan: UpPlan) -> str:
+    if plan.existing and plan.existing.is_kept_by_terraform:
+        return f"'{_resume(plan)}' resumes."
     return f"'{_resume(plan)}' resumes, 'tpuctl down {plan.options.name}' deletes it."
 
 

@@ -154,7 +154,8 @@ def _bucket_facts(node: Node, overview: Overview) -> Iterator[Fact]:
 
 def _lifetime_facts(node: Node, note: Note | TpuctlError | None) -> Iterator[Fact]:
     ends, idle = expiry(node), idle_limit(node)
-    yield Fact("ends by itself", ends or "never: until 'tpuctl down'", "metadata" if ends else "no metadata")
+    never = "never: Terraform keeps it" if node.is_kept_by_terraform else "never: until 'tpuctl down'"
+    yield Fact("ends by itself", ends or never, "metadata" if ends else "no metadata")
     if idle:
         yield Fact("ends when idle for", f"{idle} s", "metadata")
     source = "keeper on worker 0"

@@ -17,6 +17,7 @@ from tpuctl.flows.overview.views import next_command, troubles
 from tpuctl.flows.progress import Report
 from tpuctl.keeper.records import EXPIRED, NODES, Deletion
 from tpuctl.nodes import History, Node, NodeState, PastChange, QueuedResource
+from tpuctl.nodes.readiness import REPLACEMENT
 from tpuctl.parallel import fanout, values
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def _hint(existing: tuple[Allocation, ...], history: History) -> str:
 def _command(name: str, existing: tuple[Allocation, ...], run: RunOnNode | None, history: History) -> str:
     for item in existing:
         if item.is_over:
-            return f"tpuctl down {item.name} --zone {item.zone}"
+            return REPLACEMENT if item.is_kept_by_terraform else f"{item.deletion} --zone {item.zone}"
         node = item.nodes[0] if item.nodes else None
         part = node or item.queued_resource
         if part:

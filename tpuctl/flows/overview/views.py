@@ -17,6 +17,7 @@ from tpuctl.flows.overview.node_runs import RunOnNode, Workload, workload
 from tpuctl.flows.progress import Report
 from tpuctl.keeper import records as keeper
 from tpuctl.nodes import Maintenance, Node, NodeState, QueuedResource, QueueState
+from tpuctl.nodes.readiness import REPLACEMENT
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -151,5 +152,5 @@ def next_command(item: Node | QueuedResource, run: RunOnNode | None) -> str:
     if item.state is NodeState.STOPPED:
         return f"tpuctl start {item.name} --zone {item.zone}"
     if item.state is NodeState.PREEMPTED:
-        return f"tpuctl down {item.name} --zone {item.zone}"
+        return REPLACEMENT if item.is_kept_by_terraform else f"{item.deletion} --zone {item.zone}"
     return "tpuctl ls --watch"

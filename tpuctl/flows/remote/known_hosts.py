@@ -48,7 +48,7 @@ def write_known_hosts(folder: Path, hosts: Hosts, zone: str = "") -> Path:
         if not _is_key(hosts.host_key(worker)):
             raise HostError(
                 f"worker {worker} of '{node.name}': its published host key is not valid.",
-                hint=f"Somebody has changed its guest attributes. Delete the node: tpuctl down {node.name}",
+                hint=f"Somebody has changed its guest attributes. Delete the node: {node.deletion}",
                 host_key="invalid",
             )
     valid = {worker: key for worker, key in sorted(hosts.host_keys.items()) if _is_key(key)}

@@ -75,9 +75,10 @@ def _base(name: str, zone: str) -> str:
 def find_nodes(
     provider: Provider, names: Sequence[str], owner: str, zone: str | None
 ) -> tuple[list[Node], tuple[str, ...]]:
-    """Return the nodes of these names, or all of an owner, in any state; and the zones that did not answer.
+    """Return the nodes of these names, or all of an owner and Terraform's; and the zones that did not answer.
 
-    Raises NotFoundError or StateError where there are none, DeadlineError where a silent zone may hold them.
+    The nodes are in any state. Raises NotFoundError or StateError where there are none, DeadlineError where a
+    silent zone may hold them.
     """
     if names:
         allocations = [find_decided(provider, name, zone) for name in names]
@@ -86,7 +87,7 @@ def find_nodes(
                 raise no_hosts_yet(item.queued_resource)
         return [node for item in allocations for node in item.nodes], ()
     inventory = take_inventory(provider, zone)
-    own = [item for item in inventory.allocations if item.is_owned_by(owner) and not item.is_over]
+    own = [item for item in inventory.allocations if item.is_usable_by(owner) and not item.is_over]
     nodes = [node for item in own for node in item.nodes]
     if not nodes:
         raise no_own_tpu(inventory.unreachable)

@@ -42,7 +42,7 @@ class Hosts:
 
 
 def find_hosts(provider: Provider, name: str, workers: WorkerSet, owner: str, zone: str | None) -> Hosts:
-    """Return the workers of a READY node, whoever created it; without a name, of the owner's only one.
+    """Return the workers of a READY node, whoever created it; without a name, of the owner's or Terraform's.
 
     Sends reads only. Raises NotFoundError, also for a worker that is not there; StateError and
     PreemptedError, which say how to go on; and DeadlineError where a zone that did not answer may hold it.
@@ -83,10 +83,11 @@ def _await_key(ssh: Ssh, hosts: Hosts, worker: int) -> None:
 
 
 def _only_own(provider: Provider, owner: str, zone: str | None) -> Allocation:
-    """Return the only TPU of an owner; one that is over counts where there is no other."""
+    """Return the only TPU of an owner, else Terraform's; one that is over counts where there is no other."""
     inventory = take_inventory(provider, zone)
-    own = [item for item in inventory.allocations if item.is_owned_by(owner)]
-    candidates = [item for item in own if not item.is_over] or own
+    usable = [item for item in inventory.allocations if item.is_usable_by(owner)]
+    live = [item for item in usable if not item.is_over]
+    candidates = [item for item in live if not item.is_kept_by_terraform] or live or usable
     names = sorted({item.name for item in candidates})
     if len(names) > 1:
         raise StateError(

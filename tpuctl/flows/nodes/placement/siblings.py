@@ -56,7 +56,9 @@ def require_candidates(name: str, live: Sequence[Allocation]) -> None:
         zones = sorted(item.zone for item in live)
         raise StateError(
             f"There are {len(live)} TPUs called '{name}': in {' and in '.join(zones)}.",
-            hint=f"Choose one with --zone ZONE, or delete one: tpuctl down {name} --zone ZONE",
+            hint="Choose one with --zone ZONE."
+            if any(item.is_kept_by_terraform for item in live)
+            else f"Choose one with --zone ZONE, or delete one: tpuctl down {name} --zone ZONE",
             zones=zones,
         )
 

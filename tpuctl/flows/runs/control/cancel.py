@@ -17,6 +17,7 @@ from tpuctl.errors import (
     UsageError,
 )
 from tpuctl.flows.hosts.published_keys import published_key
+from tpuctl.flows.nodes.lookup import is_deletable
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.control import stop_requests
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
@@ -243,7 +244,7 @@ def _await_end(
     try:
         state = poll(look, awaiting="its end", timeout=seconds, backoff=EVERY_SECOND, sleep=sleep)
     except DeadlineError as error:
-        raise _not_over(plan, _left(plan, witnesses), seconds) from error
+        raise _not_over(plan, witnesses, seconds) from error
     assert state.verdict is not None
     return Cancellation(state.verdict, plan.attempt.statuses())
 
@@ -259,13 +260,15 @@ def _left(plan: CancelPlan, witnesses: Witnesses) -> list[int]:
     return [worker for worker in left if worker not in free]
 
 
-def _not_over(plan: CancelPlan, workers: Sequence[int], seconds: float) -> DeadlineError:
+def _not_over(plan: CancelPlan, witnesses: Witnesses, seconds: float) -> DeadlineError:
     assert plan.attempt is not None
-    node, run = plan.attempt.record.tpu.name, plan.run.name
+    workers = _left(plan, witnesses)
+    tpu, run = plan.attempt.record.tpu, plan.run.name
+    is_named = is_deletable(witnesses.provider, tpu.id)
+    deletion = f" End whatever runs there: tpuctl down {tpu.name}" if is_named else ""
     return DeadlineError(
         f"{named(workers).capitalize()} of run '{run}' {_have(workers)} not said within {seconds:.0f} s"
         " that the script ended.",
-        hint=f"Ask again: tpuctl cancel {run}. What is wrong: tpuctl why {node}."
-        f" End whatever runs there: tpuctl down {node}",
+        hint=f"Ask again: tpuctl cancel {run}. What is wrong: tpuctl why {tpu.name}.{deletion}",
         workers=list(workers),
     )

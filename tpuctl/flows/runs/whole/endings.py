@@ -33,6 +33,9 @@ class Position:
     has_node: bool = False
     """Whether the node exists for sure."""
 
+    is_kept: bool = False
+    """Whether Terraform keeps the node, and nobody is to delete it."""
+
     @property
     def standing(self) -> str:
         """What goes on and what bills, as a sentence."""
@@ -47,7 +50,7 @@ class Position:
         texts = [f"Continue: {self.again}."]
         if self.phase in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
             texts.append(f"Stop the run: tpuctl cancel {self.run}.")
-        if self.node:
+        if self.node and not self.is_kept:
             texts.append(f"Delete the node: tpuctl down {self.node}")
         return " ".join(texts)
 

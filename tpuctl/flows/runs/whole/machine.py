@@ -118,5 +118,7 @@ def _reason_to_stay(left: Sequence[Allocation], verdict: Verdict, users: Users, 
 
 def _standing(item: Allocation) -> str:
     if item.is_over:
-        return f"What is left of {item.name} is deleted by 'tpuctl down {item.name}'."
-    return f"{item.name} goes on billing until 'tpuctl down {item.name}'."
+        return f"What is left of {item.name} is deleted by '{item.deletion}'."
+    if item.is_kept_by_terraform:
+        return f"{item.name} goes on billing: Terraform keeps it."
+    return f"{item.name} goes on billing until '{item.deletion}'."
