@@ -150,8 +150,7 @@ class Progress(tf.keras.callbacks.Callback):
         speed = self._timer.lap()
         if speed.steps:
             line += f"  {speed.step_ms:,.1f} ms/step  {speed.rate(self._batch):,.0f} examples/s"
-            metrics |= {"step_ms": speed.step_ms, "examples_per_second": speed.rate(self._batch)}
-            metrics |= {"waiting_for_input": speed.waiting}
+            metrics |= speed.figures(self._batch)
         self._metrics = metrics
         say(line)
         kind = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
@@ -164,15 +163,16 @@ class Progress(tf.keras.callbacks.Callback):
     def finish(self, **result: float) -> None:
         """Save a checkpoint, print the speed and the roofline estimate, and write result.json.
 
-        result.json has the metrics of the last epoch and `result`. A run with no steps left to train updates
-        the existing file.
+        result.json has the metrics of the last epoch and `result`; its speed (`Speed.figures`) is of all
+        steps since the start of the program, except the first call. A run with no steps left to train
+        updates the existing file.
         """
         self._save()
         result = {**self._metrics, **result}
         speed = self._timer.total
         if speed.steps:
             say(speed.advice(self._batch))
-            result |= {"step_ms": speed.step_ms, "waiting_for_input": speed.waiting}
+            result |= speed.figures(self._batch)
         if self._estimate:
             for type in self._options.accelerator.split(","):
                 say(self._estimate(type))

@@ -46,6 +46,14 @@ class Speed(NamedTuple):
         """Return examples per second."""
         return self.steps * batch / self.seconds
 
+    def figures(self, batch: int) -> dict[str, float]:
+        """Return the speed as TensorBoard and result.json have it: all three of the same steps."""
+        return {
+            "step_ms": self.step_ms,
+            "examples_per_second": self.rate(batch),
+            "waiting_for_input": self.waiting,
+        }
+
     def advice(self, batch: int) -> str:
         """Return a sentence with the speed, and what to do if the steps wait for input."""
         advice = next(advice for least, advice in ADVICE if self.waiting >= least)

@@ -126,6 +126,11 @@ class TestSpeed:
         for loop in ("fit", "custom"):
             assert all(0 <= result["waiting_for_input"] <= 1 for result in report[loop]["results"])
 
+    @pytest.mark.parametrize("loop", ["fit", "custom"])
+    def test_step_time_and_rate_of_a_result_are_of_the_same_steps(self, report: Any, loop: str) -> None:
+        for result in report[loop]["results"]:
+            assert result["step_ms"] * result["examples_per_second"] == pytest.approx(1000 * 16)
+
     def test_tensorboard_has_the_curves_and_a_profile(self, report: Any) -> None:
         curves = {(tag, step) for tag, step in report["curves"]}
         for tag in (
