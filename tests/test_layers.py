@@ -42,7 +42,8 @@ FACTS = {
 SUBPACKAGES = {
     # package: its subpackages, each with the sibling subpackages that it may import
     "": {
-        "bucket_objects": set(), "catalogue": set(), "config": set(), "data": set(), "worker": set(),
+        "bucket_objects": set(), "catalogue": {"bucket_objects"}, "config": set(), "data": set(),
+        "worker": set(),
         "copier": {"local"},
         "cloud": set(), "flows": set(), "cli": set(), "faults": set(), "keeper": {"worker"}, "local": set(),
         "masking": set(), "nodes": set(), "recovery": {"bucket_objects"},
@@ -77,9 +78,10 @@ SUBPACKAGES = {
     "flows/nodes": {"placement": set()},
     "flows/remote": {"forwarding": set()},
     "flows/runs": {
-        "checkpoints": set(), "code": set(), "control": {"evidence", "logs"}, "evidence": set(),
+        "checkpoints": set(), "code": set(), "control": {"evidence", "logs"}, "costs": set(),
+        "evidence": set(),
         "local_copy": {"checkpoints"}, "logs": {"evidence"},
-        "recovery": {"checkpoints", "control", "evidence", "submission"},
+        "recovery": {"checkpoints", "control", "costs", "evidence", "submission"},
         "submission": {"code", "control", "evidence"},
         "whole": {"control", "evidence", "recovery", "submission"},
     },

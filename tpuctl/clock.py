@@ -26,6 +26,15 @@ def parse(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
+def is_time(text: str) -> bool:
+    """Whether `parse` reads a text."""
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
 def age(text: str, at: datetime) -> str:
     """Return the age at `at` of a time in its largest unit: `12s`, `5m`, `3h`, `2d`; '' for ''."""
     if not text:

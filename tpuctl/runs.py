@@ -30,6 +30,7 @@ from tpuctl.bucket_objects.fields import (
     Word,
     WorkerNumber,
 )
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
@@ -164,6 +165,12 @@ class Attempt(msgspec.Struct, frozen=True):
     """The user on the hosts whose home holds the attempt's files; empty where it was not recorded."""
     log_layout: Annotated[int, msgspec.Meta(ge=1, le=ORDERED_LOGS)] = 1
     """Where the pieces of logs are: 1 for a folder of each worker, ORDERED_LOGS for one in order of time."""
+    price: RecordedPrice | None = None
+    """What its node cost per hour when it was recorded; None where that was not known without asking."""
+    owner: Label = ""
+    """The account whose node it was; empty where it was not recorded."""
+    labels: Annotated[dict[Label, Label], msgspec.Meta(max_length=64)] = {}
+    """Those of its node, besides tpuctl's own."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -206,6 +213,11 @@ class Verdict(msgspec.Struct, frozen=True):
     """Whether another attempt is to follow."""
     started: str = ""
     """When the attempt was recorded, by the bucket's clock; empty where it was not recorded."""
+    begun: str | None = None
+    """When its first worker left the line of the node, by the host's clock; empty if none has done so, None
+    where it was not recorded."""
+    price: RecordedPrice | None = None
+    """That of the attempt."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -213,6 +225,7 @@ class Verdict(msgspec.Struct, frozen=True):
         clock.parse(self.decided)
         clock.parse(self.ended or self.decided)
         clock.parse(self.started or self.decided)
+        clock.parse(self.begun or self.decided)
 
     @property
     def is_unstarted(self) -> bool:

@@ -16,6 +16,7 @@ from tests.worker.host import SPEC
 from tpuctl import runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.bucket_objects.decoding import DecodeError, decode
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.output.manifest import (
@@ -68,9 +69,12 @@ RUN = runs.Run(
         metadata={"color": "blue"}, startup_script="#!/bin/sh\n", max_price="12.50",
     ),
 )  # fmt: skip
+PRICE = RecordedPrice("12.88", "USD", "the list", CREATED)
+PRICED = msgspec.structs.replace(ATTEMPT, price=PRICE, owner="ada@example.com", labels={"team": "vision"})
 VERDICT = runs.Verdict(
-    "r1", runs.FAILED, 1, CREATED, "worker 0's script ended with exit code 3", 3, runs.BY_SILENCE, (0, 2)
-)
+    "r1", runs.FAILED, 1, CREATED, "worker 0's script ended with exit code 3", 3, runs.BY_SILENCE, (0, 2),
+    begun=CREATED, price=PRICE,
+)  # fmt: skip
 SHARD = ShardEntry("pets-train.tfrecord-00000-of-00001", 2, 100, "AAAAAA==")
 BAD = BadRecord("a.csv", "is empty", 3)
 MANIFEST = Manifest(
@@ -133,7 +137,7 @@ def is_said_to_run(data: bytes) -> bool:
 
 KINDS = {
     "run.json": Kind(runs.encode(RUN), lambda data: runs.decode(data, runs.Run, "run.json", check_run)),
-    "attempt.json": Kind(runs.encode(ATTEMPT), lambda data: runs.decode(data, runs.Attempt, "attempt.json")),
+    "attempt.json": Kind(runs.encode(PRICED), lambda data: runs.decode(data, runs.Attempt, "attempt.json")),
     "verdict.json": Kind(
         runs.encode(VERDICT), lambda data: runs.decode(data, runs.Verdict, "verdict.json", check_run)
     ),

@@ -52,6 +52,10 @@ class Price:
         """Return the price of several such things, or of several hours."""
         return self if self.amount is None else replace(self, amount=self.amount * count)
 
+    def for_seconds(self, seconds: float) -> Price:
+        """Return what some seconds cost at this price per hour."""
+        return self.times(Decimal(round(seconds)) / 3600)
+
     def rounded(self, unit: Decimal = CENT) -> Price:
         """Return the price in whole units."""
         return self if self.amount is None else replace(self, amount=self.amount.quantize(unit))

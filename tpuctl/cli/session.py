@@ -79,7 +79,11 @@ class Session:
         """What TPUs cost: by the configuration, else by the provider's list, read when it is needed."""
         from tpuctl.flows.nodes.prices import Prices  # noqa: PLC0415  not every command shows a price
 
-        return Prices(self.config.prices, lambda generation: self.cloud.read_rates(generation))
+        return Prices(
+            self.config.prices,
+            lambda generation: self.cloud.read_rates(generation),
+            lambda generation: self.cloud.kept_rates(generation),
+        )
 
     @cached_property
     def witnesses(self) -> Witnesses:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.rest import RestApi
     from tpuctl.cloud.ssh import ByteStream, Ssh
     from tpuctl.cloud.storage import Bucket
+    from tpuctl.cloud.tpu.billing import BillingCatalog
     from tpuctl.nodes import Node, NodeId
 
 SSH_PORT = 22
@@ -123,16 +124,22 @@ class Cloud:
 
     def read_rates(self, generation: str) -> RateList:
         """Return the price list that has the rates of a generation; raises tpuctl's errors."""
+        return self._price_list.rates(generation)
+
+    def kept_rates(self, generation: str) -> RateList | None:
+        """Return the price list that this machine has kept, without asking the service; None without one."""
+        return self._price_list.kept(generation)
+
+    @cached_property
+    def _price_list(self) -> BillingCatalog:
         from tpuctl.cloud.tpu import billing  # noqa: PLC0415
 
         endpoints = self.endpoints
-        folder = state_folder() / "prices" / endpoints.target
-        catalog = billing.BillingCatalog(
+        return billing.BillingCatalog(
             lambda: self._rest_api(billing.SERVICE, endpoints.billing, billing.URL),
-            folder,
+            state_folder() / "prices" / endpoints.target,
             endpoints.price_source,
         )
-        return catalog.rates(generation)
 
     def read_quotas(self) -> QuotaList:
         """Return the project's quotas of TPUs; raises tpuctl's errors."""

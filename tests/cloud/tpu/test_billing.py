@@ -125,6 +125,19 @@ class TestReading:
         file.write_bytes(msgspec.json.encode(old))
         assert cloud.read_rates("v3").rates == rates.rates
 
+    @pytest.mark.parametrize(("days", "is_kept"), [(0, True), (30, True), (32, False), (-1, False)])
+    def test_a_list_of_the_last_month_is_there_without_asking(
+        self, cloud: Cloud, simulator: RunningSimulator, days: int, is_kept: bool
+    ) -> None:
+        assert cloud.kept_rates("v3") is None
+        rates = cloud.read_rates("v3")
+        requests = len(simulator.events.find(service="billing"))
+        (file,) = (state_folder() / "prices" / "sim").iterdir()
+        old = replace(rates, read=clock.iso(clock.now() - timedelta(days=days)))
+        file.write_bytes(msgspec.json.encode(old))
+        assert cloud.kept_rates("v3") == (old if is_kept else None)
+        assert len(simulator.events.find(service="billing")) == requests
+
     @pytest.mark.parametrize(
         "content", [b"", b"{", b"[" * 100_000, b'{"rates": [], "source": "x", "read": "never"}', b"\xff"]
     )

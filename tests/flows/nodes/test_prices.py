@@ -8,10 +8,11 @@ from decimal import Decimal
 from tests.flows.nodes.memory_provider import ZONE, MemoryProvider, node
 from tpuctl.accelerators import accelerator
 from tpuctl.catalogue.prices import OwnPrice, Price, Rate, RateList
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.errors import ConfigError
 from tpuctl.flows.nodes.options import UpOptions, creation
-from tpuctl.flows.nodes.prices import Prices
-from tpuctl.nodes import SshKey
+from tpuctl.flows.nodes.prices import RESERVED, Prices
+from tpuctl.nodes import NodeSettings, SshKey
 
 RATES = RateList(
     (Rate("v3", False, None, ("us-central1",), Decimal(2), "USD", "v3"),), "the list", "2026-11-22T12:00:00Z"
@@ -72,3 +73,23 @@ def test_a_list_that_cannot_be_read_makes_prices_unknown_and_is_tried_once() -> 
         price = book.price(accelerator("v3-8"), ZONE, spot=False)
     assert str(price) == "unknown: There are no Google Cloud credentials on this machine"
     assert reads == ["v3"]
+
+
+def test_a_record_gets_the_price_that_this_machine_knows_without_asking() -> None:
+    def refuse(generation: str) -> RateList:
+        raise AssertionError(generation)
+
+    machine = node("n1", accelerator="v3-8")
+    assert Prices([], refuse).recorded(machine) is None
+    kept = Prices([], refuse, lambda _: RATES).recorded(machine)
+    assert kept == RecordedPrice("8", "USD", "the list", "2026-11-22T12:00:00Z")
+    row = OwnPrice("v3", "", Decimal(1), None, "EUR", "/home/ada/tpuctl.toml, line 2")
+    assert Prices([row], refuse).recorded(machine) == RecordedPrice("4", "EUR", "tpuctl.toml, line 2")
+    assert Prices([], refuse, lambda _: RATES).recorded(node("n1", accelerator="v99-8")) is None
+
+
+def test_reserved_capacity_is_recorded_as_what_nobody_knows() -> None:
+    machine = replace(node("n1", accelerator="v3-8"), settings=NodeSettings(reserved=True))
+    record = prices().recorded(machine)
+    assert record is not None
+    assert record.price == prices().of(machine) == RESERVED

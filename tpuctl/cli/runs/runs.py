@@ -82,7 +82,7 @@ def _show(session: Session, page: Page, selection: Selection) -> None:
         (
             run.run, run.node, run.accelerator, run.state, clock.age(run.submitted, now),
             durations.text(run.seconds) if run.node else "",
-            run.cost.short if run.node else "", run.dataset,
+            run.total.short if run.node else "", run.dataset,
             "" if run.exit_code is None else run.exit_code,
             _reason(run),
         )

@@ -25,6 +25,7 @@ from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import access, launch_values, submit
 from tpuctl.flows.runs.submission.continuation import go_on
+from tpuctl.flows.runs.submission.plan import priced
 from tpuctl.flows.runs.whole import machine
 from tpuctl.flows.runs.whole.endings import Phase, Position, failed, interrupted
 from tpuctl.flows.runs.whole.restart import await_restart
@@ -157,6 +158,7 @@ class Steps:
             plan = self._outset.planned()
         if not tpu:
             plan = on_free_node(self._session, plan, self._whole.policy, self._whole.request.script, "run")
+        plan = priced(plan, self._session.prices.recorded)
         self._at(Phase.STARTING, plan.node.name, exists=True)
         self._position.is_kept = plan.node.is_kept_by_terraform
         plan = access.admit(self._cloud.provider, self._cloud.ssh, plan, output.note)

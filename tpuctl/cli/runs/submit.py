@@ -17,7 +17,7 @@ from tpuctl.flows.runs.code.bundles import Bundle, Report
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission import access
 from tpuctl.flows.runs.submission import submit as flow
-from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit
+from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit, priced
 from tpuctl.runs import Run
 from tpuctl.text.worker_numbers import ranges
 
@@ -99,7 +99,7 @@ _PLACES = ("target", "project", "zone", "bucket")
 
 def _start(session: Session, plan: SubmitPlan, report: Report) -> flow.Submission:
     """Submit the run; where its name has a submission that was killed before all had started, go on."""
-    cloud = session.cloud
+    cloud, plan = session.cloud, priced(plan, session.prices.recorded)
     try:
         return flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan, report)
     except ConflictError as error:

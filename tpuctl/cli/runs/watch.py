@@ -106,7 +106,7 @@ def tools(session: Session, report: Report, values: dict[str, str] | None = None
     return Tools(
         cloud.bucket, cloud.data_bucket.name, cloud.provider, cloud.ssh, session.witnesses,
         lambda creation: session.prices.of_creation(creation), f"{submitter()} ({os.getpid()})", report,
-        values or {},
+        values or {}, session.prices.recorded,
     )  # fmt: skip
 
 

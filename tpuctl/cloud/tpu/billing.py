@@ -27,6 +27,8 @@ CHIPS_OF_DEVICE = 4
 SLICES_ALONE = ("v4",)
 """Generations of which one host costs as much per chip as a slice: only that has a rate."""
 FRESH = timedelta(days=1)
+KEPT = timedelta(days=31)
+"""Age of a list that is good enough where nobody should wait for another: list prices change rarely."""
 MOST_BYTES = 4 << 20
 """Of a list that was kept."""
 
@@ -103,9 +105,9 @@ class BillingCatalog:
 
     def rates(self, generation: str) -> RateList:
         """Return the list that has the rates of a generation; raises tpuctl's errors."""
-        service = CLOUD_TPU if generation in BY_DEVICE else COMPUTE_ENGINE
-        path = self._folder / f"{service}.json"
-        stored = self._stored(path)
+        service = _service(generation)
+        path = self._path(service)
+        stored = self._stored(path, FRESH)
         if stored:
             return stored
         pages = self._open_api().pages(
@@ -122,14 +124,21 @@ class BillingCatalog:
         self._store(path, rates)
         return rates
 
-    def _stored(self, path: Path) -> RateList | None:
-        """Return the list of this source that was read in the last day; whatever is wrong with it, None."""
+    def kept(self, generation: str) -> RateList | None:
+        """Return the list that is kept here and has the rates of a generation, without asking the service."""
+        return self._stored(self._path(_service(generation)), KEPT)
+
+    def _path(self, service: str) -> Path:
+        return self._folder / f"{service}.json"
+
+    def _stored(self, path: Path, most: timedelta) -> RateList | None:
+        """Return the list of this source that was read lately; whatever is wrong with it, None."""
         try:
             rates = msgspec.json.decode(read_own_file(path, MOST_BYTES), type=RateList)
             age = clock.now() - clock.parse(rates.read)
         except (OSError, ValueError, RecursionError):
             return None
-        return rates if rates.source == self._source and timedelta() <= age < FRESH else None
+        return rates if rates.source == self._source and timedelta() <= age < most else None
 
     def _store(self, path: Path, rates: RateList) -> None:
         try:
@@ -137,6 +146,10 @@ class BillingCatalog:
             replace_file(path, [msgspec.json.encode(rates)], mode=FILE_MODE)
         except OSError:
             pass  # it is read again next time: no command fails for it
+
+
+def _service(generation: str) -> str:
+    return CLOUD_TPU if generation in BY_DEVICE else COMPUTE_ENGINE
 
 
 def _rates(skus: Iterable[_Sku]) -> Iterable[Rate]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from tpuctl.accelerators import Accelerator, accelerator
+from tpuctl.accelerators import Accelerator, accelerator, catalogue
 from tpuctl.catalogue.prices import OwnPrice, Price, RateList, own_price, unknown
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.errors import TpuctlError
 from tpuctl.nodes import CreateNode, Creation, Node, QueuedResource
 from tpuctl.runs import Tpu
@@ -17,13 +18,20 @@ RESERVED = unknown("reserved capacity costs what its contract says")
 class Prices:
     """Prices of one command: a list is read at the first price that needs it, and once."""
 
-    def __init__(self, own: Sequence[OwnPrice], read_rates: Callable[[str], RateList]) -> None:
+    def __init__(
+        self,
+        own: Sequence[OwnPrice],
+        read_rates: Callable[[str], RateList],
+        kept_rates: Callable[[str], RateList | None] = lambda _: None,
+    ) -> None:
         """Take the rows of the configuration, and what reads the list that has a generation's rates.
 
         The latter may raise tpuctl's errors: the prices are unknown then, and no command fails for it.
+        `kept_rates` returns the list that this machine has kept, and asks no service.
         """
         self._own = own
         self._read_rates = cache(_never_failing(read_rates))
+        self._kept_rates = cache(kept_rates)
 
     def price(self, kind: Accelerator, zone: str, *, spot: bool, slices: int = 1) -> Price:
         """Return what some slices of a type cost per hour in a zone."""
@@ -50,9 +58,27 @@ class Prices:
             kind = accelerator(item.accelerator)
         except TpuctlError:
             return unknown(f"this version of tpuctl does not know {item.accelerator or 'its type'}")
-        if isinstance(item, QueuedResource) and item.reservation:
+        if _is_reserved(item):
             return RESERVED
         return self.price(kind, item.zone, spot=item.spot)
+
+    def recorded(self, node: Node) -> RecordedPrice | None:
+        """Return what a node costs per hour, for a record; None where that is not known without asking."""
+        kind = catalogue().get(node.accelerator)
+        if kind is None:
+            return None
+        if _is_reserved(node):
+            return RecordedPrice.of(RESERVED)
+        price = own_price(self._own, kind, node.zone, spot=node.spot)
+        rates = self._kept_rates(kind.generation) if price is None else None
+        price = rates.price(kind, node.zone, spot=node.spot) if rates else price
+        return RecordedPrice.of(price) if price and price.is_known else None
+
+
+def _is_reserved(item: Node | QueuedResource | Tpu) -> bool:
+    if isinstance(item, Node):
+        return item.settings.reserved
+    return isinstance(item, QueuedResource) and bool(item.reservation)
 
 
 def _never_failing(read_rates: Callable[[str], RateList]) -> Callable[[str], RateList | Price]:

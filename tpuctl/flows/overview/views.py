@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
-from tpuctl.catalogue.prices import CENT, Price
+from tpuctl.catalogue.prices import Price
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.nodes.expiry import expiry_of
 from tpuctl.flows.nodes.inventory import Inventory, take_inventory
@@ -89,10 +88,7 @@ def cost_so_far(item: Node | QueuedResource, price: Price, now: datetime) -> Pri
     """Return what a node has cost since its creation at the most; None for what has no node."""
     if isinstance(item, QueuedResource) or not item.created:
         return None
-    if price.amount is None:
-        return price
-    seconds = max(0.0, (now - clock.parse(item.created)).total_seconds())
-    return replace(price, amount=(price.amount * Decimal(seconds) / 3600).quantize(CENT))
+    return price.for_seconds(max(0.0, (now - clock.parse(item.created)).total_seconds())).rounded()
 
 
 def bills(item: Node | QueuedResource) -> bool:

@@ -13,6 +13,8 @@ from tpuctl.bucket_layout import bundle, gs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.facts import Fact
+from tpuctl.flows.runs.costs.attempts import PriceOf, RunCosts, cost, known_costs
+from tpuctl.flows.runs.costs.facts import cost_facts
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.losses import steps_lost
@@ -20,7 +22,6 @@ from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.summaries import PriceOf, cost
 from tpuctl.runs import Run, Verdict
 from tpuctl.text.worker_numbers import named
 from tpuctl.worker.records import RUNNING, UNKNOWN, WorkerStatus, read_stop
@@ -184,10 +185,11 @@ class RunDescription:
 
     def _gap(self, number: int, seconds: float) -> str:
         """Return how long nothing ran, with what that cost where the TPU stayed and billed on."""
-        before, after = (self.run.attempt(each).record.tpu for each in (number, number + 1))
-        if before.uid != after.uid:
+        before, after = (self.run.attempt(each).record for each in (number, number + 1))
+        if before.tpu.uid != after.tpu.uid:
             return f"{durations.text(seconds)}, on no TPU"
-        return f"{durations.text(seconds)}, which cost {cost(self._price_of(before), seconds).short}"
+        price = before.price.price if before.price else self._price_of(before.tpu)
+        return f"{durations.text(seconds)}, which cost {cost(price, seconds).short}"
 
     def _policy(self, record: Run) -> Iterator[Fact]:
         """Yield how often it is started again, and where."""
@@ -232,11 +234,9 @@ class RunDescription:
         verdict = self.verdict
         end = clock.parse(verdict.ended or verdict.decided) if verdict else self.run.bucket.now()
         seconds = max(0.0, (end - clock.parse(item.updated)).total_seconds())
-        price = self._price_of(tpu)
-        source = price.origin if price.is_known else "no price list"
         yield Fact("duration", durations.text(seconds), "bucket's clock, since it was submitted")
-        yield Fact("price per hour", price.short if price.is_known else str(price), source)
-        yield Fact("cost", cost(price, seconds).short, f"{source}, for the duration")
+        costs = RunCosts(self.run, self._price_of, item.updated)
+        yield from cost_facts(known_costs(costs, self.state, self.run.bucket.now()))
 
 
 def _said(word: WorkerWord) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpuctl import runs
+from tpuctl import clock, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.runs import Tpu, Verdict
 from tpuctl.worker.records import FINISHED, PREPARING, QUEUED, READY, RUNNING, UNKNOWN, WorkerStatus
 
@@ -25,6 +26,21 @@ LABELS = (
     runs.SUCCEEDED, runs.FAILED, runs.PREEMPTED, runs.MAINTENANCE, runs.STOPPED, runs.LOST,
 )  # fmt: skip
 """Every state of a run that is shown."""
+
+
+def first_start(statuses: Statuses) -> str | None:
+    """Return when the first worker left the line of its node, by its host's clock.
+
+    Empty if none has; None where one has, or may have, and does not say when.
+    """
+    times = [status.started for status in statuses if status and clock.is_time(status.started)]
+    return min(times) if times else None if any(map(_may_have_left_the_line, statuses)) else ""
+
+
+def _may_have_left_the_line(status: WorkerStatus | None) -> bool:
+    if status is None or status.state == QUEUED:
+        return False
+    return status.state != FINISHED or status.has_run or status.exit_code is not None
 
 
 def unstarted_label(seconds: float) -> str:
@@ -55,6 +71,10 @@ class RunState:
     """Where its last attempt is, while it has no verdict."""
     last: int = 0
     """The number of its last attempt, while it has no verdict; 0 where it is not known."""
+    recorded: str = ""
+    """When that was recorded, by the bucket's clock; empty where it is not known."""
+    price: RecordedPrice | None = None
+    """What its node cost per hour then; None where it is not known."""
 
     @property
     def attempt(self) -> int:

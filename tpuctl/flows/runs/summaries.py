@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.catalogue.totals import Total
 from tpuctl.errors import NotFoundError, TpuctlError
 from tpuctl.flows.progress import Report, silent
+from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE, AttemptCost, PriceOf, RunCosts, known_costs, total
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import ListedRun, listed_runs
 from tpuctl.flows.runs.losses import total_lost
@@ -20,7 +21,7 @@ from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
-from tpuctl.runs import Run, Tpu, Verdict
+from tpuctl.runs import Verdict
 from tpuctl.worker.records import UNKNOWN
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 WIDTH = 8
 """Runs read at once."""
-PriceOf = Callable[[Tpu], Price]
-"""Returns what a node costs per hour."""
-NOT_ON_A_NODE = unknown("it has no node")
 
 
 @dataclass(frozen=True)
@@ -87,13 +85,23 @@ class Summary:
     exit_code: int | None = None
     reason: str = ""
     """The evidence of its end, or why its state is not known."""
-    cost: Price = NOT_ON_A_NODE
-    """What its node has cost for so long, at its present price."""
+    attempts: tuple[AttemptCost, ...] = ()
+    """What each attempt has cost."""
     verdict: Verdict | None = None
     attempt: int = 0
     """The number of the last one; 0 where it is not known."""
     steps_lost: int | None = None
     """Steps that its attempts had to do again; None where logs and checkpoints do not tell."""
+
+    @property
+    def total(self) -> Total:
+        """What its attempts have cost together."""
+        return total(self.attempts)
+
+    @property
+    def cost(self) -> Price:
+        """The same as one price, in cents; unknown where it is none."""
+        return self.total.price.rounded() if self.attempts else NOT_ON_A_NODE
 
 
 @dataclass(frozen=True)
@@ -172,26 +180,27 @@ class _Reader:
             return None
         if not self._selection.has_dataset(str(record.dataset or "")):
             return None
-        state = _state(run, self._witnesses)
+        state = read_state(run, self._witnesses)
         label = state.label if state else unstarted_label(self._seconds(listed.record.updated, ""))
         if self._selection.states and label not in self._selection.states:
             return None
-        return self._line(listed, record, label, state)
+        return self._line(listed, run, label, state)
 
-    def _line(self, listed: ListedRun, record: Run, label: str, state: RunState | None) -> Summary:
+    def _line(self, listed: ListedRun, run: StoredRun, label: str, state: RunState | None) -> Summary:
+        record = run.record
         verdict = state.verdict if state else None
         tpu = state.tpu if state else None
         ended = (verdict.ended or verdict.decided) if verdict else ""
         seconds = self._seconds(listed.record.updated, ended)
         reason = state.reason if state else unstarted_reason(listed.name, seconds)
+        costs = RunCosts(run, self._price_of, listed.record.updated)
         return Summary(
             listed.name, record.created, listed.record.updated, record.accelerator,
             str(record.dataset or ""), label, record.submitter, tpu.name if tpu else "",
             tpu.zone if tpu else "", ended, seconds, verdict.exit_code if verdict else None,
-            reason, cost(self._price_of(tpu) if tpu else None, seconds), verdict,
+            reason, known_costs(costs, state, self._bucket.now()), verdict,
             state.attempt if state else 0,
-            total_lost(StoredRun(self._bucket, listed.name), state.attempt)
-            if state and state.attempt > 1 else None,
+            total_lost(run, state.attempt) if state and state.attempt > 1 else None,
         )  # fmt: skip
 
     def _seconds(self, submitted: str, ended: str) -> float:
@@ -199,15 +208,8 @@ class _Reader:
         return max(0.0, (end - clock.parse(submitted)).total_seconds())
 
 
-def cost(price: Price | None, seconds: float) -> Price:
-    """Return what some seconds cost at a price per hour; None is the price of nothing."""
-    if price is None:
-        return NOT_ON_A_NODE
-    return price.times(Decimal(round(seconds)) / 3600).rounded()
-
-
-def _state(run: StoredRun, witnesses: Witnesses) -> RunState | None:
-    """Return what is known of a run's state; None without an attempt."""
+def read_state(run: StoredRun, witnesses: Witnesses) -> RunState | None:
+    """Return what is known of a run's state, and warn of what is not; None without an attempt."""
     try:
         state = settle(run, witnesses)
     except NotFoundError:

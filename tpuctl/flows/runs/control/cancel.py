@@ -216,7 +216,7 @@ def _end_unstarted(plan: CancelPlan, request: StopRequest) -> Verdict:
         Verdict(
             plan.run.name, runs.STOPPED, record.attempt if record else 1, now, evidence,
             basis=BY_MACHINE, silent=record.workers if record else (), stopped_by=request.by, ended=now,
-            tpu=record.tpu if record else None,
+            tpu=record.tpu if record else None, begun="",
         )
     )  # fmt: skip
 

@@ -13,13 +13,13 @@ from tpuctl import clock
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import InterruptedByUser, StateError
 from tpuctl.flows.runs.checkpoints.readers import last_committed
+from tpuctl.flows.runs.costs.attempts import PriceOf, cost
 from tpuctl.flows.runs.losses import first_step, steps_lost
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery.step import step
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.resumption import obstacle
-from tpuctl.flows.runs.summaries import PriceOf, cost
 from tpuctl.nodes import NodeId
 from tpuctl.polling import Backoff, Sleep, poll
 from tpuctl.runs import Tpu, Verdict

@@ -134,7 +134,8 @@ def _start(run: StoredRun, held: HeldLease, node: Node, number: int, tools: Tool
     if run.stop_request():
         return _stopped_meanwhile(run, number, tools)
     delete_all(tools, run.name, _recipe(run), besides=node.id.uid)
-    record = attempt_on(node, run.record.framework, run.bucket.now(), number)
+    price = tools.recorded_price(node)
+    record = attempt_on(node, run.record.framework, run.bucket.now(), number, price)
     try:
         attempt = run.create_attempt(signed(record, login=tools.ssh.user))
     except ConflictError:
@@ -192,7 +193,7 @@ def _machine_verdict(run: StoredRun, attempt: StoredAttempt, outcome: str, evide
     item, now = run.bucket.stat(run.paths.attempt(attempt.number)), clock.iso(run.bucket.now())
     return Verdict(
         run.name, outcome, attempt.number, now, evidence, basis=BY_MACHINE, ended=now,
-        tpu=attempt.record.tpu, started=item.updated if item else now,
+        tpu=attempt.record.tpu, started=item.updated if item else now, price=attempt.record.price,
     )  # fmt: skip
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpuctl.catalogue.prices import Price
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
-from tpuctl.nodes import Creation
+from tpuctl.nodes import Creation, Node
 
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
@@ -33,3 +34,5 @@ class Tools:
     report: Report
     values: Mapping[str, str] = field(default_factory=dict)
     """Variables that neither the bucket nor this machine has."""
+    recorded_price: Callable[[Node], RecordedPrice | None] = lambda _: None
+    """Returns what a node costs per hour, for its record."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tpuctl import accelerators, clock, job_header
+from tpuctl.catalogue.recorded_price import LONGEST, RecordedPrice
 from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lookup import find_ready
+from tpuctl.flows.nodes.options import is_own
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.code import bundles, imports, locks
 from tpuctl.flows.runs.code.secrets import check_bundle
@@ -34,6 +36,10 @@ from tpuctl.worker.records import SETUP_TIMEOUT
 if TYPE_CHECKING:
     from tpuctl.cloud.provider import Provider
     from tpuctl.cloud.storage import Bucket
+
+
+PriceOf = Callable[[Node], RecordedPrice | None]
+"""Returns what a node costs per hour, without asking a service."""
 
 
 @dataclass(frozen=True)
@@ -287,14 +293,24 @@ def _unstored_values(request: SubmitRequest) -> list[str]:
     return [value for name, value in request.environment.items() if name not in request.stored]
 
 
-def attempt_on(node: Node, framework: str, at: datetime, number: int = 1) -> Attempt:
-    """Return the record of an attempt on a node, not signed yet."""
+def priced(plan: SubmitPlan, price_of: PriceOf) -> SubmitPlan:
+    """Return the same plan, whose attempt says what its node costs now."""
+    attempt = msgspec.structs.replace(plan.attempt, price=price_of(plan.node))
+    return replace(plan, attempt=attempt)
+
+
+def attempt_on(
+    node: Node, framework: str, at: datetime, number: int = 1, price: RecordedPrice | None = None
+) -> Attempt:
+    """Return the record of an attempt on a node, which costs `price` per hour; it is not signed yet."""
     machine = Tpu.of(node)
     # A TensorFlow slice is driven from worker 0; JAX and PyTorch wait for the same program on every host.
     workers = (0,) if framework == "tensorflow" else tuple(range(machine.hosts))
     return Attempt(
-        attempt=number, created=clock.iso(at), tpu=machine, workers=workers, log_layout=ORDERED_LOGS
-    )
+        attempt=number, created=clock.iso(at), tpu=machine, workers=workers, log_layout=ORDERED_LOGS,
+        price=price, owner=node.owner[:LONGEST],
+        labels={key: value for key, value in node.labels.items() if not is_own(key)},
+    )  # fmt: skip
 
 
 def own_variables(

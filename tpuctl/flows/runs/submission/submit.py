@@ -242,7 +242,7 @@ def _fail(run: StoredRun, plan: SubmitPlan, error: TpuctlError) -> None:
         run.end(
             Verdict(
                 run.name, runs.FAILED, attempt.attempt, at, evidence, basis=BY_MACHINE, ended=at,
-                tpu=attempt.tpu,
+                tpu=attempt.tpu, begun="",
             )
         )  # fmt: skip
     except TpuctlError:
