@@ -125,6 +125,13 @@ check "protection_is_chosen" {
 
 # --- rights of members
 
+check "members_are_named" {
+  assert {
+    condition     = length(var.members) > 0
+    error_message = "members is empty: nobody is granted the use of TPUs, buckets and SSH, not even you who apply this. Name yourself: members = [\"user:ME@MY-DOMAIN\"]."
+  }
+}
+
 resource "google_project_iam_member" "member" {
   for_each = {
     for grant in setproduct(var.members, local.member_project_roles) :

@@ -10,6 +10,7 @@ variables {
   project_id = "demo-project-1"
   region     = "europe-west4"
   zone       = "europe-west4-a"
+  members    = ["user:ada@example.com"]
 }
 
 run "own_key" {

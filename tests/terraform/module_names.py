@@ -19,6 +19,7 @@ NAMED = {
     "permissions": re.compile(r'"(tpu\.(?!googleapis)[a-zA-Z]+\.[a-zA-Z]+)"'),
 }
 ASSIGNED = re.compile(r'^\s*(accelerator_type|runtime_version|zone|version)\s*=\s*"([^"]*)"', re.M)
+DEFAULT = re.compile(r'^variable "(accelerator_type|zone)" \{[^}]*?\bdefault\s*=\s*"([^"]*)"', re.M)
 RANGE = ">= 6.50, < 9"
 ARGUMENTS = {"role": "roles", "service": "apis", "permissions": "permissions"}
 """Argument of a resource -> the list in the catalogue that must have its values."""
@@ -66,7 +67,7 @@ def _resources(module: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _wrong_assignments(text: str) -> Iterator[str]:
     assigned: dict[str, str] = {}
-    for name, value in ASSIGNED.findall(text):
+    for name, value in (*DEFAULT.findall(text), *ASSIGNED.findall(text)):
         assigned[name] = value
         if name == "version" and value != RANGE:
             yield f'a provider has the range "{value}" instead of "{RANGE}"'

@@ -93,3 +93,30 @@ def test_a_folder_in_which_nothing_was_applied_says_so(
     assert init.code == 3
     assert "has no output 'tpuctl'" in init.err
     assert "terraform apply" in init.err
+
+
+@pytest.mark.parametrize("example", ["minimal", "complete", "teams"])
+def test_no_example_grants_anything_to_a_stranger(workbench: Workbench, example: str) -> None:
+    """Who is not named by the person who applies it has no right in the project."""
+    text = (workbench.folder / "examples" / example / "main.tf").read_text()
+    assert "example.com" not in text
+
+
+def test_without_members_the_person_who_applies_is_told_so(workbench: Workbench) -> None:
+    planned = workbench.run("examples/minimal", "plan", "-no-color", "-var", "members=[]")
+    assert planned.code == 0, planned.text
+    assert (
+        "members is empty: nobody is granted the use of TPUs, buckets and SSH, not even you" in planned.text
+    )
+    assert "iam_member.member[" not in planned.out
+    named = workbench.run("examples/minimal", "plan", "-no-color")
+    assert "members is empty" not in named.text
+
+
+def test_region_and_zone_of_an_example_are_variables(workbench: Workbench) -> None:
+    planned = workbench.run(
+        "examples/minimal", "plan", "-no-color", "-var", "region=us-west4", "-var", "zone=us-west4-a"
+    )
+    assert planned.code == 0, planned.text
+    assert "europe" not in planned.out.replace("Europe", "europe")
+    assert '"us-west4-a"' in planned.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +16,20 @@ from tests.paths import ROOT
 SOURCE = ROOT / "terraform"
 EXAMPLES = ("examples/minimal", "examples/complete", "examples/teams")
 VARIABLES = {"TF_VAR_project_id": "demo-project-1", "TF_VAR_billing_account": "012345-6789AB-CDEF01"}
+OF_EXAMPLES: dict[str, dict[str, object]] = {
+    # example: what somebody who applies it passes besides
+    "examples/minimal": {"members": ["user:ada@example.com"]},
+    "examples/complete": {
+        "members": [
+            "group:vision@example.com",
+            "serviceAccount:trainer@demo-project-1.iam.gserviceaccount.com",
+        ],
+        "watch": {"owners": ["ada@example.com"], "package": "https://example.com/tpuctl-1.0.0.tar.gz"},
+    },
+    "examples/teams": {
+        "teams": {"vision": ["group:vision@example.com"], "speech": ["group:speech@example.com"]}
+    },
+}
 IGNORED = shutil.ignore_patterns(".terraform", ".terraform.lock.hcl", "*.tfstate*", "*.tfvars")
 
 
@@ -42,11 +57,12 @@ class Workbench:
 
     def run(self, where: str, *arguments: str) -> Result:
         """Run terraform in a folder of the copy, without a terminal."""
+        own = {f"TF_VAR_{name}": json.dumps(value) for name, value in OF_EXAMPLES.get(where, {}).items()}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
         process = subprocess.run(
             ["terraform", *arguments],
             cwd=self.folder / where,
-            env=inherited | VARIABLES | self._environment,
+            env=inherited | VARIABLES | own | self._environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

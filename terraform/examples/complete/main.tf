@@ -31,6 +31,39 @@ variable "billing_account" {
   type        = string
 }
 
+variable "members" {
+  description = "Who uses tpuctl in this project: [\"user:ME@MY-DOMAIN\", \"group:TEAM@MY-DOMAIN\"]. Empty: nobody is granted anything."
+  type        = set(string)
+  default     = []
+}
+
+variable "region" {
+  description = "Region of the network, the buckets and the TPUs."
+  type        = string
+  default     = "us-central2"
+}
+
+variable "zone" {
+  description = "Zone of the TPUs, in the region."
+  type        = string
+  default     = "us-central2-b"
+}
+
+variable "accelerator_type" {
+  description = "Type of the TPU VM that Terraform keeps, which the zone offers."
+  type        = string
+  default     = "v4-8"
+}
+
+variable "watch" {
+  description = "Whose preempted runs are started again, and what pip installs as tpuctl for that. Unset: nobody's."
+  type = object({
+    owners  = set(string)
+    package = string
+  })
+  default = null
+}
+
 # The budget API needs the project whose quota a user's call counts against.
 provider "google" {
   billing_project       = var.project_id
@@ -46,16 +79,12 @@ module "base" {
   source = "../.."
 
   project_id  = var.project_id
-  region      = "us-central2"
-  zone        = "us-central2-b"
+  region      = var.region
+  zone        = var.zone
   name        = "vision-team"
+  members     = var.members
   subnet_cidr = "10.20.0.0/22"
   labels      = { team = "vision" }
-
-  members = [
-    "group:vision@example.com",
-    "serviceAccount:trainer@${var.project_id}.iam.gserviceaccount.com",
-  ]
 
   bucket_names = {
     data = "${var.project_id}-pictures"
@@ -65,7 +94,7 @@ module "base" {
   log_days         = 30
   soft_delete_days = 30
   protection       = "checkpoints"
-  kms_key          = "projects/${var.project_id}/locations/us-central2/keyRings/training/cryptoKeys/buckets"
+  kms_key          = "projects/${var.project_id}/locations/${var.region}/keyRings/training/cryptoKeys/buckets"
 
   artifact_registry = true
 
@@ -76,14 +105,10 @@ module "base" {
   }
 
   # Cloud Run does not exist in us-central2.
-  watch = {
-    owners  = ["ada@example.com"]
-    package = "https://example.com/tpuctl-1.0.0.tar.gz"
-    region  = "us-central1"
-  }
+  watch = var.watch == null ? null : merge(var.watch, { region = "us-central1" })
 
   tpu = {
-    accelerator_type = "v4-8"
+    accelerator_type = var.accelerator_type
     runtime_version  = "tpu-ubuntu2204-base"
   }
 }

@@ -1,4 +1,4 @@
-# The required settings: a project, a region, a zone; and its members.
+# The required settings: a project, a region, a zone; and its members, who are granted nothing unless they are named.
 
 terraform {
   required_version = ">= 1.9"
@@ -26,13 +26,31 @@ variable "project_id" {
   type        = string
 }
 
+variable "members" {
+  description = "Who uses tpuctl in this project: [\"user:ME@MY-DOMAIN\", \"group:TEAM@MY-DOMAIN\"]. Empty: nobody is granted anything."
+  type        = set(string)
+  default     = []
+}
+
+variable "region" {
+  description = "Region of the network, the buckets and the TPUs."
+  type        = string
+  default     = "europe-west4"
+}
+
+variable "zone" {
+  description = "Zone of the TPUs, in the region."
+  type        = string
+  default     = "europe-west4-a"
+}
+
 module "base" {
   source = "../.."
 
   project_id = var.project_id
-  region     = "europe-west4"
-  zone       = "europe-west4-a"
-  members    = ["user:ada@example.com"]
+  region     = var.region
+  zone       = var.zone
+  members    = var.members
   protection = "records"
 }
 

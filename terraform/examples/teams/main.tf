@@ -20,13 +20,30 @@ variable "project_id" {
   type        = string
 }
 
+variable "teams" {
+  description = "Name of each team -> who is in it: { vision = [\"group:vision@MY-DOMAIN\"], speech = [\"group:speech@MY-DOMAIN\"] }."
+  type        = map(set(string))
+}
+
+variable "region" {
+  description = "Region of the network, the buckets and the TPUs."
+  type        = string
+  default     = "europe-west4"
+}
+
+variable "zone" {
+  description = "Zone of the TPUs, in the region."
+  type        = string
+  default     = "europe-west4-a"
+}
+
 module "base" {
   source   = "../.."
-  for_each = { vision = ["group:vision@example.com"], speech = ["group:speech@example.com"] }
+  for_each = var.teams
 
   project_id = var.project_id
-  region     = "europe-west4"
-  zone       = "europe-west4-a"
+  region     = var.region
+  zone       = var.zone
   name       = each.key
   members    = each.value
   protection = "records"
