@@ -46,7 +46,8 @@ SUBPACKAGES = {
         "worker": set(),
         "copier": {"local"},
         "cloud": set(), "flows": set(), "cli": set(), "faults": set(), "keeper": {"worker"}, "local": set(),
-        "masking": set(), "nodes": set(), "recovery": {"bucket_objects"},
+        "masking": set(), "nodes": set(), "provenance": {"bucket_objects", "masking"},
+        "recovery": {"bucket_objects"},
         "sim": set(), "testing": set(), "text": set(),
     },
     "data": {
@@ -158,7 +159,7 @@ MODULES = {
     },
     "flows/runs": {
         "consequences", "description", "drill", "lookup", "losses", "outcome", "pull", "restarts",
-        "state", "stored_attempt", "stored_run", "summaries", "used_nodes",
+        "results", "state", "stored_attempt", "stored_run", "summaries", "used_nodes",
     },
     "worker": {
         "attempt_lock", "bytecode", "connection", "errand", "gcs", "guard", "light_dataclass", "main",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpuctl.keeper.records import deletions_folder, node_folder
 from tpuctl.nodes import NodeId
-from tpuctl.worker.records import LAUNCH_FILE, LOG_FOLDER, STATUS_FILE, STOP_FILE, log_file
+from tpuctl.worker.records import ENVIRONMENT_FILE, LAUNCH_FILE, LOG_FOLDER, STATUS_FILE, STOP_FILE, log_file
 
 ATTEMPT_FOLDER = re.compile(r"[1-9][0-9]{0,3}")
 LOG_CHUNK = re.compile(r"(?!0{6})[0-9]{6}\.log")
@@ -100,6 +100,11 @@ class RunPaths:
         return f"{self.folder}{STOP_FILE}"
 
     @property
+    def results(self) -> str:
+        """Return the record of its results by checksum, once it has ended."""
+        return f"{self.folder}results.json"
+
+    @property
     def checkpoints(self) -> str:
         return f"{self.folder}checkpoints/"
 
@@ -142,6 +147,10 @@ class RunPaths:
     def status(self, attempt: int, worker: int) -> str:
         """Return the object with a worker's status and heartbeat."""
         return f"{self.worker(attempt, worker)}{STATUS_FILE}"
+
+    def environment(self, attempt: int, worker: int) -> str:
+        """Return the record of the packages that a worker's script can import."""
+        return f"{self.worker(attempt, worker)}{ENVIRONMENT_FILE}"
 
     def logs(self, attempt: int, worker: int) -> str:
         """Return the folder with the chunks of a worker's log, with a trailing slash."""

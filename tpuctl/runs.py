@@ -34,6 +34,7 @@ from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
+from tpuctl.provenance.records import HostEnvironment, Results, Versions
 from tpuctl.recovery.records import Lease, Machine, Restarts
 from tpuctl.worker.records import IMAGE, LARGEST_STOP, SETUP_TIMEOUT, StopRequest, WorkerStatus
 
@@ -108,6 +109,14 @@ class Run(msgspec.Struct, frozen=True):
     """Where its dataset is; empty where it was not recorded."""
     not_kept: Annotated[tuple[Line, ...], msgspec.Meta(max_length=1000)] | None = None
     """Variables whose values hosts do not keep for a reboot; None where it was not recorded."""
+    seeds: Annotated[dict[Line, Line], msgspec.Meta(max_length=1000)] = {}
+    """Seeds among the arguments and variables: the option or the variable -> its value."""
+    of_header: Annotated[tuple[Line, ...], msgspec.Meta(max_length=1000)] = ()
+    """Variables that have the value in the script's header, which the bundle has."""
+    pins: Versions = {}
+    """Versions that packages have to have: those of the run that this one repeats."""
+    origin: Annotated[str, msgspec.Meta(pattern=rf"\A({NAME.pattern})?\Z")] = ""
+    """The run that this one repeats; empty for none."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -251,6 +260,8 @@ LARGEST: dict[type, int] = {
     WorkerStatus: 64 << 10,
     StopRequest: LARGEST_STOP,
     Lease: 16 << 10,
+    HostEnvironment: 512 << 10,
+    Results: 16 << 20,  # of names in Chinese, \\u escaped by other writers
 }
 """Record -> most bytes of its object."""
 

@@ -41,6 +41,7 @@ from tpuctl.flows.runs.evidence.witnesses import HostAnswer, read_answer
 from tpuctl.flows.runs.evidence.words import HostState
 from tpuctl.keeper.records import Deletion, Note
 from tpuctl.keeper.records import encode as encode_of_keeper
+from tpuctl.provenance.records import HostEnvironment, ResultFile, Results
 from tpuctl.recovery.records import Disk, Machine, Restarts
 from tpuctl.worker import timing
 from tpuctl.worker.control.turns import Turn, _Entry
@@ -68,9 +69,16 @@ RUN = runs.Run(
         tags=("trainer",), disks=(Disk("photos", read_only=True),), labels={"team": "vision"},
         metadata={"color": "blue"}, startup_script="#!/bin/sh\n", max_price="12.50",
     ),
+    seeds={"--seed": "7"}, of_header=("RATE",), pins={"numpy": "1.26.4"}, origin="r0",
 )  # fmt: skip
 PRICE = RecordedPrice("12.88", "USD", "the list", CREATED)
 PRICED = msgspec.structs.replace(ATTEMPT, price=PRICE, owner="ada@example.com", labels={"team": "vision"})
+ENVIRONMENT = HostEnvironment(
+    "3.10.12", "cpython", "Linux", "6.1", "x86_64", {"numpy": "1.26.4"}, {"jax": "0.4.30"},
+    {"mine": "git+https://example.com/mine@0"},
+)  # fmt: skip
+RESULT_FILE = ResultFile("checkpoints/ckpt-1.index", 3, "AAAAAA==", "AAAAAAAAAAAAAAAAAAAAAA==", 17)
+RESULTS = Results("r1", 1, "succeeded", CREATED, 2, 5, "0" * 64, (RESULT_FILE,), 1)
 VERDICT = runs.Verdict(
     "r1", runs.FAILED, 1, CREATED, "worker 0's script ended with exit code 3", 3, runs.BY_SILENCE, (0, 2),
     begun=CREATED, price=PRICE,
@@ -141,6 +149,10 @@ KINDS = {
     "verdict.json": Kind(
         runs.encode(VERDICT), lambda data: runs.decode(data, runs.Verdict, "verdict.json", check_run)
     ),
+    "environment.json": Kind(
+        runs.encode(ENVIRONMENT), lambda data: runs.decode(data, HostEnvironment, "environment.json")
+    ),
+    "results.json": Kind(runs.encode(RESULTS), lambda data: runs.decode(data, Results, "results.json")),
     "status.json": Kind(
         encode_of_host(STATUS),
         lambda data: runs.decode(

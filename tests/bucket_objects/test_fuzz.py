@@ -165,6 +165,7 @@ NO_RECORDS = {
     "tpuctl/keeper/api.py": "responses of the Cloud TPU API",
     "tpuctl/keeper/keeper.py": "the note of another worker, in guest attributes",
     "tpuctl/keeper/metadata.py": "responses of the metadata server",
+    "tpuctl/worker/preparation/inventory.py": "metadata of packages on the host, test_inventory.py",
     "tpuctl/worker/gcs.py": "responses of the metadata server and Cloud Storage",
 }
 DECODERS = {"decode", "decode_manifest", "decoding.decode", "json.load", "json.loads"}

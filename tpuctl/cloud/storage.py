@@ -49,6 +49,8 @@ class Object:
     updated: str
     """ISO-8601, UTC."""
     content_type: str = ""
+    md5: str = ""
+    """MD5 in base64, where it was asked for and the object was not composed of parts."""
 
     @property
     def size(self) -> int:
@@ -131,13 +133,13 @@ class Bucket:
         ]
 
     def objects(
-        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = ""
+        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = "", md5: bool = False
     ) -> list[Object]:
         """Return the objects whose names begin with `prefix`, in order; `start` and `glob` narrow them."""
         with self._translated(prefix):
             blobs = self._bucket.list_blobs(
                 prefix=prefix or None, max_results=most, start_offset=start or None, match_glob=glob or None,
-                fields=LISTED_FIELDS,
+                fields=LISTED_FIELDS.replace("crc32c", "crc32c,md5Hash") if md5 else LISTED_FIELDS,
             )  # fmt: skip
             return [_object(blob) for blob in blobs]
 
@@ -334,4 +336,5 @@ def _object(blob: storage.Blob) -> Object:
         generation=int(blob.generation or 0),
         updated=blob.updated.strftime("%Y-%m-%dT%H:%M:%SZ") if blob.updated else "",
         content_type=blob.content_type or "",
+        md5=blob.md5_hash or "",
     )

@@ -44,6 +44,8 @@ LOCK_FILE = "lock"
 SCRIPT_LOCK_FILE = "script.lock"
 """File in the attempt's folder that the script holds, and what it forks, as long as one of them lives."""
 STATUS_FILE = "status.json"
+ENVIRONMENT_FILE = "environment.json"
+"""In a worker's folder in the bucket: the Python and the packages that its script can import."""
 LAUNCH_FILE = "launch.json"
 """In an attempt's folder in the bucket: written again and again while its workers are being started."""
 STOP_FILE = "stop.json"
@@ -145,6 +147,8 @@ class Spec:
     """Seconds that it may take."""
     resumption: Optional[Resumption] = None
     """None for a run that is not started again, or only with values that its hosts do not keep."""
+    pins: Sequence[str] = ()
+    """Versions that packages have to have, also where the image has another: `numpy==1.26.4`."""
     schema: int = SCHEMA
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Callable, Optional
+from typing import Callable, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
 from tpuctl.worker.control import chips
@@ -18,6 +18,7 @@ from tpuctl.worker.light_dataclass import replace
 from tpuctl.worker.peers.peers import Peers, reason_of
 from tpuctl.worker.preparation import environment, steps
 from tpuctl.worker.records import (
+    ENVIRONMENT_FILE,
     PREPARING,
     QUEUED,
     READY,
@@ -50,6 +51,8 @@ class Supervisor:
         self._stop_cause: Optional[str] = None
         self._stops = Stops(self._bucket, spec, folder)
         self._is_cancelled = False
+        self._packages: Optional[Callable[[], object]] = None
+        """Writes which packages the script can import, until that is written."""
         self._oom_kills = causes.count_oom_kills()
         self._sentinel = Sentinel()
         self._peers = Peers(self._bucket, spec, on_end=wake)
@@ -186,6 +189,7 @@ class Supervisor:
         self._try(lambda: chips.write_holders(self._log))
         variables = environment.of_job(self._spec, installed, self._reporter.reports)
         command = (self._spec.script, *self._spec.arguments)
+        self._packages = lambda: self._write_packages(installed, variables)
         return Script(command, self._code_folder, variables, self._log, self._script_lock)
 
     @property
@@ -198,7 +202,8 @@ class Supervisor:
 
     def _watch(self, script: Script) -> WorkerStatus:
         """Wait until the script ends; a host that stops ends it, as does another worker's end."""
-        self._reporter.update(state=RUNNING, pid=script.pid)
+        if self._reporter.update(state=RUNNING, pid=script.pid):
+            self._note_packages()
         code = script.poll()
         while code is None:
             request = self._stops.request
@@ -217,6 +222,17 @@ class Supervisor:
         if code < 0:
             return self._ended(128 - code, signal.Signals(-code).name)
         return self._ended(code, "")
+
+    def _note_packages(self) -> None:
+        """Write which packages the script can import, while it runs: nothing of its start waits for that."""
+        if self._packages and self._try(self._packages):
+            self._packages = None
+
+    def _write_packages(self, installed: str, variables: Mapping[str, str]) -> None:
+        from tpuctl.worker.preparation import inventory  # noqa: PLC0415  the script has started by then
+
+        name = self._spec.folder + ENVIRONMENT_FILE
+        self._bucket.create(name, inventory.record(installed, variables), "application/json")
 
     def _stop(self, script: Script) -> None:
         """End the script: by the host's own signal where the host stops, else by ours."""
@@ -264,6 +280,7 @@ class Supervisor:
             self._reporter.retry(lambda: self._peers.tell_end(reason_of(status)), deadline)
             status = self._with_peer(status)
         self._try(lambda: self._end_leftovers(status.pid))
+        self._note_packages()
         status = self._reporter.finish_log(status, deadline)
         self._watching.end()
         self._reporter.finish(status, deadline)

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -65,9 +65,9 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ensure(tmp_path: Path) -> Ensure:
     """Call `packages.ensure` with the folders of this test."""
 
-    def call(*dependencies: str, is_own: bool = False, wheelhouse: str = "") -> str:
+    def call(*dependencies: str, is_own: bool = False, wheelhouse: str = "", pins: Sequence[str] = ()) -> str:
         root, log = tmp_path / "packages", tmp_path / "log"
-        return packages.ensure(dependencies, "", str(root), str(log), is_own, wheelhouse)
+        return packages.ensure(dependencies, "", str(root), str(log), is_own, wheelhouse, pins)
 
     return call
 
@@ -284,3 +284,48 @@ class TestThisPython:
         folder = ensure("optax-of-test")
         assert not [name for name in os.listdir(folder) if name.endswith(".pth")]
         assert "optax_of_test.py" in os.listdir(folder)
+
+
+@pytest.mark.usefixtures("small_image")
+class TestPins:
+    """A run that repeats another one gets the versions that the other had."""
+
+    def test_they_decide_about_what_is_installed_and_what_comes_with_it(
+        self, image: Callable[..., None], index: Path, ensure: Ensure
+    ) -> None:
+        image("jaxlib_of_test", "0.5.0")
+        for version in ("0.4.1", "0.5.0"):
+            wheel(index, "jaxlib_of_test", version)
+        for version in ("1.0", "2.0"):
+            wheel(index, "optax_of_test", version, "Requires-Dist: jaxlib-of-test>=0.4\n")
+        pins = ("optax-of-test==1.0", "jaxlib-of-test==0.4.1", "never-needed==7")
+        assert content(ensure("optax-of-test", pins=pins)) == {"optax_of_test-1.0", "jaxlib_of_test-0.4.1"}
+
+    def test_another_version_on_the_image_is_not_present(
+        self, image: Callable[..., None], index: Path, ensure: Ensure
+    ) -> None:
+        image("optax_of_test", "2.0")
+        wheel(index, "optax_of_test", "1.0")
+        assert ensure("optax-of-test", pins=("optax-of-test==2.0",)) == ""
+        assert content(ensure("optax-of-test", pins=("optax-of-test==1.0",))) == {"optax_of_test-1.0"}
+
+    def test_own_packages_keep_to_them(self, index: Path, ensure: Ensure) -> None:
+        for version in ("1.0", "2.0"):
+            wheel(index, "optax_of_test", version)
+        folder = ensure("optax-of-test", is_own=True, pins=("optax-of-test==1.0",))
+        assert content(folder) == {"optax_of_test-1.0"}
+
+    def test_a_conflict_with_one_says_whose_it_is(
+        self, image: Callable[..., None], index: Path, ensure: Ensure
+    ) -> None:
+        image("other_of_test", "1.0")
+        for version in ("0.4.1", "0.5.0"):
+            wheel(index, "jaxlib_of_test", version)
+        wheel(index, "optax_of_test", "1.0", "Requires-Dist: jaxlib-of-test>=0.5\n")
+        with pytest.raises(packages.PackageError, match=r"repeats had jaxlib-of-test 0\.4\.1"):
+            ensure("optax-of-test", pins=("jaxlib-of-test==0.4.1",))
+
+    @pytest.mark.parametrize("pin", ["jax", "jax>=1", "--pre", "jax @ https://localhost/x.whl"])
+    def test_what_pins_no_version_is_refused(self, ensure: Ensure, pin: str) -> None:
+        with pytest.raises(packages.PackageError):
+            ensure("json", pins=(pin,))

@@ -13,6 +13,7 @@ from tpuctl.bucket_layout import ATTEMPT_FOLDER, NodePaths, RunPaths
 from tpuctl.bucket_objects.bad_object import BadObjectError, too_large
 from tpuctl.errors import ConflictError, NotFoundError, UsageError
 from tpuctl.flows.progress import Report, silent
+from tpuctl.flows.runs import results
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
 from tpuctl.parallel import fanout, values
@@ -226,12 +227,14 @@ class StoredRun:
                 other = find_record(self.bucket, self.paths.verdict, Verdict, self._check) if item else None
                 if item is None or other is None:
                     self.bucket.create(self.paths.verdict, encode(verdict), verdict_type(verdict))
+                    results.write(self.bucket, self.paths, verdict)
                 elif other.attempt > verdict.attempt or (
                     other.attempt == verdict.attempt and other.rank >= verdict.rank and not is_refuted(other)
                 ):
                     verdict = other
                 else:
                     self.bucket.replace(item, encode(verdict), verdict_type(verdict))
+                    results.write(self.bucket, self.paths, verdict)
             except ConflictError:
                 continue  # another reader was first: what it wrote may be better
             self._note(verdict)

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from typing import IO, Dict, List, NamedTuple, Optional, Sequence
+from types import MappingProxyType
+from typing import IO, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from tpuctl.worker import requirements
 
@@ -38,6 +39,8 @@ class Order(NamedTuple):
     """Whether each line has hashes, and nothing but these lines is installed."""
     wheelhouse: str = ""
     """Folder of wheels, the only place that packages come from; empty for the host's own index."""
+    pins: Mapping[str, str] = MappingProxyType({})
+    """Versions that packages get whatever the image has: those of the run that this one repeats."""
 
     @property
     def sources(self) -> List[str]:
@@ -46,8 +49,8 @@ class Order(NamedTuple):
 
     @property
     def constraints(self) -> str:
-        """The file that holds an installer to the image."""
-        versions = {**self.aliases, **self.image}
+        """The file that holds an installer to the image, and to what is pinned."""
+        versions = {**self.aliases, **self.image, **self.pins}
         return "".join("%s==%s\n" % pair for pair in sorted(versions.items()))
 
 
@@ -185,17 +188,19 @@ def _error(order: Order, tool: str, code: int, text: bytes) -> Exception:
         return InstallError(
             "a file for %s does not have the hash that it should have (see the log)" % order.names
         )
-    conflict = _conflict(text.decode("utf-8", "replace"))
+    conflict = _conflict(text.decode("utf-8", "replace"), order.pins)
     if conflict:
         return InstallError("%s (see the log)" % conflict)
     return InstallError("%s could not install %s (exit code %d, see the log)" % (tool, order.names, code))
 
 
-def _conflict(text: str) -> str:
-    """Return the sentence for a requirement that the image's versions do not allow, or ""."""
+def _conflict(text: str, pins: Mapping[str, str]) -> str:
+    """Return the sentence for a requirement that the image's versions do not allow, or pins, or ""."""
     held: List[str] = []
     for name, version in _HELD.findall(text):
-        held.append("the host's image has %s %s" % (name, version))
+        is_pinned = requirements.normalized(name) in pins
+        holder = "the run that this one repeats had" if is_pinned else "the host's image has"
+        held.append("%s %s %s" % (holder, name, version))
         for package, release, required, specifier in _DEPENDS.findall(text):
             if requirements.normalized(required) == requirements.normalized(name):
                 return "%s %s requires %s%s, and %s. %s" % (

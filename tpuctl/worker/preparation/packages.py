@@ -26,8 +26,9 @@ def root_of(attempt_folder: str) -> str:
 
 
 def ensure(
-    dependencies: Sequence[str], lock: str, root: str, log: str, is_own: bool = False, wheelhouse: str = ""
-) -> str:
+    dependencies: Sequence[str], lock: str, root: str, log: str, is_own: bool = False, wheelhouse: str = "",
+    pins: Sequence[str] = (),
+) -> str:  # fmt: skip
     """Install what is missing below `root` and return the folder for PYTHONPATH, or "" if all is present.
 
     A requirement counts as present when its distribution, or one with a module of its name, is installed in
@@ -35,20 +36,39 @@ def ensure(
     installed with it keeps to the versions of the image, unless the packages are the script's `own`: then
     everything that it requires is installed anew. The file `lock`, unless empty, is installed whole, and with
     it nothing else: a dependency that it does not have has to be present. Packages come from the
-    folder `wheelhouse` alone, unless it is empty. Tools write to `log`, and get no
+    folder `wheelhouse` alone, unless it is empty. Packages of `pins`, such as `numpy==1.26.4`, are present in
+    this version only, and installed in no other. Tools write to `log`, and get no
     requirement that could be an option.
 
     Raises PackageError, and OSError for a disk without space.
     """
     required = _parsed(lambda: [requirements.parse(text) for text in dependencies])
-    missing = [requirement for requirement in required if is_own or not presence.is_present(requirement)]
+    pinned = _versions(pins)
+    missing = [requirement for requirement in required if is_own or not _is_present(requirement, pinned)]
     if lock:
         return _install_lock(lock, missing, root, log, wheelhouse)
     if not missing:
         return ""
     names = ", ".join(map(presence.described, missing))
     lines, kept = [requirement.text for requirement in missing], _kept(missing, is_own)
-    return _obtain(root, log, names, lines, kept, wheelhouse=wheelhouse)
+    return _obtain(root, log, names, lines, kept, wheelhouse=wheelhouse, pins=pinned)
+
+
+def _versions(pins: Sequence[str]) -> "dict[str, str]":
+    """Name -> version of pins; raises PackageError."""
+    pinned = {}
+    for requirement in _parsed(lambda: [requirements.parse(text) for text in pins]):
+        if not requirement.specifier.startswith("=="):
+            raise PackageError("'%s' does not pin a version" % requirement.masked)
+        pinned[requirement.name] = requirement.specifier.lstrip("= ")
+    return pinned
+
+
+def _is_present(requirement: Requirement, pinned: "dict[str, str]") -> bool:
+    """Whether the image fulfils a requirement, in the version that it is pinned to."""
+    version = pinned.get(requirement.name)
+    is_other = version is not None and presence.installed_version(requirement.name) != version
+    return not is_other and presence.is_present(requirement)
 
 
 def _install_lock(lock: str, missing: Sequence[Requirement], root: str, log: str, wheelhouse: str) -> str:
@@ -79,12 +99,12 @@ def _kept(missing: Sequence[Requirement], is_own: bool) -> "tuple[dict[str, str]
 def _obtain(
     root: str, log: str, names: str, lines: Sequence[str],
     kept: "tuple[dict[str, str], dict[str, str]]", is_locked: bool = False,
-    wheelhouse: str = "",
+    wheelhouse: str = "", pins: "dict[str, str] | None" = None,
 ) -> str:  # fmt: skip
     # takes 20 ms to import, which most scripts do not need
     from tpuctl.worker.preparation import installers  # noqa: PLC0415
 
-    order = installers.Order(names, lines, *kept, is_locked=is_locked, wheelhouse=wheelhouse)
+    order = installers.Order(names, lines, *kept, is_locked=is_locked, wheelhouse=wheelhouse, pins=pins or {})
     with open(log, "ab") as output:
 
         def say(text: str) -> None:
@@ -105,6 +125,7 @@ def _key(order: "installers.Order") -> str:
     """Return a name for all that decides what is installed; the requirements may hold passwords."""
     wheels = _hashes(order.wheelhouse) if order.wheelhouse else []
     chosen = [order.lines, order.image, order.aliases, order.is_locked, wheels]
+    chosen += [order.pins] if order.pins else []
     content = json.dumps([chosen, sys.version, sys.executable, sys.prefix])
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 

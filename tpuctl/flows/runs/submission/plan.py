@@ -30,6 +30,7 @@ from tpuctl.masking.arguments import MaskedArguments, masked_arguments
 from tpuctl.masking.diffs import masked_diff
 from tpuctl.masking.text import masked
 from tpuctl.nodes import Node
+from tpuctl.provenance.seeds import seeds_of
 from tpuctl.runs import ORDERED_LOGS, Attempt, Git, Run, Tpu, check_name, submitter
 from tpuctl.worker.records import SETUP_TIMEOUT
 
@@ -244,7 +245,14 @@ def _run(
         wheelhouse=locks.wheelhouse(request.script, request.wheelhouse),
         setup_timeout=request.setup_timeout,
         not_kept=resumption.not_kept(request.environment, request.secrets),
+        seeds=seeds_of(arguments, request.environment, request.secrets),
+        of_header=of_header(request.environment, header.tpuctl),
     )
+
+
+def of_header(environment: Mapping[str, str], table: ToolTable) -> tuple[str, ...]:
+    """Return the variables that have the header's value."""
+    return tuple(name for name, value in environment.items() if table.env.get(name) == value)
 
 
 def _with_restarts(

@@ -63,5 +63,6 @@ def _spec(
         wheelhouse=run.wheelhouse,
         setup=launch.setup,
         setup_timeout=run.setup_timeout,
+        pins=tuple(f"{name}=={version}" for name, version in run.pins.items()),
         resumption=Resumption(launch.restarts, line) if launch.restarts else None,
     )

@@ -1,0 +1,1 @@
+"""What makes the result of a run again, besides what was asked."""
