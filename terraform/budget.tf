@@ -2,6 +2,7 @@ data "google_project" "this" {
   count = var.budget == null ? 0 : 1
 
   project_id = var.project_id
+  depends_on = [google_project_service.this]
 }
 
 resource "google_billing_budget" "this" {

@@ -145,6 +145,25 @@ resource "google_project_iam_member" "member" {
   depends_on = [google_project_service.this]
 }
 
+# Stock gcloud's ssh and tpuctl read the project's metadata (OS Login), tpuctl doctor the firewall rules.
+resource "google_project_iam_custom_role" "member" {
+  project     = var.project_id
+  role_id     = "${replace(var.name, "-", "_")}_member"
+  title       = "Member of ${var.name}"
+  description = "Lets a member read what SSH to TPU VMs depends on"
+  permissions = ["compute.firewalls.list", "compute.projects.get"]
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_project_iam_member" "member_reads" {
+  for_each = var.members
+
+  project = var.project_id
+  role    = google_project_iam_custom_role.member.id
+  member  = each.key
+}
+
 # Without this grant nobody can create a VM that runs as the account.
 resource "google_service_account_iam_member" "member" {
   for_each = var.members

@@ -45,6 +45,49 @@ resource "google_compute_router_nat" "this" {
   }
 }
 
+# Other regions, where TPUs are looked for when the first has no capacity: each has a subnetwork and a NAT of its own.
+
+resource "google_compute_subnetwork" "other" {
+  for_each = var.regions
+
+  project                  = var.project_id
+  name                     = "${var.name}-${each.key}"
+  region                   = each.key
+  network                  = google_compute_network.this.id
+  ip_cidr_range            = each.value
+  private_ip_google_access = true
+}
+
+resource "google_compute_router" "other" {
+  for_each = var.regions
+
+  project = var.project_id
+  name    = var.name
+  region  = each.key
+  network = google_compute_network.this.id
+}
+
+resource "google_compute_router_nat" "other" {
+  for_each = var.regions
+
+  project                            = var.project_id
+  name                               = var.name
+  region                             = each.key
+  router                             = google_compute_router.other[each.key].name
+  nat_ip_allocate_option             = "AUTO_ONLY"
+  source_subnetwork_ip_ranges_to_nat = "LIST_OF_SUBNETWORKS"
+
+  subnetwork {
+    name                    = google_compute_subnetwork.other[each.key].id
+    source_ip_ranges_to_nat = ["ALL_IP_RANGES"]
+  }
+
+  log_config {
+    enable = true
+    filter = "ERRORS_ONLY"
+  }
+}
+
 # The rules have no target tags: TPU VMs created from a queued resource may lack them.
 
 resource "google_compute_firewall" "ssh_through_iap" {
@@ -67,13 +110,34 @@ resource "google_compute_firewall" "ssh_through_iap" {
   }
 }
 
+# A VPN, or machines of one's own in the network, from which tpuctl is run with `iap = false`.
+resource "google_compute_firewall" "ssh_from_ranges" {
+  count = length(var.ssh_ranges) == 0 ? 0 : 1
+
+  project       = var.project_id
+  name          = "${var.name}-ssh-from-ranges"
+  description   = "SSH from the ranges in ssh_ranges, such as a VPN's"
+  network       = google_compute_network.this.id
+  direction     = "INGRESS"
+  source_ranges = var.ssh_ranges
+
+  allow {
+    protocol = "tcp"
+    ports    = ["22"]
+  }
+
+  log_config {
+    metadata = "INCLUDE_ALL_METADATA"
+  }
+}
+
 resource "google_compute_firewall" "between_hosts" {
   project       = var.project_id
   name          = "${var.name}-between-hosts"
   description   = "Traffic between the hosts of a slice"
   network       = google_compute_network.this.id
   direction     = "INGRESS"
-  source_ranges = [var.subnet_cidr]
+  source_ranges = concat([var.subnet_cidr], values(var.regions))
 
   allow {
     protocol = "tcp"

@@ -7,6 +7,7 @@ output "tpuctl" {
     zone            = var.zone
     network         = google_compute_network.this.name
     subnetwork      = google_compute_subnetwork.this.name
+    subnetworks     = merge({ (var.region) = google_compute_subnetwork.this.name }, { for region, subnetwork in google_compute_subnetwork.other : region => subnetwork.name })
     external_ips    = false
     service_account = google_service_account.tpu.email
     buckets         = { for key, bucket in google_storage_bucket.this : key => "gs://${bucket.name}" }
@@ -17,10 +18,13 @@ output "tpuctl" {
   # Whoever reads the output can use all resources at once.
   depends_on = [
     google_compute_firewall.between_hosts,
+    google_compute_firewall.ssh_from_ranges,
     google_compute_firewall.ssh_through_iap,
+    google_compute_router_nat.other,
     google_compute_router_nat.this,
     google_iap_tunnel_iam_member.member,
     google_project_iam_member.member,
+    google_project_iam_member.member_reads,
     google_project_iam_member.tpu,
     google_service_account_iam_member.member,
     google_storage_bucket_iam_member.member,

@@ -6,7 +6,8 @@ locals {
     runs = coalesce(var.bucket_names.runs, "${local.prefix}-runs")
   }
 
-  # Names of tpuctl's objects: bundles/SHA256.tar.gz and runs/RUN/attempts/K/log/TIME-WORKER-000001.log
+  # Names of tpuctl's objects: bundles/SHA256.tar.gz and runs/RUN/attempts/K/log/TIME-WORKER-000001.log. A rule
+  # knows how a name begins and ends, not what is between: it takes runs/RUN/outputs/mine.log as well.
   expiring = {
     data = []
     runs = [

@@ -99,7 +99,7 @@ variable "labels" {
 }
 
 variable "log_days" {
-  description = "Days after which the logs of workers are deleted from the runs bucket (0: never). Run records, checkpoints and outputs stay."
+  description = "Days after which the logs of workers are deleted from the runs bucket (0: never), and with them whatever a job writes below runs/ whose name ends in .log. Everything else of a run stays."
   type        = number
   default     = 365
   nullable    = false
@@ -182,6 +182,29 @@ variable "region" {
   }
 }
 
+variable "regions" {
+  description = "Other regions where TPUs may be made, each with the private IPv4 range of its subnetwork: { us-central1 = \"10.129.0.0/20\" }. Each has a Cloud NAT, which bills. The buckets stay in region: reading them from elsewhere is billed."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for region in keys(var.regions) : can(regex("^[a-z]+(-[a-z]+)+[0-9]+$", region)) && region != var.region])
+    error_message = "Each key of regions has the form us-central1, and is another region than the variable region."
+  }
+  validation {
+    condition     = alltrue([for range in values(var.regions) : can(cidrnetmask(range)) && can(regex("^(10\\.|172\\.(1[6-9]|2[0-9]|3[01])\\.|192\\.168\\.)", range)) && try(cidrhost(range, 0) == split("/", range)[0] && tonumber(split("/", range)[1]) >= 8 && tonumber(split("/", range)[1]) <= 29, false)])
+    error_message = "Each range of regions is a private IPv4 range such as 10.129.0.0/20, begins at its first address and is /8 to /29."
+  }
+  validation {
+    condition = alltrue([
+      for pair in setproduct(concat([var.subnet_cidr], values(var.regions)), concat([var.subnet_cidr], values(var.regions))) :
+      pair[0] == pair[1] || try(cidrhost("${split("/", pair[0])[0]}/${min(tonumber(split("/", pair[0])[1]), tonumber(split("/", pair[1])[1]))}", 0) != cidrhost("${split("/", pair[1])[0]}/${min(tonumber(split("/", pair[0])[1]), tonumber(split("/", pair[1])[1]))}", 0), true)
+    ]) && length(distinct(concat([var.subnet_cidr], values(var.regions)))) == length(var.regions) + 1
+    error_message = "The ranges of regions and subnet_cidr overlap: each subnetwork of a network has addresses of its own."
+  }
+}
+
 variable "self_delete" {
   description = "Let TPU VMs delete TPU VMs of this project, so that an abandoned VM can delete its node. Without it an idle VM bills until somebody notices."
   type        = bool
@@ -198,6 +221,18 @@ variable "soft_delete_days" {
   validation {
     condition     = var.soft_delete_days == 0 || (var.soft_delete_days >= 7 && var.soft_delete_days <= 90 && floor(var.soft_delete_days) == var.soft_delete_days)
     error_message = "soft_delete_days is 0, or 7 to 90."
+  }
+}
+
+variable "ssh_ranges" {
+  description = "Addresses besides IAP's that may reach port 22 of TPU VMs, such as those of a VPN: IPv4 ranges of /8 or narrower. Inside of them, use tpuctl with iap = false."
+  type        = set(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for range in var.ssh_ranges : can(cidrnetmask(range)) && try(cidrhost(range, 0) == split("/", range)[0] && tonumber(split("/", range)[1]) >= 8, false)])
+    error_message = "Each of ssh_ranges is an IPv4 range such as 10.8.0.0/16, begins at its first address and is /8 or narrower: the whole internet is never allowed."
   }
 }
 

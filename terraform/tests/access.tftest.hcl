@@ -89,6 +89,17 @@ run "members" {
   }
 }
 
+run "members_read_what_ssh_depends_on" {
+  assert {
+    condition = (
+      google_project_iam_custom_role.member.permissions == toset(["compute.firewalls.list", "compute.projects.get"]) &&
+      toset(keys(google_project_iam_member.member_reads)) == var.members &&
+      alltrue([for member, grant in google_project_iam_member.member_reads : grant.role == google_project_iam_custom_role.member.id && grant.member == member])
+    )
+    error_message = "Members read the project's metadata and the firewall rules, and nothing else of Compute Engine."
+  }
+}
+
 run "nobody" {
   variables {
     members = []
@@ -97,7 +108,7 @@ run "nobody" {
   expect_failures = [check.members_are_named]
 
   assert {
-    condition     = length(google_project_iam_member.member) + length(google_storage_bucket_iam_member.member) + length(google_service_account_iam_member.member) + length(google_iap_tunnel_iam_member.member) == 0
+    condition     = length(google_project_iam_member.member) + length(google_project_iam_member.member_reads) + length(google_storage_bucket_iam_member.member) + length(google_service_account_iam_member.member) + length(google_iap_tunnel_iam_member.member) == 0
     error_message = "Without members only the TPU account has grants."
   }
 }

@@ -99,7 +99,7 @@ run "lifecycle" {
       for rule in google_storage_bucket.this["runs"].lifecycle_rule :
       one(rule.condition).matches_prefix[0] => [one(rule.condition).age, one(rule.condition).matches_suffix[0]] if one(rule.action).type == "Delete"
     } == { "bundles/" = [180, ".tar.gz"], "runs/" = [365, ".log"] }
-    error_message = "In the bucket of runs, only bundles and logs may be deleted by age: never records, checkpoints, outputs."
+    error_message = "In the bucket of runs, only bundles and logs may be deleted by age: never records and checkpoints, nor outputs but those called .log."
   }
 }
 
@@ -137,9 +137,10 @@ run "output" {
       schema          = 1
       service_account = "tpuctl-tpu@demo-project-1.iam.gserviceaccount.com"
       subnetwork      = "tpuctl-europe-west4"
+      subnetworks     = { europe-west4 = "tpuctl-europe-west4" }
       tpu             = null
       zone            = "europe-west4-a"
     })
-    error_message = "tpuctl init --from-terraform reads exactly this; a change of it needs another schema number."
+    error_message = "tpuctl init --from-terraform reads this; a change of a field needs another schema number, a new field does not."
   }
 }

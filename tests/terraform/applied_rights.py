@@ -24,7 +24,7 @@ KINDS = {
     "google_project_iam_member": ("condition", "member", "project", "role"),
     "google_service_account_iam_member": ("member", "role", "service_account_id"),
     "google_storage_bucket": (
-        "location", "name", "project", "public_access_prevention", "soft_delete_policy",
+        "lifecycle_rule", "location", "name", "project", "public_access_prevention", "soft_delete_policy",
         "uniform_bucket_level_access", "versioning",
     ),
     "google_storage_bucket_iam_member": ("bucket", "condition", "member", "role"),

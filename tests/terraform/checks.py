@@ -83,6 +83,7 @@ CHECKS: dict[str, Callable[[Workbench], str]] = {
     "test defaults": test("defaults"),
     "test access": test("access"),
     "test options": test("options"),
+    "test reach": test("reach"),
     "test validations": test("validations"),
     "test watch": test("watch"),
     "apply": apply,

@@ -42,7 +42,7 @@ def test_it_is_valid_at_both_ends_of_the_range_of_providers(
     assert checks.validate(where)(make_workbench(version)) == ""
 
 
-@pytest.mark.parametrize("name", ["defaults", "access", "options", "validations", "watch"])
+@pytest.mark.parametrize("name", ["defaults", "access", "options", "reach", "validations", "watch"])
 def test_its_own_tests_pass(workbench: Workbench, name: str) -> None:
     assert checks.test(name)(workbench) == ""
 
@@ -120,3 +120,10 @@ def test_region_and_zone_of_an_example_are_variables(workbench: Workbench) -> No
     assert planned.code == 0, planned.text
     assert "europe" not in planned.out.replace("Europe", "europe")
     assert '"us-west4-a"' in planned.out
+
+
+def test_the_project_is_read_once_its_apis_are_on(workbench: Workbench) -> None:
+    planned = workbench.run("examples/complete", "plan", "-no-color")
+    assert planned.code == 0, planned.text
+    reads = planned.text.partition("module.base.data.google_project.this[0] will be read during apply")[2]
+    assert reads.startswith(" # (depends on a resource or a module with changes pending)")

@@ -24,6 +24,7 @@ OF_EXAMPLES: dict[str, dict[str, object]] = {
             "group:vision@example.com",
             "serviceAccount:trainer@demo-project-1.iam.gserviceaccount.com",
         ],
+        "ssh_ranges": ["10.8.0.0/16"],
         "watch": {"owners": ["ada@example.com"], "package": "https://example.com/tpuctl-1.0.0.tar.gz"},
     },
     "examples/teams": {

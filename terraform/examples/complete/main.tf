@@ -49,6 +49,18 @@ variable "zone" {
   default     = "us-central2-b"
 }
 
+variable "regions" {
+  description = "Other regions where TPUs may be made, each with the range of its subnetwork."
+  type        = map(string)
+  default     = { us-central1 = "10.20.4.0/22" }
+}
+
+variable "ssh_ranges" {
+  description = "Ranges besides IAP's that reach port 22, such as a VPN's."
+  type        = set(string)
+  default     = []
+}
+
 variable "accelerator_type" {
   description = "Type of the TPU VM that Terraform keeps, which the zone offers."
   type        = string
@@ -84,6 +96,8 @@ module "base" {
   name        = "vision-team"
   members     = var.members
   subnet_cidr = "10.20.0.0/22"
+  regions     = var.regions
+  ssh_ranges  = var.ssh_ranges
   labels      = { team = "vision" }
 
   bucket_names = {
