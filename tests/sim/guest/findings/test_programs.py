@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,17 @@ def test_the_report_says_what_the_slice_was_and_what_was_traced_how_often(local:
     (float64,) = [finding for finding in report["findings"] if Path(finding["file"]).stem == "float64"]
     assert set(float64) == {"code", "refused", "file", "line", "count", "text", "fix"}
     assert float64["count"] > 1
+
+
+def test_a_recompilation_lists_the_signatures_that_differ(local: Outcome) -> None:
+    lines = [line for line in local.messages() if line.startswith("[tpu-sim] RECOMPILATION")]
+    text = "step was traced for 3 signatures, and a TPU compiles its program for each: "
+    assert any(
+        text + "(float32[2], 0); (float32[2], 1); (float32[2], 2). Pass tensors" in line for line in lines
+    )
+    assert any("each: (float32[1]); (float32[2]); (float32[3]). Pass" in line for line in lines)
+    (objects,) = [line for line in lines if "/recompilation_by_an_object.py:" in line]
+    assert len(set(re.findall(r"\(float32\[2\], <lambda> #\d+\)", objects))) == 3
 
 
 @pytest.mark.parametrize("program", SLOW, ids=lambda program: program.stem)

@@ -37,7 +37,12 @@ HOOKS = {
     "variables": ("tensorflow.python.ops.resource_variable_ops", ("BaseResourceVariable.device",)),
     "values": (
         "tensorflow.python.distribute.values",
-        ("DistributedVariable.device", "PerReplica.values", "apply_aggregation_replica_context"),
+        (
+            "DistributedVariable.device",
+            "PerReplica.values",
+            "PerReplicaSpec",
+            "apply_aggregation_replica_context",
+        ),
     ),
     "remote": ("tensorflow.python.eager.remote", ("connect_to_cluster", "connect_to_remote_host")),
     "tpu": ("tensorflow.python.tpu.tpu", ("initialize_system", "shutdown_system")),
@@ -105,8 +110,9 @@ HOOKS = {
     "kernels": ("tensorflow.python.framework.kernels", ("get_registered_kernels_for_op",)),
     "func_graph": (
         "tensorflow.python.framework.func_graph",
-        ("FuncGraph.captures", "FuncGraph.outer_graph", "FuncGraph.variables"),
+        ("FuncGraph.captures", "FuncGraph.outer_graph", "FuncGraph.variables", "UnknownArgument"),
     ),
+    "composite": ("tensorflow.python.framework.composite_tensor", ("CompositeTensor",)),
     "mirrored_run": ("tensorflow.python.distribute.mirrored_run", ("_call_for_each_replica",)),
     "saver": (
         "tensorflow.python.checkpoint.functional_saver",

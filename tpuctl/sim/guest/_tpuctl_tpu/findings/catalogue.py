@@ -99,7 +99,8 @@ KINDS = {
             "RECOMPILATION",
             False,
             "A function that runs a replica function was traced for three or more signatures; a TPU "
-            "compiles its program for each, which takes tens of seconds to minutes.",
+            "compiles its program for each, which takes tens of seconds to minutes. The message lists the "
+            "signatures, with a number for each Python object.",
             "Pass tensors in place of Python numbers, and inputs of one shape and type.",
         ),
         Kind(
