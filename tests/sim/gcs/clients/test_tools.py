@@ -1,4 +1,4 @@
-"""gcloud storage and gsutil as installed, unmodified; skipped where they are not."""
+"""gcloud storage, gsutil and rclone as installed, unmodified; skipped where they are not."""
 
 from __future__ import annotations
 
@@ -86,6 +86,20 @@ def gsutil(gcs: RunningGcs, tmp_path: Path, files: Path) -> Iterator[Tool]:
         yield tool(program, "-o", trust, folder=files, environment=environment)
 
 
+@pytest.fixture
+def rclone(gcs: RunningGcs, tmp_path: Path, files: Path) -> Tool:
+    program = shutil.which("rclone")
+    if program is None:
+        pytest.skip("rclone is not installed here")
+    environment = {
+        "RCLONE_CONFIG": str(tmp_path / "rclone.conf"),
+        "RCLONE_GCS_ENDPOINT": f"{gcs.url}/storage/v1/",
+        "RCLONE_GCS_ANONYMOUS": "true",
+        "RCLONE_GCS_BUCKET_POLICY_ONLY": "true",
+    }
+    return tool(program, folder=files, environment=environment)
+
+
 def names(bucket: storage.Bucket) -> list[str]:
     return [blob.name for blob in bucket.list_blobs()]
 
@@ -150,4 +164,22 @@ def test_gsutil(gsutil: Tool, bucket: storage.Bucket, files: Path) -> None:
     gsutil("cp", f"gs://{BUCKET}/both", "down")
     assert (files / "down").read_bytes() == b"1\n" + (files / "big").read_bytes()
     gsutil("-m", "rm", "-r", f"gs://{BUCKET}/**")
+    assert names(bucket) == []
+
+
+def test_rclone(rclone: Tool, bucket: storage.Bucket, files: Path) -> None:
+    remote = f":gcs:{BUCKET}"
+    (files / "big").write_bytes(os.urandom(17 * MIB))  # in chunks
+    rclone("copy", ".", remote)
+    assert names(bucket) == ["big", "data/one", "data/sub/two"]
+    rclone("check", ".", remote)
+    generations = {blob.name: blob.generation for blob in bucket.list_blobs()}
+    rclone("copy", ".", remote)
+    assert {blob.name: blob.generation for blob in bucket.list_blobs()} == generations
+    rclone("moveto", f"{remote}/data/one", f"{remote}/moved")
+    rclone("touch", "-t", "2021-02-03T04:05:06", f"{remote}/moved")
+    rclone("sync", remote, "down")
+    assert (files / "down" / "big").read_bytes() == (files / "big").read_bytes()
+    assert (files / "down" / "moved").stat().st_mtime == 1_612_325_106
+    rclone("delete", remote)
     assert names(bucket) == []

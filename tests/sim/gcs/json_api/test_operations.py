@@ -37,6 +37,16 @@ def test_a_rewrite_continues_by_its_token(
     assert http.post(url, params=query).status_code == 404
 
 
+def test_null_is_a_resource_that_is_left_out_as_by_clients_in_go(
+    gcs: RunningGcs, http: requests.Session, bucket: storage.Bucket
+) -> None:
+    bucket.blob("a").upload_from_string(b"data", content_type="text/x")
+    for method in ("rewriteTo", "copyTo"):
+        url = f"{gcs.url}/storage/v1/b/{BUCKET}/o/a/{method}/b/{BUCKET}/o/{method}"
+        assert http.post(url, data=b"null\n", headers={"Content-Type": "application/json"}).status_code == 200
+        assert bucket.get_blob(method).content_type == "text/x"
+
+
 def test_buckets_come_in_pages(client: storage.Client) -> None:
     names = sorted(["acme-data", *(f"acme-{number}" for number in range(5))])
     for name in names[:-1]:

@@ -50,6 +50,23 @@ def test_an_interrupted_upload_is_queried_and_completed(gcs: RunningGcs, http: r
     assert (again.status_code, again.json()["generation"]) == (200, complete.json()["generation"])
 
 
+def test_a_client_in_go_is_told_of_a_chunk_by_a_header_in_place_of_308(
+    gcs: RunningGcs, http: requests.Session
+) -> None:
+    """A client in Go, such as rclone, asks for this: to its library, 308 is a redirect."""
+    data = os.urandom(512 * KIB)
+    uri = start(http, gcs.url, "a")
+    for content_range, chunk in ((f"bytes 0-{256 * KIB - 1}/*", data[: 256 * KIB]), ("bytes */*", b"")):
+        headers = {"Content-Range": content_range, "X-GUploader-No-308": "yes"}
+        answer = http.put(uri, data=chunk, headers=headers)
+        assert (answer.status_code, answer.headers["X-HTTP-Status-Code-Override"]) == (200, "308")
+        assert answer.headers["Range"] == f"bytes=0-{256 * KIB - 1}"
+    last = {"Content-Range": f"bytes {256 * KIB}-{len(data) - 1}/{len(data)}", "X-GUploader-No-308": "yes"}
+    complete = http.put(uri, data=data[256 * KIB :], headers=last)
+    assert (complete.status_code, complete.json()["size"]) == (200, str(len(data)))
+    assert "X-HTTP-Status-Code-Override" not in complete.headers
+
+
 def test_an_upload_whose_last_answer_was_lost_is_complete(gcs: RunningGcs, http: requests.Session) -> None:
     data = os.urandom(300 * KIB + 7)
     uri = start(http, gcs.url, "a")

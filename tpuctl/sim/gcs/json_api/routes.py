@@ -91,13 +91,18 @@ class JsonApi:
 
 
 def parse_body(body: bytes) -> JsonObject:
-    """Return the JSON object of a body, an empty one for an empty body; raises 400 for anything else."""
+    """Return the JSON object of a body, an empty one for an empty body and for null; raises 400 for others.
+
+    Clients in Go, such as rclone, send null for a resource that they leave out.
+    """
     if not body.strip():
         return {}
     try:
         parsed: JsonValue = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise GcsError(400, "Parse Error", reason="parseError") from error
+    if parsed is None:
+        return {}
     if not isinstance(parsed, dict):
         raise invalid("The body must be a JSON object.")
     return parsed

@@ -17,9 +17,14 @@ def object_response(request: web.Request, stored: StoredObject) -> web.Response:
     return web.json_response(select(resource, fields) if fields is not None else resource)
 
 
-def incomplete_response(session_id: str, size: int) -> web.Response:
-    """Return 308 with the range of bytes that are stored."""
+def incomplete_response(request: web.Request, session_id: str, size: int) -> web.Response:
+    """Return 308 with the range of bytes that are stored; 200 and 308 in a header to clients in Go.
+
+    https://github.com/googleapis/google-api-go-client/blob/main/internal/gensupport/resumable.go
+    """
     headers = {"X-GUploader-UploadID": session_id}
     if size:
         headers["Range"] = f"bytes=0-{size - 1}"
+    if request.headers.get("X-GUploader-No-308") == "yes":
+        return web.Response(headers={**headers, "X-HTTP-Status-Code-Override": "308"})
     return web.Response(status=308, reason="Resume Incomplete", headers=headers)

@@ -70,7 +70,7 @@ class ResumableUploads:
         content_range.check_total(checksums.size)
         if header is None or checksums.size == content_range.total:
             return object_response(request, self._complete(request, session, checksums))
-        return await self._incomplete(session, progress)
+        return await self._incomplete(request, session, progress)
 
     async def _stored(self, session: UploadSession, progress: _Progress) -> Checksums:
         """Return the checksums of the stored bytes, read from disk after a cut or a restart."""
@@ -97,12 +97,14 @@ class ResumableUploads:
             self._store.blobs.sync(writer.file)
         progress.checksums = checksums
 
-    async def _incomplete(self, session: UploadSession, progress: _Progress) -> web.Response:
+    async def _incomplete(
+        self, request: web.Request, session: UploadSession, progress: _Progress
+    ) -> web.Response:
         checksums = await self._stored(session, progress)
         if checksums.size % QUANTUM:
             progress.checksums = None
             checksums = await self._stored(session, progress)
-        return incomplete_response(session.id, checksums.size)
+        return incomplete_response(request, session.id, checksums.size)
 
     def _complete(self, request: web.Request, session: UploadSession, checksums: Checksums) -> StoredObject:
         content = Content(session.blob, checksums.size, checksums.crc32c, checksums.md5)
