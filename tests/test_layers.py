@@ -49,6 +49,7 @@ SUBPACKAGES = {
         "masking": set(), "nodes": set(), "provenance": {"bucket_objects", "masking"},
         "recovery": {"bucket_objects"},
         "sim": set(), "testing": set(), "text": set(),
+        "upkeep": {"bucket_objects"},
     },
     "data": {
         "images": set(),
@@ -84,12 +85,14 @@ SUBPACKAGES = {
         "local_copy": {"checkpoints"}, "logs": {"evidence"},
         "recovery": {"checkpoints", "control", "costs", "evidence", "submission"},
         "submission": {"code", "control", "evidence"},
+        "upkeep": {"costs", "evidence", "recovery", "submission"},
         "whole": {"control", "evidence", "recovery", "submission"},
     },
     "cli": {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"}, "offers": set(),
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
+    "cli/runs": {"upkeep": set()},
     "worker": {
         "control": {"job", "reporting"}, "job": {"reporting"}, "peers": {"reporting"}, "preparation": set(),
         "reporting": set(), "resumption": {"reporting"},
@@ -160,6 +163,10 @@ MODULES = {
     "flows/runs": {
         "consequences", "description", "drill", "lookup", "losses", "outcome", "pull", "restarts",
         "results", "state", "stored_attempt", "stored_run", "summaries", "used_nodes",
+    },
+    "cli/runs": {
+        "busy", "cancel", "drill", "log_screen", "logs", "outset", "pull", "restart_options", "run",
+        "runs", "steps", "submission_options", "submit", "wait", "watch",
     },
     "worker": {
         "attempt_lock", "bytecode", "connection", "errand", "gcs", "guard", "light_dataclass", "main",

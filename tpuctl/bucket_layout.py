@@ -95,6 +95,11 @@ class RunPaths:
         return f"{self.folder}verdict.json"
 
     @property
+    def notes(self) -> str:
+        """Return the object with the tags and notes of people."""
+        return f"{self.folder}notes.json"
+
+    @property
     def stop(self) -> str:
         """Return the object by which somebody asks to stop the run."""
         return f"{self.folder}{STOP_FILE}"

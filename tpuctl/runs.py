@@ -36,6 +36,7 @@ from tpuctl.errors import UsageError
 from tpuctl.nodes import CLOUD_TPU, Node, NodeId
 from tpuctl.provenance.records import HostEnvironment, Results, Versions
 from tpuctl.recovery.records import Lease, Machine, Restarts
+from tpuctl.upkeep import notes
 from tpuctl.worker.records import IMAGE, LARGEST_STOP, SETUP_TIMEOUT, StopRequest, WorkerStatus
 
 SCHEMA = 1
@@ -260,6 +261,7 @@ LARGEST: dict[type, int] = {
     WorkerStatus: 64 << 10,
     StopRequest: LARGEST_STOP,
     Lease: 16 << 10,
+    notes.Notes: notes.LARGEST,
     HostEnvironment: 512 << 10,
     Results: 16 << 20,  # of names in Chinese, \\u escaped by other writers
 }

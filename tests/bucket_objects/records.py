@@ -43,6 +43,9 @@ from tpuctl.keeper.records import Deletion, Note
 from tpuctl.keeper.records import encode as encode_of_keeper
 from tpuctl.provenance.records import HostEnvironment, ResultFile, Results
 from tpuctl.recovery.records import Disk, Machine, Restarts
+from tpuctl.upkeep import notes
+from tpuctl.upkeep.notes import Notes
+from tpuctl.upkeep.removal import Removal, encode_removal, find_removal
 from tpuctl.worker import timing
 from tpuctl.worker.control.turns import Turn, _Entry
 from tpuctl.worker.peers.decision import END, Decision, DecisionObject
@@ -83,6 +86,9 @@ VERDICT = runs.Verdict(
     "r1", runs.FAILED, 1, CREATED, "worker 0's script ended with exit code 3", 3, runs.BY_SILENCE, (0, 2),
     begun=CREATED, price=PRICE,
 )  # fmt: skip
+NOTES = Notes(
+    "r1", {"keep": "", "team": "vision"}, (notes.Note("it was too hot", "ada@example.com", CREATED, "a"),)
+)
 SHARD = ShardEntry("pets-train.tfrecord-00000-of-00001", 2, 100, "AAAAAA==")
 BAD = BadRecord("a.csv", "is empty", 3)
 MANIFEST = Manifest(
@@ -200,6 +206,12 @@ KINDS = {
     ),
     "vocabulary": Kind(
         b"[PAD]\n[UNK]\na\nb\n", lambda data: parse_vocabulary(data, "words", Path("vocab.txt")), UsageError
+    ),
+    "notes.json": Kind(runs.encode(NOTES), lambda data: runs.decode(data, Notes, "notes.json", check_run)),
+    "removal in the place of run.json": Kind(
+        encode_removal(Removal("r1", "ada@example.com", CREATED, (1, 2), b"{}")),
+        lambda data: accepted(find_removal(data, "r1")),
+        ValueError,
     ),
     "stop.json": Kind(
         encode_of_host(StopRequest("r1", "ada@laptop", CREATED, 30)),

@@ -148,6 +148,7 @@ READERS = {
     "tpuctl/flows/runs/pull.py": {"decode"},
     "tpuctl/flows/runs/stored_attempt.py": {"decode"},
     "tpuctl/flows/runs/stored_run.py": {"decode"},
+    "tpuctl/flows/runs/upkeep/notes.py": {"decode"},
     "tpuctl/runs.py": {"decoding.decode"},
     "tpuctl/worker/control/turns.py": {"json.loads"},
     "tpuctl/worker/peers/decision.py": {"json.loads"},

@@ -27,7 +27,7 @@ def leaves(
             assert command
             if isinstance(command, click.Group):
                 yield from leaves(command, (*path, name))
-            else:
+            if not isinstance(command, click.Group) or command.invoke_without_command:
                 yield (*path, name), command
 
 

@@ -55,7 +55,8 @@ def test_a_word_like_no_other_has_no_guess(tpuctl: Tpuctl) -> None:
 
 def test_a_word_for_which_there_is_a_command_needs_no_hint() -> None:
     for group, table in COMMAND_HINTS.items():
-        paths = {path[len(group.split())] for path, _ in LEAVES if " ".join(path).startswith(group)}
+        words = tuple(group.split())
+        paths = {path[len(words)] for path, _ in LEAVES if path[: len(words)] == words != path}
         assert not paths & set(table), group
 
 

@@ -13,7 +13,11 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
     "": {
         **dict.fromkeys(("list", "get", "nodes", "tpus", "instances"), ("ls",)),
         **dict.fromkeys(("create", "provision"), ("up",)),
-        **dict.fromkeys(("delete", "rm", "remove", "destroy", "terminate", "del", "teardown"), ("down",)),
+        **dict.fromkeys(("delete", "remove", "destroy", "del"), ("down", "rm")),
+        **dict.fromkeys(("terminate", "teardown"), ("down",)),
+        **dict.fromkeys(("label", "pin"), ("tag",)),
+        **dict.fromkeys(("annotate", "comment"), ("note",)),
+        **dict.fromkeys(("prune", "gc", "cleanup"), ("runs gc",)),
         **dict.fromkeys(("kill", "abort", "interrupt", "scancel"), ("cancel", "down")),
         **dict.fromkeys(("pause", "halt", "suspend", "shutdown", "poweroff"), ("stop",)),
         **dict.fromkeys(("rehearse", "preempt", "maintenance"), ("drill",)),
@@ -51,6 +55,11 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("show", "info", "stat", "status"), ("data describe",)),
         **dict.fromkeys(("cat", "preview", "sample", "view"), ("data head",)),
         **dict.fromkeys(("check", "validate"), ("data verify",)),
+    },
+    "runs": {
+        **dict.fromkeys(("list", "ls", "show"), ("runs",)),
+        **dict.fromkeys(("rm", "delete", "remove"), ("rm",)),
+        **dict.fromkeys(("prune", "clean", "cleanup"), ("runs gc",)),
     },
     "config": dict.fromkeys(("list", "get", "view", "ls"), ("config show",)),
     "sim": {

@@ -59,6 +59,16 @@ class Object:
 
 
 @dataclass(frozen=True)
+class DeletionTerms:
+    """What the bucket keeps, and bills, of objects that are deleted."""
+
+    has_versions: bool
+    """Whether it keeps them until somebody deletes the version."""
+    seconds: int
+    """For how long they can be restored (soft delete); 0 for not at all."""
+
+
+@dataclass(frozen=True)
 class Grant:
     """A member's role on a bucket."""
 
@@ -121,6 +131,13 @@ class Bucket:
             self._bucket.reload()
         regions = tuple(str(region).lower() for region in self._bucket.data_locations or ())
         return BucketLocation(self.name, str(self._bucket.location).lower(), regions)
+
+    def deletion_terms(self) -> DeletionTerms:
+        """Return what becomes of deleted objects; raises ConfigError without storage.buckets.get."""
+        with self._translated(""):
+            self._bucket.reload()
+        seconds = self._bucket.soft_delete_policy.retention_duration_seconds
+        return DeletionTerms(bool(self._bucket.versioning_enabled), int(seconds or 0))
 
     def grants(self) -> list[Grant]:
         """Return every role on the bucket; raises ConfigError without storage.buckets.getIamPolicy."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 
 from tpuctl import clock, durations
 from tpuctl.cli import output
+from tpuctl.cli.groups import Group
 from tpuctl.cli.price_fields import price_fields
+from tpuctl.cli.runs.upkeep.gc import gc
+from tpuctl.cli.runs.upkeep.tag import notes_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
+from tpuctl.errors import UsageError
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.state import LABELS
 from tpuctl.flows.runs.summaries import Page, Selection, Summary, take_page
 from tpuctl.runs import SUCCEEDED
+from tpuctl.upkeep.notes import Notes, TagCondition
 
 NEWEST = 50
 """Runs that are shown unless --limit says otherwise."""
@@ -20,7 +26,7 @@ MOST_NAMES = 1000
 """Names that the shell's completion offers."""
 
 
-@click.command()
+@click.group(cls=Group, invoke_without_command=True)
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(LABELS), metavar="STATE",
     help=f"Only runs in this state; may be repeated: {', '.join(LABELS)}.",
@@ -33,10 +39,12 @@ MOST_NAMES = 1000
     "--limit", type=click.IntRange(min=0), default=NEWEST, show_default=True, metavar="N",
     help="The newest N runs; 0 for every run.",
 )  # fmt: skip
+@click.option("--tag", "tags", multiple=True, metavar="KEY[=VALUE]", help="Only runs with this tag.")
 @with_session
 def runs(
-    session: Session, states: tuple[str, ...], datasets: tuple[str, ...], since: int | None, limit: int
-) -> None:
+    session: Session, states: tuple[str, ...], datasets: tuple[str, ...],
+    since: int | None, limit: int, tags: tuple[str, ...],
+) -> None:  # fmt: skip
     """List runs, the newest last: node, state, duration, cost, and how they ended.
 
     Times are by the bucket's clock. The cost is that of the node from the submission of the run to its end.
@@ -46,7 +54,11 @@ def runs(
       tpuctl runs
       tpuctl runs --state failed --since 7d
     """
-    selection = Selection(states, datasets, since, limit or None)
+    if click.get_current_context().invoked_subcommand:
+        _check_unused(click.get_current_context())
+        return
+    conditions = [TagCondition.parse(tag) for tag in tags]
+    selection = Selection(states, datasets, since, limit or None, conditions)
     page = take_page(
         session.cloud.bucket, session.witnesses, session.warn, selection, lambda tpu: session.prices.of(tpu)
     )
@@ -57,6 +69,17 @@ def runs(
     _show(session, page, selection)
 
 
+def _check_unused(ctx: click.Context) -> None:
+    """Raise UsageError for an option of the list before another command."""
+    for name in ctx.params:
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = next(param for param in ctx.command.params if param.name == name).opts[0]
+            raise UsageError(
+                f"{option} is an option of the list, and not of 'tpuctl runs {ctx.invoked_subcommand}'.",
+                hint=f"Options go behind the command: tpuctl runs {ctx.invoked_subcommand} --help",
+            )
+
+
 def _fields(run: Summary) -> dict[str, object]:
     return {
         "run": run.run, "created": run.created, "submitted": run.submitted, "ended": run.ended or None,
@@ -64,6 +87,7 @@ def _fields(run: Summary) -> dict[str, object]:
         "zone": run.zone or None, "dataset": run.dataset, "state": run.state, "exit_code": run.exit_code,
         "reason": run.reason, "cost": price_fields(run.cost), "submitter": run.submitter,
         "attempt": run.attempt or None, "steps_lost": run.steps_lost,
+        **notes_fields(run.notes or Notes(run.run)),
     }  # fmt: skip
 
 
@@ -78,17 +102,20 @@ def _reason(run: Summary) -> str:
 
 def _show(session: Session, page: Page, selection: Selection) -> None:
     now = session.cloud.bucket.now()
+    has_tags = any(run.notes and run.notes.tags for run in page.runs)
     rows = [
         (
             run.run, run.node, run.accelerator, run.state, clock.age(run.submitted, now),
             durations.text(run.seconds) if run.node else "",
             run.total.short if run.node else "", run.dataset,
             "" if run.exit_code is None else run.exit_code,
+            *([run.notes.labels if run.notes else ""] if has_tags else []),
             _reason(run),
         )
         for run in page.runs
     ]  # fmt: skip
-    columns = ("RUN", "NODE", "TYPE", "STATE", "AGE", "DURATION", "COST", "DATASET", "EXIT", "REASON")
+    columns = ["RUN", "NODE", "TYPE", "STATE", "AGE", "DURATION", "COST", "DATASET", "EXIT", "REASON"]
+    columns[-1:-1] = ["TAGS"] * has_tags
     output.table(columns, rows)
     if page.older:
         older = f"{page.older} older run{'s' * (page.older > 1)}"
@@ -100,3 +127,6 @@ def _show(session: Session, page: Page, selection: Selection) -> None:
         output.note("No run is like that.")
     elif rows and page.runs[-1].verdict and page.runs[-1].state != SUCCEEDED:
         output.hint(consequences.next_command(page.runs[-1].verdict))
+
+
+runs.add_command(gc)

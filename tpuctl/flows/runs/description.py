@@ -24,6 +24,7 @@ from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Run, Verdict
 from tpuctl.text.worker_numbers import named
+from tpuctl.upkeep.removal import REMOVAL_TYPE
 from tpuctl.worker.records import RUNNING, UNKNOWN, WorkerStatus, read_stop
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ def find_described(bucket: Bucket, name: str) -> StoredRun | None:
     if not runs.NAME.fullmatch(name):
         return None
     run = StoredRun(bucket, name)
-    return run if bucket.stat(run.paths.record) else None
+    item = bucket.stat(run.paths.record)
+    if item and item.content_type == REMOVAL_TYPE:
+        raise run.being_removed()
+    return run if item else None
 
 
 class RunDescription:
@@ -78,6 +82,7 @@ class RunDescription:
             yield from self._asked(self.run.record)
         except BadObjectError as error:
             yield Fact("request", f"unknown: {error.message}", "run.json")
+        yield from self._notes()
         yield from self._end()
         yield from self._stop()
         for number in self.run.attempt_numbers():
@@ -115,6 +120,17 @@ class RunDescription:
         yield from self._policy(record)
         if record.environment:
             yield Fact("environment", ", ".join(sorted(record.environment)), f"{source}, {NAMES}")
+
+    def _notes(self) -> Iterator[Fact]:
+        try:
+            notes = self.run.notes()
+        except BadObjectError as error:
+            yield Fact("tags", f"unknown: {error.message}", "notes.json")
+            return
+        if notes.tags:
+            yield Fact("tags", notes.labels, "notes.json")
+        for note in notes.notes:
+            yield Fact("note", note.text, f"{note.by} at {note.at}")
 
     def _end(self) -> Iterator[Fact]:
         verdict = self.verdict

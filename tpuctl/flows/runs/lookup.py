@@ -16,6 +16,7 @@ from tpuctl.flows.progress import Report, silent
 from tpuctl.flows.runs.stored_attempt import age_of
 from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
 from tpuctl.parallel import fanout
+from tpuctl.upkeep.removal import REMOVAL_TYPE
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Bucket, Object
@@ -38,27 +39,43 @@ class ListedRun:
     """Whether it has not ended, or is to be started again."""
     outcome: str = ""
     """How it ended, for good; empty where the listing does not tell that."""
+    notes: Object | None = None
+    """notes.json, if anybody has written tags or notes."""
 
 
 def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
     """Return all runs of a bucket by one listing, oldest first.
 
-    `warn` gets a line about each folder that is none.
+    `warn` gets a line about each folder that is none, and each run that is being removed.
     """
-    objects = bucket.objects(RUNS, glob=f"{RUNS}*/{{run,verdict}}.json")
+    objects = bucket.objects(RUNS, glob=f"{RUNS}*/{{run,verdict,notes}}.json")
     ended = {item.name.split("/")[1] for item in objects if item.name.endswith("/verdict.json")}
     closed = ended - {item.name.split("/")[1] for item in objects if item.content_type == runs.OPEN}
     outcomes = _outcomes(objects, bucket.now())
+    notes = {item.name.split("/")[1]: item for item in objects if item.name.endswith("/notes.json")}
     listed = []
     for record in sorted(objects, key=lambda item: item.generation):
         name = record.name.split("/")[1]
         if not record.name.endswith("/run.json"):
             continue
-        if runs.NAME.fullmatch(name):
-            listed.append(ListedRun(name, record, name in ended, name not in closed, outcomes.get(name, "")))
-        else:
+        if not runs.NAME.fullmatch(name):
             warn(BadObjectError(record.name, "is in a folder that cannot be a run's").message)
+        elif record.content_type == REMOVAL_TYPE:
+            warn(f"Run '{name}' is being removed; 'tpuctl rm {name}' completes it.")
+        else:
+            listed.append(
+                ListedRun(
+                    name, record, name in ended, name not in closed, outcomes.get(name, ""), notes.get(name)
+                )
+            )
     return listed
+
+
+def half_removed(bucket: Bucket) -> list[str]:
+    """Return the names of runs whose removal was begun."""
+    records = bucket.objects(RUNS, glob=f"{RUNS}*/run.json")
+    names = [item.name.split("/")[1] for item in records if item.content_type == REMOVAL_TYPE]
+    return list(filter(runs.NAME.fullmatch, names))
 
 
 def _outcomes(objects: Iterable[Object], now: datetime) -> dict[str, str]:
@@ -104,7 +121,11 @@ def find_run(bucket: Bucket, name: str | None, warn: Report = silent, submitter:
     no run can have, NotFoundError when the bucket has no run of one's own.
     """
     if name:
-        return StoredRun(bucket, runs.check_name(name), warn)
+        run = StoredRun(bucket, runs.check_name(name), warn)
+        item = bucket.stat(run.paths.record)
+        if item and item.content_type == REMOVAL_TYPE:
+            raise run.being_removed()
+        return run
     stored = stored_runs(bucket, warn)
     submitter = submitter or runs.submitter()
     others: list[StoredRun] = []

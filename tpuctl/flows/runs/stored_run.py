@@ -18,6 +18,9 @@ from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import BY_MACHINE, BY_WORKERS, RANKS, Attempt, Run, Verdict, decode, encode, verdict_type
+from tpuctl.upkeep.notes import Notes
+from tpuctl.upkeep.removal import LARGEST as LARGEST_REMOVAL
+from tpuctl.upkeep.removal import REMOVAL_TYPE, find_removal
 from tpuctl.worker.records import MOST_CHARACTERS, StopRequest, check_stop
 
 if TYPE_CHECKING:
@@ -52,10 +55,21 @@ class StoredRun:
     @cached_property
     def record(self) -> Run:
         """run.json; raises NotFoundError when there is no such run, BadObjectError when it is no record."""
-        record = find_record(self.bucket, self.paths.record, Run, self._check)
-        if record is None:
+        data = self.bucket.find(self.paths.record, LARGEST_REMOVAL)
+        if data is None:
             raise self.not_found()
-        return record
+        try:
+            if len(data) > runs.LARGEST[Run]:
+                raise too_large(self.paths.record, runs.LARGEST[Run])
+            return decode(data, Run, self.paths.record, self._check)
+        except BadObjectError:
+            if find_removal(data, self.name):
+                raise self.being_removed() from None
+            raise
+
+    def notes(self) -> Notes:
+        """Return notes.json, which may change at any time; raises BadObjectError when it is no record."""
+        return find_record(self.bucket, self.paths.notes, Notes, self._check) or Notes(self.name)
 
     def verdict(self) -> Verdict | None:
         """Return verdict.json, or None before it is written; raises BadObjectError when it is no verdict.
@@ -122,7 +136,7 @@ class StoredRun:
         age = age_of(stored, self.bucket.now())
         return any(word.age < age - FRESH for word in silent)
 
-    def _check(self, record: Run | Verdict) -> None:
+    def _check(self, record: Run | Verdict | Notes) -> None:
         if record.run != self.name:
             raise ValueError(f"it is of run {record.run!r}")
 
@@ -202,9 +216,18 @@ class StoredRun:
         """Write an attempt.json; raises ConflictError when another machine has made this attempt.
 
         What says in the node's folder that it works there comes first: readers follow it to the attempt.
+        Raises NotFoundError for a run that is being removed: of an attempt and a removal at once, the one
+        that is written last sees the other.
         """
         self.announce(record)
-        self.bucket.create(self.paths.attempt(record.attempt), encode(record))
+        name = self.paths.attempt(record.attempt)
+        self.bucket.create(name, encode(record))
+        item = self.bucket.stat(self.paths.record)
+        if item and item.content_type == REMOVAL_TYPE:
+            attempt = self.bucket.stat(name)
+            if attempt:
+                self.bucket.remove(attempt)
+            raise self.being_removed()
         return self.attempt(record.attempt)
 
     def announce(self, record: Attempt) -> None:
@@ -248,6 +271,14 @@ class StoredRun:
         return NotFoundError(
             f"Run '{self.name}' was not started: nothing of it runs.",
             hint=f"The same command with --name {self.name} starts it; 'tpuctl cancel {self.name}' ends it.",
+            run=self.name,
+        )
+
+    def being_removed(self) -> NotFoundError:
+        """Return the error for a run of which only the rest is there, until that is deleted, too."""
+        return NotFoundError(
+            f"Run '{self.name}' is being removed.",
+            hint=f"'tpuctl rm {self.name}' completes it; then the name is free.",
             run=self.name,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from tpuctl.flows.runs.state import RunState, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import Verdict
+from tpuctl.upkeep.notes import Notes, TagCondition
 from tpuctl.worker.records import UNKNOWN
 
 if TYPE_CHECKING:
@@ -42,19 +43,27 @@ class Selection:
     """Seconds, by the bucket's clock, within which they were submitted."""
     limit: int | None = None
     """The newest so many."""
+    tags: Sequence[TagCondition] = ()
+    """Of which all hold."""
 
     @property
     def has_conditions(self) -> bool:
         """Whether more than the newest is asked for."""
-        return bool(self.states or self.datasets or self.since is not None)
+        return bool(self.states or self.datasets or self.tags or self.since is not None)
 
     def may_have(self, run: ListedRun) -> bool:
-        """Return whether a run may be in one of the states, as far as its listing tells."""
+        """Return whether a run may be in one of the states and have the tags, as far as its listing tells."""
+        if self.tags and not run.notes:
+            return False
         return not (self.states and run.outcome) or run.outcome in self.states
 
     def has_dataset(self, name: str) -> bool:
         """Return whether a run with this dataset (NAME/VERSION, or empty) may be meant."""
         return not self.datasets or name in self.datasets or name.partition("/")[0] in self.datasets
+
+    def has_tags(self, notes: Notes | None) -> bool:
+        """Return whether a run with these notes is meant; notes that cannot be read have no tag."""
+        return all(notes is not None and tag.holds(notes.tags) for tag in self.tags)
 
 
 EVERY_RUN = Selection()
@@ -92,6 +101,8 @@ class Summary:
     """The number of the last one; 0 where it is not known."""
     steps_lost: int | None = None
     """Steps that its attempts had to do again; None where logs and checkpoints do not tell."""
+    notes: Notes | None = None
+    """Its tags and notes; None where nobody has written any, or they cannot be read."""
 
     @property
     def total(self) -> Total:
@@ -180,11 +191,14 @@ class _Reader:
             return None
         if not self._selection.has_dataset(str(record.dataset or "")):
             return None
+        notes = _notes(run) if listed.notes else None
+        if not self._selection.has_tags(notes):
+            return None
         state = read_state(run, self._witnesses)
         label = state.label if state else unstarted_label(self._seconds(listed.record.updated, ""))
         if self._selection.states and label not in self._selection.states:
             return None
-        return self._line(listed, run, label, state)
+        return replace(self._line(listed, run, label, state), notes=notes)
 
     def _line(self, listed: ListedRun, run: StoredRun, label: str, state: RunState | None) -> Summary:
         record = run.record
@@ -206,6 +220,14 @@ class _Reader:
     def _seconds(self, submitted: str, ended: str) -> float:
         end = clock.parse(ended) if ended else self._bucket.now()
         return max(0.0, (end - clock.parse(submitted)).total_seconds())
+
+
+def _notes(run: StoredRun) -> Notes | None:
+    try:
+        return run.notes()
+    except BadObjectError as error:
+        run.warn(error.message)
+        return None
 
 
 def read_state(run: StoredRun, witnesses: Witnesses) -> RunState | None:

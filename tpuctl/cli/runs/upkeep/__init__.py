@@ -1,0 +1,1 @@
+"""Commands for runs that have ended: tag, note, rm, runs gc."""

@@ -1,0 +1,77 @@
+"""The commands tag and note."""
+
+from __future__ import annotations
+
+import click
+
+from tpuctl.cli import output, printing
+from tpuctl.cli.session import Session, dry_run_option, with_session
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.upkeep import notes as flow
+from tpuctl.runs import check_name
+from tpuctl.upkeep.notes import Notes, TagChange
+
+
+@click.command()
+@click.argument("run")
+@click.argument("tags", nargs=-1, metavar="KEY[=VALUE]|KEY-...")
+@dry_run_option
+@with_session
+def tag(session: Session, run: str, tags: tuple[str, ...], dry_run: bool) -> None:
+    """Set tags of a run, or remove them (KEY-); without any, show them.
+
+    'tpuctl runs --tag KEY=VALUE' lists the runs with a tag. 'tpuctl runs gc' keeps runs with the tag 'keep'.
+
+    \b
+    Example:
+      tpuctl tag digits-20260131-120000 keep paper=figure-3
+      tpuctl tag digits-20260131-120000 paper-
+    """
+    change = flow.tagging(TagChange.parse(tags))
+    _change(session, run, change, dry_run=dry_run)
+
+
+@click.command()
+@click.argument("run")
+@click.argument("text", nargs=-1, required=True)
+@dry_run_option
+@with_session
+def note(session: Session, run: str, text: tuple[str, ...], dry_run: bool) -> None:
+    """Write a note about a run, which 'tpuctl describe' shows; everybody may add one.
+
+    \b
+    Example:
+      tpuctl note digits-20260131-120000 "the rate was too high: see run digits-2"
+    """
+    stored = StoredRun(session.cloud.bucket, check_name(run), session.warn)
+    change = flow.noting(" ".join(text), session.owner, flow.now(stored))
+    _change(session, run, change, dry_run=dry_run)
+
+
+def _change(session: Session, name: str, change: flow.Change, *, dry_run: bool) -> None:
+    run = StoredRun(session.cloud.bucket, check_name(name), session.warn)
+    if dry_run:
+        output.requests(flow.requests(run, change), as_json=session.as_json)
+        return
+    _show(session, flow.update(run, change))
+
+
+def _show(session: Session, notes: Notes) -> None:
+    if session.as_json:
+        output.json({"run": notes.run, **notes_fields(notes)})
+        return
+    for key, value in sorted(notes.tags.items()):
+        printing.write(f"{key}={value}" if value else key)
+    for entry in notes.notes:
+        output.hanging(f"{entry.at} {entry.by}", entry.text)
+    if not notes.tags and not notes.notes:
+        output.note(f"Run '{notes.run}' has no tags.")
+        output.hint(f"tpuctl tag {notes.run} KEY=VALUE")
+    else:
+        output.hint(f"tpuctl describe {notes.run}")
+
+
+def notes_fields(notes: Notes) -> dict[str, object]:
+    """Return tags and notes, for programs."""
+    entries = [{"text": entry.text, "by": entry.by, "at": entry.at} for entry in notes.notes]
+    return {"tags": notes.tags, "notes": entries}

@@ -1,0 +1,1 @@
+"""What people do with runs that have ended: tag, note, remove."""

@@ -1,0 +1,211 @@
+"""Removes runs that have ended: what stands in the place of run.json comes first, and goes last.
+
+From the first request on no reader takes the rest for a run; whoever removes it again deletes what is left.
+The code stays: bundles are named by their content, and other runs may use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpuctl import clock
+from tpuctl.bucket_layout import ATTEMPT_FOLDER, NodePaths
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.catalogue.prices import Price
+from tpuctl.errors import ConflictError, NotFoundError
+from tpuctl.flows.progress import Report, silent
+from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE, PriceOf, RunCosts, known_costs, total
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.state import RunState
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch_values
+from tpuctl.flows.runs.upkeep.endings import REST, StillNeededError, ended_state, unstarted_state
+from tpuctl.nodes import HttpRequest
+from tpuctl.parallel import fanout, values
+from tpuctl.upkeep.notes import Notes
+from tpuctl.upkeep.removal import LARGEST, REMOVAL_TYPE, Removal, encode_removal, find_removal
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket, Object
+
+WIDTH = 8
+"""Objects deleted at once."""
+TRIES = 5
+"""Looks at a record that others change, and at a folder into which a worker still writes."""
+BEGUN = "being removed"
+"""State of a run of which only a rest is there."""
+
+
+@dataclass(frozen=True)
+class RemovalPlan:
+    """A run that is to be removed."""
+
+    run: StoredRun
+    state: str
+    """How it ended, or that its removal was begun before."""
+    objects: tuple[Object, ...]
+    attempts: tuple[int, ...]
+    submitter: str = ""
+    """Empty where the record cannot be read."""
+    submitted: str = ""
+    """By the bucket's clock; empty without a record."""
+    cost: Price = NOT_ON_A_NODE
+    """What its attempts have cost."""
+    notes: Notes | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all objects."""
+        return sum(item.size for item in self.objects)
+
+
+def plan_removal(
+    run: StoredRun, witnesses: Witnesses, price_of: PriceOf, *, is_rehearsal: bool = False
+) -> RemovalPlan:
+    """Return what removes a run; a rehearsal writes no verdict of a run that has ended by now.
+
+    Raises NotFoundError without anything of the run, StillNeededError for one that has not ended for sure.
+    """
+    objects = tuple(run.bucket.objects(run.paths.folder))
+    record = next((item for item in objects if item.name == run.paths.record), None)
+    if not objects:
+        raise run.not_found()
+    if record and record.content_type == REMOVAL_TYPE:
+        return RemovalPlan(run, BEGUN, objects, ())
+    state = ended_state(run, witnesses, writes=not is_rehearsal)
+    verdict = state.verdict if state else None
+    return RemovalPlan(
+        run, verdict.outcome if verdict else unstarted_state(run), objects, tuple(run.attempt_numbers()),
+        _submitter(run), record.updated if record else "",
+        _cost(run, record, state, price_of), _notes(run),
+    )  # fmt: skip
+
+
+def _submitter(run: StoredRun) -> str:
+    try:
+        return run.record.submitter
+    except (BadObjectError, NotFoundError):
+        return ""
+
+
+def _notes(run: StoredRun) -> Notes | None:
+    try:
+        return run.notes()
+    except BadObjectError:
+        return None
+
+
+def _cost(run: StoredRun, record: Object | None, state: RunState | None, price_of: PriceOf) -> Price:
+    if record is None or state is None:
+        return NOT_ON_A_NODE
+    costs = RunCosts(run, price_of, record.updated)
+    return total(known_costs(costs, state, run.bucket.now())).price.rounded()
+
+
+def requests(bucket: Bucket, plans: Iterable[RemovalPlan]) -> list[HttpRequest]:
+    """Return what `remove` sends, for --dry-run."""
+    rehearsal = bucket.dry_run()
+    for plan in plans:
+        names = {item.name: item for item in plan.objects}
+        record = names.pop(plan.run.paths.record, None)
+        if plan.state != BEGUN:
+            mark = encode_removal(Removal(plan.run.name, "", clock.iso(bucket.now()), plan.attempts))
+            if record:
+                rehearsal.replace(record, mark, REMOVAL_TYPE)
+            else:
+                rehearsal.create(plan.run.paths.record, mark, REMOVAL_TYPE)
+        for item in names.values():
+            rehearsal.remove(item)
+        if record:
+            rehearsal.remove(record)
+    return rehearsal.requests
+
+
+def remove(plan: RemovalPlan, by: str, report: Report = silent) -> int:
+    """Delete everything of a run, and return the number of objects; run again after a kill, it completes it.
+
+    Raises StillNeededError if the run was started again meanwhile: then nothing is deleted.
+    """
+    run = plan.run
+    mark, removal = _mark(plan, by)
+    _check_attempts(run, mark, removal)
+    _delete_notes_of_nodes(run, removal.attempts)
+    count = 0
+    for _ in range(TRIES):
+        listed = run.bucket.objects(run.paths.folder)
+        if (mark.name, mark.generation) not in {(item.name, item.generation) for item in listed}:
+            return count  # another command has removed it to the end; what is there now is another run's
+        rest = [item for item in listed if item.name != mark.name]
+        if not rest:
+            break
+        report(f"{run.name}: deleting {len(rest)} objects")
+        rest.sort(key=lambda item: item.name != run.paths.verdict)
+        run.bucket.remove(rest[0])
+        values(fanout(run.bucket.remove, rest[1:], width=WIDTH))
+        count += len(rest)
+    run.bucket.remove(mark)
+    launch_values.forget(run.bucket.name, run.name)
+    return count + 1
+
+
+def _mark(plan: RemovalPlan, by: str) -> tuple[Object, Removal]:
+    """Put the removal in the place of run.json, unless it is there; from now on the run is none."""
+    run, bucket = plan.run, plan.run.bucket
+    known = {(item.name, item.generation) for item in plan.objects}
+    for _ in range(TRIES):
+        item = bucket.stat(run.paths.record)
+        if item is None and plan.state not in (BEGUN, REST):
+            raise run.not_found()  # another command has just removed it
+        try:
+            data = bucket.read_listed(item, LARGEST) if item else b""
+            begun = find_removal(data, run.name)
+            if item and begun:
+                return item, begun
+            if item and (item.name, item.generation) not in known:
+                raise _changed(run)
+            removal = Removal(run.name, by, clock.iso(bucket.now()), plan.attempts, data)
+            if item:
+                bucket.replace(item, encode_removal(removal), REMOVAL_TYPE)
+            else:
+                bucket.create(run.paths.record, encode_removal(removal), REMOVAL_TYPE)
+        except (ConflictError, NotFoundError):
+            continue  # another command was first
+    raise ConflictError(f"The record of run '{run.name}' keeps changing.", hint="Try again.")
+
+
+def _changed(run: StoredRun) -> StillNeededError:
+    return StillNeededError(f"Run '{run.name}' is another by now.", hint="See: tpuctl runs", run=run.name)
+
+
+def _check_attempts(run: StoredRun, mark: Object, removal: Removal) -> None:
+    """Undo the mark and raise StillNeededError if an attempt was made before it that nobody has looked at.
+
+    One that was made later has seen the mark, and starts nothing.
+    """
+    records = run.bucket.objects(run.paths.attempts, glob=f"{run.paths.attempts}*/attempt.json")
+    for item in records:
+        folder = item.name.split("/")[-2]
+        is_known = not ATTEMPT_FOLDER.fullmatch(folder) or int(folder) in removal.attempts
+        if not is_known and item.generation < mark.generation:
+            if removal.record:
+                run.bucket.replace(mark, removal.record)
+            else:
+                run.bucket.remove(mark)
+            raise StillNeededError(
+                f"Run '{run.name}' was started again meanwhile, as attempt {folder}: nothing was removed.",
+                hint=f"Stop it first: tpuctl cancel {run.name}", run=run.name,
+            )  # fmt: skip
+
+
+def _delete_notes_of_nodes(run: StoredRun, attempts: Iterable[int]) -> None:
+    """Delete what the folders of nodes say of a run; the attempts' records name the nodes."""
+    for number in attempts:
+        try:
+            node = run.attempt(number).record.tpu.id
+        except (BadObjectError, NotFoundError):
+            continue
+        item = run.bucket.stat(NodePaths.of(node).run(run.name, number))
+        if item:
+            run.bucket.remove(item)
