@@ -68,13 +68,14 @@ def test_a_removal_shows_a_table_and_asks(tpuctl: Command, ended: Bucket) -> Non
     header, first, _ = refused.err.splitlines()[1:4]
     assert header.split() == ["RUN", "STATE", "SUBMITTER", "AGE", "OBJECTS", "SIZE", "COST", "TAGS"]
     assert first.split()[:3] == ["r1", "succeeded", "ada@laptop"]
+    before = ended.objects("runs/r1/")
     planned = tpuctl("rm", "r1", "--dry-run", "--json").json["requests"]
     assert {request["method"] for request in planned} == {"POST", "DELETE"}
     assert rest_of(ended, "r1")
     removed = tpuctl("rm", "r1", "--yes", "--json")
     assert removed.code == 0, removed.err
     (run,) = removed.json["removed"]
-    assert (run["run"], run["state"], run["objects"]) == ("r1", "succeeded", 9)
+    assert (run["run"], run["state"], run["objects"]) == ("r1", "succeeded", len(before))
     assert removed.json["bucket_keeps"]["versions"] is False
     assert rest_of(ended, "r1") == []
     assert "r1" not in tpuctl("runs").out
@@ -83,12 +84,12 @@ def test_a_removal_shows_a_table_and_asks(tpuctl: Command, ended: Bucket) -> Non
 
 
 def test_one_that_goes_on_keeps_the_others_too(tpuctl: Command, ended: Bucket) -> None:
-    run = write_run(ended, "r3")
+    run, before = write_run(ended, "r3"), rest_of(ended, "r1")
     write_status(run.attempt(1), 0, "running")
     refused = tpuctl("rm", "r1", "r3", "--yes", "--json")
     assert refused.code == 4
     assert refused.json["error"]["run"] == "r3"
-    assert len(rest_of(ended, "r1")) == 10
+    assert rest_of(ended, "r1") == before
 
 
 def test_what_the_bucket_keeps_is_said(tpuctl: Command, ended: Bucket, cloud: Cloud) -> None:
@@ -111,7 +112,7 @@ def test_old_runs_are_collected(tpuctl: Command, ended: Bucket) -> None:
     assert all("r2" in request["url"] for request in planned if request["method"] == "DELETE")
     removed = tpuctl("runs", "gc", "--keep", "0", "--all-users", "--yes")
     assert removed.code == 0, removed.err
-    assert removed.out.startswith("Removed r2: 9 objects, ")
+    assert removed.out.startswith("Removed r2: ")
     assert "Kept by their tag: r1." in removed.err
     assert [run["run"] for run in tpuctl("runs", "--json").json["runs"]] == ["r1"]
 

@@ -82,13 +82,14 @@ def test_everything_of_the_run_goes_and_nothing_else(bucket: Bucket) -> None:
         bucket.upload(name, [b"x"], "text/plain")
     run = write_ended_run(bucket, "r1")
     write_ended_run(bucket, "r11")
+    neighbour = rest_of(bucket, "r11")
     bucket.upload("runs/r1/outputs/../../../datasets/r1/1.0.0/manifest.json", [b"x"], "text/plain")
     planned = plan(run)
     assert (planned.state, planned.submitter, planned.attempts) == ("succeeded", "ada@laptop", (1,))
     assert remove(planned, BY) == len(planned.objects)
     assert rest_of(bucket, "r1") == []
     assert all(bucket.stat(name) for name in others)
-    assert len(rest_of(bucket, "r11")) == 10
+    assert rest_of(bucket, "r11") == neighbour
     assert [item.name for item in listed_runs(bucket)] == ["r11"]
     with pytest.raises(NotFoundError, match="There is no run 'r1'"):
         plan(run)
@@ -97,8 +98,8 @@ def test_everything_of_the_run_goes_and_nothing_else(bucket: Bucket) -> None:
 def test_a_removal_killed_at_any_request_leaves_the_run_whole_or_none_and_is_completed(
     bucket: Bucket,
 ) -> None:
-    """What changes something: the mark, the note of the node, eight objects, and the mark again."""
-    for most in (0, 1, 2, 3, 7, 10, 11):
+    """What changes something: the mark, the note of the node, its objects, and the mark again."""
+    for most in (0, 1, 2, 3, 7, 11, 100):
         run = write_ended_run(bucket, "r1")
         before, planned = rest_of(bucket, "r1"), plan(run)
         with killed_after(bucket, most) as sent:
@@ -117,7 +118,7 @@ def test_a_removal_killed_at_any_request_leaves_the_run_whole_or_none_and_is_com
         if rest_of(bucket, "r1"):
             remove(plan(run), BY)
         assert rest_of(bucket, "r1") == []
-    assert len(sent) == 11, "the last one was not killed"
+    assert 11 < len(sent) < 100, "the last one was not killed"
 
 
 def test_the_name_is_taken_until_the_end(bucket: Bucket) -> None:
@@ -150,9 +151,10 @@ def test_another_run_of_the_name_stays(bucket: Bucket) -> None:
     planned = plan(run)
     remove(planned, BY)
     write_ended_run(bucket, "r1")
+    before = rest_of(bucket, "r1")
     with pytest.raises(StillNeededError, match="is another by now"):
         remove(planned, BY)
-    assert len(rest_of(bucket, "r1")) == 10
+    assert rest_of(bucket, "r1") == before
 
 
 def test_two_at_once_leave_nothing(bucket: Bucket) -> None:
