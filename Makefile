@@ -3,7 +3,7 @@ BIN := .venv/bin
 # many tests wait for a program or a server that they start, so that more processes than cores keep the cores busy
 PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 2)); echo $$((n < 6 ? n : 6)))
 
-.PHONY: help demo test test-fast test-slow test-terraform test-tensorflow test-beam mutate contract check audit bench clean
+.PHONY: help demo test test-fast test-slow test-terraform accept-terraform test-tensorflow test-beam mutate contract check audit bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
@@ -24,6 +24,9 @@ test-slow: .venv/ready  ## run the tests that take minutes each
 
 test-terraform: .venv/ready  ## test terraform/ with the real terraform, every planted mistake included
 	$(BIN)/python -m pytest tests/terraform -m "slow or not slow"
+
+accept-terraform: .venv/ready  ## record the plans of terraform/ anew, unless they break a law: look at the difference in git
+	$(BIN)/python -m tests.terraform.plans.record --accept
 
 test-tensorflow: .venv/ready  ## test the emulated TPU with every TensorFlow from 2.16 on; installs each
 	$(BIN)/python tests/sim/guest/tensorflow_versions.py

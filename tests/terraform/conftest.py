@@ -42,23 +42,24 @@ def missing() -> str:
     return ""
 
 
-@pytest.fixture(scope="module")
-def make_workbench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Workbench]]:
-    """A function that returns a workbench with one version of the providers."""
-    workbenches: dict[str, Workbench] = {}
+@pytest.fixture(scope="session")
+def make_workbench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Workbench]]:
+    """A function that returns a workbench with one version of the providers, which may foresee values."""
+    workbenches: dict[tuple[str, bool], Workbench] = {}
     with ExitStack() as stack:
 
-        def make(version: str) -> Workbench:
-            if version not in workbenches:
-                environment = stack.enter_context(stand_in.running(version))
-                workbenches[version] = Workbench(tmp_path_factory.mktemp("workbench"), environment)
-                workbenches[version].install()
-            return workbenches[version]
+        def make(version: str, foresees: bool = False) -> Workbench:
+            key = (version, foresees)
+            if key not in workbenches:
+                environment = stack.enter_context(stand_in.running(version, foresees))
+                workbenches[key] = Workbench(tmp_path_factory.mktemp("workbench"), environment)
+                workbenches[key].install()
+            return workbenches[key]
 
         yield make
 
 
-@pytest.fixture(scope="module")
-def workbench(make_workbench: Callable[[str], Workbench]) -> Workbench:
+@pytest.fixture(scope="session")
+def workbench(make_workbench: Callable[..., Workbench]) -> Workbench:
     """A workbench with the newest providers."""
     return make_workbench(VERSIONS[-1])

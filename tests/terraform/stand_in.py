@@ -59,8 +59,9 @@ LIKE_GOOGLE = {
 class Provider:
     """The protocol's calls by their names; each takes and returns a message."""
 
-    def __init__(self, schema: ProviderSchema) -> None:
+    def __init__(self, schema: ProviderSchema, foresees: bool = False) -> None:
         self._schema = schema
+        self._foresees = foresees
 
     @cached_property
     def _schemas(self) -> Any:
@@ -96,6 +97,8 @@ class Provider:
     def PlanResourceChange(self, request: Any) -> Any:
         block = self._schema.resources[request.type_name]
         planned = filled(block, decode(request.proposed_new_state), lambda *_: provider_schema.UNKNOWN)
+        if self._foresees and planned is not None:
+            planned |= dict(_foreseen(request.type_name, planned))
         return message("Planned")(planned_state=encode(planned), legacy_type_system=True)
 
     def ApplyResourceChange(self, request: Any) -> Any:
@@ -123,6 +126,16 @@ class Provider:
         return state
 
 
+def _foreseen(name: str, planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the attributes that follow from known ones."""
+    known = {key: value for key, value in planned.items() if not provider_schema.is_unknown(value)}
+    for key, form in LIKE_GOOGLE.get(name, {}).items():
+        try:
+            yield key, form.format_map(known)
+        except KeyError:
+            continue  # it follows from what is unknown
+
+
 def _diagnostic(text: str, path: provider_schema.Path) -> Any:
     steps = [
         message("Step")(attribute_name=step)
@@ -136,13 +149,16 @@ def _diagnostic(text: str, path: provider_schema.Path) -> Any:
 
 
 @contextmanager
-def running(version: str) -> Iterator[dict[str, str]]:
-    """Run both providers in this process; yield the environment variables that point terraform to them."""
+def running(version: str, foresees: bool = False) -> Iterator[dict[str, str]]:
+    """Run both providers in this process; yield the environment variables that point terraform to them.
+
+    With `foresees` a plan has the names and addresses that are otherwise known after apply.
+    """
     servers, addresses = [], {}
     try:
         for provider in PROVIDERS:
             schema = provider_schema.load(provider, version)
-            server, port = _served(Provider(schema))
+            server, port = _served(Provider(schema, foresees))
             servers.append(server)
             addresses[schema.source] = {
                 "Protocol": "grpc",
