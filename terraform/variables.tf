@@ -78,7 +78,7 @@ variable "kms_key" {
   default     = null
 
   validation {
-    condition     = var.kms_key == null || can(regex("^projects/[^/]+/locations/${var.region}/keyRings/[^/]+/cryptoKeys/[^/]+$", var.kms_key))
+    condition     = var.kms_key == null || can(regex("^projects/[^/\\s]+/locations/${var.region}/keyRings/[^/\\s]+/cryptoKeys/[^/\\s]+$", var.kms_key))
     error_message = "kms_key has the form projects/P/locations/REGION/keyRings/R/cryptoKeys/K, and its REGION is the variable region: a bucket can only use a key of its own location."
   }
 }
@@ -247,8 +247,8 @@ variable "subnet_cidr" {
     error_message = "subnet_cidr is a private IPv4 range such as 10.128.0.0/20."
   }
   validation {
-    condition     = try(cidrhost(var.subnet_cidr, 0) == split("/", var.subnet_cidr)[0] && tonumber(split("/", var.subnet_cidr)[1]) >= 8 && tonumber(split("/", var.subnet_cidr)[1]) <= 29, false)
-    error_message = "subnet_cidr begins at the range's first address and is /8 to /29."
+    condition     = try(cidrhost(var.subnet_cidr, 0) == split("/", var.subnet_cidr)[0] && tonumber(split("/", var.subnet_cidr)[1]) >= { "10" = 8, "172" = 12, "192" = 16 }[split(".", var.subnet_cidr)[0]] && tonumber(split("/", var.subnet_cidr)[1]) <= 29, false)
+    error_message = "subnet_cidr begins at the range's first address, has no public addresses, and is /29 or larger: up to /8 in 10.0.0.0/8, /12 in 172.16.0.0/12, /16 in 192.168.0.0/16."
   }
 }
 

@@ -1,0 +1,179 @@
+"""Values at the edges of what each variable of the module accepts.
+
+terraform/tests has an example a rule; here is where each rule begins and ends. One run of terraform judges all.
+"""
+
+# ruff: noqa: E501  a table
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+POOL = "iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p"
+ACCOUNT = "012345-6789AB-CDEF01"
+KEY = "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"
+NULL = "may not be set to null"
+NUMBER = "a number is required"
+STRING = "string required"
+BOOL = "a bool is required"
+NO_NAME = "name has 3 to 21"
+NO_MEMBER = "Each member is user:E-MAIL"
+NO_RANGE = "subnet_cidr is a private IPv4 range"
+NO_SIZE = "subnet_cidr begins at the range's first address"
+NO_PROJECT = "project_id is the project's id"
+NO_BUCKET = "A bucket's name has 3 to 63"
+NO_LABEL = "Labels have lower-case letters"
+NO_KEY = "kms_key has the form"
+NO_TYPE = "tpu.accelerator_type is a type"
+NO_OWNER = "watch.owners are the e-mail addresses"
+
+PLAIN = {"project_id": "demo-project-1", "region": "europe-west4", "zone": "europe-west4-a"}
+"""The other inputs of a call."""
+
+ACCEPTED: dict[str, list[Any]] = {
+    "artifact_registry": [None, True, False, "true"],
+    "bucket_names": [None,
+        {}, {"data": None}, {"data": ""}, {"data": "abc", "runs": "abd"}, {"data": "a" * 63}, {"data": "0-_9"}, {"runs": "go0gle"},
+        {"data": "gogle-goo"},
+    ],
+    "budget": [
+        None, {"billing_account": ACCOUNT, "amount": 1}, {"billing_account": ACCOUNT, "amount": 10**9},
+        {"billing_account": ACCOUNT, "amount": 1, "thresholds": [5, 0.01]}, {"billing_account": ACCOUNT, "amount": "7"},
+    ],
+    "bundle_days": [None, 0, 1, 100000, "30"],
+    "delete_buckets_with_content": [None, True],
+    "kms_key": [None, KEY],
+    "labels": [None, {}, {"a": ""}, {"a" * 63: "b" * 63}, {"a_b-c9": "-_9"}, {"team": 7}],
+    "log_days": [None, 0, 1],
+    "members": [None,
+        [], ["user:a@b"], ["user:o'hara+tpu@example.com"], [f"principal://{POOL}/subject/s"],
+        [f"principalSet://{POOL}/attribute.repository/owner/name"], ["user:ada@example.com", "user:ada@example.com"],
+        ["serviceAccount:ci@my-project.iam.gserviceaccount.com"], ["group:élan@example.com"],
+    ],
+    "mtu": [None, 1300, 8896, "1460", 1300.0],
+    "name": [None, "abc", "a" * 21, "a-b", "a--b", "tpu2"],
+    "project_id": ["abcdef", "a" * 30, "a-----b", "example.com:abcdef", "abc123"],
+    "protection": [None, "records", "checkpoints", "nothing"],
+    "self_delete": [None, True, False],
+    "soft_delete_days": [None, 0, 7, 8, 90, "7"],
+    "subnet_cidr": [None,
+        "10.0.0.0/8", "10.255.255.248/29", "172.16.0.0/12", "172.31.0.0/16", "192.168.0.0/16", "192.168.255.248/29",
+    ],
+    "tpu": [
+        None, {"accelerator_type": "v2-8", "runtime_version": "r"}, {"accelerator_type": "v5p-12288", "runtime_version": "r"},
+        {"accelerator_type": "v6e-1", "runtime_version": "r", "name": "ab"},
+        {"accelerator_type": "v6e-1", "runtime_version": "r", "name": "a" * 63},
+        {"accelerator_type": "v6e-1", "runtime_version": "r", "spot": True},
+    ],
+    "watch": [
+        None, {"owners": ["a@b"], "package": "tpuctl"}, {"owners": ["a@b", "c@d"], "image": "eu.gcr.io/p/i"},
+        {"owners": ["a@b"], "package": "tpuctl", "region": None},
+    ],
+}  # fmt: skip
+"""Variable -> values that it takes; null is the default."""
+
+REFUSED: dict[str, dict[str, list[Any]]] = {
+    "artifact_registry": {BOOL: ["please", ""], "bool required": [2]},
+    "bucket_names": {
+        NO_BUCKET: [
+            {"data": "ab"}, {"data": "a" * 64}, {"data": "-abc"}, {"data": "abc-"}, {"data": "_abc"}, {"data": "ab.c"},
+            {"data": "goog-x"}, {"data": "my-google"}, {"data": "Abc"}, {"data": "a b"}, {"data": "bücher"}, {"runs": "abc\n"},
+            {"runs": "gs://abc"}, {"runs": "${var.name}"},
+        ],
+        "The two buckets need two names": [{"data": "abc", "runs": "abc"}],
+    },
+    "budget": {
+        "budget.billing_account has the form": [
+            {"billing_account": "", "amount": 1}, {"billing_account": None, "amount": 1}, {"billing_account": ACCOUNT.lower(), "amount": 1},
+            {"billing_account": f"billingAccounts/{ACCOUNT}", "amount": 1}, {"billing_account": f"{ACCOUNT}\n", "amount": 1},
+        ],
+        "budget.amount is an integer above 0": [
+            {"billing_account": ACCOUNT, "amount": 0}, {"billing_account": ACCOUNT, "amount": -1}, {"billing_account": ACCOUNT, "amount": 0.5},
+            {"billing_account": ACCOUNT, "amount": None},
+        ],
+        "budget.thresholds are shares": [
+            {"billing_account": ACCOUNT, "amount": 1, "thresholds": []}, {"billing_account": ACCOUNT, "amount": 1, "thresholds": [0]},
+            {"billing_account": ACCOUNT, "amount": 1, "thresholds": [0.5, 5.01]}, {"billing_account": ACCOUNT, "amount": 1, "thresholds": [-0.5]},
+            {"billing_account": ACCOUNT, "amount": 1, "thresholds": [None]},
+        ],
+        'attribute "amount" is required': [{"billing_account": ACCOUNT}],
+    },
+    "bundle_days": {"bundle_days is an integer, 0 or more": [-1, 0.5, -0.5, 1e-9], NUMBER: ["never", ""]},
+    "delete_buckets_with_content": {BOOL: ["yes"]},
+    "kms_key": {
+        NO_KEY: [
+            "", "k", KEY.replace("europe-west4", "europe-west1"), KEY.replace("europe-west4", "global"), f"{KEY}/", f"{KEY}\n",
+            f"//cloudkms.googleapis.com/{KEY}", KEY.replace("projects/p", "projects/"), f"{KEY}/cryptoKeyVersions/1",
+        ],
+    },
+    "labels": {
+        NO_LABEL: [{"": "a"}, {"a" * 64: ""}, {"a": "b" * 64}, {"9a": ""}, {"_a": ""}, {"a": "B"}, {"a": "b.c"}, {"équipe": "a"}, {"a": None}],
+    },
+    "log_days": {"log_days is an integer, 0 or more": [-1, 0.5], NUMBER: ["a year"]},
+    "members": {
+        NO_MEMBER: [
+            ["allUsers"], ["allAuthenticatedUsers"], ["ALLUSERS"], ["principalSet://goog/public:all"], ["principal://goog/subject/a@b"],
+            ["principalSet://iam.googleapis.com/"], ["principalSet://iam.googleapis.com.evil.example/x"], ["domain:example.com"],
+            ["projectOwner:p"], ["projectEditor:p"], ["deleted:user:a@b?uid=1"], [""], ["user:"], ["user:@"], ["user:a@"], ["user:@b"],
+            ["user:a@b@c"], ["user:a b@c"], ["user:a@b "], [" user:a@b"], ["user:a@b\n"], ["User:a@b"], ["user:a:b@c"], ["a@b"],
+            ["user:ada@example.com", "allUsers"], ["user:a@b\nallUsers"],
+            ["principalSet://iam.googleapis.com/\nallUsers"], [None],
+        ],
+    },
+    "mtu": {"mtu is 1300 to 8896": [1299, 8897, 0, -1, 1460.5], NUMBER: ["jumbo"]},
+    "name": {
+        NO_NAME: ["", "ab", "a" * 22, "a-", "-ab", "2ab", "Abc", "a_b", "a.b", "a b", "äbc", "abc\n", "abc-", "日本語"],
+    },
+    "project_id": {
+        NO_PROJECT: ["", "abcde", "a" * 31, "abcde-", "1abcde", "Abcdef", "my project", "my_project", "123456789012", "abcdef\n", ":abcdef",
+                     "exämple", "projects/abcdef"],
+        NULL: [None],
+    },
+    "protection": {"protection is records, checkpoints or nothing": ["Records", "none", "records ", "all"]},
+    "region": {"region has the form": ["EU", "eu", "europe", "europe-west", "europe-west4-a", "", "Europe-west4", "europe-west4\n"], NULL: [None]},
+    "self_delete": {BOOL: ["no"]},
+    "soft_delete_days": {"soft_delete_days is 0, or 7 to 90": [-1, 1, 6, 6.9, 7.5, 89.5, 91, 0.5], NUMBER: ["a week"]},
+    "subnet_cidr": {
+        NO_RANGE: ["172.*", "172.15.0.0/20", "172.32.0.0/20", "172.1.0.0/16", "11.0.0.0/20", "192.169.0.0/20", "100.64.0.0/20", "0.0.0.0/0",
+                   "::/0", "fd00::/64", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/", "10.0.0/20", "10.0.0.256/29", "", "any", "10.0.0.0/20\n"],
+        NO_SIZE: ["10.0.0.0/30", "10.0.0.0/32", "10.0.0.1/20", "10.0.16.0/19", "10.0.0.0/7", "192.168.0.0/15"],
+    },
+    "tpu": {
+        NO_TYPE: [
+            {"accelerator_type": kind, "runtime_version": "r"}
+            for kind in ("", "a100", "v3", "v3-0", "v3-08", "v3-", "v4-8.5", "V3-8", "v5e-8", "v7x-8", "v3-8\n", " v3-8", None)
+        ],
+        "tpu.name has lower-case letters": [
+            {"accelerator_type": "v3-8", "runtime_version": "r", "name": name} for name in ("A", "a", "a" * 64, "a-", "1a", "ä1", "a b", "ab\n")
+        ],
+        "A TPU is either spot or reserved": [{"accelerator_type": "v3-8", "runtime_version": "r", "spot": True, "reserved": True}],
+        'attribute "runtime_version" is required': [{"accelerator_type": "v3-8"}],
+    },
+    "watch": {
+        NO_OWNER: [
+            {"owners": [], "package": "p"}, {"owners": [""], "package": "p"}, {"owners": ["ada"], "package": "p"},
+            {"owners": ["user:a@b", "a b@c"], "package": "p"}, {"owners": None, "package": "p"}, {"owners": ["a@b\n"], "package": "p"},
+        ],
+        "watch.package is missing": [{"owners": ["a@b"]}, {"owners": ["a@b"], "image": "docker.io/library/python:3.13"}],
+        "watch.schedule has the five fields": [
+            {"owners": ["a@b"], "package": "p", "schedule": schedule} for schedule in ("", "* * * *", "* * * * * *", "hourly")
+        ],
+        "watch.region has the form": [{"owners": ["a@b"], "package": "p", "region": region} for region in ("EU", "", "europe-west4-a")],
+    },
+    "zone": {
+        "zone must be in region": ["europe-west4", "europe-west1-a", "europe-west4-", "europe-west4-aa", "europe-west4-A", "europe-west4-1",
+                                   "xeurope-west4-a", "europe-west4-a\n", ""],
+        NULL: [None],
+    },
+}  # fmt: skip
+"""Variable -> part of the message -> values that are refused with it."""
+
+
+def rows() -> Iterator[tuple[str, Any, str]]:
+    """Yield variable, value, and the message's part; without one the value is accepted."""
+    for name, values in ACCEPTED.items():
+        yield from ((name, value, "") for value in values)
+    for name, messages in REFUSED.items():
+        for message, values in messages.items():
+            yield from ((name, value, message) for value in values)
