@@ -193,8 +193,8 @@ variable "regions" {
     error_message = "Each key of regions has the form us-central1, and is another region than the variable region."
   }
   validation {
-    condition     = alltrue([for range in values(var.regions) : can(cidrnetmask(range)) && can(regex("^(10\\.|172\\.(1[6-9]|2[0-9]|3[01])\\.|192\\.168\\.)", range)) && try(cidrhost(range, 0) == split("/", range)[0] && tonumber(split("/", range)[1]) >= 8 && tonumber(split("/", range)[1]) <= 29, false)])
-    error_message = "Each range of regions is a private IPv4 range such as 10.129.0.0/20, begins at its first address and is /8 to /29."
+    condition     = alltrue([for range in values(var.regions) : can(cidrnetmask(range)) && can(regex("^(10\\.|172\\.(1[6-9]|2[0-9]|3[01])\\.|192\\.168\\.)", range)) && try(cidrhost(range, 0) == split("/", range)[0] && tonumber(split("/", range)[1]) >= { "10" = 8, "172" = 12, "192" = 16 }[split(".", range)[0]] && tonumber(split("/", range)[1]) <= 29, false)])
+    error_message = "Each range of regions is a private IPv4 range such as 10.129.0.0/20, begins at its first address, has no public addresses and is /29 or larger."
   }
   validation {
     condition = alltrue([
@@ -233,6 +233,13 @@ variable "ssh_ranges" {
   validation {
     condition     = alltrue([for range in var.ssh_ranges : can(cidrnetmask(range)) && try(cidrhost(range, 0) == split("/", range)[0] && tonumber(split("/", range)[1]) >= 8, false)])
     error_message = "Each of ssh_ranges is an IPv4 range such as 10.8.0.0/16, begins at its first address and is /8 or narrower: the whole internet is never allowed."
+  }
+  validation {
+    condition = try(sum(concat([0], [
+      for range in var.ssh_ranges : pow(2, 32 - tonumber(split("/", range)[1]))
+      if !(can(regex("^(10\\.|172\\.(1[6-9]|2[0-9]|3[01])\\.|192\\.168\\.)", range)) && try(tonumber(split("/", range)[1]) >= { "10" = 8, "172" = 12, "192" = 16 }[split(".", range)[0]], false))
+    ])) <= 65536, false)
+    error_message = "All public ranges of ssh_ranges together have 65536 addresses at most (one /16): those of an office or a VPN, not a part of the internet."
   }
 }
 

@@ -33,11 +33,15 @@ class Variation:
 
 def _with(variation: str, /, **settings: Any) -> Variation:
     """Return the plain module with some settings changed; its record is a difference from the plain one."""
-    ranges = tuple(settings.get("ssh_source_ranges", ()))
+    ranges = tuple(settings.get("ssh_ranges", ()))
     return Variation(variation, ".", {**PLAIN, **settings}, "plain", ranges)
 
 
-OF_EXAMPLES = [Variation(where.rpartition("/")[2], where) for where in EXAMPLES]
+RANGES_OF_EXAMPLES = {"examples/complete": ("10.8.0.0/16",)}
+OF_EXAMPLES = [
+    Variation(where.rpartition("/")[2], where, ssh_ranges=RANGES_OF_EXAMPLES.get(where, ()))
+    for where in EXAMPLES
+]
 OF_MODULE = [
     Variation("plain", ".", PLAIN),
     Variation("unset", ".", REQUIRED, "plain"),
@@ -55,6 +59,8 @@ OF_MODULE = [
     _with("days", bundle_days=0, log_days=1, soft_delete_days=0),
     _with("names", name="team-2", bucket_names={"data": "pictures", "runs": "models"}, labels={"team": "vision"}),
     _with("network", subnet_cidr="192.168.8.0/21", mtu=1460),
+    _with("regions", regions={"us-central1": "10.129.0.0/20", "us-east1": "172.16.0.0/20"}),
+    _with("vpn", ssh_ranges=["10.8.0.0/16", "203.0.113.0/24"]),
     _with("buckets-with-content", delete_buckets_with_content=True),
 ]  # fmt: skip
 VARIATIONS = {variation.name: variation for variation in [*OF_EXAMPLES, *OF_MODULE]}

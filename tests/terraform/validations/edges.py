@@ -55,8 +55,16 @@ ACCEPTED: dict[str, list[Any]] = {
     "name": [None, "abc", "a" * 21, "a-b", "a--b", "tpu2"],
     "project_id": ["abcdef", "a" * 30, "a-----b", "example.com:abcdef", "abc123"],
     "protection": [None, "records", "checkpoints", "nothing"],
+    "regions": [
+        None, {}, {"us-central1": "10.129.0.0/20"}, {"us-central1": "172.16.0.0/12", "us-east1": "192.168.0.0/16"},
+        {"us-central1": "10.128.16.0/29"}, {"us-central1": "10.127.240.0/20", "us-east1": "10.128.16.0/20"},
+    ],
     "self_delete": [None, True, False],
     "soft_delete_days": [None, 0, 7, 8, 90, "7"],
+    "ssh_ranges": [
+        None, [], ["10.0.0.0/8"], ["172.16.0.0/12", "192.168.0.0/16"], ["203.0.113.7/32"], ["203.0.0.0/16"],
+        ["198.51.0.0/17", "203.0.128.0/17", "10.0.0.0/8"],
+    ],
     "subnet_cidr": [None,
         "10.0.0.0/8", "10.255.255.248/29", "172.16.0.0/12", "172.31.0.0/16", "192.168.0.0/16", "192.168.255.248/29",
     ],
@@ -132,8 +140,33 @@ REFUSED: dict[str, dict[str, list[Any]]] = {
     },
     "protection": {"protection is records, checkpoints or nothing": ["Records", "none", "records ", "all"]},
     "region": {"region has the form": ["EU", "eu", "europe", "europe-west", "europe-west4-a", "", "Europe-west4", "europe-west4\n"], NULL: [None]},
+    "regions": {
+        "Each key of regions has the form us-central1": [
+            {"europe-west4": "10.129.0.0/20"}, {"EU": "10.129.0.0/20"}, {"us-central1-a": "10.129.0.0/20"}, {"": "10.129.0.0/20"},
+            {"us-central1\n": "10.129.0.0/20"},
+        ],
+        "Each range of regions is a private IPv4 range": [
+            {"us-central1": text}
+            for text in ("8.8.0.0/20", "172.32.0.0/20", "192.168.0.0/15", "10.0.0.0/7", "10.129.0.1/20", "10.129.0.0/30", "10.129.0.0", "",
+                         "::/0", "0.0.0.0/0", "172.*", "10.129.0.0/20\n")
+        ],
+        "The ranges of regions and subnet_cidr overlap": [
+            {"us-central1": "10.128.0.0/20"}, {"us-central1": "10.0.0.0/8"}, {"us-central1": "10.128.8.0/29"},
+            {"us-central1": "10.129.0.0/20", "us-east1": "10.129.0.0/20"}, {"us-central1": "10.129.0.0/16", "us-east1": "10.129.8.0/24"},
+        ],
+    },
     "self_delete": {BOOL: ["no"]},
     "soft_delete_days": {"soft_delete_days is 0, or 7 to 90": [-1, 1, 6, 6.9, 7.5, 89.5, 91, 0.5], NUMBER: ["a week"]},
+    "ssh_ranges": {
+        "Each of ssh_ranges is an IPv4 range": [
+            ["0.0.0.0/0"], ["::/0"], ["0.0.0.0/1", "128.0.0.0/1"], ["10.0.0.0/7"], ["10.0.0.1/8"], ["10.0.0.0"], [""], ["172.*"], ["any"],
+            ["10.0.0.0/8", "0.0.0.0/0"], ["203.0.113.0/24\n"], ["2001:db8::/64"], [None],
+        ],
+        "All public ranges of ssh_ranges together": [
+            ["203.0.0.0/15"], ["11.0.0.0/8"], ["172.0.0.0/8"], ["192.168.0.0/15"], ["203.0.0.0/16", "198.51.100.7/32"],
+            [f"{first}.0.0.0/8" for first in range(1, 224)],
+        ],
+    },
     "subnet_cidr": {
         NO_RANGE: ["172.*", "172.15.0.0/20", "172.32.0.0/20", "172.1.0.0/16", "11.0.0.0/20", "192.169.0.0/20", "100.64.0.0/20", "0.0.0.0/0",
                    "::/0", "fd00::/64", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/", "10.0.0/20", "10.0.0.256/29", "", "any", "10.0.0.0/20\n"],

@@ -1,4 +1,4 @@
-"""What the module's variables say of each value in the table of edges: two runs of the real terraform."""
+"""What the module's variables say of each value in the table of edges: a few runs of the real terraform."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.terraform.validations.edges import PLAIN, rows
 from tests.terraform.workbench import Workbench
 
 FOLDER = "edges"
-READ_BY_OTHERS = ("name", "project_id", "region")
+READ_BY_OTHERS = ("name", "project_id", "region", "subnet_cidr")
 """Variables that the rules of others read: a call with a value at their edge has none of the others."""
 RULE = re.compile(r"variables\.tf:(\d+),")
 VARIABLE = re.compile(r'^variable "(\w+)"')
@@ -76,9 +76,13 @@ def _messages(bench: Workbench, modules: dict[str, Any]) -> Said:
     Path(folder, "module").mkdir(parents=True)
     try:
         shutil.copy(bench.folder / "variables.tf", folder / "module")
-        said = _errors(bench, modules)
-        # Rules that read other variables wait for the plan, which the first errors prevent.
-        return said | _errors(bench, {name: _without(call, name, said) for name, call in modules.items()})
+        said = found = _errors(bench, modules)
+        while found:  # rules that read other variables wait for a later step, which the first errors prevent
+            found = _errors(bench, {name: _without(call, name, said) for name, call in modules.items()})
+            if found.keys() <= said.keys():
+                break
+            said = found | said
+        return said
     finally:
         shutil.rmtree(folder)
 
