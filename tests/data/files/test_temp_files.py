@@ -49,6 +49,18 @@ def test_a_full_disk_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) ->
         scratch.close()
 
 
+def test_the_space_that_is_left_is_looked_at_every_64_mib(monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = TempFile()
+    part = bytes(1 << 20)
+    for _ in range(64):
+        scratch.append(part)
+    # no real disk gets full at a chosen moment
+    monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result([1] * 10))
+    with pytest.raises(StateError, match="what is unpacked would leave less than"):
+        scratch.append(part)
+    scratch.close()
+
+
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-9], lambda data: b"no", lambda data: data[:30] + b"?" * 40]
 )

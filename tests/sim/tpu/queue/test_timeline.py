@@ -176,6 +176,22 @@ def test_after_a_restart_every_state_continues(database: Path, time: ManualTime,
     asyncio.run(story())
 
 
+def test_a_node_that_its_user_deletes_while_it_is_created_suspends_and_fails_nothing(
+    database: Path, time: ManualTime
+) -> None:
+    async def story() -> None:
+        async with opened(database, time) as world:
+            world.queued_resources.create(PARENT, "q", sent())
+            await pass_time(time, 30)
+            assert state(world) == "PROVISIONING"
+            world.nodes.delete(NODE)
+            await pass_time(time, 60)
+            suspended = world.queued_resources.get(NAME)
+            assert (suspended.state, suspended.initiator, suspended.error) == ("SUSPENDED", "USER", None)
+
+    asyncio.run(story())
+
+
 def test_a_suspension_and_a_forced_delete_continue_after_a_restart(database: Path, time: ManualTime) -> None:
     async def story() -> None:
         async with opened(database, time) as world:
