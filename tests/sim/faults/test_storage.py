@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+import grpc
 import pytest
 import requests
 from google.api_core import exceptions
@@ -79,6 +80,21 @@ def test_an_answer_is_lost_although_the_object_is_there(
     with pytest.raises(exceptions.PreconditionFailed):
         blob.upload_from_string(b"1", if_generation_match=0, retry=None)
     assert get(bucket) == b"1"
+
+
+STATUS_OF_CODE = {"FAILED_PRECONDITION": 412, "OUT_OF_RANGE": 416, "UNKNOWN": 500, "DATA_LOSS": 500}
+"""Where Cloud Storage differs from other services, and codes that their client has no class for."""
+
+
+@pytest.mark.parametrize("code", [code.name for code in grpc.StatusCode if code.value[0]])
+def test_each_of_grpcs_codes_has_the_http_status_of_googles_clients(
+    bucket: storage.Bucket, simulator: RunningSimulator, code: str
+) -> None:
+    simulator.faults.add("error", code=code, method="storage.objects.get")
+    url = f"{bucket.client._connection.API_BASE_URL}/storage/v1/b/{bucket.name}/o/a"
+    expected = STATUS_OF_CODE.get(code) or exceptions.from_grpc_status(grpc.StatusCode[code], "").code
+    assert requests.get(url, timeout=30).status_code == expected
+    assert [event.service for event in simulator.events.find(kind="fault")] == ["storage"]
 
 
 def test_grpcs_codes_and_missing_permissions_have_their_http_form(

@@ -75,6 +75,26 @@ def test_lifecycle_rules_skip_held_objects_and_abort_old_uploads(
     assert [blob.name for blob in bucket.list_blobs()] == ["a"]
 
 
+def test_an_age_is_reached_at_its_last_second(
+    gcs: RunningGcs, http: requests.Session, bucket: storage.Bucket
+) -> None:
+    bucket.add_lifecycle_delete_rule(age=1)
+    bucket.add_lifecycle_abort_incomplete_multipart_upload_rule(age=1)
+    bucket.patch()
+    blob = bucket.blob("a")
+    blob.upload_from_string(b"")
+    assert http.post(f"{gcs.url}/{BUCKET}/b?uploads").status_code == 200
+    uploads = f"{gcs.url}/{BUCKET}?uploads"
+    begun = datetime.fromisoformat(http.get(uploads).text.partition("<Initiated>")[2].partition("<")[0])
+    for created, is_there in (
+        (blob.time_created, blob.exists),
+        (begun, lambda: "<Initiated>" in http.get(uploads).text),
+    ):
+        for second, is_kept in ((-1, True), (0, False)):
+            gcs.call(run_once(gcs.server.store, created + timedelta(days=1, seconds=second)))
+            assert is_there() is is_kept, (created, second)
+
+
 def test_the_background_task_ends_with_the_server(gcs: RunningGcs) -> None:
     names = [task.get_coro().__qualname__ for task in asyncio.all_tasks(gcs.loop)]
     assert names.count("run_forever") == 1
