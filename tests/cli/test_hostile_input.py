@@ -82,6 +82,8 @@ CALLS = (
     call("types", "--zone", WORD),
     call("types", fault="ListLocations"),
     call("runtimes", fault="ListRuntimeVersions"),
+    call("cost", "--since", WORD),
+    call("cost"),
     call("price", WORD),
     call("price", "v3-8", shows=False),
     call("data describe", "rows"),

@@ -38,7 +38,7 @@ class Total:
     @property
     def short(self) -> str:
         """The sum for a column: `12.88 USD`, `1.00 EUR + 2.00 USD`, `at least 3.20 USD`, or `unknown`."""
-        known = " + ".join(Price(amount, currency).short for currency, amount in self.amounts)
+        known = " + ".join(Price(amount, currency).rounded().short for currency, amount in self.amounts)
         if not known:
             return "unknown" if self.reasons else "0.00"
         return f"at least {known}" if self.reasons else known

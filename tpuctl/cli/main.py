@@ -39,6 +39,7 @@ COMMANDS = {
     "types": ("tpuctl.cli.offers.types", "List accelerator types, and the zones that offer them."),
     "runtimes": ("tpuctl.cli.offers.runtimes", "List runtime versions for 'tpuctl up --runtime'."),
     "price": ("tpuctl.cli.offers.price", "Show what an accelerator type costs per hour."),
+    "cost": ("tpuctl.cli.offers.cost", "Estimate what runs have cost."),
     "data": (
         "tpuctl.cli.datasets.commands",
         "Upload, list, check and remove datasets: TFRecord shards in the bucket.",

@@ -90,8 +90,11 @@ class Provider(Protocol):
         Those of the last days, as far as the provider lists them; for a create whose answer is lost.
         """
 
-    def history(self, name: str, zone: str | None = None) -> History:
-        """Return what the provider remembers of changes to nodes and queued resources called `name`."""
+    def history(self, name: str | None, zone: str | None = None) -> History:
+        """Return what the provider remembers of changes to nodes and queued resources called `name`.
+
+        None for those of any name.
+        """
 
     def maintenance(self, zone: str | None = None) -> Mapping[str, Maintenance]:
         """Return the announced maintenance of nodes in a zone, or in every zone, by the nodes' uids."""

@@ -130,8 +130,9 @@ class MemoryProvider:
             if request.id.name == node.name
         }
 
-    def history(self, name: str, zone: str | None = None) -> History:
-        return History(tuple(change for change in self.past_changes if change.name == name), self.unreachable)
+    def history(self, name: str | None, zone: str | None = None) -> History:
+        changes = (change for change in self.past_changes if name in (None, change.name))
+        return History(tuple(changes), self.unreachable)
 
     def maintenance(self, zone: str | None = None) -> Mapping[str, Maintenance]:
         return self.announced

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import click
 from click.core import ParameterSource
 
-from tpuctl import clock, durations
 from tpuctl.cli import output
 from tpuctl.cli.groups import Group
 from tpuctl.cli.price_fields import price_fields
+from tpuctl.cli.runs.listing.columns import COLUMNS, ColumnList, Line, headings, shown
 from tpuctl.cli.runs.upkeep.gc import gc
 from tpuctl.cli.runs.upkeep.tag import notes_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs import consequences
+from tpuctl.flows.runs.metrics.latest import Metric, known_metrics
+from tpuctl.flows.runs.metrics.names import METRICS
 from tpuctl.flows.runs.state import LABELS
-from tpuctl.flows.runs.summaries import Page, Selection, Summary, take_page
+from tpuctl.flows.runs.summaries import WIDTH, Page, Selection, take_page
+from tpuctl.parallel import fanout, values
 from tpuctl.runs import SUCCEEDED
 from tpuctl.upkeep.notes import Notes, TagCondition
 
@@ -40,19 +46,24 @@ MOST_NAMES = 1000
     help="The newest N runs; 0 for every run.",
 )  # fmt: skip
 @click.option("--tag", "tags", multiple=True, metavar="KEY[=VALUE]", help="Only runs with this tag.")
+@click.option(
+    "--columns", type=ColumnList(), metavar="COLUMN,...", help=f"Show these columns: {', '.join(COLUMNS)}."
+)
 @with_session
 def runs(
-    session: Session, states: tuple[str, ...], datasets: tuple[str, ...],
-    since: int | None, limit: int, tags: tuple[str, ...],
+    session: Session, states: tuple[str, ...], datasets: tuple[str, ...], since: int | None, limit: int,
+    tags: tuple[str, ...], columns: tuple[str, ...] | None,
 ) -> None:  # fmt: skip
     """List runs, the newest last: node, state, duration, cost, and how they ended.
 
-    Times are by the bucket's clock. The cost is that of the node from the submission of the run to its end.
+    Times are by the bucket's clock. The cost is an estimate for the time that the run used its TPUs. Loss,
+    accuracy and step time are the last ones in the run's event files.
 
     \b
     Example:
       tpuctl runs
       tpuctl runs --state failed --since 7d
+      tpuctl runs --columns state,cost,loss,accuracy,step_time
     """
     if click.get_current_context().invoked_subcommand:
         _check_unused(click.get_current_context())
@@ -62,11 +73,13 @@ def runs(
     page = take_page(
         session.cloud.bucket, session.witnesses, session.warn, selection, lambda tpu: session.prices.of(tpu)
     )
+    columns = columns or shown(page.runs)
+    lines = _lines(session, page, columns)
     session.listed.replace("runs", page.names[-MOST_NAMES:])
     if session.as_json:
-        output.json({"runs": [_fields(run) for run in page.runs], "older": page.older})
+        output.json({"runs": [_fields(line, columns) for line in lines], "older": page.older})
         return
-    _show(session, page, selection)
+    _show(session, page, selection, lines, columns)
 
 
 def _check_unused(ctx: click.Context) -> None:
@@ -80,7 +93,9 @@ def _check_unused(ctx: click.Context) -> None:
             )
 
 
-def _fields(run: Summary) -> dict[str, object]:
+def _fields(line: Line, columns: Sequence[str]) -> dict[str, object]:
+    run = line.run
+    metrics = {name: _metric(line.metrics.values.get(name)) for name in METRICS if name in columns}
     return {
         "run": run.run, "created": run.created, "submitted": run.submitted, "ended": run.ended or None,
         "duration_seconds": round(run.seconds), "accelerator": run.accelerator, "node": run.node or None,
@@ -88,35 +103,35 @@ def _fields(run: Summary) -> dict[str, object]:
         "reason": run.reason, "cost": price_fields(run.cost), "submitter": run.submitter,
         "attempt": run.attempt or None, "steps_lost": run.steps_lost,
         **notes_fields(run.notes or Notes(run.run)),
+        **({"metrics": metrics} if metrics else {}),
     }  # fmt: skip
 
 
-def _reason(run: Summary) -> str:
-    """Return why a run did not succeed, and, where it was started again, which attempt it is."""
-    reason = "" if run.state == SUCCEEDED else run.reason
-    attempt = f"attempt {run.attempt}" if run.attempt > 1 else ""
-    if run.steps_lost is not None:
-        attempt += f", {run.steps_lost} steps lost"
-    return ": ".join(filter(None, (attempt, reason)))
+def _metric(metric: Metric | None) -> dict[str, object] | None:
+    """Return a metric; a value that is no number is text, such as "nan"."""
+    if metric is None:
+        return None
+    value = metric.value if math.isfinite(metric.value) else str(metric.value)
+    return {"value": value, "step": metric.step, "at": metric.at or None, "source": metric.source}
 
 
-def _show(session: Session, page: Page, selection: Selection) -> None:
-    now = session.cloud.bucket.now()
-    has_tags = any(run.notes and run.notes.tags for run in page.runs)
-    rows = [
-        (
-            run.run, run.node, run.accelerator, run.state, clock.age(run.submitted, now),
-            durations.text(run.seconds) if run.node else "",
-            run.total.short if run.node else "", run.dataset,
-            "" if run.exit_code is None else run.exit_code,
-            *([run.notes.labels if run.notes else ""] if has_tags else []),
-            _reason(run),
-        )
-        for run in page.runs
-    ]  # fmt: skip
-    columns = ["RUN", "NODE", "TYPE", "STATE", "AGE", "DURATION", "COST", "DATASET", "EXIT", "REASON"]
-    columns[-1:-1] = ["TAGS"] * has_tags
-    output.table(columns, rows)
+def _lines(session: Session, page: Page, columns: Sequence[str]) -> list[Line]:
+    """Return the lines of a page, with metrics only where a column shows one."""
+    bucket = session.cloud.bucket
+    now = bucket.now()
+    if not set(METRICS).intersection(columns):
+        return [Line(run, now) for run in page.runs]
+    metrics = values(fanout(lambda run: known_metrics(bucket, run.run), page.runs, width=WIDTH))
+    for reason in dict.fromkeys(reason for item in metrics for reason in item.refused):
+        session.warn(reason)
+    return [Line(run, now, item) for run, item in zip(page.runs, metrics, strict=True)]
+
+
+def _show(
+    session: Session, page: Page, selection: Selection, lines: Sequence[Line], columns: Sequence[str]
+) -> None:  # fmt: skip
+    rows = [[COLUMNS[name](line) for name in columns] for line in lines]
+    output.table(headings(columns), rows)
     if page.older:
         older = f"{page.older} older run{'s' * (page.older > 1)}"
         output.note(f"{older} not listed: 'tpuctl runs --limit 0' lists every run.")

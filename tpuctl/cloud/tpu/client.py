@@ -146,7 +146,7 @@ class CloudTpu:
         names = [operation.name for operation in operations if _creates(operation, node)]
         return {name: self.operation(subject, name) for name in names}
 
-    def history(self, name: str, zone: str | None = None) -> History:
+    def history(self, name: str | None, zone: str | None = None) -> History:
         """Return the changes of what is or was called `name`, in a zone or in every zone."""
         return read_history(self._client, self._project, name, zone)
 

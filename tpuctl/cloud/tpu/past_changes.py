@@ -44,12 +44,12 @@ def list_operations(
         request["page_token"] = page.next_page_token
 
 
-def read_history(client: tpu_v2.TpuClient, project: str, name: str, zone: str | None) -> History:
-    """Return the changes of nodes and queued resources called `name`, oldest first.
+def read_history(client: tpu_v2.TpuClient, project: str, name: str | None, zone: str | None) -> History:
+    """Return the changes of nodes and queued resources called `name`, or of all, oldest first.
 
     In every zone, by one list of them all; where the service refuses that, by a list of each known zone.
     """
-    subject = f"The operations on '{name}'"
+    subject = f"The operations on '{name}'" if name else "The operations"
     parent = location(project, zone or EVERY_ZONE)
     try:
         operations, unreachable = list_operations(client, subject, parent, partially=not zone)
@@ -75,19 +75,21 @@ def _list_each_zone(
     return operations, [result.item for result in results if isinstance(result.error, DeadlineError)]
 
 
-def _past_change(operation: operations_pb2.Operation, name: str) -> PastChange | None:
+def _past_change(operation: operations_pb2.Operation, name: str | None) -> PastChange | None:
     metadata = tpu_v2.OperationMetadata.pb(tpu_v2.OperationMetadata())
-    if not _unpack(operation.metadata, metadata) or metadata.target.rpartition("/")[2] != name:
+    known = _unpack(operation.metadata, metadata)
+    target_name = metadata.target.rpartition("/")[2]
+    if not known or name not in (None, target_name):
         return None
     target = _target(metadata.target)
     if target is None:
         return None
     kind = "Node" if isinstance(target, NodeId) else "Queued resource"
     failed = operation.HasField("error")
-    subject = f"{kind} '{name}' in {target.zone}"
+    subject = f"{kind} '{target_name}' in {target.zone}"
     return PastChange(
         zone=target.zone,
-        name=name,
+        name=target_name,
         verb=metadata.verb,
         began=_time(metadata.create_time),
         ended=_time(metadata.end_time),

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from tpuctl.data.schema.features import Kind
+from tpuctl.data.tfrecord.message_classes import Messages, message_class
 from tpuctl.data.tfrecord.value_counts import TooManyValues, check_values
 from tpuctl.errors import UsageError
 
@@ -20,7 +20,7 @@ _SMALL = 8 << 20
 Values = list[bytes] | list[int] | list[float]
 
 # tensorflow/core/example/{feature,example}.proto: message -> (field, number, repeated, scalar or message)
-_MESSAGES: dict[str, tuple[tuple[str, int, bool, str], ...]] = {
+_MESSAGES: Messages = {
     "BytesList": (("value", 1, True, "bytes"),),
     "FloatList": (("value", 1, True, "float"),),
     "Int64List": (("value", 1, True, "int64"),),
@@ -76,44 +76,4 @@ def _items(feature: Any) -> Values:
 
 @cache
 def _example_class() -> Any:
-    """The message class, in a pool of its own: TensorFlow has the same file names in the default one."""
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(_file_descriptor())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
-
-
-def _file_descriptor() -> descriptor_pb2.FileDescriptorProto:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="tensorflow/core/example/example.proto", package="tensorflow", syntax="proto3"
-    )
-    messages: dict[str, descriptor_pb2.DescriptorProto] = {}
-    for path, fields in _MESSAGES.items():
-        parent, _, name = path.rpartition(".")
-        message = messages[parent].nested_type.add(name=name) if parent else file.message_type.add(name=name)
-        messages[path] = message
-        message.options.map_entry = bool(parent)
-        if path in _ONEOFS:
-            message.oneof_decl.add(name=_ONEOFS[path])
-        for field in fields:
-            _add_field(message, *field, in_oneof=path in _ONEOFS)
-    return file
-
-
-def _add_field(
-    message: descriptor_pb2.DescriptorProto,
-    name: str,
-    number: int,
-    repeated: bool,
-    kind: str,
-    *,
-    in_oneof: bool,
-) -> None:
-    field = message.field.add(name=name, number=number)
-    field.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
-    if kind in _MESSAGES:
-        field.type = field.TYPE_MESSAGE
-        field.type_name = f".tensorflow.{kind}"
-    else:
-        field.type = descriptor_pb2.FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
-    if in_oneof:
-        field.oneof_index = 0
+    return message_class(_MESSAGES, "Example", oneofs=_ONEOFS)

@@ -15,6 +15,8 @@ import google_crc32c
 
 from tpuctl.errors import UsageError
 
+HEAD = 12
+"""Bytes of the framing before a record."""
 OVERHEAD = 16
 """Bytes that the framing adds to a record."""
 LONGEST = 1 << 30
@@ -48,6 +50,11 @@ def framed_length(head: bytes) -> int | None:
         return None
     (size,) = _LENGTH.unpack(length)
     return int(size)
+
+
+def is_intact(rest: bytes) -> bool:
+    """Whether a record is as it was written; `rest` is its frame without the first 12 bytes."""
+    return rest[-_CHECKSUM.size :] == _checksum(rest[: -_CHECKSUM.size])
 
 
 def read_records(stream: Readable, size: int = LONGEST) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from tpuctl.flows.runs.costs.facts import cost_facts
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.evidence.words import WorkerWord
 from tpuctl.flows.runs.losses import steps_lost
+from tpuctl.flows.runs.metrics.latest import known_metrics
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState, unstarted_label, unstarted_reason
 from tpuctl.flows.runs.stored_attempt import StoredAttempt, age_of, find_record
@@ -93,6 +94,7 @@ class RunDescription:
         ):  # fmt: skip
             count = len(self.run.bucket.objects(folder, most=1))
             yield Fact(name, self._object(folder) if count else "none yet", "bucket")
+        yield from known_metrics(self.run.bucket, self.run.name).facts()
         yield from self._cost()
 
     def _object(self, name: str) -> str:

@@ -41,6 +41,8 @@ class ListedRun:
     """How it ended, for good; empty where the listing does not tell that."""
     notes: Object | None = None
     """notes.json, if anybody has written tags or notes."""
+    ended: str = ""
+    """When its verdict was written last, by the bucket's clock; empty without one."""
 
 
 def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
@@ -49,8 +51,8 @@ def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
     `warn` gets a line about each folder that is none, and each run that is being removed.
     """
     objects = bucket.objects(RUNS, glob=f"{RUNS}*/{{run,verdict,notes}}.json")
-    ended = {item.name.split("/")[1] for item in objects if item.name.endswith("/verdict.json")}
-    closed = ended - {item.name.split("/")[1] for item in objects if item.content_type == runs.OPEN}
+    ended = {item.name.split("/")[1]: item.updated for item in objects if item.name.endswith("/verdict.json")}
+    closed = ended.keys() - {item.name.split("/")[1] for item in objects if item.content_type == runs.OPEN}
     outcomes = _outcomes(objects, bucket.now())
     notes = {item.name.split("/")[1]: item for item in objects if item.name.endswith("/notes.json")}
     listed = []
@@ -65,9 +67,10 @@ def listed_runs(bucket: Bucket, warn: Report = silent) -> list[ListedRun]:
         else:
             listed.append(
                 ListedRun(
-                    name, record, name in ended, name not in closed, outcomes.get(name, ""), notes.get(name)
+                    name, record, name in ended, name not in closed, outcomes.get(name, ""), notes.get(name),
+                    ended.get(name, ""),
                 )
-            )
+            )  # fmt: skip
     return listed
 
 

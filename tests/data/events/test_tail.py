@@ -1,0 +1,160 @@
+"""The last scalars of event files: of every writer, of large and torn ones, and of files that are none."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+
+from tests.data.events.files import event
+from tpuctl.data.events.scalars import LARGEST_EVENT, scalars
+from tpuctl.data.events.tail import WINDOWS, last_scalars
+from tpuctl.data.tfrecord.framing import OVERHEAD, frame
+
+TENSORFLOW = """
+import sys, tensorflow as tf
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+writer = EventFileWriter(sys.argv[3])  # that of torch.utils.tensorboard
+for step, (tag, value) in enumerate([("loss", 0.5), ("acc", 0.0), ("loss", 0.25)]):
+    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+    writer.add_event(Event(wall_time=1770000000, step=step, summary=summary))
+writer.close()
+with tf.summary.create_file_writer(sys.argv[1]).as_default():
+    for step in range(3):
+        tf.summary.scalar("loss", 1 / (step + 1), step=step)
+        tf.summary.scalar("half", tf.constant(step, tf.float16), step=step)
+        tf.summary.text("note", "no scalar", step=step)
+model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])
+model.compile("sgd", "mse", metrics=["mae"])
+ones = tf.ones((4, 1))
+callback = tf.keras.callbacks.TensorBoard(sys.argv[2])
+model.fit(ones, ones, epochs=2, verbose=0, callbacks=[callback], validation_data=(ones, ones))
+"""
+
+
+def last(data: bytes, *tags: str) -> dict[str, tuple[int, float]]:
+    found = last_scalars(lambda start, end: data[start:end], len(data), lambda tag: not tags or tag in tags)
+    return {tag: (scalar.step, round(scalar.value, 4)) for tag, scalar in found.items()}
+
+
+def test_files_that_tensorflow_keras_and_pytorch_s_writer_write(tmp_path: Path) -> None:
+    folders = [str(tmp_path / name) for name in ("tf", "keras", "pt")]
+    command = [sys.executable, "-c", TENSORFLOW, *folders]
+    subprocess.run(command, check=True, timeout=300, capture_output=True)
+    (pytorch,) = (tmp_path / "pt").iterdir()
+    assert last(pytorch.read_bytes(), "loss", "acc") == {"loss": (2, 0.25), "acc": (1, 0.0)}
+    (plain,) = (tmp_path / "tf").iterdir()
+    assert last(plain.read_bytes()) == {"loss": (2, 0.3333), "half": (2, 2.0)}
+    for folder in ("train", "validation"):
+        (file,) = (path for path in (tmp_path / "keras" / folder).iterdir() if "tfevents" in path.name)
+        assert last(file.read_bytes())["epoch_loss"][0] == 1
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        TensorProto(dtype=1, float_val=[1.5]), TensorProto(dtype=2, double_val=[1.5]),
+        TensorProto(dtype=1, tensor_content=b"\x00\x00\xc0\x3f"), TensorProto(dtype=19, half_val=[0x3E00]),
+        TensorProto(dtype=14, half_val=[0x3FC0]), TensorProto(dtype=14, tensor_content=b"\xc0\x3f"),
+    ],
+)  # fmt: skip
+def test_a_tensor_of_one_number_is_a_scalar_in_every_type(tensor: TensorProto) -> None:
+    data = Event(step=1, summary=Summary(value=[Summary.Value(tag="x", tensor=tensor)])).SerializeToString()
+    assert [scalar.value for scalar in scalars(data)] == [1.5]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Summary.Value(tag="x", tensor=TensorProto(dtype=1, float_val=[1, 2])),
+        Summary.Value(tag="x", tensor=TensorProto(dtype=1, tensor_content=b"12345678")),
+        Summary.Value(tag="x", tensor=TensorProto(dtype=7, string_val=[b"a"])),
+        Summary.Value(tag="x", tensor=TensorProto(dtype=99, tensor_content=b"1234")),
+        Summary.Value(tag="x" * 257, simple_value=1.0),
+        Summary.Value(tag="x"),
+    ],
+)
+def test_what_is_no_scalar_is_left_out(value: Summary.Value) -> None:
+    assert list(scalars(Event(summary=Summary(value=[value])).SerializeToString())) == []
+    assert list(scalars(b"\xff" * (LARGEST_EVENT + 1))) == []
+
+
+def test_wherever_the_last_record_is_torn_the_values_before_it_count() -> None:
+    whole = event("loss", 1, 0.5) + event("loss", 2, 0.25)
+    for torn in (event("loss", 3, 0.125)[:cut] for cut in range(len(event("loss", 3, 0.125)))):
+        assert last(whole + torn) == {"loss": (2, 0.25)}
+
+
+def test_of_a_gigabyte_only_the_end_is_read() -> None:
+    block = event("loss", 1, 0.5) + frame(Event(graph_def=b"x" * 3000).SerializeToString())
+    size, reads = (1 << 30) // len(block) * len(block), list[int]()
+    end = event("loss", 7, 0.25)
+
+    def read(start: int, stop: int) -> bytes:
+        reads.append(stop - start)
+        first, last = start // len(block), -(-min(stop, size) // len(block))
+        data = block * (last - first) + end
+        return data[start - first * len(block) :][: stop - start]
+
+    found = last_scalars(read, size + len(end), lambda tag: tag == "loss")
+    assert found["loss"].step == 7
+    assert sum(reads) <= WINDOWS[1]
+    assert last_scalars(read, size + len(end), lambda tag: False) == {}
+    assert sum(reads) <= WINDOWS[1] + WINDOWS[2]
+
+
+def test_a_window_may_begin_anywhere_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"".join(event("loss", step, step / 8) for step in range(40))
+    for window in range(1, len(data)):
+        monkeypatch.setattr("tpuctl.data.events.tail.WINDOWS", (window,))
+        expected = {"loss": (39, 4.875)} if window >= len(event("loss", 39, 1.0)) else {}
+        assert last(data) == expected, window
+
+
+def test_an_image_that_is_larger_than_what_is_read_hides_the_values_before_it() -> None:
+    assert last(event("loss", 1, 0.5) + frame(b"x" * (5 << 20))) == {}
+    assert last(event("loss", 1, 0.5) + frame(b"x" * (1 << 20))) == {"loss": (1, 0.5)}
+
+
+def damaged(place: int) -> bytes:
+    data = bytearray(event("loss", 1, 0.5) + event("loss", 2, 0.25))
+    data[place] ^= 1
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\0" * (6 << 20), id="zeros"),
+        pytest.param(b"\0" * 100, id="few zeros"),
+        pytest.param(random.Random(7).randbytes(100), id="noise"),
+        pytest.param(b"\x01\0\0\0\0\0\0\0" * (1 << 19), id="lengths without checksums"),
+        pytest.param(b"{}" * 100, id="text"),
+        pytest.param(damaged(3), id="a length"),
+        pytest.param(damaged(20), id="data"),
+        pytest.param(frame(b"\x2a\xff"), id="no protobuf"),
+    ],
+)
+def test_what_is_no_event_file_is_refused_at_once(data: bytes) -> None:
+    began = time.process_time()
+    with pytest.raises(ValueError, match=r"event|damaged"):
+        last(data)
+    assert time.process_time() - began < 10
+
+
+def test_records_that_pretend_to_overlap_are_tried_once_each() -> None:
+    """Heads with right checksums, whose records would all reach far."""
+    head = frame(b"x" * (3 << 20))[: OVERHEAD - 4]
+    began = time.process_time()
+    with pytest.raises(ValueError, match="damaged"):
+        last(head * (5 << 18))
+    assert time.process_time() - began < 10

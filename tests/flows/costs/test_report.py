@@ -1,0 +1,179 @@
+"""The estimate of what was spent: runs and idle time, in a window, by run, node, user and label."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from tests.flows.nodes.memory_provider import MemoryProvider
+from tests.flows.nodes.memory_provider import node as made
+from tests.flows.runs.records import CREATED, TPU, write_run
+from tpuctl import clock, runs
+from tpuctl.catalogue.prices import Price, unknown
+from tpuctl.catalogue.recorded_price import RecordedPrice
+from tpuctl.cloud.storage import Bucket
+from tpuctl.errors import DeadlineError
+from tpuctl.flows.costs.entries import grouped
+from tpuctl.flows.costs.report import CostReport, take_costs
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.nodes import History, Node, PastChange
+from tpuctl.recovery.records import Machine
+from tpuctl.runs import Run, Tpu, Verdict
+
+TWO = Price(Decimal(2), "USD", "the list", "2026-06-01T00:00:00Z")
+EIGHT = RecordedPrice("8", "USD", "the list", "2026-01-01T00:00:00Z")
+
+
+class Site:
+    """A bucket with runs that have ended, and the nodes of a provider."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.bucket = bucket
+        self.provider = MemoryProvider()
+        self.now = bucket.now().replace(microsecond=0)
+        bucket.now = lambda: self.now  # type: ignore[method-assign]
+        self.warnings: list[str] = []
+
+    def ago(self, hours: float) -> str:
+        return clock.iso(self.now - timedelta(hours=hours))
+
+    def node(self, name: str, hours: float, **labels: str) -> Node:
+        plain = made(name)
+        node = replace(
+            plain, id=replace(plain.id, uid=f"u-{name}"), created=self.ago(hours),
+            labels={**plain.labels, **labels},
+        )  # fmt: skip
+        self.provider.nodes[name] = node
+        return node
+
+    def run(
+        self, name: str, node: Node, begun: float, ended: float, price: RecordedPrice | None = EIGHT,
+        **labels: str,
+    ) -> None:  # fmt: skip
+        run = StoredRun(self.bucket, name)
+        machine = Machine("v3-8", (node.zone,), False, "base", "ada@example.com", labels=labels)
+        record = Run(
+            name, CREATED, "ada@laptop", "job.py", (), "0" * 64, "jax", "v3-8", (), {}, machine=machine
+        )
+        run.create(record)
+        tpu = msgspec.structs.replace(TPU, name=node.name, uid=node.id.uid, zone=node.zone)
+        run.end(
+            Verdict(
+                name, runs.SUCCEEDED, 1, self.ago(ended), "said", basis=runs.BY_WORKERS, tpu=tpu, price=price,
+                started=self.ago(begun), begun=self.ago(begun), ended=self.ago(ended),
+            )
+        )  # fmt: skip
+
+    def report(self, hours: float = 24, price: Price = TWO) -> CostReport:
+        def price_of(node: Node | Tpu) -> Price:
+            return price
+
+        since = self.now - timedelta(hours=hours)
+        return take_costs(
+            self.bucket, self.provider, Witnesses(self.provider), price_of, since, self.warnings.append
+        )  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def site(bucket: Bucket) -> Site:
+    return Site(bucket)
+
+
+def sums(report: CostReport, by: str) -> dict[str, str]:
+    return {group.key: group.total.short for group in grouped(report.entries, by)}  # type: ignore[arg-type]
+
+
+def test_two_runs_one_after_the_other_and_the_time_between(site: Site) -> None:
+    node = site.node("n1", 10, team="vision")
+    site.run("r1", node, 9, 7)
+    site.run("r2", node, 6, 5)
+    report = site.report()
+    assert sums(report, "run") == {
+        "no run, n1 in us-central1-b": "56.00 USD",  # 1 + 1 + 5 of 10 hours
+        "r1": "16.00 USD",
+        "r2": "8.00 USD",
+    }
+    assert report.total.short == "80.00 USD"
+    assert sums(report, "node") == {"n1 in us-central1-b": "80.00 USD"}
+    assert report.gaps == []
+
+
+def test_a_run_without_a_recorded_price_and_an_unused_node_have_the_present_one(site: Site) -> None:
+    site.run("r1", site.node("n1", 3), 3, 0, price=None)
+    site.node("n2", 4)
+    report = site.report()
+    assert sums(report, "run") == {"no run, n2 in us-central1-b": "8.00 USD", "r1": "6.00 USD"}
+    assert all(entry.is_present for entry in report.entries)
+
+
+def test_only_what_is_in_the_window_counts(site: Site) -> None:
+    node = site.node("n1", 50)
+    site.run("old", node, 49, 48)
+    site.run("r1", node, 30, 20)
+    report = site.report(hours=24)
+    assert sums(report, "run") == {"r1": "32.00 USD", "no run, n1 in us-central1-b": "160.00 USD"}
+    assert {entry.began for entry in report.entries} == {site.ago(24), site.ago(20)}
+
+
+def test_by_user_and_by_label(site: Site) -> None:
+    node = site.node("n1", 5, team="vision", stage="test")
+    site.run("r1", node, 5, 4, team="vision")
+    report = site.report()
+    assert sums(report, "label") == {"team=vision": "40.00 USD", "stage=test": "32.00 USD"}
+    assert report.total.short == "40.00 USD", "an entry with two labels counts once"
+    assert sums(report, "user") == {"ada@example.com": "8.00 USD", node.owner or "unknown": "32.00 USD"}
+
+
+def test_a_node_that_is_gone_counts_while_the_provider_remembers_it(site: Site) -> None:
+    gone = site.node("n1", 6)
+    del site.provider.nodes["n1"]
+    site.run("r1", gone, 5, 4)
+    (before,) = site.report().gaps
+    assert before == "When 'n1' ended is not known: of it only the time up to its last run is counted."
+    assert sums(site.report(), "run") == {"r1": "8.00 USD"}
+    site.provider.past_changes = [
+        PastChange(gone.zone, "n1", "create", site.ago(6), site.ago(6), node=gone),
+        PastChange(gone.zone, "n1", "delete", site.ago(3), site.ago(3)),
+    ]
+    report = site.report()
+    assert report.gaps == []
+    assert sums(report, "node") == {"n1 in us-central1-b": "24.00 USD"}
+
+
+def test_a_provider_that_does_not_answer_leaves_the_runs_and_is_named(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.run("r1", made("n1"), 2, 1)
+    site.provider.unreachable = ("us-east1-d",)
+
+    def fail(name: str | None, zone: str | None = None) -> History:
+        raise DeadlineError("The API did not answer.")
+
+    monkeypatch.setattr(site.provider, "history", fail)
+    report = site.report()
+    assert sums(report, "run") == {"r1": "8.00 USD"}
+    assert "No answer from us-east1-d: TPUs there are missing." in report.gaps
+    assert "TPUs that are gone are missing: The API did not answer." in report.gaps
+
+
+def test_what_has_no_price_is_named_and_the_rest_is_the_least(site: Site) -> None:
+    site.run("r1", site.node("n1", 2), 2, 1)
+    report = site.report(price=unknown("there is no list"))
+    assert report.total.short == "16.00 USD", "the node has the price of the run on it"
+    site.node("n2", 2)
+    report = site.report(price=unknown("there is no list"))
+    assert report.total.short == "at least 16.00 USD"
+    assert report.total.reasons == ("there is no list",)
+
+
+def test_a_record_that_cannot_be_read_hides_no_other(site: Site) -> None:
+    site.run("r1", site.node("n1", 2), 2, 0)
+    site.bucket.upload("runs/bad/run.json", [b"{"], "application/json")
+    write_run(site.bucket, "r2")
+    assert sums(site.report(), "run")["r1"] == "16.00 USD"
+    assert any("runs/bad/run.json" in line for line in site.warnings)

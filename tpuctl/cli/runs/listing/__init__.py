@@ -1,0 +1,1 @@
+"""What a line of `tpuctl runs` shows."""

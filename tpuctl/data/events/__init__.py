@@ -1,0 +1,1 @@
+"""Reads the event files of TensorBoard, without TensorFlow."""

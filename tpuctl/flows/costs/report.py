@@ -1,0 +1,137 @@
+"""Estimates what runs and nodes have cost since a moment, from what bucket and provider remember."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tpuctl import clock
+from tpuctl.bucket_objects.bad_object import BadObjectError
+from tpuctl.catalogue.prices import Price
+from tpuctl.catalogue.totals import Total
+from tpuctl.errors import NotFoundError, TpuctlError
+from tpuctl.flows.costs.entries import Entry
+from tpuctl.flows.costs.node_lives import NodeLife, Span, lives
+from tpuctl.flows.nodes.inventory import take_inventory
+from tpuctl.flows.nodes.options import is_own
+from tpuctl.flows.progress import Report as Warn
+from tpuctl.flows.runs.costs.attempts import AttemptCost, RunCosts, known_costs
+from tpuctl.flows.runs.evidence.witnesses import Witnesses
+from tpuctl.flows.runs.lookup import ListedRun, listed_runs
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.summaries import read_state
+from tpuctl.nodes import History, Node
+from tpuctl.parallel import fanout, values
+from tpuctl.runs import Run, Tpu
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.provider import Provider
+    from tpuctl.cloud.storage import Bucket
+
+WIDTH = 16
+"""Runs read at once."""
+PriceOf = Callable[[Node | Tpu], Price]
+"""Returns what a node costs per hour now."""
+
+
+@dataclass(frozen=True)
+class CostReport:
+    """What was used between two moments."""
+
+    since: str
+    until: str
+    entries: Sequence[Entry]
+    gaps: Sequence[str]
+    """What is missing in it: sentences."""
+
+    @property
+    def total(self) -> Total:
+        """The sum."""
+        return Total.of(entry.cost for entry in self.entries)
+
+
+def take_costs(
+    bucket: Bucket, provider: Provider, witnesses: Witnesses, price_of: PriceOf, since: datetime, warn: Warn
+) -> CostReport:
+    """Return the costs since a moment, by the bucket's clock; what does not answer is said in the result."""
+    now = bucket.now()
+    start, end = clock.iso(since), clock.iso(now)
+    listed = [run for run in listed_runs(bucket, warn) if run.is_open or run.ended >= start]
+    read = fanout(lambda run: _run_entries(bucket, run, witnesses, price_of, now, warn), listed, width=WIDTH)
+    runs = [entry for entries in values(read) for entry in entries]
+    known, gaps = _lives(provider, end)
+    idle = [entry for life in known for entry in _idle(life, runs, price_of)]
+    entries = [part for entry in (*runs, *idle) if (part := entry.within(start, end))]
+    gaps += _forgotten(known, [entry for entry in entries if entry.run])
+    return CostReport(start, end, entries, gaps)
+
+
+def _run_entries(
+    bucket: Bucket, listed: ListedRun, witnesses: Witnesses, price_of: PriceOf, now: datetime, warn: Warn
+) -> list[Entry]:
+    run = StoredRun(bucket, listed.name, warn)
+    try:
+        record = run.record
+    except NotFoundError:
+        return []  # deleted since it was listed
+    except BadObjectError as error:
+        warn(error.message)
+        return []
+    state = read_state(run, witnesses)
+    costs = known_costs(RunCosts(run, price_of, listed.record.updated), state, now)
+    return [_entry(record, attempt, now) for attempt in costs if not attempt.is_unused]
+
+
+def _entry(record: Run, attempt: AttemptCost, now: datetime) -> Entry:
+    tpu, machine = attempt.tpu, record.machine
+    return Entry(
+        record.run, attempt.attempt, tpu.name if tpu else "", tpu.zone if tpu else "", tpu.uid if tpu else "",
+        machine.owner if machine else record.submitter, attempt.began, attempt.ended or clock.iso(now),
+        attempt.seconds, attempt.price, attempt.is_present, attempt.cost, machine.labels if machine else {},
+        goes_on=not attempt.ended,
+    )  # fmt: skip
+
+
+def _lives(provider: Provider, now: str) -> tuple[list[NodeLife], list[str]]:
+    """Return what is known of nodes, and sentences about what did not answer."""
+    gaps = []
+    inventory = take_inventory(provider)
+    if inventory.unreachable:
+        gaps.append(f"No answer from {', '.join(inventory.unreachable)}: TPUs there are missing.")
+    try:
+        history = provider.history(None)
+    except TpuctlError as error:
+        history = History(())
+        gaps.append(f"TPUs that are gone are missing: {error.message}")
+    silent = sorted({*history.unreachable} - {*inventory.unreachable})
+    if silent:
+        gaps.append(f"No answer from {', '.join(silent)}: TPUs that are gone there are missing.")
+    return lives(inventory.nodes, history, now), gaps
+
+
+def _idle(life: NodeLife, runs: Sequence[Entry], price_of: PriceOf) -> Iterator[Entry]:
+    """Yield the time in which no run used a node, at the price of the last run on it, or the present one."""
+    node = life.node
+    on_it = [entry for entry in runs if entry.uid == node.id.uid and entry.began]
+    used: list[Span] = [(entry.began, entry.ended) for entry in on_it]
+    recorded = [entry.price for entry in on_it if not entry.is_present]
+    price = recorded[-1] if recorded else price_of(node)
+    labels = {key: value for key, value in node.labels.items() if not is_own(key)}
+    spans = list(life.unused(used))
+    for begin, end in spans:
+        seconds = (clock.parse(end) - clock.parse(begin)).total_seconds()
+        yield Entry(
+            "", 0, node.name, node.zone, node.id.uid, node.owner, begin, end, seconds, price, not recorded,
+            price.for_seconds(seconds), labels, goes_on=life.goes_on and (begin, end) == spans[-1],
+        )  # fmt: skip
+
+
+def _forgotten(known: Sequence[NodeLife], runs: Sequence[Entry]) -> Iterator[str]:
+    """Yield which nodes of runs nobody remembers: only the time of runs on them is counted."""
+    complete = {life.node.id.uid for life in known if not life.open_since}
+    partly = {life.node.id.uid: life.node.name for life in known if life.open_since}
+    gone = {entry.uid: entry.node for entry in runs if entry.uid and entry.uid not in complete}
+    for name in sorted({*gone.values(), *partly.values()}):
+        yield f"When '{name}' ended is not known: of it only the time up to its last run is counted."

@@ -1,0 +1,1 @@
+"""The last values of what a run reports while it trains."""
