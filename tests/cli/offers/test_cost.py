@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_simulator import CommandResult
+from tpuctl.polling import poll
 
 Tpuctl = Callable[..., CommandResult]
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
@@ -15,10 +16,16 @@ HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax
 
 @pytest.fixture
 def ended(tpuctl: Tpuctl, node: str) -> str:
-    """A run that has ended, on a TPU that is then deleted."""
+    """A TPU on which a run has ended, and that was idle for a second at least."""
     Path("job.py").write_text(HEADER)
     assert tpuctl("submit", "job.py", "--name", "r1").code == 0
     assert tpuctl("wait", "r1").code == 0
+
+    def is_idle() -> bool | None:
+        entries = tpuctl("cost", "--json").json["entries"]
+        return any(entry["run"] is None for entry in entries) or None
+
+    poll(is_idle, awaiting="idle time", timeout=60)
     return node
 
 
@@ -40,7 +47,7 @@ def test_runs_and_idle_time_are_told_also_of_a_tpu_that_is_gone(tpuctl: Tpuctl, 
     (run,) = (entry for entry in gone["entries"] if entry["run"] == "r1")
     assert (run["attempt"], run["node"], run["is_present_price"]) == (1, ended, False)
     idle = [entry for entry in gone["entries"] if entry["run"] is None]
-    assert idle
+    assert sum(entry["seconds"] for entry in idle) >= 1
     assert all(entry["ended"] and entry["uid"] == run["uid"] for entry in idle)
     assert tpuctl("cost").err.splitlines()[-1] == "Next: tpuctl describe r1"
 
