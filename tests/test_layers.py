@@ -138,7 +138,8 @@ MODULES = {
     # package with subpackages: its own modules
     "data": {"plan", "source", "options", "bad_records"},
     "cloud": {
-        "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "media_requests",
+        "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "media_connections",
+        "media_requests",
         "object_downloads", "optional_imports", "provider", "recording", "rest", "server_time", "storage",
         "streams",
     },

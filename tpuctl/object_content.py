@@ -63,6 +63,9 @@ class ContentDigest:
 
     def append(self, following: ContentDigest) -> None:
         """Add bytes that follow, which another digest has taken."""
+        if not self.size:
+            self.size, self._crc32c = following.size, following._crc32c
+            return
         self.size += following.size
         self._crc32c = _times(_power(following.size), self._crc32c) ^ following._crc32c
 

@@ -199,13 +199,18 @@ class TestDownload:
         self, bucket: Bucket, simulator, tmp_path: Path
     ) -> None:
         item = bucket.upload("x", [b"0" * 100_000], "text/plain")
-        (tmp_path / "x").write_bytes(b"what was there before")
         blob = next(file for file in (simulator.folder / "gcs").rglob("*") if is_data(file, b"0" * 100_000))
         blob.write_bytes(b"0" * 50_000 + b"1" + b"0" * 49_999)
         with pytest.raises(DeadlineError, match=r"gs://sim-project-tpuctl/x arrived damaged"):
             bucket.download(item, tmp_path / "x")
+        assert not list(tmp_path.glob("x*"))
+
+    def test_a_file_that_is_there_stays(self, bucket: Bucket, tmp_path: Path) -> None:
+        item = bucket.upload("x", [b"new"], "text/plain")
+        (tmp_path / "x").write_bytes(b"what was there before")
+        with pytest.raises(FileExistsError):
+            bucket.download(item, tmp_path / "x")
         assert (tmp_path / "x").read_bytes() == b"what was there before"
-        assert not (tmp_path / "x.part").exists()
 
     def test_a_service_that_fails_leaves_nothing_behind(
         self, bucket: Bucket, simulator, tmp_path: Path

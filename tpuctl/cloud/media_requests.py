@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import http.client
-import io
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, urlsplit
@@ -17,13 +16,13 @@ from google.api_core.exceptions import from_http_status
 from google.auth.transport.requests import Request
 from requests.adapters import HTTPAdapter
 
+from tpuctl.cloud.media_connections import Answer, MediaConnections
+
 if TYPE_CHECKING:
     from google.cloud import storage
 
     from tpuctl.cloud.storage import Object
 
-_TIMEOUT = urllib3.Timeout(connect=15, read=60)
-"""Seconds to connect, and between two blocks."""
 _RETRIABLE = frozenset({408, 429, 500, 502, 503, 504})
 _UNAUTHORIZED = 401
 _LONGEST_MESSAGE = 10_000
@@ -37,14 +36,13 @@ class BrokenOffError(Exception):
 class Body:
     """The bytes of an answer."""
 
-    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
-        # urllib3 reads into memory of its own, which takes four times the CPU time of reading into ours
-        self._stream: io.BufferedIOBase = response._fp  # type: ignore[attr-defined]
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
 
     def readinto(self, buffer: memoryview) -> int:
         """Read the next bytes into a buffer and return their number, 0 at the end; raises BrokenOffError."""
         with _broken_off():
-            return self._stream.readinto(buffer)
+            return self._answer.readinto(buffer)
 
 
 class MediaRequests:
@@ -61,37 +59,24 @@ class MediaRequests:
 
         Raises BrokenOffError where another request may succeed, else an error of google.api_core.
         """
-        response = self._answer(item, start, end)
-        try:
-            yield Body(response)
-            response.release_conn()
-        finally:
-            response.close()
-
-    def _answer(self, item: Object, start: int, end: int) -> urllib3.BaseHTTPResponse:
         partial = start > 0 or end < item.size
         selection = {"Range": f"bytes={start}-{end - 1}"} if partial else {}
         headers = self._headers()
-        response = self._send(item, headers | selection)
-        if response.status == _UNAUTHORIZED:
-            response.close()
-            response = self._send(item, self._headers(refused=headers) | selection)
-        if response.status == (206 if partial else 200):
-            return response
-        with _broken_off():
-            message = response.read(_LONGEST_MESSAGE).decode("utf-8", "replace")
-        response.close()
-        if response.status in _RETRIABLE or response.status < 400:
-            raise BrokenOffError from _refusal(response.status, message)
-        raise _refusal(response.status, message)
+        with self._get(item, headers | selection) as answer:
+            if answer.status != _UNAUTHORIZED:
+                yield _body(answer, partial=partial)
+                return
+        with self._get(item, self._headers(refused=headers) | selection) as answer:
+            yield _body(answer, partial=partial)
 
-    def _send(self, item: Object, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
+    @contextmanager
+    def _get(self, item: Object, headers: dict[str, str]) -> Iterator[Answer]:
         path = f"/download/storage/v1/b/{self._bucket}/o/{quote(item.name, safe='')}"
-        with _broken_off():
-            return self._pool.urlopen(
-                "GET", f"{path}?alt=media&generation={item.generation}", headers=headers, retries=False,
-                redirect=False, timeout=_TIMEOUT, preload_content=False, decode_content=False,
-            )  # fmt: skip
+        with ExitStack() as stack:
+            with _broken_off():
+                target = f"{path}?alt=media&generation={item.generation}"
+                answer = stack.enter_context(self._connections.get(target, headers))
+            yield answer
 
     def _headers(self, refused: dict[str, str] | None = None) -> dict[str, str]:
         """Return headers with a token, another one than that of `refused`."""
@@ -114,15 +99,27 @@ class MediaRequests:
         return f"{parts.scheme}://{parts.netloc}"
 
     @cached_property
-    def _pool(self) -> urllib3.HTTPConnectionPool:
+    def _connections(self) -> MediaConnections:
         """The connections of the client's session, with its proxies and certificates."""
         session: requests.Session = self._client._http
         settings = session.merge_environment_settings(self._origin, {}, True, None, None)
         request = requests.Request("GET", self._origin).prepare()
         adapter = cast("HTTPAdapter", session.get_adapter(self._origin))
-        return adapter.get_connection_with_tls_context(
+        pool = adapter.get_connection_with_tls_context(
             request, settings["verify"], proxies=settings["proxies"], cert=settings["cert"]
         )
+        return MediaConnections(pool)
+
+
+def _body(answer: Answer, *, partial: bool) -> Body:
+    """Return the bytes that were asked for; raises as `open` does if the answer has others."""
+    if answer.status == (206 if partial else 200):
+        return Body(answer)
+    with _broken_off():
+        message = answer.read(_LONGEST_MESSAGE).decode("utf-8", "replace")
+    if answer.status in _RETRIABLE or answer.status < 400:
+        raise BrokenOffError from _refusal(answer.status, message)
+    raise _refusal(answer.status, message)
 
 
 def _refusal(status: int, message: str) -> Exception:

@@ -15,7 +15,6 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption
 
-from tpuctl.atomic_files import part_file
 from tpuctl.bucket_layout import gs
 from tpuctl.bucket_objects.bad_object import too_large
 from tpuctl.catalogue.regions import BucketLocation
@@ -291,12 +290,19 @@ class Bucket:
             pass  # deleted by another process, or replaced
 
     def download(self, item: Object, path: Path, report: ReportBytes = silent) -> None:
-        """Fetch one generation of an object into `path` as it is stored, complete or not at all.
+        """Fetch one generation of an object, as it is stored, into a file that does not exist yet.
 
-        Verifies its checksum on the way. What is stored compressed is not unpacked: it may have any size.
+        Verifies its checksum on the way, and deletes the file if anything is raised. What is stored
+        compressed is not unpacked: it may have any size.
         """
-        with part_file(path) as part, self._translated(item.name):
-            self._downloads.fetch(item, part, report)
+        try:
+            with self._translated(item.name):
+                self._downloads.fetch(item, path, report)
+        except FileExistsError:
+            raise
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:

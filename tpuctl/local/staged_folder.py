@@ -87,12 +87,16 @@ class StagedFolder:
 
         Raises NotAFileError as `has` does.
         """
-        path = self._staging / str(next(self._numbers))
-        try:
+        with self._new() as path:
             yield path
             self._folder.place(path, parts)
-        finally:
-            path.unlink(missing_ok=True)
+
+    @contextmanager
+    def completing(self, key: str) -> Iterator[Path]:
+        """Yield a path to write a file to that is to wait for others once the block ends."""
+        with self._new() as path:
+            yield path
+            path.replace(self.waiting(key))
 
     def waiting(self, key: str) -> Path:
         """Return the path of a complete file that waits for others; one that is killed leaves it to the next.
@@ -139,6 +143,16 @@ class StagedFolder:
             for chunk in chunks:
                 with self._folder.open(chunk) as stream:
                     shutil.copyfileobj(stream, joined)
+
+    @contextmanager
+    def _new(self) -> Iterator[Path]:
+        """Yield a path for a file that somebody moves away before the block ends."""
+        path = self._staging / str(next(self._numbers))
+        try:
+            yield path
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
     def _remove_remains(self) -> None:
         """Remove what a process that was killed left incomplete, and what somebody else put there."""

@@ -126,8 +126,8 @@ class Arrivals:
         if path.exists() and item.content.of_file(path) == item.content:
             self._count.add(item.size)
             return
-        path.unlink(missing_ok=True)
-        self._bucket.download(item, path, self._count.add)
+        with self._local.completing(path.name) as new:
+            self._bucket.download(item, new, self._count.add)
 
 
 def _key(item: Object) -> str:
