@@ -186,7 +186,7 @@ MODULES = {
         "os_inventory", "pool", "startup", "tpu_library",
     },
     "sim/tpu": {
-        "api_v1", "api_versions", "discovery", "flex_start", "grpc_api", "http_rules", "json_input",
+        "api_v1", "api_versions", "discovery", "flex_start", "grpc_api", "grpc_api_v1", "http_rules", "json_input",
         "messages", "permissions", "rest_api", "rpcs", "service", "upcoming_maintenance",
     },
     "sim/world": {

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tests.contract.evidence import Cell, Evidence
-from tests.contract.sections import Section, absent_json, absent_xml, sections
+from tests.contract.sections import Section, absent_json, absent_v1, absent_xml, sections
 from tests.paths import ROOT
 
 FILE = ROOT / "docs" / "simulator.md"
@@ -24,7 +24,12 @@ def rendered(cells: dict[Cell, Evidence]) -> str:
 def absent() -> set[str]:
     """Return the methods that the simulator has for no client."""
     ssh = {"ssh.password", "ssh.agent forwarding", "ssh.X11"}
-    return ssh | {method for method, *_ in absent_json()} | {f"xml {request}" for request in absent_xml()}
+    return (
+        ssh
+        | absent_v1()
+        | {method for method, *_ in absent_json()}
+        | {f"xml {request}" for request in absent_xml()}
+    )
 
 
 def _section(section: Section, cells: dict[Cell, Evidence]) -> str:
@@ -56,7 +61,7 @@ def _text(evidence: Evidence | None, differs: str, notes: list[str], *, absent: 
 
 
 def _short(method: str) -> str:
-    return re.sub(r"^(storage|v2|v2alpha1|xml|ssh|metadata|compute)[. ]", "", method)
+    return re.sub(r"^(storage|v1|v2|v2alpha1|xml|ssh|metadata|compute)[. ]", "", method)
 
 
 def _row(words: list[str]) -> str:

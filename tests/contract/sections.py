@@ -54,6 +54,7 @@ def sections() -> list[Section]:
     return [
         Section("Cloud TPU API v2", _of_version("v2"), tpu),
         Section("Cloud TPU API v2alpha1", _of_version("v2alpha1"), tpu),
+        Section("Cloud TPU API v1", _of_version("v1"), ("gRPC",)),
         Section("Operations and locations of the Cloud TPU API", _mixins(), tpu),
         Section("Cloud Storage, JSON API", _json(), STORAGE_CLIENTS),
         Section(
@@ -97,6 +98,11 @@ def _of_version(version: str) -> tuple[str, ...]:
     from tpuctl.sim.tpu.rpcs import rpcs
 
     return tuple(sorted(f"{version}.{rpc.name}" for rpc in rpcs(version)))
+
+
+def absent_v1() -> set[str]:
+    """Return the methods of v1 that the simulator refuses: those that change something."""
+    return {method for method in _of_version("v1") if not method.startswith(("v1.Get", "v1.List"))}
 
 
 def _mixins() -> tuple[str, ...]:

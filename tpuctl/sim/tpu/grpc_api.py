@@ -10,10 +10,17 @@ import grpc
 from google.protobuf.message import Message
 from grpc_status import rpc_status
 
+from tpuctl.sim.tpu.grpc_api_v1 import ReadingService
 from tpuctl.sim.tpu.messages import status_message
 from tpuctl.sim.tpu.rpcs import MIXINS, Rpc, rpcs
 from tpuctl.sim.tpu.service import MODULES, Service
 from tpuctl.sim.world import ApiError, World
+
+
+class Answering(Protocol):
+    """A version of the API."""
+
+    async def call(self, method: str, request: Message) -> Message: ...
 
 
 class Context(Protocol):
@@ -37,11 +44,14 @@ async def no_caller(context: Context) -> None:
 
 
 def handlers(world: World, enter: Enter = no_caller) -> Sequence[grpc.GenericRpcHandler[Message, Message]]:
-    """Return a handler for each service: google.cloud.tpu.v2 and v2alpha1, Operations and Locations."""
+    """Return a handler for each service: google.cloud.tpu.v1, v2 and v2alpha1, Operations and Locations."""
     by_service: dict[str, dict[str, grpc.RpcMethodHandler[Message, Message]]] = defaultdict(dict)
     services = {version: Service(world, version) for version in MODULES}
-    tables = [(services[version], rpcs(version)) for version in MODULES]
-    for service, table in [*tables, (services["v2"], MIXINS)]:
+    tables: list[tuple[Answering, tuple[Rpc, ...]]] = [
+        (services[version], rpcs(version)) for version in MODULES
+    ]
+    tables += [(services["v2"], MIXINS), (ReadingService(services["v2"]), rpcs("v1"))]
+    for service, table in tables:
         for rpc in table:
             by_service[rpc.service][rpc.name] = grpc.unary_unary_rpc_method_handler(
                 _entered(enter, _behaviour(service, rpc)),
@@ -59,7 +69,7 @@ def _entered(enter: Enter, behaviour: Behaviour) -> Behaviour:
     return respond
 
 
-def _behaviour(service: Service, rpc: Rpc) -> Behaviour:
+def _behaviour(service: Answering, rpc: Rpc) -> Behaviour:
     async def respond(request: Message, context: Context) -> Message:
         try:
             return await service.call(rpc.name, request)

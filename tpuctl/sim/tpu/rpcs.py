@@ -10,6 +10,7 @@ from typing import Protocol
 
 import grpc
 from google.cloud.location import locations_pb2
+from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport as OldGrpcTransport
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport as AlphaGrpcTransport
 from google.longrunning import operations_pb2
@@ -54,7 +55,7 @@ class _Transport(Protocol):
     _stubs: dict[str, object]
 
 
-TRANSPORTS: dict[str, type] = {"v2": TpuGrpcTransport, "v2alpha1": AlphaGrpcTransport}
+TRANSPORTS: dict[str, type] = {"v1": OldGrpcTransport, "v2": TpuGrpcTransport, "v2alpha1": AlphaGrpcTransport}
 
 Codec = Callable[..., object]
 """`Node.serialize`, `Operation.FromString`: a class method of a message."""

@@ -269,6 +269,11 @@ ERRORS: dict[str, Template] = {
     "operation_runs": Template(Code.FAILED_PRECONDITION, "The operation '{name}' is still running.", OURS),
     "no_route": Template(Code.NOT_FOUND, "There is no method {verb} {path} in the Cloud TPU API.", OURS),
     "unimplemented": Template(Code.UNIMPLEMENTED, "The simulator does not know {feature} yet.", OURS),
+    "old_version": Template(
+        Code.UNIMPLEMENTED,
+        "The simulator serves API v1, of TPU Nodes, for reading alone: call {call} of v2.",
+        OURS,
+    ),
     "internal": Template(Code.INTERNAL, "Internal error in the simulator: {reason}", OURS),
 }
 

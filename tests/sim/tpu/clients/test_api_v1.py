@@ -1,4 +1,4 @@
-"""API v1 as googleapiclient asks it, which TensorFlow's resolver and cloud-tpu-client use."""
+"""API v1 as googleapiclient asks it, which TensorFlow's resolver and cloud-tpu-client use, and by gRPC."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import grpc
 import pytest
-from google.cloud import tpu_v2
+from google.api_core.exceptions import InvalidArgument, MethodNotImplemented, NotFound
+from google.cloud import tpu_v1, tpu_v2
+from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
 from googleapiclient import discovery
 from googleapiclient.errors import HttpError
 from httplib2 import Http
@@ -92,3 +95,37 @@ def test_a_version_of_tensorflow_is_described(api: Api) -> None:
         with pytest.raises(HttpError, match=r"tensorflowVersions/0\.1' was not found") as missing:
             versions.get(name=f"{PARENT}/tensorflowVersions/0.1").execute()
         assert missing.value.status_code == 404
+
+
+@pytest.fixture
+def old_client(channel: grpc.Channel) -> tpu_v1.TpuClient:
+    return tpu_v1.TpuClient(transport=TpuGrpcTransport(channel=channel))
+
+
+def test_the_client_of_v1_reads(old_client: tpu_v1.TpuClient, grpc_client: tpu_v2.TpuClient) -> None:
+    create(grpc_client)
+    (node,) = old_client.list_nodes(parent=PARENT)
+    assert node == old_client.get_node(name=f"{PARENT}/nodes/one")
+    assert (node.accelerator_type, node.state.name, node.labels) == ("v4-16", "READY", {"team": "vision"})
+    assert [endpoint.port for endpoint in node.network_endpoints] == [8470, 8470]
+    (first, *_) = old_client.list_tensor_flow_versions(parent=PARENT)
+    assert old_client.get_tensor_flow_version(name=first.name) == first
+    (kind, *_) = old_client.list_accelerator_types(parent=PARENT)
+    assert old_client.get_accelerator_type(name=kind.name) == kind
+    with pytest.raises(NotFound):
+        old_client.get_node(name=f"{PARENT}/nodes/none")
+    with pytest.raises(InvalidArgument, match="'name_value'"):
+        old_client.get_node(name="name_value")
+
+
+def test_the_client_of_v1_is_told_that_it_changes_nothing(old_client: tpu_v1.TpuClient) -> None:
+    name = f"{PARENT}/nodes/one"
+    for call, request in (
+        (old_client.create_node, {"parent": PARENT, "node_id": "one", "node": {"accelerator_type": "v4-8"}}),
+        (old_client.delete_node, {"name": name}),
+        (old_client.reimage_node, {"name": name}),
+        (old_client.stop_node, {"name": name}),
+        (old_client.start_node, {"name": name}),
+    ):
+        with pytest.raises(MethodNotImplemented, match="serves API v1, of TPU Nodes, for reading alone"):
+            call(request)
