@@ -186,8 +186,8 @@ MODULES = {
         "os_inventory", "pool", "startup", "tpu_library",
     },
     "sim/tpu": {
-        "api_v1", "api_versions", "discovery", "flex_start", "grpc_api", "grpc_api_v1", "http_rules", "json_input",
-        "messages", "permissions", "rest_api", "rpcs", "service", "upcoming_maintenance",
+        "api_v1", "api_versions", "discovery", "flex_start", "grpc_api", "grpc_api_v1", "http_rules",
+        "json_input", "messages", "permissions", "rest_api", "rpcs", "service", "upcoming_maintenance",
     },
     "sim/world": {
         "api_errors", "api_json", "change_notifier", "filters", "injected_faults", "names", "operations",

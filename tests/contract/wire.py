@@ -81,6 +81,7 @@ def _watch_storage(note: Note) -> None:
 
 
 def _watch_compute(note: Note) -> None:
+    from tpuctl.sim.compute.firewall_api import FirewallApi
     from tpuctl.sim.compute.rest_api import _ComputeApi
 
     for name, method in (
@@ -89,10 +90,12 @@ def _watch_compute(note: Note) -> None:
         ("get_operation", "globalOperations.{}"),
         ("list_instances", "instances.list"),
         ("list_all_instances", "instances.aggregatedList"),
-        ("list_firewalls", "firewalls.list"),
-        ("get_firewall", "firewalls.get"),
     ):
         setattr(_ComputeApi, name, _watched_compute(getattr(_ComputeApi, name), f"compute.{method}", note))
+
+    for method in ("list", "get", "insert", "update", "patch", "delete"):
+        watched = _watched_compute(getattr(FirewallApi, method), f"compute.firewalls.{method}", note)
+        setattr(FirewallApi, method, watched)
 
 
 def _watched_compute(original: Any, method: str, note: Note) -> Any:

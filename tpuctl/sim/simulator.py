@@ -25,6 +25,7 @@ from tpuctl.sim.catalogue import billing, quotas
 from tpuctl.sim.client_environment import ClientEnvironment
 from tpuctl.sim.clock import Clock
 from tpuctl.sim.compute import rest_api as compute_api
+from tpuctl.sim.compute.firewalls import Firewalls
 from tpuctl.sim.compute.operations import Operations
 from tpuctl.sim.compute.projects import Projects
 from tpuctl.sim.control import ControlApi
@@ -203,7 +204,9 @@ class Simulator:
     async def _start_services(self) -> None:
         """Start all services but the Cloud TPU API, whose clients wait until it serves."""
         self.gcs.store.ensure_bucket(BUCKET, PROJECT, location=LOCATION)
-        compute = compute_api.application(self.projects, Operations(self._database))
+        compute = compute_api.application(
+            self.projects, Operations(self._database), Firewalls(self._database)
+        )
         objects = web.AppRunner(self.gcs.application(), **RUNNER_OPTIONS)
         storage = await self._web.start("storage", objects, only_json=False)
         compute_rest = await self._web.start("compute_rest", web.AppRunner(compute, access_log=None))

@@ -58,13 +58,14 @@ class Site:
         with pytest.raises(paramiko.AuthenticationException):
             self.run(node.network_endpoints[0].ip_address, "true")
 
-    def compute(self, path: str, body: object = None, *, status: int = 200) -> Any:
+    def compute(self, path: str, body: object = None, *, status: int = 200, method: str | None = None) -> Any:
         """Call the Compute Engine API and return its answer, or its error if that is the `status`."""
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         address = f"{self.endpoints['compute_rest']}/compute/v1/projects/{path}"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(urllib.request.Request(address, data=data, headers=JSON), timeout=20) as answer:
+            request = urllib.request.Request(address, data=data, headers=JSON, method=method)
+            with opener.open(request, timeout=20) as answer:
                 parsed, code = json.load(answer), answer.status
         except urllib.error.HTTPError as error:
             with error:

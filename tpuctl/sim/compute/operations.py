@@ -16,6 +16,8 @@ class Operation:
     name: str
     kind: str
     time: float
+    target: str = ""
+    """The path of what it has changed below the project, such as `/global/firewalls/a`."""
 
     @property
     def project(self) -> str:
@@ -36,11 +38,11 @@ class Operations:
     def __init__(self, database: Database) -> None:
         self._records = RecordTable(database, "compute operation", Operation)
 
-    def record(self, project: str, kind: str) -> Operation:
+    def record(self, project: str, kind: str, target: str = "") -> Operation:
         """Store and return the operation of a call that has taken effect."""
         now = time.time()
         parts = (secrets.token_hex(7)[:13], secrets.token_hex(4), secrets.token_hex(4))
-        operation = Operation(f"{project}/operation-{int(now * 1000)}-{'-'.join(parts)}", kind, now)
+        operation = Operation(f"{project}/operation-{int(now * 1000)}-{'-'.join(parts)}", kind, now, target)
         self._records.put(operation)
         for oldest in sorted(self._records.all(), key=lambda operation: operation.time)[:-MAX_OPERATIONS]:
             self._records.remove(oldest.name)

@@ -1,0 +1,104 @@
+"""Stores the rules of the firewall of each project's network; nothing is filtered by them."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tpuctl.sim.json_values import JsonObject
+from tpuctl.sim.state.database import Database, RecordTable
+
+NAME = re.compile(r"(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)")
+DEFAULT_RULES: dict[str, JsonObject] = {
+    name: {
+        "direction": "INGRESS",
+        "priority": 65534,
+        "disabled": False,
+        "sourceRanges": [source],
+        "allowed": [{"IPProtocol": "tcp", "ports": [ports]}],
+    }
+    for name, source, ports in (
+        ("default-allow-internal", "10.128.0.0/9", "0-65535"),
+        ("default-allow-ssh", "0.0.0.0/0", "22"),
+    )
+}
+"""The rules that a new project's network `default` has for SSH and for its own hosts.
+
+https://cloud.google.com/firewall/docs/firewalls#more_rules_default_vpc
+"""
+IMPLIED: JsonObject = {"direction": "INGRESS", "priority": 1000, "disabled": False}
+SIDES = ("allowed", "denied")
+
+
+class BadRule(ValueError):
+    """A rule that Compute Engine refuses."""
+
+
+class RuleExists(Exception):
+    """There is a rule of this name."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The stored record of a rule; `name` is `PROJECT/RULE`, and a default rule without fields is deleted."""
+
+    name: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    created: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return self.name.partition("/")[2]
+
+    @property
+    def time(self) -> str:
+        """When it was made, as Google writes it."""
+        return datetime.fromtimestamp(self.created, UTC).isoformat(timespec="milliseconds")
+
+
+class Firewalls:
+    """The rules of all projects, over restarts."""
+
+    def __init__(self, database: Database) -> None:
+        self._records = RecordTable(database, "firewall rule", Rule)
+
+    def rules(self, project: str) -> list[Rule]:
+        """Return the rules of a project by their names."""
+        stored = [rule for rule in self._records.all() if rule.name.startswith(f"{project}/")]
+        defaults = [Rule(f"{project}/{name}", dict(fields)) for name, fields in DEFAULT_RULES.items()]
+        by_name = {rule.id: rule for rule in [*defaults, *stored]}
+        return [rule for _, rule in sorted(by_name.items()) if rule.fields]
+
+    def get(self, project: str, name: str) -> Rule | None:
+        """Return a rule, or None."""
+        return next((rule for rule in self.rules(project) if rule.id == name), None)
+
+    def insert(self, project: str, sent: JsonObject) -> Rule:
+        """Store a new rule; raises BadRule, RuleExists."""
+        name = str(sent.get("name", ""))
+        if not NAME.fullmatch(name):
+            place = f"Invalid value for field 'resource.name': '{name}'."
+            raise BadRule(f"{place} Must be a match of regex '{NAME.pattern}'")
+        if self.get(project, name):
+            raise RuleExists
+        return self._put(Rule(f"{project}/{name}", IMPLIED | sent, time.time()))
+
+    def change(self, rule: Rule, sent: JsonObject, *, whole: bool) -> Rule:
+        """Store a rule with the fields that were sent, `whole` without its others; raises BadRule."""
+        return self._put(Rule(rule.name, (IMPLIED if whole else rule.fields) | sent, rule.created))
+
+    def delete(self, rule: Rule) -> None:
+        """Delete a rule."""
+        if rule.id in DEFAULT_RULES:
+            self._records.put(Rule(rule.name))
+        else:
+            self._records.remove(rule.name)
+
+    def _put(self, rule: Rule) -> Rule:
+        if sum(bool(rule.fields.get(side)) for side in SIDES) != 1:
+            raise BadRule("Exactly one of 'allowed' and 'denied' must be specified for a firewall rule.")
+        self._records.put(rule)
+        return rule
