@@ -87,6 +87,7 @@ SUBPACKAGES = {
         "local_copy": {"checkpoints"}, "logs": {"evidence"},
         "metrics": set(),
         "recovery": {"checkpoints", "control", "costs", "evidence", "submission"},
+        "record": {"code", "submission"},
         "submission": {"code", "control", "evidence"},
         "upkeep": {"costs", "evidence", "recovery", "submission"},
         "whole": {"control", "evidence", "recovery", "submission"},
@@ -95,7 +96,7 @@ SUBPACKAGES = {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"}, "offers": set(),
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
-    "cli/runs": {"listing": set(), "upkeep": set()},
+    "cli/runs": {"listing": set(), "record": set(), "upkeep": set()},
     "worker": {
         "control": {"job", "reporting"}, "job": {"reporting"}, "peers": {"reporting"}, "preparation": set(),
         "reporting": set(), "resumption": {"reporting"},

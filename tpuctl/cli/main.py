@@ -60,6 +60,14 @@ COMMANDS = {
         "Run a script from nothing to its results: create a TPU, submit, follow, pull, and delete the TPU.",
     ),
     "submit": ("tpuctl.cli.runs.submit", "Copy a training script to a TPU and start it."),
+    "resubmit": (
+        "tpuctl.cli.runs.record.resubmit",
+        "Start a run again as a new one: the same code, arguments, packages, data and variables.",
+    ),
+    "diff": (
+        "tpuctl.cli.runs.record.diff",
+        "Show in what two runs differ: code, arguments, packages, data and results.",
+    ),
     "logs": ("tpuctl.cli.runs.logs", "Show the logs of a run, also after its TPU was deleted."),
     "runs": ("tpuctl.cli.runs.runs", "List runs and how they ended."),
     "tag": ("tpuctl.cli.runs.upkeep.tag", "Set tags of a run, or remove them."),
@@ -87,6 +95,7 @@ ATTRIBUTES = {"help": "show_help", "ssh-config": "ssh_config", "ssh-proxy": "ssh
 
 FOREIGN_WORDS = {
     "submit": "Arguments for the script go after --",
+    "resubmit": "Arguments for the script go after --",
     "run": "Arguments for the script go after --",
     "ssh": "Options of ssh, and a command, go after --",
 }

@@ -31,6 +31,9 @@ KINDS = {
     ("ssh", "name"): "nodes",
     ("ssh-config", "names"): "nodes",
     ("exec", "name"): "nodes",
+    ("resubmit", "--on"): "nodes",
+    ("diff", "first"): "runs",
+    ("diff", "second"): "runs",
     ("help", "command"): "commands",
     ("data fetch", "name"): "public datasets",
 }

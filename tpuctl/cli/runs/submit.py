@@ -56,12 +56,12 @@ def submit(
     plan = on_free_node(session, plan, policy, request.script)
     plan = access.admit(cloud.provider, cloud.ssh, plan, output.note)
     with show_late_count() as report:
-        submission = _start(session, plan, report)
+        submission = start(session, plan, report)
     for text in submission.notes:
         output.note(text)
     session.listed.add("runs", submission.run.run)
     try:
-        _show(session, submission.run, plan, is_attached=is_attached)
+        show(session, submission.run, plan, is_attached=is_attached)
         if is_attached:
             from tpuctl.cli.runs.logs import attach  # noqa: PLC0415  slow to import, and not always needed
 
@@ -97,7 +97,7 @@ _PLACES = ("target", "project", "zone", "bucket")
 """Options that submit and up share."""
 
 
-def _start(session: Session, plan: SubmitPlan, report: Report) -> flow.Submission:
+def start(session: Session, plan: SubmitPlan, report: Report) -> flow.Submission:
     """Submit the run; where its name has a submission that was killed before all had started, go on."""
     cloud, plan = session.cloud, priced(plan, session.prices.recorded)
     try:
@@ -117,7 +117,8 @@ def _start(session: Session, plan: SubmitPlan, report: Report) -> flow.Submissio
     return continuation.go_on(cloud.bucket, cloud.provider, cloud.ssh, plan, report)
 
 
-def _show(session: Session, run: Run, plan: SubmitPlan, *, is_attached: bool) -> None:
+def show(session: Session, run: Run, plan: SubmitPlan, *, is_attached: bool) -> None:
+    """Show a run that was started."""
     attempt, code = plan.attempt, plan.code
     content = {
         "run": run.run,
@@ -126,9 +127,11 @@ def _show(session: Session, run: Run, plan: SubmitPlan, *, is_attached: bool) ->
         "dataset": str(run.dataset or "none"),
         "code": f"{run.bundle_sha256[:12]} ({_size(code)})",
     }
+    if run.origin:
+        content["repeats"] = run.origin
     if session.as_json:
-        show = output.json_line if is_attached else output.json
-        show(content)
+        write = output.json_line if is_attached else output.json
+        write(content)
         return
     output.facts(content, err=is_attached)
     if not is_attached:

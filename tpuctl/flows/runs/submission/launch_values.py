@@ -75,7 +75,7 @@ def restored_machine(bucket: str, run: Run, machine: Machine) -> Machine:
 
     Raises UsageError that names what this machine does not know.
     """
-    values = _kept(bucket, run)
+    values = kept(bucket, run)
     hidden = [key for key, value in machine.metadata.items() if value == NOT_STORED]
     has_script = machine.startup_script == NOT_STORED
     missing = [f"'--metadata {key}'" for key in hidden if values is None or key not in values.metadata]
@@ -108,7 +108,7 @@ def restored(bucket: str, run: Run, given: Mapping[str, str], own: Mapping[str, 
 
     `own` are the variables that tpuctl sets. Raises UsageError that names what nobody knows.
     """
-    values = _kept(bucket, run)
+    values = kept(bucket, run)
     environment, missing = dict(own), []
     for name, value in run.environment.items():
         if value != NOT_STORED:
@@ -149,7 +149,8 @@ def _missing_variables(run: Run, missing: list[str]) -> UsageError:
     )
 
 
-def _kept(bucket: str, run: Run) -> LaunchValues | None:
+def kept(bucket: str, run: Run) -> LaunchValues | None:
+    """Return what is kept here of a run; None for nothing."""
     try:
         with _path(bucket, run.run).open("rb") as stream:
             values = decoding.decode(stream.read(LARGEST), LaunchValues)

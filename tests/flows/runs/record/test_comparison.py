@@ -1,0 +1,194 @@
+"""In what two runs differ, by records that tests write: nothing of it needs a host."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.flows.runs.records import ATTEMPT, CREATED
+from tpuctl import runs
+from tpuctl.bucket_layout import bundle
+from tpuctl.cloud.storage import Bucket
+from tpuctl.datasets import PinnedDataset
+from tpuctl.flows.runs.code import bundles
+from tpuctl.flows.runs.record import code_difference
+from tpuctl.flows.runs.record.comparison import Comparison, Side, compare
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.provenance.records import HostEnvironment
+from tpuctl.runs import BY_WORKERS, NOT_STORED, Git, Run, Verdict, encode
+
+RUN = Run(
+    "r1", CREATED, "ada@laptop", "job.py", ("--lr", "0.1", "--fast", "data"), "0" * 64, "jax", "v3-32",
+    ("numpy",), {"RATE": "0.1", "HIDDEN": NOT_STORED},
+    PinnedDataset("pets", "1.0.0", "0" * 64), Git("0" * 40, ""),
+    seeds={"--seed": "7"},
+)  # fmt: skip
+ENVIRONMENT = HostEnvironment("3.10.12", "cpython", installed={"numpy": "1.26.4"}, image={"jax": "0.4.30"})
+WEIGHTS = "checkpoints/weights.npy"
+
+
+def store_code(bucket: Bucket, files: dict[str, bytes]) -> str:
+    """Write a bundle of these files, and return its hash."""
+    folder = Path("project")
+    for path in folder.glob("**/*"):
+        path.unlink()
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    code = bundles.pack(folder / "job.py", [folder])
+    if not bucket.stat(bundle(code.sha256)):
+        bucket.create(bundle(code.sha256), code.data, "application/gzip")
+    return code.sha256
+
+
+CODE = {"job.py": b"import helper\nprint(helper.RATE)\n", "helper.py": b"RATE = 1\n", "logo.png": b"\0\1"}
+
+
+@pytest.fixture
+def side(bucket: Bucket) -> Callable[..., Side]:
+    """Write a run that has ended, with changes, and return it."""
+
+    def write(
+        name: str, packages: HostEnvironment | None = ENVIRONMENT, files: dict[str, bytes] | None = None,
+        weights: bytes = b"0123", code: dict[str, bytes] = CODE, **changes: object,
+    ) -> Side:  # fmt: skip
+        run = StoredRun(bucket, name)
+        sha256 = changes.pop("bundle_sha256", "") or store_code(bucket, code)
+        run.create(msgspec.structs.replace(RUN, run=name, bundle_sha256=sha256, **changes))
+        run.create_attempt(ATTEMPT)
+        if packages:
+            bucket.create(run.paths.environment(1, 0), encode(packages))
+        for path, data in {WEIGHTS: weights, "tensorboard/" + name: name.encode(), **(files or {})}.items():
+            bucket.create(run.paths.folder + path, data, "text/plain")
+        return Side(run, run.end(Verdict(name, runs.SUCCEEDED, 1, CREATED, "because", basis=BY_WORKERS)))
+
+    return write
+
+
+def rows(comparison: Comparison) -> dict[str, tuple[str | None, str | None]]:
+    return {f"{each.part} {each.name}": (each.first, each.second) for each in comparison.differences}
+
+
+HIDDEN = "The values of HIDDEN are not stored, and not compared."
+
+
+def test_runs_that_differ_in_nothing_say_so(side: Callable[..., Side]) -> None:
+    """But for TensorBoard's files, and the names of runs."""
+    comparison = compare(side("r1"), side("r2", arguments=("--lr=0.1", "--fast", "data")))
+    assert comparison.differences == []
+    assert comparison.unknown == [HIDDEN]
+    assert set(comparison.same) == {
+        "arguments", "code", "packages", "data", "machine", "seeds", "job", "variables", "results",
+    }  # fmt: skip
+    first = side("r3")
+    assert compare(first, first).differences == []
+
+
+def test_each_part_is_compared(side: Callable[..., Side], bucket: Bucket) -> None:
+    other = msgspec.structs.replace(
+        ENVIRONMENT, python="3.11.2", installed={}, image={"jax": "0.4.30", "numpy": "2.0", "extra": "1"}
+    )
+    second = side(
+        "r2", other, {"outputs/more": b""}, b"9", arguments=("--lr", "0.2", "more", "--slow"), seeds={},
+        dataset=None, accelerator="v3-8", framework="tensorflow", environment={"RATE": "0.2"},
+    )  # fmt: skip
+    shown = rows(compare(side("r1"), second))
+    assert shown["arguments --lr"] == ("0.1", "0.2 more")
+    assert shown["arguments --slow"] == (None, "")
+    assert shown["packages Python"] == ("3.10.12 (cpython)", "3.11.2 (cpython)")
+    assert shown["packages numpy"] == ("1.26.4", "2.0")
+    assert shown["packages extra"] == (None, "1")
+    assert shown["data dataset"] == ("pets/1.0.0", None)
+    assert shown["machine accelerator"] == ("v3-32", "v3-8")
+    assert shown["seeds --seed"] == ("7", None)
+    assert shown["job framework"] == ("jax", "tensorflow")
+    assert shown["variables RATE"] == ("0.1", "0.2")
+    assert shown["variables HIDDEN"] == (NOT_STORED, None)
+    assert shown["results outputs/more"] == (None, "0 bytes, CRC-32C AAAAAA==")
+    before, after = shown[f"results {WEIGHTS}"]
+    assert before
+    assert after
+    assert before.startswith("4 bytes, CRC-32C ")
+    assert after.startswith("1 bytes, CRC-32C ")
+    assert not [name for name in shown if "tensorboard" in name or name.startswith("code")]
+
+
+def test_code_is_compared_line_by_line(side: Callable[..., Side]) -> None:
+    changed = {
+        "job.py": CODE["job.py"],
+        "helper.py": b"RATE = 2\n",
+        "logo.png": b"\0\2\3",
+        "new.py": b"x = 1\n",
+    }
+    comparison = compare(side("r1"), side("r2", code=changed, git=Git("1" * 40, "")))
+    assert rows(comparison) == {
+        "code commit": ("0" * 40, "1" * 40),
+        "code helper.py": ("9 bytes", "9 bytes"),
+        "code logo.png": ("2 bytes", "3 bytes"),
+        "code new.py": (None, "6 bytes"),
+    }
+    lines = [line for file in comparison.code for line in file.lines]
+    assert lines == [
+        "--- r1/helper.py", "+++ r2/helper.py", "@@ -1 +1 @@", "-RATE = 1", "+RATE = 2",
+        "--- /dev/null", "+++ r2/new.py", "@@ -0,0 +1 @@", "+x = 1",
+    ]  # fmt: skip
+
+
+def test_the_lines_are_bounded(side: Callable[..., Side], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_difference, "MOST_SHOWN", 7)
+    changed = {name: data + b"1\n2\n" for name, data in CODE.items()}
+    comparison = compare(side("r1"), side("r2", code={**changed, "long.txt": b"x\n" * 9000}))
+    assert [file.name for file in comparison.code] == ["helper.py", "job.py", "logo.png", "long.txt"]
+    assert sum(len(file.lines) for file in comparison.code) == 7
+    assert comparison.code[3].lines == ()
+
+
+@pytest.mark.parametrize("data", [None, b"other bytes", "link"])
+def test_code_that_is_gone_or_no_code_is_told(
+    side: Callable[..., Side], bucket: Bucket, data: object
+) -> None:
+    first, second = side("r1"), side("r2", code={"job.py": b"1\n"})
+    item = bucket.stat(bundle(second.record.bundle_sha256))
+    assert item
+    if data is None:
+        bucket.remove(item)
+    elif data == "link":
+        hostile = io.BytesIO()
+        with tarfile.open(fileobj=hostile, mode="w:gz") as archive:
+            member = tarfile.TarInfo("job.py")
+            member.type = tarfile.SYMTYPE
+            archive.addfile(member)
+        sha256 = hashlib.sha256(hostile.getvalue()).hexdigest()
+        bucket.create(bundle(sha256), hostile.getvalue(), "application/gzip")
+        second = side("r3", bundle_sha256=sha256)
+    else:
+        bucket.replace(item, b"other bytes", "application/gzip")
+    comparison = compare(first, second)
+    assert "code files" in rows(comparison)
+    assert any(text.startswith("The files of the code are not compared.") for text in comparison.unknown)
+
+
+def test_what_records_do_not_have_is_not_taken_for_equal(side: Callable[..., Side], bucket: Bucket) -> None:
+    running = StoredRun(bucket, "r2")
+    running.create(msgspec.structs.replace(side("r1").record, run="r2"))
+    comparison = compare(
+        Side(StoredRun(bucket, "r1"), StoredRun(bucket, "r1").verdict()), Side(running, None)
+    )
+    assert rows(comparison)["machine attempts"] == ("1", "0")
+    assert rows(comparison)["results outcome"] == (runs.SUCCEEDED, None)
+    assert set(comparison.unknown) == {
+        HIDDEN,
+        "The packages of run 'r2' are not recorded.",
+        "Results are not compared: run 'r2' has not ended.",
+    }
+
+
+def test_values_of_the_header_are_compared_with_the_code(side: Callable[..., Side]) -> None:
+    comparison = compare(side("r1", of_header=("HIDDEN",)), side("r2", of_header=("HIDDEN",)))
+    assert comparison.unknown == []

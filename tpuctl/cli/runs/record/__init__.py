@@ -1,0 +1,1 @@
+"""Commands about the record of a run: what made its result."""

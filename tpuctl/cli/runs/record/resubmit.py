@@ -1,0 +1,83 @@
+"""The command resubmit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from tpuctl.cli import output
+from tpuctl.cli.progress import show_late_count
+from tpuctl.cli.runs.busy import Policy, on_free_node, policy_options
+from tpuctl.cli.runs.submit import show, start
+from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
+from tpuctl.cli.value_types import LOCAL_PATH
+from tpuctl.flows.runs.lookup import find_run
+from tpuctl.flows.runs.record.repetition import RepeatRequest, plan_repetition
+from tpuctl.flows.runs.submission import access
+from tpuctl.flows.runs.submission import submit as flow
+from tpuctl.flows.runs.submission.environment import variables_of
+
+
+@click.command()
+@click.argument("run")
+@click.argument("changes", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--on", "tpu", metavar="NODE", help="Node to run on; by default your only READY one of the type."
+)
+@click.option("--name", help="Name of the new run; by default SCRIPT-DATE-TIME.")
+@click.option(
+    "--all-arguments", "is_all", is_flag=True,
+    help="Take what is after -- for all arguments of the script, not for changes.",
+)  # fmt: skip
+@click.option(
+    "--env", "environment", multiple=True, metavar="KEY[=VALUE]",
+    help="Another value of a variable, one more variable, or a value that is not stored; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--env-file", "env_files", multiple=True, type=LOCAL_PATH, help="File with lines KEY=VALUE, or KEY."
+)
+@click.option(
+    "--secret", "secrets", multiple=True, metavar="KEY[=@FILE]",
+    help="Value of a secret variable from this shell or a file: never on a command line.",
+)  # fmt: skip
+@policy_options
+@dry_run_option
+@with_session
+@iap_option
+def resubmit(
+    session: Session, run: str, changes: tuple[str, ...], tpu: str | None, name: str | None, is_all: bool,
+    environment: tuple[str, ...], env_files: tuple[Path, ...], secrets: tuple[str, ...], policy: Policy,
+    dry_run: bool,
+) -> None:  # fmt: skip
+    """Start a run again as a new one: the same code, arguments, packages, data and variables.
+
+    All comes from the bucket: neither the script nor the machine that submitted it is needed. Arguments
+    after -- change those of the run: --lr 0.1 replaces the value of --lr, or is added.
+
+    \b
+    Example:
+      tpuctl resubmit digits-20260131-120000
+      tpuctl resubmit digits-20260131-120000 --on big -- --lr 0.1
+    """
+    cloud = session.cloud
+    values = variables_of(environment, env_files, secrets, (), os.environ)
+    names = tuple(pair.partition("=")[0] for pair in secrets)
+    request = RepeatRequest(name, tpu, changes, is_all, values, names)
+    stored = find_run(cloud.bucket, run, session.warn)
+    plan = plan_repetition(stored, cloud.data_bucket, cloud.provider, session.owner, request, session.now)
+    for text in plan.notes:
+        output.note(text)
+    if dry_run:
+        keys = access.requests(cloud.provider, plan, cloud.ssh.login_key())
+        output.requests([*keys, *flow.requests(cloud.bucket, plan)], as_json=session.as_json)
+        return
+    plan = on_free_node(session, plan, policy, Path(run), "resubmit")
+    plan = access.admit(cloud.provider, cloud.ssh, plan, output.note)
+    with show_late_count() as report:
+        submission = start(session, plan, report)
+    for text in submission.notes:
+        output.note(text)
+    session.listed.add("runs", submission.run.run)
+    show(session, submission.run, plan, is_attached=False)

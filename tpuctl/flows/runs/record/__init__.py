@@ -1,0 +1,1 @@
+"""Runs by their records: repeats one, and compares two."""

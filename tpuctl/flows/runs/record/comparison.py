@@ -1,0 +1,181 @@
+"""Says in what two runs differ: all that their records have of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tpuctl.errors import NotFoundError, StateError
+from tpuctl.flows.runs import results
+from tpuctl.flows.runs.record import code_difference, packages, stored_code
+from tpuctl.flows.runs.record.argument_changes import named_words
+from tpuctl.flows.runs.record.code_difference import FileDifference
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.provenance.records import HostEnvironment, Results
+from tpuctl.runs import NOT_STORED, Run, Tpu, Verdict
+
+ARGUMENTS, CODE, PACKAGES, DATA, MACHINE, SEEDS, JOB, VARIABLES, RESULTS = PARTS = (
+    "arguments", "code", "packages", "data", "machine", "seeds", "job", "variables", "results",
+)  # fmt: skip
+_JOB = (
+    "script", "framework", "dependencies", "requires_python", "requirements", "wheelhouse", "setup",
+    "setup_timeout",
+)  # fmt: skip
+"""Fields of run.json that say how the script is run."""
+_WITH_TIMES = "tensorboard/"
+"""Its files have the time in their names and in each value: they never are the same."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that two runs do not have in common; None is for what one of them does not have."""
+
+    part: str
+    name: str
+    first: str | None
+    second: str | None
+
+
+@dataclass
+class Comparison:
+    """What two runs have in common, and what not."""
+
+    differences: list[Difference] = field(default_factory=list)
+    code: list[FileDifference] = field(default_factory=list)
+    """Files that differ, which are among the differences, too."""
+    unknown: list[str] = field(default_factory=list)
+    """Sentences about what the records do not have."""
+
+    @property
+    def same(self) -> list[str]:
+        """Parts without a difference."""
+        return [part for part in PARTS if part not in {difference.part for difference in self.differences}]
+
+    def add(self, part: str, first: Mapping[str, str], second: Mapping[str, str]) -> None:
+        """Add each name of which the values differ."""
+        for name in dict.fromkeys((*first, *second)):
+            if first.get(name) != second.get(name):
+                self.differences.append(Difference(part, name, first.get(name), second.get(name)))
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two runs, with how it ended."""
+
+    run: StoredRun
+    verdict: Verdict | None
+
+    @property
+    def record(self) -> Run:
+        """Its record; raises NotFoundError."""
+        return self.run.record
+
+
+def compare(first: Side, second: Side) -> Comparison:
+    """Return in what two runs differ; raises NotFoundError for one that does not exist."""
+    comparison, sides = Comparison(), (first, second)
+    records = first.record, second.record
+    comparison.add(ARGUMENTS, *(named_words(record.arguments) for record in records))
+    _compare_code(comparison, *sides)
+    _compare_packages(comparison, *sides)
+    comparison.add(DATA, *map(_data, records))
+    comparison.add(MACHINE, *map(_machine, sides))
+    comparison.add(SEEDS, *(record.seeds for record in records))
+    comparison.add(JOB, *map(_job, records))
+    comparison.add(VARIABLES, *(record.environment for record in records))
+    _note_variables(comparison, *records)
+    _compare_results(comparison, *sides)
+    return comparison
+
+
+def _compare_code(comparison: Comparison, first: Side, second: Side) -> None:
+    records = first.record, second.record
+    commits = [{"commit": record.git.commit} if record.git else {} for record in records]
+    if records[0].bundle_sha256 == records[1].bundle_sha256:
+        return  # another commit of the same files is no difference
+    comparison.add(CODE, *commits)
+    try:
+        before, after = (stored_code.fetch(side.run.bucket, side.record) for side in (first, second))
+    except (NotFoundError, StateError) as error:
+        comparison.add(CODE, *({"files": record.bundle_sha256[:12]} for record in records))
+        comparison.unknown.append(f"The files of the code are not compared. {error.message}")
+        return
+    comparison.code = code_difference.differences(before, after, (first.run.name, second.run.name))
+    for file in comparison.code:
+        sizes = [None if size is None else f"{size:,} bytes" for size in file.sizes]
+        comparison.differences.append(Difference(CODE, file.name, *sizes))
+
+
+def _compare_packages(comparison: Comparison, first: Side, second: Side) -> None:
+    environments = [packages.environment_of(side.run) for side in (first, second)]
+    for side, environment in zip((first, second), environments, strict=True):
+        if environment is None:
+            comparison.unknown.append(f"The packages of run '{side.run.name}' are not recorded.")
+    if None not in environments:
+        comparison.add(PACKAGES, *(_packages(each) for each in environments if each))
+
+
+def _packages(environment: HostEnvironment) -> dict[str, str]:
+    python = f"{environment.python} ({environment.implementation})"
+    return {"Python": python, **dict(sorted(environment.resolved.items()))}
+
+
+def _data(record: Run) -> dict[str, str]:
+    if record.dataset is None:
+        return {}
+    return {"dataset": str(record.dataset), "manifest": record.dataset.manifest_sha256}
+
+
+def _machine(side: Side) -> dict[str, str]:
+    """What a result may depend on: not the node's name and zone."""
+    attempts = side.run.attempt_numbers()
+    tpu: Tpu | None = side.run.last_readable_attempt().record.tpu if attempts else None
+    known = {"accelerator": side.record.accelerator, "attempts": str(len(attempts))}
+    if tpu is None:
+        return known
+    return {**known, "runtime": tpu.runtime, "hosts": str(tpu.hosts), "spot": "yes" if tpu.spot else "no"}
+
+
+def _job(record: Run) -> dict[str, str]:
+    fields = {name.replace("_", " "): getattr(record, name) for name in _JOB}
+    shown = {
+        name: ", ".join(value) if isinstance(value, tuple) else str(value) for name, value in fields.items()
+    }
+    return {**{name: value for name, value in shown.items() if value}, "packages from": record.packages}
+
+
+def _note_variables(comparison: Comparison, first: Run, second: Run) -> None:
+    """Name the variables of which nobody knows whether they were the same."""
+    both = first.environment.items() & second.environment.items()
+    is_same_code = first.bundle_sha256 == second.bundle_sha256
+    of_header = {*first.of_header}.intersection(second.of_header) if is_same_code else set()
+    hidden = sorted(name for name, value in both if value == NOT_STORED and name not in of_header)
+    if hidden:
+        comparison.unknown.append(f"The values of {', '.join(hidden)} are not stored, and not compared.")
+
+
+def _compare_results(comparison: Comparison, first: Side, second: Side) -> None:
+    sides = (first, second)
+    comparison.add(RESULTS, *map(_outcome, sides))
+    records = [results.ensured(side.run.bucket, side.run.paths, side.verdict) for side in sides]
+    for side, record in zip(sides, records, strict=True):
+        if record is None:
+            reason = "has not ended" if side.verdict is None else "has no record of its results"
+            comparison.unknown.append(f"Results are not compared: run '{side.run.name}' {reason}.")
+        elif not record.is_whole:
+            comparison.unknown.append(f"{record.left_out:,} files of run '{side.run.name}' are not compared.")
+    if None not in records:
+        comparison.add(RESULTS, *(dict(_files(record)) for record in records if record))
+
+
+def _outcome(side: Side) -> dict[str, str]:
+    if side.verdict is None:
+        return {}
+    code = side.verdict.exit_code
+    return {"outcome": side.verdict.outcome, **({} if code is None else {"exit code": str(code)})}
+
+
+def _files(record: Results) -> Iterator[tuple[str, str]]:
+    for file in record.listed_files:
+        if not file.name.startswith(_WITH_TIMES):
+            yield file.name, f"{file.bytes:,} bytes, CRC-32C {file.crc32c or 'unknown'}"

@@ -1,0 +1,247 @@
+"""Plans a run that repeats another one: the same code, arguments, packages, data and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tpuctl import clock
+from tpuctl.errors import NotFoundError, StateError, UsageError
+from tpuctl.flows.nodes.lookup import find_ready
+from tpuctl.flows.runs.record import packages, stored_code
+from tpuctl.flows.runs.record.argument_changes import changed
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import launch_values, resumption
+from tpuctl.flows.runs.submission.environment import check_values
+from tpuctl.flows.runs.submission.launch_values import LaunchValues
+from tpuctl.flows.runs.submission.plan import (
+    SubmitPlan,
+    attempt_on,
+    default_name,
+    of_header,
+    own_variables,
+)
+from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
+from tpuctl.job_header import Header
+from tpuctl.masking.arguments import masked_arguments
+from tpuctl.masking.text import MASK, masked
+from tpuctl.nodes import Node
+from tpuctl.provenance.seeds import seeds_of
+from tpuctl.recovery.records import Machine
+from tpuctl.runs import NOT_STORED, Run, check_name, submitter
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.provider import Provider
+    from tpuctl.cloud.storage import Bucket
+
+
+@dataclass(frozen=True)
+class RepeatRequest:
+    """What differs from the run that is repeated, and what its record does not have."""
+
+    name: str | None = None
+    tpu: str | None = None
+    """Node to run on; None for the owner's READY one of the same type."""
+    changes: tuple[str, ...] = ()
+    """Arguments that replace others or are added."""
+    is_all: bool = False
+    """Whether these are all arguments."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    """Variables among them whose values no disk gets."""
+
+
+def plan_repetition(
+    run: StoredRun, data_bucket: Bucket, provider: Provider, owner: str, request: RepeatRequest, at: datetime
+) -> SubmitPlan:
+    """Return the plan of a run like another one; sends reads only.
+
+    Raises NotFoundError for a run, its code or its dataset that is gone, StateError for a dataset with other
+    data and where no node is READY, UsageError for values that nobody here knows and unclear changes.
+    """
+    record = run.record
+    values = launch_values.kept(run.bucket.name, record)
+    _require_dataset(data_bucket, record)
+    code = stored_code.fetch(run.bucket, record)
+    header = stored_code.header_of(code)
+    environment = _environment(record, header, values, request.environment)
+    check_values(environment)
+    arguments, setup = _arguments(record, values, request), _setup(record, header, values)
+    shown, hidden = masked_arguments(arguments), (*request.secrets, *(record.not_kept or ()))
+    node = find_ready(provider, request.tpu, None if request.tpu else record.accelerator, owner)
+    pinned = packages.pins(run, header)
+    new = msgspec.structs.replace(
+        _renewed(record, request, node, owner, at),
+        arguments=shown.arguments,
+        environment=_stored(record, environment),
+        data_bucket=data_bucket.name,
+        not_kept=resumption.not_kept(environment, hidden),
+        seeds=seeds_of(shown.arguments, environment, hidden),
+        of_header=of_header(environment, header.tpuctl),
+        pins=pinned.versions,
+        unpacked_size=code.unpacked_size,
+    )
+    return SubmitPlan(
+        run=new,
+        attempt=attempt_on(node, record.framework, at),
+        node=node,
+        code=code,
+        arguments=arguments,
+        dependencies=header.dependencies,
+        environment={
+            **own_variables(data_bucket.name, record.framework, node, record.dataset), **environment,
+        },
+        wheelhouse=record.wheelhouse,
+        setup=setup,
+        setup_timeout=record.setup_timeout,
+        secrets=(*shown.values, *_secrets_in(setup), *_unstored(new, environment)),
+        notes=(*_notes(run, new, node), *pinned.notes, *resumption.note(new)),
+        is_named=bool(request.name),
+    )  # fmt: skip
+
+
+def _renewed(record: Run, request: RepeatRequest, node: Node, owner: str, at: datetime) -> Run:
+    """Return a record as of a submission of now, from here, to this node."""
+    return msgspec.structs.replace(
+        record,
+        run=check_name(request.name) if request.name else default_name(Path(record.script), at),
+        created=clock.iso(at),
+        submitter=submitter(),
+        token="",
+        accelerator=node.accelerator,
+        machine=_machine(record, node, owner),
+        origin=record.run,
+    )
+
+
+def _require_dataset(bucket: Bucket, record: Run) -> None:
+    """Raise unless the bucket has the dataset with the content that the run read."""
+    if record.dataset is None:
+        return
+    from tpuctl.flows.datasets.lookup import find_manifest  # noqa: PLC0415  slow, and not always needed
+
+    if record.data_bucket and record.data_bucket != bucket.name:
+        raise UsageError(
+            f"Run '{record.run}' read its dataset from gs://{record.data_bucket}, and this configuration has"
+            f" gs://{bucket.name}.",
+            hint=f"Set data_bucket: TPUCTL_DATA_BUCKET={record.data_bucket}",
+        )
+    manifest = find_manifest(bucket, record.dataset)
+    facts = {"dataset": str(record.dataset), "manifest_sha256": record.dataset.manifest_sha256}
+    if manifest is None:
+        raise NotFoundError(
+            f"The dataset of run '{record.run}' was deleted: there is no {record.dataset} in gs://{bucket.name}.",
+            hint="Upload it again from the same files: with the same digest it is the same dataset.",
+            **facts,
+        )
+    if manifest.digest != record.dataset.manifest_sha256:
+        raise StateError(
+            f"The dataset {record.dataset} has other data than run '{record.run}' read: it was removed and"
+            " uploaded again.",
+            hint=f"Submit the script with the data of today: tpuctl submit --dataset {record.dataset}",
+            **facts,
+        )
+
+
+def _environment(
+    record: Run, header: Header, values: LaunchValues | None, given: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables: as `given`, as recorded, as in the header, or as kept on this machine.
+
+    Raises UsageError that names those that nobody here knows.
+    """
+    environment, missing = dict(given), []
+    for name, value in record.environment.items():
+        if name in given:
+            continue
+        if value != NOT_STORED:
+            environment[name] = value
+        elif name in record.of_header and name in header.tpuctl.env:
+            environment[name] = header.tpuctl.env[name]
+        elif values and name in values.environment:
+            environment[name] = values.environment[name]
+        else:
+            missing.append(name)
+    if missing:
+        options = " ".join(f"--secret {name}" for name in missing)
+        raise UsageError(
+            f"Run '{record.run}' had values of {', '.join(missing)}, which are neither in the bucket nor on"
+            " this machine.",
+            hint=f"Export them, then: tpuctl resubmit {record.run} {options}",
+            missing=missing,
+        )
+    return environment
+
+
+def _arguments(record: Run, values: LaunchValues | None, request: RepeatRequest) -> tuple[str, ...]:
+    if request.is_all:
+        return request.changes
+    arguments = changed(values.arguments if values else record.arguments, request.changes)
+    if any(MASK in text for text in arguments) and not values:
+        raise UsageError(
+            f"The arguments of run '{record.run}' held a secret, which is not stored.",
+            hint=f"Give it again: tpuctl resubmit {record.run} -- --OPTION=VALUE",
+        )
+    return arguments
+
+
+def _setup(record: Run, header: Header, values: LaunchValues | None) -> str:
+    if values:
+        return values.setup
+    if MASK not in record.setup:
+        return record.setup
+    command = header.tpuctl.setup
+    if masked(command, _secrets_in(command)) != record.setup:
+        raise UsageError(
+            f"The set-up command of run '{record.run}' held a secret, which is not stored.",
+            hint="Submit the script again: tpuctl submit --setup. Secrets in variables can be given again.",
+        )
+    return command
+
+
+def _secrets_in(command: str) -> tuple[str, ...]:
+    return masked_arguments(tuple(command.split())).values
+
+
+def _stored(record: Run, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables as the bucket gets them: with the values of those whose values it has already."""
+    stored = {name for name, value in record.environment.items() if value != NOT_STORED}
+    return {name: value if name in stored else NOT_STORED for name, value in environment.items()}
+
+
+def _unstored(record: Run, environment: Mapping[str, str]) -> list[str]:
+    return [value for name, value in environment.items() if record.environment[name] == NOT_STORED]
+
+
+def _machine(record: Run, node: Node, owner: str) -> Machine:
+    """Return the machine to make when the node is lost: one like it, in the zones of the other run, too."""
+    before = record.machine
+    ceiling = before.max_price if before else ""
+    machine = machine_like(node, RestartRequest(max_price=ceiling), record.framework, owner)
+    if before is None or machine.disks or before.accelerator != machine.accelerator:
+        return machine
+    zones = tuple(dict.fromkeys((*machine.zones, *before.zones)))
+    return msgspec.structs.replace(machine, zones=zones)
+
+
+def _notes(run: StoredRun, new: Run, node: Node) -> list[str]:
+    """Return sentences about what is not as it was."""
+    notes = []
+    before = run.last_readable_attempt().record.tpu if run.attempt_numbers() else None
+    if node.accelerator != run.record.accelerator:
+        notes.append(
+            f"Warning: run '{run.name}' was on {run.record.accelerator}, and this is {node.accelerator}."
+        )
+    if before and before.runtime != node.runtime:
+        notes.append(
+            f"Warning: run '{run.name}' had the runtime {before.runtime}, and {node.name} has {node.runtime}:"
+            " what the image brings may differ."
+        )
+    if not new.seeds:
+        notes.append("The record has no seed: random numbers differ unless the script has a fixed one.")
+    return notes

@@ -1,0 +1,95 @@
+"""Reads the code of a run from the bucket, and checks that it is what the run's record names."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import tarfile
+import tempfile
+import zlib
+from typing import IO, TYPE_CHECKING
+
+from tpuctl import job_header
+from tpuctl.bucket_layout import bundle, gs
+from tpuctl.errors import NotFoundError, StateError
+from tpuctl.flows.runs.code.bundles import IN_MEMORY, PART, Bundle
+from tpuctl.job_header import Header
+from tpuctl.runs import Run
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket, Object
+
+_OUTSIDE = frozenset({"", ".", ".."})
+"""Parts of a path that leads elsewhere, as worker/preparation/bundle.py refuses it."""
+LONGEST_SCRIPT = 16 << 20
+"""Bytes of a script whose header is read."""
+
+
+def fetch(bucket: Bucket, record: Run) -> Bundle:
+    """Return the code of a run, verified by its hash.
+
+    Raises NotFoundError where the bucket has it no more, StateError where it has other bytes, or no code.
+    """
+    name = bundle(record.bundle_sha256)
+    item = bucket.stat(name)
+    if item is None:
+        commit = f"Its commit was {record.git.commit}. " if record.git else ""
+        raise NotFoundError(
+            f"The code of run '{record.run}' was deleted: {gs(bucket.name, name)} does not exist.",
+            hint=f"{commit}Submit the script from your own files: tpuctl submit",
+            run=record.run,
+        )
+    archive: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  the bundle closes it
+    try:
+        return _verified(bucket, record, item, archive)
+    except BaseException:
+        archive.close()
+        raise
+
+
+def _verified(bucket: Bucket, record: Run, item: Object, archive: IO[bytes]) -> Bundle:
+    digest, stream = hashlib.sha256(), bucket.stream(item, PART)
+    while part := stream.read(PART):
+        digest.update(part)
+        archive.write(part)
+    if digest.hexdigest() != record.bundle_sha256:
+        raise _damaged(bucket, record, "does not hold the code that it is named by")
+    try:
+        count, size, unpacked = _measured(archive)
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise _damaged(bucket, record, f"is no archive of code: {error}") from error
+    return Bundle(archive, record.bundle_sha256, item.content, unpacked, record.script, count, size)
+
+
+def _measured(archive: IO[bytes]) -> tuple[int, int, int]:
+    """Return the number of files in an archive, their bytes, and those of the tar file.
+
+    Raises what a damaged archive raises.
+    """
+    count = size = 0
+    archive.seek(0)
+    with gzip.GzipFile(fileobj=archive, mode="rb") as unpacked:
+        with tarfile.open(fileobj=unpacked, mode="r|") as members:
+            for member in members:
+                if not member.isfile() or not _OUTSIDE.isdisjoint(member.name.split("/")):
+                    raise tarfile.TarError("it has a member that is no file inside it")
+                count, size = count + 1, size + member.size
+        while unpacked.read(PART):
+            pass
+        return count, size, unpacked.tell()
+
+
+def _damaged(bucket: Bucket, record: Run, how: str) -> StateError:
+    return StateError(
+        f"{gs(bucket.name, bundle(record.bundle_sha256))} {how}.",
+        hint="Submit the script from your own files: tpuctl submit",
+        run=record.run,
+    )
+
+
+def header_of(code: Bundle) -> Header:
+    """Return the header of a bundle's script; raises StateError without a script, UsageError."""
+    for name, size, stream in code.members():
+        if name == code.script and size <= LONGEST_SCRIPT:
+            return job_header.parse(stream.read().decode("utf-8", "replace"), code.script)
+    raise StateError(f"The code {code.sha256[:12]} has no script {code.script}.", hint="Submit it again.")
