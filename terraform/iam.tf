@@ -151,7 +151,7 @@ resource "google_project_iam_custom_role" "member" {
   role_id     = "${replace(var.name, "-", "_")}_member"
   title       = "Member of ${var.name}"
   description = "Lets a member read what SSH to TPU VMs depends on"
-  permissions = ["compute.firewalls.list", "compute.projects.get"]
+  permissions = ["compute.firewalls.list", "compute.networks.get", "compute.projects.get"]
 
   depends_on = [google_project_service.this]
 }

@@ -48,7 +48,7 @@ variable "bucket_names" {
     error_message = "A bucket's name has 3 to 63 lower-case letters, digits, dashes and underscores, begins and ends with a letter or digit, and does not contain the word google."
   }
   validation {
-    condition     = var.bucket_names.data == null || var.bucket_names.data != var.bucket_names.runs
+    condition     = coalesce(var.bucket_names.data, "${replace(var.project_id, "/[.:]/", "-")}-${var.name}-data") != coalesce(var.bucket_names.runs, "${replace(var.project_id, "/[.:]/", "-")}-${var.name}-runs")
     error_message = "The two buckets need two names: TPU VMs may write to one and only read the other."
   }
 }

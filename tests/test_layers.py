@@ -73,7 +73,7 @@ SUBPACKAGES = {
         "remote": {"hosts", "nodes"},
         "datasets": set(),
         "runs": {"datasets", "hosts", "nodes"},
-        "project": set(),
+        "project": {"hosts"},
         "overview": {"nodes", "runs"},
         "costs": {"nodes", "runs"},
         "offers": set(),

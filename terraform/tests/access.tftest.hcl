@@ -92,7 +92,7 @@ run "members" {
 run "members_read_what_ssh_depends_on" {
   assert {
     condition = (
-      google_project_iam_custom_role.member.permissions == toset(["compute.firewalls.list", "compute.projects.get"]) &&
+      google_project_iam_custom_role.member.permissions == toset(["compute.firewalls.list", "compute.networks.get", "compute.projects.get"]) &&
       toset(keys(google_project_iam_member.member_reads)) == var.members &&
       alltrue([for member, grant in google_project_iam_member.member_reads : grant.role == google_project_iam_custom_role.member.id && grant.member == member])
     )

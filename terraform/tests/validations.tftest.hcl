@@ -193,6 +193,16 @@ run "one_bucket_for_both" {
   expect_failures = [var.bucket_names]
 }
 
+run "one_bucket_by_the_name_of_the_other" {
+  command = plan
+
+  variables {
+    bucket_names = { data = "demo-project-1-tpuctl-runs" }
+  }
+
+  expect_failures = [var.bucket_names]
+}
+
 run "bucket_name_too_long_by_rule" {
   command = plan
 

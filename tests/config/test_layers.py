@@ -216,13 +216,42 @@ class TestTarget:
         assert "--bucket" in refused.value.hint
 
 
+class TestWindows:
+    """Files that Notepad and PowerShell write."""
+
+    def test_a_byte_order_mark_is_skipped(self, home) -> None:
+        Path("tpuctl.toml").write_bytes(b'\xef\xbb\xbfzone = "us-east1-d"\n')
+        assert load({}).values["zone"].value == "us-east1-d"
+
+    def test_utf_16_is_named_as_what_it_is(self, home) -> None:
+        Path("tpuctl.toml").write_text('zone = "us-east1-d"\n', encoding="utf-16")
+        with pytest.raises(ConfigError, match=r"tpuctl.toml is UTF-16"):
+            load({})
+
+
+class TestBuckets:
+    """An option and a variable that name the bucket name that of datasets, too, over what is below them."""
+
+    @pytest.mark.parametrize("way", ["flag", "variable"])
+    def test_either_way_the_datasets_are_there(self, home, monkeypatch, way) -> None:
+        Path("tpuctl.toml").write_text('project = "mine-1"\nbucket = "runs"\ndata_bucket = "data"\n')
+        flags = {"bucket": "other"} if way == "flag" else {}
+        if way == "variable":
+            monkeypatch.setenv("TPUCTL_BUCKET", "other")
+        config = load(flags)
+        assert (config.get("bucket"), config.get("data_bucket")) == ("other", "other")
+        monkeypatch.setenv("TPUCTL_DATA_BUCKET", "own")
+        assert load(flags).get("data_bucket") == "own", "named explicitly"
+
+
 class TestFormats:
     """A value of any layer is checked when it is used, and its origin is named."""
 
     MALFORMED = (
         ("project", "My Project"), ("zone", "somewhere"), ("accelerator", "v3 8"),
         ("bucket", "bucket!"), ("data_bucket", "bucket!"),
-        ("network", "my_network"), ("subnetwork", "my_network"), ("external_ips", "maybe"), ("iap", "auto"),
+        ("network", "my_network"), ("subnetwork", "my_network"),
+        ("subnetworks", "europe-west4"), ("external_ips", "maybe"), ("iap", "auto"),
         ("restarts", "often"), ("restarts_on_failure", "unlimited"),
         ("service_account", "tpu"), ("ssh_user", "ada lovelace"), ("owner", "ada lovelace"),
         ("ssh_key", "-oProxyCommand=id"),

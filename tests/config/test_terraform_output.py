@@ -19,6 +19,7 @@ SETTINGS = {
     "data_bucket": "demo-project-1-pictures",
     "network": "vision-team",
     "subnetwork": "vision-team-us-central2",
+    "subnetworks": "us-central1=vision-team-us-central1,us-central2=vision-team-us-central2",
     "service_account": "vision-team-tpu@demo-project-1.iam.gserviceaccount.com",
     "external_ips": "no",
     "iap": "yes",
@@ -90,3 +91,34 @@ def test_what_is_no_output_says_how_to_get_one(data: bytes) -> None:
     with pytest.raises(ConfigError, match="FILE is not what 'terraform output -json' prints") as refused:
         settings(data, "FILE")
     assert "terraform output -json > FILE" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"region": "europe-west4"}, "zone us-central2-b is not in region europe-west4"),
+        ({"buckets": {"data": "gs://mine", "runs": "gs://mine"}}, "gs://mine is the bucket of datasets and"),
+        (
+            {"subnetworks": {"us-central2": "other", "us-central1": "vision-team-us-central2"}},
+            "subnetwork vision-team-us-central2 is not in us-central2, the region of us-central2-b",
+        ),
+        ({"subnetworks": {"us-central1": "vision-team-us-central2"}}, "is not in us-central2"),
+    ],
+)
+def test_an_output_that_contradicts_itself_is_a_sentence(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match="contradicts itself") as refused:
+        read(bare(**change))
+    assert problem in refused.value.message
+    assert "terraform apply" in refused.value.hint
+
+
+def test_an_output_of_an_earlier_version_has_one_region() -> None:
+    assert read(bare(subnetworks=...))["subnetworks"] == "us-central2=vision-team-us-central2"
+    assert "subnetworks" not in read(bare(subnetworks=..., region=...))
+
+
+def test_a_byte_order_mark_is_skipped_and_utf_16_is_a_sentence() -> None:
+    assert settings(b"\xef\xbb\xbf" + RECORDED.read_bytes(), "FILE") == SETTINGS
+    with pytest.raises(ConfigError, match="FILE is UTF-16, as PowerShell's > writes it") as refused:
+        settings(RECORDED.read_text().encode("utf-16"), "FILE")
+    assert "Out-File -Encoding utf8" in refused.value.hint

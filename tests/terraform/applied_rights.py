@@ -20,6 +20,10 @@ RECORDED = Path(__file__).parent / "recorded"
 EXAMPLES = ("minimal", "complete")
 
 KINDS = {
+    "google_compute_firewall": (
+        "allow", "direction", "disabled", "name", "network", "project", "source_ranges",
+    ),
+    "google_iap_tunnel_iam_member": ("condition", "member", "project", "role"),
     "google_project_iam_custom_role": ("permissions", "project", "role_id"),
     "google_project_iam_member": ("condition", "member", "project", "role"),
     "google_service_account_iam_member": ("member", "role", "service_account_id"),

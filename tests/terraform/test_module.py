@@ -23,6 +23,7 @@ SETTINGS = {
     "data_bucket": "demo-project-1-pictures",
     "network": "vision-team",
     "subnetwork": "vision-team-us-central2",
+    "subnetworks": {"us-central1": "vision-team-us-central1", "us-central2": "vision-team-us-central2"},
     "service_account": "vision-team-tpu@demo-project-1.iam.gserviceaccount.com",
     "external_ips": "no",
     "iap": "yes",

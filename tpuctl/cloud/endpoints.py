@@ -243,24 +243,29 @@ class Cloud:
             return iap.Relay(lambda _: "simulator", f"{url.replace('http', 'ws', 1)}/v4", is_local=True)
         return iap.Relay(google_clients.AccessToken(self.credentials))
 
-    def check_relay(self) -> None:
+    def check_relay(self, zone: str = "") -> None:
         """Ask IAP's relay for an instance that does not exist; raises ConfigError if it refuses us."""
         from tpuctl.cloud import iap  # noqa: PLC0415
 
-        instance = iap.Instance(self.config.require("project"), self.config.require("zone"), "tpuctl-doctor")
+        instance = iap.Instance(
+            self.config.require("project"), zone or self.config.require("zone"), "tpuctl-doctor"
+        )
         try:
             iap.open_tunnel(self._relay, instance, "Hosts without external addresses").close()
         except HostError as error:
             if error.facts.get("iap") not in iap.NO_INSTANCE:
                 raise
 
-    def iap_firewall_rule(self) -> str | None:
-        """Return a firewall rule that lets IAP reach port 22 of the network; raises tpuctl's errors."""
+    def iap_firewall_rule(self, network: str = "") -> str | None:
+        """Return a firewall rule that lets IAP reach port 22 of a network, by default the configured one.
+
+        Raises tpuctl's errors.
+        """
         from tpuctl.cloud.iap.firewall import ssh_rule  # noqa: PLC0415
         from tpuctl.cloud.tpu import project_metadata  # noqa: PLC0415
 
         api = self._rest_api(project_metadata.SERVICE, self.endpoints.compute, project_metadata.URL)
-        return ssh_rule(api, self.config.require("project"), self.config.require("network"))
+        return ssh_rule(api, self.config.require("project"), network or self.config.require("network"))
 
     def _require_simulated(self, url: str, service: str) -> str:
         """Return a service's URL; raises ConfigError for a simulator that does not have it."""

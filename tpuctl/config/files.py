@@ -11,9 +11,11 @@ from pathlib import Path
 import msgspec
 
 from tpuctl.catalogue.prices import OwnPrice
+from tpuctl.config.encodings import text_of
 from tpuctl.config.formats import FORMATS, NUMBERS, YES_OR_NO
 from tpuctl.config.price_table import PRICES, read_prices
 from tpuctl.config.settings import SETTINGS
+from tpuctl.config.subnetworks import SUBNETWORKS, joined
 from tpuctl.config.trusted_files import read, read_own
 from tpuctl.errors import ConfigError, nearest
 
@@ -88,6 +90,7 @@ def read_file(path: Path, *, is_users: bool = False) -> SettingsFile:
 
 def parse(path: Path, content: bytes, *, is_users: bool = False) -> SettingsFile:
     """Return the settings in the content of a file; raises ConfigError naming its path and the wrong key."""
+    content = text_of(content, str(path))
     try:
         table: dict[str, object] = msgspec.toml.decode(content)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -137,6 +140,8 @@ def _checked(path: Path, text: str, name: str, value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int) and not isinstance(value, bool) and name in NUMBERS:
         return str(value)
+    if isinstance(value, dict) and name == SUBNETWORKS:
+        return joined({region: str(subnetwork) for region, subnetwork in value.items()})
     if not isinstance(value, str):
         raise ConfigError(f"{place}: '{name}' has to be a string.", hint=f'Write {name} = "...".')
     return value

@@ -51,6 +51,11 @@ FORMATS = {
         rf"{COMPUTE}|projects/{PROJECT}/regions/[a-z0-9-]+/subnetworks/{COMPUTE}",
         "a subnetwork's name, or projects/PROJECT/regions/REGION/subnetworks/NAME",
     ),
+    "subnetworks": Format(
+        rf"{REGION}={COMPUTE}(,{REGION}={COMPUTE})*",
+        'a subnetwork\'s name for each region, such as { us-central1 = "tpuctl-us-central1" } in TOML, or '
+        "us-central1=tpuctl-us-central1 elsewhere",
+    ),
     "service_account": Format(
         r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[a-z]+",
         "an e-mail address, such as NAME@PROJECT.iam.gserviceaccount.com",

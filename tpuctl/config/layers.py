@@ -87,7 +87,7 @@ def load(
     Raises ConfigError for a file that cannot be read, with its path.
     """
     files = read_files(folder or _working_folder(), environ)
-    layers = [_with_data_bucket(layer) for layer in _layers(flags, environ, files)]
+    layers = _with_data_buckets(_layers(flags, environ, files))
     target = _first(layers, "target") or _default_target(layers)
     if target.value not in TARGETS:
         raise ConfigError(
@@ -160,6 +160,12 @@ def _working_folder() -> Path:
         return Path.cwd()
     except OSError as error:
         raise ConfigError("The working folder does not exist any more.", hint="Go to another one.") from error
+
+
+def _with_data_buckets(layers: Sequence[Layer]) -> list[Layer]:
+    """Let `--bucket` and TPUCTL_BUCKET alike leave the bucket of datasets that TPUCTL_DATA_BUCKET names."""
+    is_named = any("data_bucket" in layer.values for layer in layers if layer.personal)
+    return [layer if layer.personal and is_named else _with_data_bucket(layer) for layer in layers]
 
 
 def _with_data_bucket(layer: Layer) -> Layer:

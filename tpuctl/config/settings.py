@@ -62,6 +62,11 @@ SETTINGS = {
         Setting("network", "VPC network of the TPU VMs", "default", "default"),
         Setting("subnetwork", "subnetwork of the TPU VMs", real_only=True),
         Setting(
+            "subnetworks",
+            "subnetwork of the TPU VMs in each region: zones of other regions are not used (REGION=NAME,...)",
+            real_only=True,
+        ),
+        Setting(
             "external_ips",
             "whether TPU VMs have external addresses (yes or no)",
             "yes",

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
+from tpuctl import accelerators
+from tpuctl.config.encodings import text_of
 from tpuctl.config.formats import normalize
+from tpuctl.config.subnetworks import SUBNETWORKS, joined, parted
 from tpuctl.errors import ConfigError, TpuctlError
 
 OUTPUT = "tpuctl"
 """The output of terraform/outputs.tf; a root module that uses terraform/ as a module passes it on."""
 SCHEMA = 1
+APPLY_FIRST = (
+    "Run 'terraform apply' there first. A module of your own that uses terraform/ needs: "
+    f'output "{OUTPUT}" {{ value = module.NAME.tpuctl }}'
+)
+"""What to do where the output is missing."""
 
 
 class Buckets(msgspec.Struct, frozen=True):
@@ -29,6 +39,9 @@ class Base(msgspec.Struct, frozen=True):
     subnetwork: str
     service_account: str
     external_ips: bool
+    region: str = ""
+    subnetworks: dict[str, str] = {}
+    """Region -> subnetwork; outputs of earlier versions have one region."""
 
 
 def settings(data: bytes, source: str) -> dict[str, str]:
@@ -45,17 +58,44 @@ def settings(data: bytes, source: str) -> dict[str, str]:
         )
     try:
         base = msgspec.convert(output, Base)
-        return {name: normalize(name, value) for name, value in _values(base).items()}
+        values = {name: normalize(name, value) for name, value in _values(base).items()}
     except (msgspec.ValidationError, TpuctlError) as error:
         raise ConfigError(
             f"The output '{OUTPUT}' of {source} is not as terraform/outputs.tf defines it: {error}",
             hint="Pass the module's output on unchanged: value = module.NAME.tpuctl",
         ) from error
+    _check(values, base.region, source)
+    return values
+
+
+def is_applied(data: bytes) -> bool:
+    """Whether `terraform output -json` printed any output: without a state it has none."""
+    return data.strip() not in (b"", b"{}")
+
+
+def _check(values: Mapping[str, str], region: str, source: str) -> None:
+    """Raise ConfigError for settings that contradict each other."""
+    zone, subnetworks = values["zone"], parted(values.get(SUBNETWORKS, ""))
+    of_zone = accelerators.region(zone)
+    problem = ""
+    if region and region != of_zone:
+        problem = f"zone {zone} is not in region {region}"
+    elif values["bucket"] == values["data_bucket"]:
+        problem = (
+            f"gs://{values['bucket']} is the bucket of datasets and of runs: hosts may write to one alone"
+        )
+    elif subnetworks and subnetworks.get(of_zone) != values["subnetwork"]:
+        problem = f"subnetwork {values['subnetwork']} is not in {of_zone}, the region of {zone}"
+    if problem:
+        raise ConfigError(
+            f"The output '{OUTPUT}' of {source} contradicts itself: {problem}.",
+            hint="Correct the variables of terraform/, and run 'terraform apply'.",
+        )
 
 
 def _decoded(data: bytes, source: str) -> dict[str, object]:
     try:
-        return msgspec.json.decode(data, type=dict[str, object])
+        return msgspec.json.decode(text_of(data, source), type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{source} is not what 'terraform output -json' prints: {error}.",
@@ -72,12 +112,12 @@ def _unwrapped(outputs: dict[str, object], source: str) -> dict[str, object]:
         return outputs
     raise ConfigError(
         f"{source} has no output '{OUTPUT}'.",
-        hint="Run 'terraform apply' there first. A module of your own that uses terraform/ needs: "
-        f'output "{OUTPUT}" {{ value = module.NAME.tpuctl }}',
+        hint=APPLY_FIRST,
     )
 
 
 def _values(base: Base) -> dict[str, str]:
+    subnetworks = base.subnetworks or ({base.region: base.subnetwork} if base.region else {})
     through_iap = {} if base.external_ips else {"iap": "yes"}
     return {
         "project": base.project,
@@ -86,6 +126,7 @@ def _values(base: Base) -> dict[str, str]:
         "data_bucket": base.buckets.data,
         "network": base.network,
         "subnetwork": base.subnetwork,
+        **({SUBNETWORKS: joined(subnetworks)} if subnetworks else {}),
         "service_account": base.service_account,
         "external_ips": "yes" if base.external_ips else "no",
         **through_iap,

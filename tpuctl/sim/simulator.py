@@ -204,9 +204,10 @@ class Simulator:
     async def _start_services(self) -> None:
         """Start all services but the Cloud TPU API, whose clients wait until it serves."""
         self.gcs.store.ensure_bucket(BUCKET, PROJECT, location=LOCATION)
-        compute = compute_api.application(
-            self.projects, Operations(self._database), Firewalls(self._database)
-        )
+        firewalls = Firewalls(self._database)
+        for project, rule in self._iam.state.firewalls if self._iam else ():
+            firewalls.apply(project, rule)
+        compute = compute_api.application(self.projects, Operations(self._database), firewalls)
         objects = web.AppRunner(self.gcs.application(), **RUNNER_OPTIONS)
         storage = await self._web.start("storage", objects, only_json=False)
         compute_rest = await self._web.start("compute_rest", web.AppRunner(compute, access_log=None))

@@ -19,8 +19,8 @@ from tpuctl.sim.faults import grpc_fault
 FLAGS = ("--project", "my-project", "--zone", "europe-west4-a", "--bucket", "my-bucket")
 
 
-def written() -> dict[str, str]:
-    return msgspec.toml.decode(Path("tpuctl.toml").read_bytes(), type=dict[str, str])
+def written() -> dict[str, object]:
+    return msgspec.toml.decode(Path("tpuctl.toml").read_bytes(), type=dict[str, object])
 
 
 @pytest.fixture
@@ -250,11 +250,18 @@ class TestDoctorCompares:
         assert self.findings(tpuctl("doctor", "--json"))["terraform"]["state"] == "ok"
 
     @pytest.mark.usefixtures("base")
-    def test_outputs_that_are_gone_are_told(self, tpuctl) -> None:
+    def test_a_colleague_without_the_outputs_is_warned_and_compared_with_what_is_committed(
+        self, tpuctl, monkeypatch
+    ) -> None:
         Path("outputs.json").unlink()
         finding = self.findings(tpuctl("doctor", "--json"))["terraform"]
+        assert finding["state"] == "warning"
+        assert "as in tpuctl.toml, not compared with Terraform: " in finding["text"]
+        assert "outputs.json is not on this machine" in finding["text"]
+        monkeypatch.setenv("TPUCTL_SERVICE_ACCOUNT", "other@demo-project-1.iam.gserviceaccount.com")
+        finding = self.findings(tpuctl("doctor", "--json"))["terraform"]
         assert finding["state"] == "failed"
-        assert "cannot be read" in finding["text"]
+        assert "(TPUCTL_SERVICE_ACCOUNT), tpuctl.toml has vision-team-tpu@" in finding["text"]
 
     @pytest.fixture
     def program(self, home, monkeypatch, tmp_path) -> None:
@@ -273,7 +280,7 @@ class TestDoctorCompares:
         Path("tpuctl.toml").write_text('project = "my-project"\nterraform = "base; id"\n')
         finding = self.findings(tpuctl("doctor", "--json"))["terraform"]
         assert finding["state"] == "warning"
-        assert "not compared: terraform was never run in" in finding["text"]
+        assert "not compared with Terraform: terraform was never run in" in finding["text"]
         assert finding["fix"].endswith("run: tpuctl init --from-terraform 'base; id' --force")
         assert not Path("base; id/ran").exists()
 

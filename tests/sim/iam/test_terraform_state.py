@@ -19,7 +19,16 @@ TPU = f"serviceAccount:{MINIMAL.account}"
 def test_the_minimal_example_is_read_whole() -> None:
     state = read_state(RECORDED / "minimal-rights.json")
     assert set(state.buckets) == {MINIMAL.data, MINIMAL.runs}
+    assert {rule["name"]: rule["network"] for _, rule in state.firewalls} == {
+        "tpuctl-between-hosts": "tpuctl",
+        "tpuctl-ssh-through-iap": "tpuctl",
+    }
     assert state.policies.roles == {
+        "projects/demo-project-1/roles/tpuctl_member": (
+            "compute.firewalls.list",
+            "compute.networks.get",
+            "compute.projects.get",
+        ),
         "projects/demo-project-1/roles/tpuctl_tpu": (
             "tpu.nodes.delete",
             "tpu.nodes.get",

@@ -15,6 +15,7 @@ from tpuctl.accelerators import Accelerator
 from tpuctl.cli import output
 from tpuctl.cli.session import Session
 from tpuctl.cli.value_types import ACCELERATOR_OR_GENERATION, LOCAL_PATH, MOMENT
+from tpuctl.config import subnetworks
 from tpuctl.config.formats import normalize
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.options import UpOptions
@@ -190,6 +191,7 @@ def _up_options(
         service_account=_setting(session, "service_account", service_account),
         owner=session.owner,
         subnetwork=_setting(session, "subnetwork", subnetwork),
+        subnetworks={} if subnetwork else subnetworks.of_config(session.config),
         external_ips=session.config.require_bool("external_ips") and not internal_ips,
         queued=queued,
         reserved=reserved,

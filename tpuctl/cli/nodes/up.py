@@ -21,7 +21,7 @@ from tpuctl.cli.nodes.zone_options import (
 )
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_zones, yes_option
-from tpuctl.flows.hosts import os_login
+from tpuctl.flows.hosts import os_login, way_in
 from tpuctl.flows.nodes import up as flow
 from tpuctl.flows.nodes.expiry import require_time_left
 from tpuctl.flows.nodes.inventory import Inventory
@@ -94,6 +94,7 @@ def ask(
         note_far_zones(session, plan)
         if plan.request.service_account is None:
             output.note(f"{DEFAULT_ACCOUNT}.")
+        _require_way_in(session, plan)
         if warning := os_login.warning(session.cloud.provider, plan.request.metadata):
             output.note(warning)
         confirm(question or f"Create {name}?", yes=yes)
@@ -101,6 +102,14 @@ def ask(
         output.note(f"'{name}' exists: {', '.join(plan.not_applied)} changes nothing on it.")
     if plan.stopped:
         confirm(f"Start {name}? It bills again.", yes=yes)
+
+
+def _require_way_in(session: Session, plan: UpPlan) -> None:
+    """Raise ConfigError where nobody could log in on what is created; inside of the network nobody knows."""
+    if plan.request.external_ips or session.config.get("iap") == "no":
+        return
+    if unchecked := way_in.require_way_in(session.cloud, plan.request.network, plan.request.id.zone):
+        output.note(unchecked)
 
 
 def show_plan(session: Session, plan: UpPlan, more: Mapping[str, str] = NO_FACTS) -> None:

@@ -16,6 +16,7 @@ from tpuctl.cli.value_types import LOCAL_PATH
 from tpuctl.config.files import FILE_NAME
 from tpuctl.config.formats import normalize
 from tpuctl.config.gcloud import gcloud_settings
+from tpuctl.config.subnetworks import SUBNETWORKS, parted
 from tpuctl.errors import ConfigError, ConflictError, UsageError
 from tpuctl.flows.project import allowed_folders, terraform
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
@@ -106,7 +107,7 @@ def _parser(name: str) -> Callable[[str], str]:
 
 
 def _write(path: Path, values: Mapping[str, str]) -> None:
-    lines = [f"{name} = {_quoted(value)}\n" for name, value in values.items()]
+    lines = [f"{name} = {_toml(name, value)}\n" for name, value in values.items()]
     content = "".join(["# tpuctl: see 'tpuctl config show'\n", *lines])
     try:
         replace_file(path.resolve(), [content.encode()], fsync=True)
@@ -114,6 +115,13 @@ def _write(path: Path, values: Mapping[str, str]) -> None:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}.", hint="Go to another folder."
         ) from error
+
+
+def _toml(name: str, value: str) -> str:
+    if name != SUBNETWORKS:
+        return _quoted(value)
+    pairs = (f"{region} = {_quoted(subnetwork)}" for region, subnetwork in parted(value).items())
+    return f"{{ {', '.join(pairs)} }}"
 
 
 def _quoted(value: str) -> str:

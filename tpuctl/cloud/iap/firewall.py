@@ -32,6 +32,11 @@ class _Rule(msgspec.Struct, frozen=True, rename="camel"):
     allowed: tuple[_Allowed, ...] = ()
 
 
+class _Network(msgspec.Struct, frozen=True, rename="camel"):
+    next_page_token: str = ""
+    """Not of this resource: a page that is the last."""
+
+
 class _Page(msgspec.Struct, frozen=True, rename="camel"):
     items: tuple[_Rule, ...] = ()
     next_page_token: str = ""
@@ -44,11 +49,21 @@ def ssh_rule(api: RestApi, project: str, network: str) -> str | None:
     """
     *_, owner, _, _, name = ("projects", project, "global", "networks", *network.split("/"))[-5:]
     path, subject = f"/compute/v1/projects/{owner}/global/firewalls", f"The firewall rules of project {owner}"
-    rules = (rule for page in api.pages(path, _Page, subject) for rule in page.items)
+    rules = [rule for page in api.pages(path, _Page, subject) for rule in page.items]
     try:
-        return next((rule.name for rule in rules if _admits(rule, name)), None)
+        admitting = next((rule.name for rule in rules if _admits(rule, name)), None)
     except ValueError as error:
         raise ConfigError(f"{subject} cannot be read: {error}.") from error
+    if not any(rule.network.rpartition("/")[2] == name for rule in rules):
+        _require_network(api, owner, name)
+    return admitting
+
+
+def _require_network(api: RestApi, project: str, name: str) -> None:
+    """Raise NotFoundError for a network that does not exist: it has no rules, and lacks none either."""
+    path, subject = f"/compute/v1/projects/{project}/global/networks/{name}", f"Network '{name}' of {project}"
+    for _ in api.pages(path, _Network, subject):
+        return
 
 
 def _admits(rule: _Rule, network: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tpuctl.accelerators import Accelerator, accelerator
 from tpuctl.cloud.provider import Provider
+from tpuctl.config.subnetworks import subnetwork_in
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.nodes import (
@@ -48,6 +49,8 @@ class UpOptions:
     owner: str
     """The account whose node it will be."""
     subnetwork: str | None = None
+    subnetworks: Mapping[str, str] = field(default_factory=dict)
+    """Region -> subnetwork, in the place of `subnetwork`; other regions are not used."""
     external_ips: bool = True
     queued: bool | None = None
     """Whether to wait in the queue; None for where a node cannot be created directly."""
@@ -155,7 +158,7 @@ def _node_request(
         runtime=runtime,
         spot=options.spot,
         network=options.network,
-        subnetwork=options.subnetwork,
+        subnetwork=subnetwork_in(zone, options.subnetwork, options.subnetworks),
         external_ips=options.external_ips,
         service_account=options.service_account,
         labels={

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tpuctl import accelerators
 from tpuctl.accelerators import Accelerator
 from tpuctl.cloud.provider import Provider
+from tpuctl.config.subnetworks import subnetwork_in
 from tpuctl.errors import ConfigError, StateError, UsageError, nearest
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.nodes.lookup import no_answer
@@ -192,8 +193,10 @@ def _require_own(item: Allocation, options: UpOptions) -> None:
 def planned_creation(provider: Provider, ssh_key: SshKey, options: UpOptions, zone: str) -> Creation:
     """Return the change that creates what the options request in a zone; sends reads only.
 
-    Raises UsageError for a type or runtime that the zone does not offer.
+    Raises UsageError for a type or runtime that the zone does not offer, ConfigError for one that its network
+    does not reach.
     """
+    subnetwork_in(zone, options.subnetwork, options.subnetworks)
     _check_zone(provider, options.type, zone)
     return creation(provider, options, zone, _runtime(provider, options, zone), ssh_key)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl import accelerators
 from tpuctl.cloud.provider import Provider
+from tpuctl.config.subnetworks import subnetwork_in
 from tpuctl.errors import (
     ConfigError,
     ConflictError,
@@ -169,7 +170,7 @@ def _with_other_zones(error: StockoutError, plan: UpPlan) -> StockoutError:
     zone, accelerator = plan.search.zones[0], accelerators.accelerator(plan.options.accelerator)
     continent = zone.split("-")[0]
     others = sorted(
-        (other for other in accelerator.zones if other != zone),
+        (other for other in accelerator.zones if other != zone and _is_reached(other, plan)),
         key=lambda other: not other.startswith(continent),
     )
     hint = error.hint
@@ -180,6 +181,15 @@ def _with_other_zones(error: StockoutError, plan: UpPlan) -> StockoutError:
             "--zone any. '--wait-capacity 6h' keeps trying."
         )
     return StockoutError(error.message, hint=hint, **{"zone": zone, **error.facts})
+
+
+def _is_reached(zone: str, plan: UpPlan) -> bool:
+    """Whether the network has a subnetwork for a TPU in a zone, as far as is known."""
+    try:
+        subnetwork_in(zone, plan.options.subnetwork, plan.options.subnetworks)
+    except ConfigError:
+        return False
+    return True
 
 
 def _with_replacement(error: PreemptedError, plan: UpPlan) -> PreemptedError:

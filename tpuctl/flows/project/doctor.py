@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tpuctl import accelerators
 from tpuctl.bucket_layout import gs
 from tpuctl.config import Config
-from tpuctl.errors import ConfigError, TpuctlError
+from tpuctl.errors import ConfigError, NotFoundError, TpuctlError
+from tpuctl.flows.hosts.way_in import IAP_RANGE, opening_command
 from tpuctl.flows.project import allowed_folders, rights, terraform
 from tpuctl.nodes import NodeState
 
@@ -26,8 +27,6 @@ Connect = Callable[[], "Cloud"]
 
 OK, WARNING, FAILED, SKIPPED = "ok", "warning", "failed", "skipped"
 
-IAP_RANGE = "35.235.240.0/20"
-"""From where IAP reaches hosts: https://cloud.google.com/iap/docs/using-tcp-forwarding"""
 PACKAGES = (
     "click",
     "rich",
@@ -223,14 +222,15 @@ def _firewall(config: Config, cloud: Cloud) -> str:
     network = config.require("network").rpartition("/")[2]
     try:
         rule = cloud.iap_firewall_rule()
+    except NotFoundError as error:
+        raise CheckWarning(f"the relay admits you; {error.message.rstrip('.')}", error.hint) from error
     except TpuctlError as error:
         return f"the firewall was not checked: {error.message}"
     if rule:
         return f"the firewall rule {rule} lets it reach port 22"
     raise CheckWarning(
         f"the relay admits you, but no firewall rule of {network} lets it ({IAP_RANGE}) reach port 22",
-        f"gcloud compute firewall-rules create ssh-through-iap --project {config.require('project')} "
-        f"--network {network} --source-ranges {IAP_RANGE} --allow tcp:22",
+        opening_command(config.require("project"), network),
     )
 
 
@@ -240,22 +240,36 @@ def _terraform(config: Config, connected: Connect) -> str:
         return "not used: nothing to compare with"
     path = Path(config.values["terraform"].origin).parent / Path(source).expanduser()
     command = f"tpuctl init --from-terraform {shlex.quote(source)} --force"
+    if not path.exists():
+        raise _not_compared(config, f"{path} is not on this machine", f"Where it is, run: {command}")
     if path.is_dir() and not allowed_folders.is_allowed(path):
-        raise CheckWarning(
-            f"not compared: terraform was never run in {path} by 'tpuctl init' on this machine",
-            f"If you trust that folder, run: {command}",
-        )
-    if path.exists() and not (path.is_dir() or path.is_file()):
+        why = f"terraform was never run in {path} by 'tpuctl init' on this machine"
+        raise _not_compared(config, why, f"If you trust that folder, run: {command}")
+    if not (path.is_dir() or path.is_file()):
         raise ConfigError(
             f"{path} is neither a folder nor a file.", hint=f"Correct {config.values['terraform'].place}."
         )
-    differences = terraform.differences(config, terraform.read(path))
+    try:
+        differences = terraform.differences(config, terraform.read(path))
+    except terraform.UnavailableError as error:
+        raise _not_compared(config, error.message.rstrip("."), error.hint) from error
     if differences:
         raise ConfigError(
             f"{'; '.join(differences)}.",
             hint=f"Run '{command}', or correct it by 'terraform apply'.",
         )
     return f"the settings equal the outputs of {source}"
+
+
+def _not_compared(config: Config, why: str, fix: str) -> CheckWarning | ConfigError:
+    """Return what is said where Terraform cannot be asked: the committed settings are all there is then."""
+    file = Path(config.values["terraform"].origin)
+    overridden = terraform.overrides(config, file)
+    if overridden:
+        return ConfigError(
+            f"{'; '.join(overridden)}.", hint="Unset what overrides it, or correct the file for everybody."
+        )
+    return CheckWarning(f"as in {file.name}, not compared with Terraform: {why}", fix)
 
 
 def _ssh_key(config: Config, connected: Connect) -> str:

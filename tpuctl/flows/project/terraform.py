@@ -9,6 +9,9 @@ from pathlib import Path
 
 from tpuctl import accelerators
 from tpuctl.config import Config, terraform_output
+from tpuctl.config.files import read_file
+from tpuctl.config.formats import normalize
+from tpuctl.config.subnetworks import SUBNETWORKS
 from tpuctl.config.trusted_files import check_own
 from tpuctl.errors import ConfigError, DeadlineError, UsageError
 
@@ -16,11 +19,20 @@ TIMEOUT = 120.0
 """Seconds for `terraform output`, which may have to fetch the state from a bucket."""
 MOST_BYTES = 16 * 1024 * 1024
 """Most bytes of a file of outputs."""
+MADE = (
+    "project", "zone", "bucket", "data_bucket", "network", "subnetwork", "subnetworks", "service_account",
+    "external_ips",
+)  # fmt: skip
+"""The settings that terraform/ decides."""
 KEPT_VARIABLES = ("TF_CLI_CONFIG_FILE", "TF_DATA_DIR", "TF_WORKSPACE", "TF_HTTP_", "TF_TOKEN_", "TF_VAR_")
 """How the names begin of Terraform's variables that say where the state is and who may read it.
 
 No other is passed on: TF_CLI_ARGS changes the command, TF_LOG its output, TF_REATTACH_PROVIDERS its plug-ins.
 """
+
+
+class UnavailableError(ConfigError):
+    """Terraform, its folder or its state is not on this machine, or not within this user's reach."""
 
 
 def read(source: Path) -> dict[str, str]:
@@ -29,7 +41,12 @@ def read(source: Path) -> dict[str, str]:
     Raises UsageError when there is no such folder or file, ConfigError when it does not have the output.
     """
     if source.is_dir():
-        return terraform_output.settings(_outputs(source), str(source))
+        outputs = _outputs(source)
+        if not terraform_output.is_applied(outputs):
+            raise UnavailableError(
+                f"{source} has no output '{terraform_output.OUTPUT}'.", hint=terraform_output.APPLY_FIRST
+            )
+        return terraform_output.settings(outputs, str(source))
     try:
         return terraform_output.settings(_content(source), str(source))
     except OSError as error:
@@ -51,9 +68,24 @@ def differences(config: Config, outputs: dict[str, str]) -> list[str]:
     ]
 
 
+def overrides(config: Config, path: Path) -> list[str]:
+    """Return a sentence for each setting of Terraform's that the project's file has otherwise.
+
+    The file is what a team commits: its values are those of the outputs when `tpuctl init` wrote it.
+    """
+    committed = read_file(path).values if path.is_file() else {}
+    return [
+        f"{name} is {config.get(name)} ({config.values[name].origin}), {path.name} has {value}"
+        for name, text in committed.items()
+        if name in MADE and not _same(name, config.get(name), value := normalize(name, text))
+    ]
+
+
 def _same(name: str, configured: str | None, output: str) -> bool:
     if name == "zone" and configured:
         return accelerators.region(configured) == accelerators.region(output)
+    if name == SUBNETWORKS and configured is None:
+        return True  # written by an earlier version: the first region's is in `subnetwork`
     return configured == output
 
 
@@ -72,7 +104,7 @@ def _outputs(folder: Path) -> bytes:
     _check_own(folder)
     program = shutil.which("terraform", path=_absolute_path())
     if program is None:
-        raise ConfigError(
+        raise UnavailableError(
             f"terraform is not on the PATH, so the outputs of {folder} cannot be read.",
             hint="Where it is, run 'terraform output -json > outputs.json', and pass that file instead.",
         )
@@ -96,7 +128,7 @@ def _outputs(folder: Path) -> bytes:
         ) from error
     if process.returncode:
         message = " ".join(process.stderr.decode(errors="replace").replace("│", " ").split())
-        raise ConfigError(
+        raise UnavailableError(
             f"'terraform output' failed in {folder}: {message}",
             hint="Run 'terraform init' there, then try again.",
         )

@@ -38,6 +38,7 @@ class FirewallApi:
         yield "PUT", RULE, self.update
         yield "PATCH", RULE, self.patch
         yield "DELETE", RULE, self.delete
+        yield "GET", f"{PROJECT}/global/networks/{{network}}", self.get_network
 
     async def list(self, request: web.Request) -> web.Response:
         """All rules, or the one that a filter names; other filters are refused."""
@@ -60,6 +61,16 @@ class FirewallApi:
         authorize("compute.firewalls.get", request.match_info["project"])
         rule = self._rule(request)
         return _missing(request) if rule is None else web.json_response(_resource(rule, request))
+
+    async def get_network(self, request: web.Request) -> web.Response:
+        """The network `default`, or one that a rule is of."""
+        project, name = request.match_info["project"], request.match_info["network"]
+        authorize("compute.networks.get", project)
+        place = f"projects/{project}/global/networks/{name}"
+        if not self._firewalls.has_network(project, name):
+            return not_found(place)
+        content = {"kind": "compute#network", "name": name, "selfLink": f"{base(request)}/{place}"}
+        return web.json_response(content)
 
     async def insert(self, request: web.Request) -> web.Response:
         project = request.match_info["project"]

@@ -72,6 +72,16 @@ class Firewalls:
         by_name = {rule.id: rule for rule in [*defaults, *stored]}
         return [rule for _, rule in sorted(by_name.items()) if rule.fields]
 
+    def apply(self, project: str, fields: JsonObject) -> None:
+        """Store a rule as Terraform has made it, unless there is one of its name."""
+        if self.get(project, str(fields["name"])) is None:
+            self._put(Rule(f"{project}/{fields['name']}", IMPLIED | fields, time.time()))
+
+    def has_network(self, project: str, name: str) -> bool:
+        """Whether a project has a network: `default`, or one that a rule is of."""
+        networks = {str(rule.fields.get("network", "")).rpartition("/")[2] for rule in self.rules(project)}
+        return name in {"default", *networks}
+
     def get(self, project: str, name: str) -> Rule | None:
         """Return a rule, or None."""
         return next((rule for rule in self.rules(project) if rule.id == name), None)

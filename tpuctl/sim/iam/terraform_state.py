@@ -33,6 +33,8 @@ class TerraformState:
     """Bucket -> its project and its fields in the API."""
     bucket_policies: dict[str, list[JsonObject]] = field(default_factory=dict)
     """Bucket -> the bindings that were added to its policy."""
+    firewalls: list[tuple[str, JsonObject]] = field(default_factory=list)
+    """Project and fields in the API of each firewall rule; `network` is its name alone."""
 
 
 def read_state(path: Path) -> TerraformState:
@@ -96,6 +98,22 @@ def _add_bucket(state: TerraformState, values: JsonObject) -> None:
     state.buckets[text_at(values, "name")] = (text_at(values, "project"), fields)
 
 
+def _add_firewall(state: TerraformState, values: JsonObject) -> None:
+    allowed: list[JsonValue] = [
+        {"IPProtocol": text_at(rule, "protocol"), "ports": rule.get("ports") or []}
+        for rule in objects_at(values, "allow")
+    ]
+    fields: JsonObject = {
+        "name": text_at(values, "name"),
+        "network": text_at(values, "network").rpartition("/")[2],
+        "direction": text_at(values, "direction", "INGRESS"),
+        "disabled": bool(values.get("disabled")),
+        "sourceRanges": values.get("source_ranges") or [],
+        "allowed": allowed,
+    }
+    state.firewalls.append((text_at(values, "project"), fields))
+
+
 def _add_bucket_binding(state: TerraformState, values: JsonObject) -> None:
     bucket = text_at(values, "bucket").removeprefix("b/")
     conditions = objects_at(values, "condition")
@@ -146,6 +164,7 @@ def _check_roles(state: TerraformState) -> None:
 
 
 KINDS = {
+    "google_compute_firewall": _add_firewall,
     "google_project_iam_custom_role": _add_custom_role,
     "google_project_iam": _add_project_binding,
     "google_iap_tunnel_iam": _add_project_binding,

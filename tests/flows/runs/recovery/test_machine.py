@@ -28,7 +28,7 @@ SCRIPT = "#!/bin/sh\necho 'ready' >/tmp/ready\n"
 CHOSEN = (
     "--label", "team=vision", "--metadata", "color=blue", "--tag", "trainer", "--scopes", "cloud-platform",
     "--scopes", "storage-rw", "--service-account", "own@p.iam.gserviceaccount.com", "--network", "lab",
-    "--subnetwork", "lab-eu", "--internal-ips", "--data-disk", "photos:ro", "--secure-boot",
+    "--subnetwork", "lab-eu", "--internal-ips", "--no-iap", "--data-disk", "photos:ro", "--secure-boot",
     "--runtime", "tpu-vm-tf-2.16.1-pjrt",
 )  # fmt: skip
 """Every option of `up` about the resource, each with another value than its default."""
