@@ -35,8 +35,8 @@ RUNS: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "fashion_mnist": (fashion_mnist.main, "mnist", STEPS),
     "reuters": (reuters.main, "words", STEPS),
     "cats_dogs": (cats_dogs.main, "shades", STEPS),
-    "bert_fit": (bert.main, "pieces", (*STEPS, "--hidden", "16")),
-    "bert_custom": (bert.main, "pieces", (*STEPS, "--hidden", "16", "--loop", "custom")),
+    "bert_fit": (bert.main, "pieces", (*STEPS, "--hidden", "16", "--layers", "1")),
+    "bert_custom": (bert.main, "pieces", (*STEPS, "--hidden", "16", "--layers", "1", "--loop", "custom")),
     "resnet": (resnet.main, "shades", (*STEPS, "--depth", "10", "--size", "32")),
 }
 """Name of a run -> the job, its dataset, its arguments."""
