@@ -89,6 +89,7 @@ SUBPACKAGES = {
         "recovery": {"checkpoints", "control", "costs", "evidence", "submission"},
         "record": {"code", "submission"},
         "submission": {"code", "control", "evidence"},
+        "archive": {"code", "local_copy", "record"},
         "upkeep": {"costs", "evidence", "recovery", "submission"},
         "whole": {"control", "evidence", "recovery", "submission"},
     },

@@ -148,6 +148,7 @@ READERS = {
     "tpuctl/flows/runs/pull.py": {"decode"},
     "tpuctl/flows/runs/stored_attempt.py": {"decode"},
     "tpuctl/flows/runs/stored_run.py": {"decode"},
+    "tpuctl/flows/runs/archive/verification.py": {"decode"},
     "tpuctl/flows/runs/upkeep/notes.py": {"decode"},
     "tpuctl/runs.py": {"decoding.decode"},
     "tpuctl/worker/control/turns.py": {"json.loads"},
@@ -161,6 +162,7 @@ NO_RECORDS = {
     # module that decodes something else: what it is
     "tpuctl/flows/datasets/fetch.py": "a mark in a folder of this machine",
     "tpuctl/flows/datasets/head.py": "tf.train.Example, tests/data/tfrecord",
+    "tpuctl/flows/runs/archive/compare.py": "the record of an archive, by a program in it",
     "tpuctl/flows/runs/submission/launch.py": "a line of the worker program, over SSH",
     "tpuctl/flows/runs/submission/launch_values.py": "a private file on this machine",
     "tpuctl/keeper/api.py": "responses of the Cloud TPU API",

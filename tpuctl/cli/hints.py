@@ -33,7 +33,6 @@ COMMAND_HINTS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("dataset", "datasets"), ("data ls",)),
         "fetch": ("data fetch",),
         "head": ("data head",),
-        "verify": ("data verify",),
         **dict.fromkeys(("check", "diagnose", "auth", "login"), ("doctor",)),
         **dict.fromkeys(("configure", "setup"), ("init",)),
         **dict.fromkeys(("settings", "info", "env"), ("config show",)),

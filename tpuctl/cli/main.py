@@ -72,6 +72,11 @@ COMMANDS = {
     "runs": ("tpuctl.cli.runs.runs", "List runs and how they ended."),
     "tag": ("tpuctl.cli.runs.upkeep.tag", "Set tags of a run, or remove them."),
     "note": ("tpuctl.cli.runs.upkeep.tag", "Write a note about a run."),
+    "verify": (
+        "tpuctl.cli.runs.upkeep.verify",
+        "Check whether a folder is the run that it says.",
+    ),
+    "export": ("tpuctl.cli.runs.upkeep.export", "Write one archive of a run."),
     "rm": ("tpuctl.cli.runs.upkeep.rm", "Remove runs from the bucket."),
     "watch": ("tpuctl.cli.runs.watch", "Start runs again that were preempted or lost."),
     "cancel": ("tpuctl.cli.runs.cancel", "Stop a run on every host."),

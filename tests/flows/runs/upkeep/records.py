@@ -15,14 +15,22 @@ from tpuctl.worker.records import FINISHED
 WORKERS = (0, 1, 2, 3)
 
 
-def write_ended_run(bucket: Bucket, name: str, *, finished: tuple[int, ...] = WORKERS) -> StoredRun:
-    """Write a run that succeeded, with a checkpoint and an output; some workers said their last word."""
+def write_ended_run(
+    bucket: Bucket, name: str, *, finished: tuple[int, ...] = WORKERS, results: bool = False
+) -> StoredRun:
+    """Write a run that succeeded, with a checkpoint and an output; some workers said their last word.
+
+    With `results`, its record of results has these two.
+    """
     run = write_run(bucket, name)
     for worker in WORKERS:
         write_status(run.attempt(1), worker, FINISHED if worker in finished else "running")
+    files = ("checkpoints/model.pt", "outputs/deep/er/x") if results else ()
+    for file in files:
+        bucket.upload(f"runs/{name}/{file}", [b"x" * 10], "text/plain")
     run.end(ended(name))
-    for folder in ("checkpoints/ckpt-1.index", "outputs/deep/er/x"):
-        bucket.upload(f"runs/{name}/{folder}", [b"x" * 10], "text/plain")
+    for file in () if results else ("checkpoints/ckpt-1.index", "outputs/deep/er/x"):
+        bucket.upload(f"runs/{name}/{file}", [b"x" * 10], "text/plain")
     return StoredRun(bucket, name)
 
 

@@ -1,0 +1,216 @@
+"""export and verify: a run is made again from its archive, and a copy is told from a changed one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import CommandResult
+from tpuctl.cloud.storage import Bucket
+
+Command = Callable[..., CommandResult]
+
+SECRET = "hf_Qm3vT7xYpL2kWz9cR4nB8sD1"
+TRAINING = """
+# /// script
+# dependencies = ["numpy>=1"]
+# [tool.tpuctl]
+# framework = "jax"
+# env = {RATE = "0.1"}
+# ///
+import os, sys
+import fsspec
+import numpy as np
+from model import gradient
+
+random = np.random.default_rng(int(sys.argv[sys.argv.index("--seed") + 1]))
+x = random.normal(size=(64, 4))
+if "--data" in sys.argv:
+    with fsspec.open(os.environ["TPUCTL_DATA_DIR"] + "/features.json", "rb") as stream:
+        x[0] = len(stream.read())
+y, weights = x.sum(axis=1) + random.normal(size=64), np.zeros(4)
+for _ in range(20):
+    weights -= float(os.environ["RATE"]) * gradient(x, y, weights)
+assert os.environ["TOKEN"]
+assert sys.argv[-1] == "it's $HOME `fine`"
+for folder, name in (("TPUCTL_MODEL_DIR", "deep/weights.npy"), ("AIP_CHECKPOINT_DIR", "last.bin")):
+    with fsspec.open(f"{os.environ[folder]}/{name}", "wb", auto_mkdir=True) as stream:
+        stream.write(weights.tobytes())
+"""
+MODEL = "def gradient(x, y, w):\n    return x.T @ (x @ w - y) / len(y)\n"
+ARGUMENTS = ("--seed", "7", "--label", "it's $HOME `fine`")
+
+
+@pytest.fixture
+def run(tpuctl: Command, node: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A training that has ended, which had a secret."""
+    Path("train.py").write_text(TRAINING.lstrip())
+    Path("model.py").write_text(MODEL)
+    monkeypatch.setenv("TOKEN", SECRET)
+    return submit(tpuctl, "r1", ARGUMENTS)
+
+
+def submit(tpuctl: Command, name: str, arguments: tuple[str, ...], *options: str) -> str:
+    submitted = tpuctl("submit", "train.py", "--name", name, "--secret", "TOKEN", *options, "--", *arguments)
+    assert submitted.code == 0, submitted.err
+    assert tpuctl("wait", name).code == 0, tpuctl("logs", name).out
+    return name
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    (top,) = folder.iterdir()
+    return top
+
+
+def commands_of(readme: str) -> list[str]:
+    return re.findall(r"^    (.+)$", readme.partition("## Run it again")[2], re.MULTILINE)
+
+
+def shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as somebody else: nothing of tpuctl, the simulator or this user is in the environment."""
+    programs = folder.parent / "bin"
+    if not programs.exists():
+        programs.mkdir()
+        name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        (programs / name).symlink_to(sys._base_executable)  # type: ignore[attr-defined]
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(folder), "PIP_NO_INDEX": "1", **variables}
+    return subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def repeat(top: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Type the commands of the README, in order, and return the last one's result."""
+    for number, command in enumerate(commands_of((top / "README.md").read_text())):
+        result = shell(command, top, **variables)
+        assert result.returncode == 0, (command, result.stdout, result.stderr)
+        if number == 0:  # what PyPI has, this environment has: pip checks the versions, and fetches nothing
+            (packages,) = (top / ".venv/lib").glob("python*/site-packages")
+            (packages / "here.pth").write_text(sysconfig.get_paths()["purelib"])
+    return result
+
+
+def test_the_archive_makes_the_same_weights_on_a_machine_without_the_bucket(
+    tpuctl: Command, run: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    exported = tpuctl("export", run, "--json")
+    assert exported.code == 0, exported.err
+    assert exported.json["missing"] == ["TOKEN"]
+    top = unpack(Path("r1.tar.gz"), tmp_path / "elsewhere")
+    assert commands_of((top / "README.md").read_text())[1:] == [
+        ".venv/bin/pip install -r requirements.txt -c constraints.txt", "sh run.sh",
+        ".venv/bin/python compare.py",
+    ]  # fmt: skip
+    assert [line.partition("==")[0] for line in (top / "requirements.txt").read_text().splitlines()] == [
+        "fsspec", "numpy"
+    ]  # fmt: skip
+    compared = repeat(top, TOKEN="another")
+    assert compared.stdout.splitlines() == [
+        "same       checkpoints/last.bin", "same       outputs/deep/weights.npy",
+        "2 of 2 files are the same, byte for byte.",
+    ]  # fmt: skip
+    weights = (top / "results/outputs/deep/weights.npy").read_bytes()
+    assert weights == bucket.read("runs/r1/outputs/deep/weights.npy")
+    (top / "code/model.py").write_text(MODEL.replace("len(y)", "(1 + len(y))"))
+    assert shell("sh run.sh", top, TOKEN="x").returncode == 0
+    assert shell(".venv/bin/python compare.py", top).returncode == 1, "another training is told"
+
+
+def test_no_secret_is_in_the_archive_and_each_has_to_be_given(
+    tpuctl: Command, node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("train.py").write_text("# /// script\n# dependencies = []\n# ///\nimport sys\n")
+    Path(".env").write_text(f"TOKEN={SECRET}\n")
+    monkeypatch.setenv("TOKEN", SECRET)
+    monkeypatch.setenv("PLAIN", f"{SECRET}-2")
+    submit(tpuctl, "r1", ("--api-key", f"{SECRET}-3", "--x", "1"), "--env", "PLAIN", "--env", "KEPT=1",
+           "--store-env", "KEPT")  # fmt: skip
+    exported = tpuctl("export", "r1", "--to", "out.tar.gz", "--json")
+    assert exported.json["missing"] == ["PLAIN", "TOKEN", "argument 2"]
+    top = unpack(Path("out.tar.gz"), tmp_path / "elsewhere")
+    everything = b"".join(path.read_bytes() for path in top.rglob("*") if path.is_file())
+    assert SECRET.encode() not in everything
+    assert b"export KEPT=1" in everything
+    refused = shell("sh run.sh", top, PYTHON="/bin/true")
+    assert refused.returncode != 0
+    assert "PLAIN" in refused.stderr
+    given = {"PLAIN": "1", "TOKEN": "2", "ARGUMENT_2": "3", "PYTHON": "/bin/echo"}
+    assert shell("sh run.sh", top, **given).stdout == "train.py --api-key 3 --x 1\n"
+
+
+def test_the_dataset_is_in_it_if_asked_for(tpuctl: Command, run: str, tmp_path: Path) -> None:
+    Path("rows.csv").write_text("a,label\n1,x\n2,y\n3,x\n4,y\n")
+    assert tpuctl("data", "upload", "rows", "rows.csv", "--label", "label").code == 0
+    submit(tpuctl, "r2", ("--data", *ARGUMENTS), "--dataset", "rows")
+    refused = tpuctl("export", "r1", "--with-data")
+    assert (refused.code, "Run 'r1' has no dataset." in refused.err) == (2, True)
+    without = tpuctl("export", "r2", "--to", "without.tar.gz", "--json")
+    assert without.json["missing"] == ["TOKEN", "dataset rows/1.0.0"]
+    readme = (unpack(Path("without.tar.gz"), tmp_path / "without") / "README.md").read_text()
+    assert "tpuctl data pull rows/1.0.0 --to data/rows/1.0.0" in readme
+    assert tpuctl("export", "r2", "--with-data", "--to", "data.tar.gz").code == 0
+    top = unpack(Path("data.tar.gz"), tmp_path / "with")
+    assert (top / "data/rows/1.0.0/manifest.json").is_file()
+    assert repeat(top, TOKEN="x").stdout.endswith("2 of 2 files are the same, byte for byte.\n")
+    assert tpuctl("pull", "r2", "--to", "copy").code == 0
+    checks = tpuctl("verify", "copy", "--json").json["checks"]
+    assert {"subject": "dataset rows/1.0.0", "by": "bucket", "detail": "by its manifest's digest"} in checks
+    assert tpuctl("data", "rm", "rows", "--yes").code == 0
+    (difference,) = tpuctl("verify", "copy", "--json").json["differences"]
+    assert (difference["name"], difference["kind"]) == ("dataset", "missing")
+    gone = tpuctl("export", "r2", "--with-data", "--to", "gone.tar.gz")
+    assert (gone.code, "is not in the bucket any more" in gone.err) == (4, True)
+    assert not list(Path().glob("gone*"))
+
+
+def test_an_archive_is_the_same_each_time_and_replaces_no_file(
+    tpuctl: Command, run: str, bucket: Bucket
+) -> None:
+    first, second = (tpuctl("export", run, "--to", f"{number}.tar.gz", "--json").json for number in (1, 2))
+    assert first["sha256"] == second["sha256"]
+    assert Path("1.tar.gz").read_bytes() == Path("2.tar.gz").read_bytes()
+    again = tpuctl("export", run, "--to", "1.tar.gz")
+    assert (again.code, "There is a file 1.tar.gz already" in again.err) == (2, True)
+    shown = tpuctl("export", run)
+    assert shown.err.splitlines()[-1] == "Next: tar -xzf r1.tar.gz && less r1/README.md"
+    (code,) = bucket.objects("bundles/")
+    bucket.upload(code.name, [b"other"], "application/gzip")
+    damaged = tpuctl("export", run, "--to", "3.tar.gz")
+    assert (damaged.code, "does not hold the code that it is named by" in damaged.err) == (4, True)
+    assert not list(Path().glob("3*"))
+
+
+def test_a_run_that_goes_on_has_no_archive(tpuctl: Command, node: str) -> None:
+    Path("job.py").write_text("# /// script\n# dependencies = []\n# ///\nimport time\ntime.sleep(600)\n")
+    assert tpuctl("submit", "job.py", "--name", "r1").code == 0
+    refused = tpuctl("export", "r1")
+    assert (refused.code, "Run 'r1' has not ended." in refused.err) == (4, True)
+    assert tpuctl("cancel", "r1", "--yes").code == 0
+
+
+def test_a_copy_is_verified_by_the_folder_and_by_the_bucket(tpuctl: Command, run: str) -> None:
+    assert tpuctl("pull", run, "--to", "copy").code == 0
+    same = tpuctl("verify", "copy")
+    assert same.code == 0, same.out
+    assert {"results", "files", "code"} <= {line.split()[0] for line in same.out.splitlines()}
+    assert "copy is run 'r1'" in same.err
+    with Path("copy/outputs/deep/weights.npy").open("r+b") as stream:
+        stream.write(b"\xff")
+    changed = tpuctl("verify", "copy", "--offline", "--json")
+    assert changed.code == 4
+    assert changed.json["differences"][0]["name"] == "outputs/deep/weights.npy"
+    assert changed.json["error"]["exit_code"] == 4
+    assert tpuctl("pull", run, "--to", "copy").code == 0, "it is fetched again"
+    Path("copy/checkpoints/last.bin").unlink()
+    assert "missing" in tpuctl("verify", "copy").out
+    assert tpuctl("verify", "copy", "--partial").code == 0
+    assert tpuctl("verify", "nothing").code == 2

@@ -1,0 +1,47 @@
+"""Which packages an archive asks for."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.bucket_objects.records import RUN
+from tpuctl.flows.runs.archive.pinned_packages import PinnedPackages, pinned_packages
+from tpuctl.job_header import Header
+from tpuctl.provenance.records import HostEnvironment
+
+ENVIRONMENT = HostEnvironment(
+    "3.11.7",
+    installed={"einops": "0.8", "own": "1", "numpy": "2.0"},
+    image={"numpy": "1.26", "pyyaml": "6.0", "requests": "2.1", "bad": "1 --pre", "jax": "0.4+x"},
+    urls={"own": "git+https://host/own@1"},
+)
+
+
+def pinned(
+    *dependencies: str, code: str = "", environment: HostEnvironment | None = ENVIRONMENT
+) -> PinnedPackages:
+    record = msgspec.structs.replace(RUN, dependencies=dependencies, pins={})
+    return pinned_packages(record, Header(), environment, [code.encode()])
+
+
+def test_what_was_asked_for_and_installed_has_its_version() -> None:
+    lines = pinned(
+        "numpy>=1", "own @ git+https://user:secret@host/own", 'requests[socks]; python_version>"3"'
+    )
+    assert lines.requirements == (
+        "einops==0.8", "numpy==2.0", "own @ git+https://host/own",
+        'requests[socks]==2.1; python_version>"3"',
+    )  # fmt: skip
+    assert lines.constraints == ("einops==0.8", "jax==0.4+x", "numpy==2.0", "pyyaml==6.0", "requests==2.1")
+
+
+def test_what_the_code_imports_of_the_image_is_asked_for() -> None:
+    code = "import os, jax.numpy\nfrom yaml import load\nfrom . import requests\nimport own, bad"
+    assert pinned(code=code).requirements == (
+        "einops==0.8", "jax==0.4+x", "numpy==2.0", "own @ git+https://host/own@1", "pyyaml==6.0"
+    )  # fmt: skip
+    assert pinned(code="this is no Python\0").requirements == pinned().requirements
+
+
+def test_without_a_record_of_packages_they_are_as_the_script_asks() -> None:
+    assert pinned("numpy>=1", environment=None) == PinnedPackages(("numpy>=1",), ())

@@ -1,0 +1,54 @@
+"""run.sh of an archive: what a shell makes of it is what the script had."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.bucket_objects.records import RUN
+from tests.hostile.text import ESCAPES
+from tpuctl.flows.runs.archive import run_script
+from tpuctl.job_header import Header, ToolTable
+from tpuctl.runs import NOT_STORED
+from tpuctl.worker.preparation.environment import FOLDERS
+
+
+def test_folders_are_those_of_hosts() -> None:
+    assert run_script.FOLDERS == FOLDERS
+
+
+TEXTS = ("$(touch owned)", "`touch owned`", "'; touch owned; '", "a\nb", "-x", "", "*", ESCAPES["title"])
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_no_text_of_the_record_is_more_than_a_word(tmp_path: Path, text: str) -> None:
+    record = msgspec.structs.replace(
+        RUN, arguments=(text, "end"), environment={"GIVEN": text, "OWN": NOT_STORED}, accelerator=text,
+        setup=text, seeds={},
+    )  # fmt: skip
+    header = Header(tpuctl=ToolTable(env={"OWN": text}))
+    (tmp_path / "code").mkdir()
+    (tmp_path / "run.sh").write_text(run_script.run_script(record, header))
+    (tmp_path / "show").write_text('#!/bin/sh\nprintf "%s\\0" "$@" "$GIVEN" "$OWN" "$TPUCTL_ACCELERATOR"\n')
+    (tmp_path / "show").chmod(0o700)
+    shown = subprocess.run(
+        ["sh", "run.sh"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+        env={"PYTHON": str(tmp_path / "show")},
+    )
+    words = shown.stdout.decode().split("\0")
+    assert words == [record.script, text, "end", text, text, text, ""]
+    assert not list(tmp_path.rglob("owned"))
+
+
+def test_seeds_count_as_stored() -> None:
+    record = msgspec.structs.replace(
+        RUN, environment={"PYTHONHASHSEED": NOT_STORED}, seeds={"PYTHONHASHSEED": "7"}
+    )
+    assert "export PYTHONHASHSEED=7\n" in run_script.run_script(record, Header())
+    assert run_script.missing_variables(record, Header()) == []

@@ -1,0 +1,210 @@
+"""Writes the archive of a run: code, arguments, packages, checksums; the same run gives the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+from tpuctl.atomic_files import part_file
+from tpuctl.bucket_layout import DATASETS
+from tpuctl.datasets import DatasetRef
+from tpuctl.errors import NotFoundError, StateError, UsageError
+from tpuctl.flows.datasets.lookup import find_manifest
+from tpuctl.flows.progress import Report
+from tpuctl.flows.runs import results
+from tpuctl.flows.runs.archive.pinned_packages import pinned_packages
+from tpuctl.flows.runs.archive.readme import Contents, readme
+from tpuctl.flows.runs.archive.run_script import missing_arguments, missing_variables, run_script
+from tpuctl.flows.runs.code.bundles import Bundle
+from tpuctl.flows.runs.record import packages, stored_code
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.local.object_names import UnsafeNameError, local_parts
+from tpuctl.object_content import ContentDigest
+from tpuctl.runs import Verdict, encode
+
+if TYPE_CHECKING:
+    from tpuctl.cloud.storage import Bucket, Object
+    from tpuctl.data.output.manifest import Manifest
+
+MODE, EXECUTABLE = 0o644, 0o755
+
+
+@dataclass(frozen=True)
+class Export:
+    """An archive that was written."""
+
+    path: Path
+    size: int
+    sha256: str
+    files: int
+    has_data: bool
+    missing: tuple[str, ...]
+    """What whoever runs it has to give: variables, arguments, the dataset."""
+
+
+def export(
+    run: StoredRun,
+    verdict: Verdict,
+    data_bucket: Bucket,
+    path: Path,
+    report: Report,
+    *,
+    with_data: bool = False,
+) -> Export:
+    """Write the archive of a run that has ended, complete or not at all.
+
+    Raises NotFoundError where its code, or with `with_data` its dataset, is gone, StateError where one of
+    them is not what the record says, UsageError for a place that cannot be written.
+    """
+    record = run.record
+    manifest = _manifest(data_bucket, run) if with_data else None
+    code = stored_code.fetch(run.bucket, record)
+    contents = Contents(
+        record, verdict, stored_code.header_of(code), packages.environment_of(run),
+        results.ensured(run.bucket, run.paths, verdict), manifest is not None, _hosts(run, verdict),
+    )  # fmt: skip
+    try:
+        with part_file(path) as part, _Writer(part, record.run) as writer:
+            _write(writer, contents, code)
+            if manifest:
+                report(f"packing the dataset {manifest.ref}")
+                _write_data(writer, data_bucket, manifest)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{path} cannot be written: {reason}.", hint="Name another file: --to") from error
+    return Export(
+        path, writer.size, writer.sha256, writer.files, manifest is not None, tuple(_missing(contents))
+    )
+
+
+def _hosts(run: StoredRun, verdict: Verdict) -> int:
+    try:
+        return len(run.attempt(verdict.attempt).record.workers)
+    except NotFoundError:
+        return 1  # it was stopped before it had an attempt
+
+
+def _missing(contents: Contents) -> Iterator[str]:
+    yield from missing_variables(contents.record, contents.header)
+    yield from (f"argument {number}" for number in missing_arguments(contents.record))
+    if contents.record.dataset and not contents.has_data:
+        yield f"dataset {contents.record.dataset}"
+
+
+def _write(writer: _Writer, contents: Contents, code: Bundle) -> None:
+    record, sources = contents.record, []
+    for name, _, stream in code.members():
+        parts = _safe(name, record.run)
+        data = stream.read()
+        if name.endswith(".py"):
+            sources.append(data)
+        writer.add("/".join(("code", *parts)), data)
+    pinned = pinned_packages(record, contents.header, contents.environment, sources)
+    writer.add("README.md", readme(contents).encode())
+    writer.add("requirements.txt", _lines(pinned.requirements))
+    writer.add("constraints.txt", _lines(pinned.constraints))
+    writer.add("run.sh", run_script(record, contents.header).encode(), mode=EXECUTABLE)
+    writer.add("record/run.json", encode(record))
+    writer.add("record/verdict.json", encode(contents.verdict))
+    if contents.environment:
+        writer.add("record/environment.json", encode(contents.environment))
+    if contents.results:
+        writer.add("record/results.json", encode(contents.results))
+        program = resources.files("tpuctl.flows.runs.archive") / "compare.py"
+        writer.add("compare.py", program.read_bytes(), mode=EXECUTABLE)
+
+
+def _lines(lines: tuple[str, ...]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _safe(name: str, run: str) -> tuple[str, ...]:
+    try:
+        return local_parts(name, may_be_hidden=True)
+    except UnsafeNameError as error:
+        raise StateError(
+            f"The code of run '{run}' has a file {name!a} that {error}.", hint="Submit it without that file."
+        ) from error
+
+
+def _manifest(bucket: Bucket, run: StoredRun) -> Manifest:
+    """Return the manifest of a run's dataset, which has to be the one that the run used."""
+    dataset = run.record.dataset
+    if dataset is None:
+        raise UsageError(f"Run '{run.name}' has no dataset.", hint="Leave --with-data out.")
+    manifest = find_manifest(bucket, DatasetRef(dataset.name, dataset.version))
+    if manifest is None or manifest.digest != dataset.manifest_sha256:
+        how = "is not in the bucket any more" if manifest is None else "has another content by now"
+        raise NotFoundError(
+            f"The dataset {dataset} of run '{run.name}' {how}.", hint="Leave --with-data out.", run=run.name
+        )
+    return manifest
+
+
+def _write_data(writer: _Writer, bucket: Bucket, manifest: Manifest) -> None:
+    folder = manifest.ref.folder
+    for item in bucket.objects(folder):
+        parts = _safe(item.name.removeprefix(DATASETS), manifest.name)
+        writer.add_object("/".join(("data", *parts)), bucket, item)
+
+
+class _Writer:
+    """A tar.gz without times, users and the name of its file."""
+
+    def __init__(self, path: Path, top: str) -> None:
+        self._top = top
+        self._stream = path.open("wb")
+        self._gzip = gzip.GzipFile("", "wb", 6, self._stream, mtime=0)
+        self._tar = tarfile.open(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
+        self._path = path
+        self.files = self.size = 0
+        self.sha256 = ""
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for file in (self._tar, self._gzip, self._stream):
+            file.close()
+        if kind is None:
+            with self._path.open("rb") as stream:
+                self.sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            self.size = self._path.stat().st_size
+
+    def add(self, name: str, data: bytes, *, mode: int = MODE) -> None:
+        """Add a file."""
+        self._add(name, len(data), io.BytesIO(data), mode)
+
+    def add_object(self, name: str, bucket: Bucket, item: Object) -> None:
+        """Add an object in flat memory; raises StateError for one that arrives changed."""
+        stream = _Checked(bucket, item)
+        self._add(name, item.size, cast("IO[bytes]", stream), MODE)
+        if stream.digest.content() != item.content:
+            raise StateError(f"{item.name} arrived damaged.", hint="Run the command again.")
+
+    def _add(self, name: str, size: int, stream: IO[bytes], mode: int) -> None:
+        member = tarfile.TarInfo(f"{self._top}/{name}")
+        member.size, member.mode, member.mtime = size, mode, 0
+        self._tar.addfile(member, stream)
+        self.files += 1
+
+
+class _Checked:
+    """Reads an object for a tar file, and computes its checksum on the way."""
+
+    def __init__(self, bucket: Bucket, item: Object) -> None:
+        self._stream = bucket.stream(item)
+        self.digest = ContentDigest()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        data = self._stream.read(size)
+        self.digest.update(data)
+        return data

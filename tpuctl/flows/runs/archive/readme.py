@@ -1,0 +1,139 @@
+"""Writes README.md of an archive: what the run was, how to run it, and what is missing."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tpuctl.flows.runs.archive.run_script import missing_arguments, missing_variables
+from tpuctl.job_header import Header
+from tpuctl.provenance.records import HostEnvironment, Results
+from tpuctl.runs import Run, Verdict
+from tpuctl.text import printable
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What an archive is made from."""
+
+    record: Run
+    verdict: Verdict
+    header: Header
+    environment: HostEnvironment | None
+    results: Results | None
+    has_data: bool
+    hosts: int
+
+
+def readme(contents: Contents) -> str:
+    """Return README.md."""
+    record, verdict = contents.record, contents.verdict
+    return "\n".join(
+        [
+            f"# The run {record.run}",
+            "",
+            f"It was submitted at {record.created} for {_line(record.accelerator)}, and {verdict.outcome}.",
+            "",
+            f"    {_line(shlex.join((record.script, *record.arguments)))}",
+            "",
+            *_facts(contents),
+            "",
+            "## Run it again",
+            "",
+            f"You need {_python(contents)}, and nothing of Google Cloud or tpuctl. In this folder:",
+            "",
+            *(f"    {command}" for command in commands(contents)),
+            "",
+            "`run.sh` sets the variables that the script had, with folders below `results/` in place of those"
+            " in the bucket, and starts it in `code/`. `compare.py` compares each file with the checksums in"
+            " `record/results.json`. A script whose random numbers have seeds writes the same bytes on the"
+            " same kind of processor.",
+            "",
+            *_missing(contents),
+            *_files(contents),
+        ]
+    )
+
+
+def commands(contents: Contents) -> Iterator[str]:
+    """Yield what somebody types."""
+    version = contents.environment.python if contents.environment else ""
+    yield f"python{'.'.join(version.split('.')[:2]) or '3'} -m venv .venv"
+    record = contents.record
+    if record.requirements:
+        yield f".venv/bin/pip install -r {shlex.quote(f'code/{record.requirements}')} -c constraints.txt"
+    wheels = f" --find-links {shlex.quote(f'code/{record.wheelhouse}')}" if record.wheelhouse else ""
+    yield f".venv/bin/pip install{wheels} -r requirements.txt -c constraints.txt"
+    yield "sh run.sh"
+    if contents.results:
+        yield ".venv/bin/python compare.py"
+
+
+def _facts(contents: Contents) -> Iterator[str]:
+    record = contents.record
+    facts = {
+        "code (SHA-256 of its archive)": record.bundle_sha256,
+        "git commit": f"{record.git.commit}{', with changes' * bool(record.git.diff)}" if record.git else "",
+        "seeds": ", ".join(f"{name} {value}" for name, value in record.seeds.items()),
+        "dataset": f"{record.dataset}, manifest {record.dataset.manifest_sha256}" if record.dataset else "",
+        "hosts": str(contents.hosts) if contents.hosts > 1 else "",
+        "results (SHA-256 of names and checksums)": contents.results.digest if contents.results else "",
+        "submitted again from": record.origin,
+    }
+    yield from (f"- {name}: {_line(value)}" for name, value in facts.items() if value)
+
+
+def _python(contents: Contents) -> str:
+    environment = contents.environment
+    if environment is None:
+        return f"Python {contents.record.requires_python}".strip()
+    return f"Python {environment.python} on {environment.system} ({environment.processor})"
+
+
+def _missing(contents: Contents) -> Iterator[str]:
+    notes = list(_notes(contents))
+    if notes:
+        yield from ("## What is not in here", "", *(f"- {_line(note)}" for note in notes), "")
+
+
+def _notes(contents: Contents) -> Iterator[str]:
+    record = contents.record
+    for name in missing_variables(record, contents.header):
+        yield f"The value of the variable {name}: set it before you run it, `export {name}=...`."
+    for number in missing_arguments(record):
+        yield (
+            f"Argument {number}, which looks like a secret: set it before you run it,"
+            f" `export ARGUMENT_{number}=...`."
+        )
+    if record.dataset and not contents.has_data:
+        yield (
+            f"The dataset {record.dataset}. Put its files into data/{record.dataset}: `tpuctl data pull"
+            f" {record.dataset} --to data/{record.dataset}` fetches them from a bucket that has it, and"
+            f" `tpuctl data upload` makes it of its source. The digest of its manifest has to be"
+            f" {record.dataset.manifest_sha256}."
+        )
+    if contents.environment is None:
+        yield "The versions of its packages: the run has no record of them."
+    if contents.hosts > 1:
+        yield f"The {contents.hosts} hosts: run.sh runs the script of worker 0 alone."
+    if contents.results and contents.results.left_out:
+        yield f"The checksums of {contents.results.left_out} files: only the first ones are listed."
+    if record.setup:
+        yield f"What its set-up command has made on the hosts: {record.setup}"
+
+
+def _files(contents: Contents) -> Iterator[str]:
+    yield from ("## Files", "")
+    yield "- `code/`: the script, and what it imports"
+    yield "- `requirements.txt`: what it needs"
+    yield "- `constraints.txt`: the versions of all packages that were there"
+    if contents.has_data:
+        yield "- `data/`: the dataset, as TFRecord, readable by TensorFlow Datasets"
+    yield "- `record/`: the record of the run, how it ended, its packages, and the checksums of its results"
+    yield ""
+
+
+def _line(text: str) -> str:
+    """Return text as one printable line."""
+    return printable.line(text)
