@@ -106,6 +106,8 @@ class RunDescription:
             "submitted by": record.submitter,
             "submitted at": f"{record.created}, by the clock of that machine",
             "command": shlex.join((record.script, *record.arguments)),
+            "repeats": record.origin,
+            "seeds": ", ".join(f"{name} {value}" for name, value in record.seeds.items()),
             "bundle": self._object(bundle(record.bundle_sha256)),
             "git commit": f"{record.git.commit}{', with changes' * bool(record.git.diff)}"
             if record.git

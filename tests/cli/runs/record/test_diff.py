@@ -58,6 +58,8 @@ def test_a_run_and_its_repetition(tpuctl: Tpuctl, bucket: Bucket) -> None:
     assert "The same: code, packages, data, machine, job, variables." in other.err
     content = tpuctl("diff", "r1", "r3", "--json").json
     assert content["equal"] is False
+    facts = {fact["name"]: fact["value"] for fact in tpuctl("describe", "r3", "--json").json["run"]["facts"]}
+    assert (facts["repeats"], facts["seeds"]) == ("r1", "--seed 8")
     assert content["differences"][0] == {"part": "arguments", "name": "--seed", "first": "7", "second": "8"}
     assert bucket.objects("") == before
 
