@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -44,24 +45,32 @@ def submit(
     Example:
       tpuctl submit jobs/digits.py -- --epochs 30
     """
-    cloud = session.cloud
     with show_late_count() as report:
         plan = _plan(session, request, report, offers_up=not dry_run)
+    start_planned(session, plan, policy, request.script, is_attached=is_attached, dry_run=dry_run)
+
+
+def start_planned(
+    session: Session, plan: SubmitPlan, policy: Policy, script: Path, command: str = "submit", *,
+    is_attached: bool = False, dry_run: bool = False,
+) -> None:  # fmt: skip
+    """Start a planned run and show it, or show the requests; `command` with `script` is what hints name."""
+    cloud = session.cloud
     for text in plan.notes:
         output.note(text)
     if dry_run:
         keys = access.requests(cloud.provider, plan, cloud.ssh.login_key())
         output.requests([*keys, *flow.requests(cloud.bucket, plan)], as_json=session.as_json)
         return
-    plan = on_free_node(session, plan, policy, request.script)
+    plan = on_free_node(session, plan, policy, script, command)
     plan = access.admit(cloud.provider, cloud.ssh, plan, output.note)
     with show_late_count() as report:
-        submission = start(session, plan, report)
+        submission = _start(session, plan, report)
     for text in submission.notes:
         output.note(text)
     session.listed.add("runs", submission.run.run)
     try:
-        show(session, submission.run, plan, is_attached=is_attached)
+        _show(session, submission.run, plan, is_attached=is_attached)
         if is_attached:
             from tpuctl.cli.runs.logs import attach  # noqa: PLC0415  slow to import, and not always needed
 
@@ -97,7 +106,7 @@ _PLACES = ("target", "project", "zone", "bucket")
 """Options that submit and up share."""
 
 
-def start(session: Session, plan: SubmitPlan, report: Report) -> flow.Submission:
+def _start(session: Session, plan: SubmitPlan, report: Report) -> flow.Submission:
     """Submit the run; where its name has a submission that was killed before all had started, go on."""
     cloud, plan = session.cloud, priced(plan, session.prices.recorded)
     try:
@@ -117,8 +126,7 @@ def start(session: Session, plan: SubmitPlan, report: Report) -> flow.Submission
     return continuation.go_on(cloud.bucket, cloud.provider, cloud.ssh, plan, report)
 
 
-def show(session: Session, run: Run, plan: SubmitPlan, *, is_attached: bool) -> None:
-    """Show a run that was started."""
+def _show(session: Session, run: Run, plan: SubmitPlan, *, is_attached: bool) -> None:
     attempt, code = plan.attempt, plan.code
     content = {
         "run": run.run,

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import click
 
-from tpuctl.cli import output
-from tpuctl.cli.progress import show_late_count
-from tpuctl.cli.runs.busy import Policy, on_free_node, policy_options
-from tpuctl.cli.runs.submit import show, start
+from tpuctl.cli.runs.busy import Policy, policy_options
+from tpuctl.cli.runs.submit import start_planned
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.cli.value_types import LOCAL_PATH
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.record.repetition import RepeatRequest, plan_repetition
-from tpuctl.flows.runs.submission import access
-from tpuctl.flows.runs.submission import submit as flow
 from tpuctl.flows.runs.submission.environment import variables_of
 
 
@@ -67,17 +63,4 @@ def resubmit(
     request = RepeatRequest(name, tpu, changes, is_all, values, names)
     stored = find_run(cloud.bucket, run, session.warn)
     plan = plan_repetition(stored, cloud.data_bucket, cloud.provider, session.owner, request, session.now)
-    for text in plan.notes:
-        output.note(text)
-    if dry_run:
-        keys = access.requests(cloud.provider, plan, cloud.ssh.login_key())
-        output.requests([*keys, *flow.requests(cloud.bucket, plan)], as_json=session.as_json)
-        return
-    plan = on_free_node(session, plan, policy, Path(run), "resubmit")
-    plan = access.admit(cloud.provider, cloud.ssh, plan, output.note)
-    with show_late_count() as report:
-        submission = start(session, plan, report)
-    for text in submission.notes:
-        output.note(text)
-    session.listed.add("runs", submission.run.run)
-    show(session, submission.run, plan, is_attached=False)
+    start_planned(session, plan, policy, Path(run), "resubmit", dry_run=dry_run)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tpuctl import clock
+from tpuctl.datasets import DatasetRef
 from tpuctl.errors import NotFoundError, StateError, UsageError
 from tpuctl.flows.nodes.lookup import find_ready
 from tpuctl.flows.runs.record import packages, stored_code
@@ -131,7 +132,7 @@ def _require_dataset(bucket: Bucket, record: Run) -> None:
             f" gs://{bucket.name}.",
             hint=f"Set data_bucket: TPUCTL_DATA_BUCKET={record.data_bucket}",
         )
-    manifest = find_manifest(bucket, record.dataset)
+    manifest = find_manifest(bucket, DatasetRef(record.dataset.name, record.dataset.version))
     facts = {"dataset": str(record.dataset), "manifest_sha256": record.dataset.manifest_sha256}
     if manifest is None:
         raise NotFoundError(
