@@ -8,7 +8,6 @@ from tpuctl import clock
 from tpuctl.bucket_layout import RunPaths
 from tpuctl.errors import ConflictError, TpuctlError
 from tpuctl.flows.runs.stored_attempt import find_record
-from tpuctl.parallel import fanout, values
 from tpuctl.provenance.records import ResultFile, Results, digest_of, first_that_fit
 from tpuctl.runs import Verdict, encode
 
@@ -36,16 +35,23 @@ def write(bucket: Bucket, paths: RunPaths, verdict: Verdict) -> Results | None:
         return None
     try:
         results = listed(bucket, paths, verdict)
-        data, item = encode(results), bucket.stat(paths.results)
-        if item:
-            bucket.replace(item, data)
-        else:
-            bucket.create(paths.results, data)
+        _write(bucket, paths.results, encode(results))
     except ConflictError:
         return read(bucket, paths)  # another reader was first
     except TpuctlError:
         return None
     return results
+
+
+def _write(bucket: Bucket, name: str, data: bytes) -> None:
+    """Write an object over the one that there may be; raises ConflictError when another process did so."""
+    try:
+        bucket.create(name, data)
+    except ConflictError:
+        item = bucket.stat(name)
+        if item is None:
+            raise
+        bucket.replace(item, data)
 
 
 def ensured(bucket: Bucket, paths: RunPaths, verdict: Verdict | None) -> Results | None:
@@ -62,15 +68,14 @@ def ensured(bucket: Bucket, paths: RunPaths, verdict: Verdict | None) -> Results
 def listed(bucket: Bucket, paths: RunPaths, verdict: Verdict) -> Results:
     """Return the results as the bucket lists them now."""
     folders = (paths.checkpoints, paths.outputs, paths.tensorboard)
-    objects = values(fanout(lambda folder: bucket.objects(folder, md5=True), folders))
+    objects = bucket.objects(paths.folder, start=folders[0], md5=True)  # logs come before
     files = [
         ResultFile(
             item.name.removeprefix(paths.folder), item.size, item.content.crc32c or None, item.md5,
             item.generation,
         )
-        for each in objects
-        for item in each
-        if not item.name.endswith("/")
+        for item in objects
+        if item.name.startswith(folders) and not item.name.endswith("/")
     ]  # fmt: skip
     shown = tuple(first_that_fit(files))
     return Results(

@@ -74,7 +74,7 @@ class MemoryBucket:
         return self._object(name) if name in self._objects else None
 
     def objects(
-        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = ""
+        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = "", md5: bool = False
     ) -> list[Object]:
         self.meanwhile()
         pattern = compile_glob(glob) if glob else re.compile(".*", re.DOTALL)

@@ -61,10 +61,10 @@ class WorldBucket(MemoryBucket):
         return self.world.send("bucket.stat", lambda: MemoryBucket.stat(self, name))
 
     def objects(
-        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = ""
+        self, prefix: str, *, most: int | None = None, start: str = "", glob: str = "", md5: bool = False
     ) -> list[Object]:
         def answer() -> list[Object]:
-            return MemoryBucket.objects(self, prefix, most=most, start=start, glob=glob)
+            return MemoryBucket.objects(self, prefix, most=most, start=start, glob=glob, md5=md5)
 
         return self.world.send("bucket.list", answer)
 
