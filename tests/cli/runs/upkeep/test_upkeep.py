@@ -36,6 +36,9 @@ def test_tags_and_notes_are_shown_and_select(tpuctl: Command, ended: Bucket) -> 
     listed = tpuctl("runs").out
     assert "TAGS" in listed
     assert "keep, paper=figure 3" in listed
+    table = tpuctl("runs", "--columns", "tags,note").out.splitlines()
+    assert table[0].split() == ["RUN", "TAGS", "NOTE"]
+    assert table[1].endswith("the rate was too high")
     shown = tpuctl("runs", "--tag", "paper", "--json").json["runs"]
     assert [(run["run"], run["tags"]) for run in shown] == [("r1", {"keep": "", "paper": "figure 3"})]
     assert shown[0]["notes"][0]["text"] == "the rate was too high"

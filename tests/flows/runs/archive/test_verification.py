@@ -13,7 +13,8 @@ from tests.flows.runs.upkeep.records import write_ended_run
 from tpuctl.bucket_layout import bundle
 from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import UsageError
-from tpuctl.flows.runs.archive.verification import BUCKET, FOLDER, Verification, verify
+from tpuctl.flows.runs.archive.differences import BUCKET, FOLDER, Verification
+from tpuctl.flows.runs.archive.verification import verify
 from tpuctl.flows.runs.pull import pull
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.local.staged_folder import STAGING

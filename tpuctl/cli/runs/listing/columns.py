@@ -53,6 +53,7 @@ COLUMNS: dict[str, Callable[[Line], object]] = {
     "attempt": lambda line: line.run.attempt or "",
     **{name: _metric(name) for name in METRICS},
     "tags": lambda line: line.run.notes.labels if line.run.notes else "",
+    "note": lambda line: line.run.notes.notes[-1].text if line.run.notes and line.run.notes.notes else "",
     "exit": lambda line: "" if line.run.exit_code is None else line.run.exit_code,
     "reason": lambda line: reason(line.run),
 }

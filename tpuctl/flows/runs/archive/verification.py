@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +14,17 @@ from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import TpuctlError, UsageError
 from tpuctl.flows.datasets.lookup import find_manifest
+from tpuctl.flows.runs.archive.differences import (
+    BUCKET,
+    CHANGED,
+    EXTRA,
+    FOLDER,
+    MISSING,
+    WRONG,
+    Check,
+    Difference,
+    Verification,
+)
 from tpuctl.flows.runs.code.bundles import PART
 from tpuctl.flows.runs.local_copy.joined_logs import joined_logs
 from tpuctl.local.confined_folder import ConfinedFolder, NotAFileError
@@ -36,44 +46,6 @@ RESULT_FOLDERS = ("checkpoints", "outputs", "tensorboard")
 OWN_FOLDERS = ("attempts", "logs")
 """Beside the results: records and logs, and logs that `pull` has joined."""
 OWN_FILES = (RECORD, VERDICT, RESULTS, "stop.json", *CHANGING)
-
-CHANGED, MISSING, EXTRA, WRONG = "changed", "missing", "extra", "wrong"
-FOLDER, BUCKET = "folder", "bucket"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Something that is not as the record has it."""
-
-    name: str
-    """A file below the folder, or `code` or `dataset`."""
-    kind: str
-    """CHANGED, MISSING, EXTRA or WRONG."""
-    detail: str
-    by: str
-    """FOLDER or BUCKET: whose word it is."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """What was compared with what, or why it was not."""
-
-    subject: str
-    by: str
-    """FOLDER, BUCKET, or empty for what was not checked."""
-    detail: str
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What is known of a folder."""
-
-    run: str
-    outcome: str
-    files: int
-    """That are here."""
-    checks: tuple[Check, ...]
-    differences: tuple[Difference, ...]
 
 
 def verify(
