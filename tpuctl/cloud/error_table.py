@@ -34,6 +34,7 @@ ROLES = (
     ("storage.", "roles/storage.admin"),
     ("iam.serviceAccount", "roles/iam.serviceAccountUser, on the service account of the TPU VMs"),
     ("cloudquotas.", "roles/cloudquotas.viewer"),
+    ("compute.", "NAME_member, which terraform/ grants its members, or roles/compute.viewer"),
     ("serviceusage.", "roles/serviceusage.serviceUsageConsumer"),
     ("tpu.", "roles/tpu.admin"),
 )

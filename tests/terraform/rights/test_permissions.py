@@ -1,0 +1,87 @@
+"""Every call that a member's way takes is in the table, and what the table says is granted is granted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.running_simulator import CommandResult
+from tests.sim.iam.rehearsal import COMPLETE, MINIMAL, PROJECT, RECORDED, Example
+from tests.terraform.rights.table import README, Row, not_granted, rows, updated
+from tests.terraform.rights.walk import walk
+from tpuctl.cloud.error_table import Failure, explain
+from tpuctl.cloud.iap.endings import ROLE as IAP_ROLE
+from tpuctl.cloud.tpu.error_mapping import SERVICE
+from tpuctl.sim.iam.policies import Binding, bucket_bindings
+from tpuctl.sim.iam.roles import includes, permissions_of
+from tpuctl.sim.iam.terraform_state import TerraformState, read_state
+from tpuctl.sim.json_values import JsonObject
+
+PERMISSION_DENIED = 7
+NAMES = {MINIMAL: "tpuctl", COMPLETE: "vision_team"}
+NOT_SIMULATED = {
+    # https://cloud.google.com/iam/docs/roles-permissions: what these roles are for
+    "roles/logging.logWriter": ("logging.logEntries.create",),
+    "roles/monitoring.metricWriter": ("monitoring.timeSeries.create",),
+    "roles/serviceusage.serviceUsageConsumer": ("serviceusage.services.use",),
+}
+
+
+def bindings(state: TerraformState, row: Row, example: Example) -> list[Binding]:
+    """Return what the state grants on the resource of a row."""
+    if row.on == "project":
+        return state.policies.projects[PROJECT]
+    if row.on == "TPU account":
+        return state.policies.accounts[example.account]
+    bucket = {"bucket of runs": example.runs, "bucket of datasets": example.data}[row.on]
+    documents: list[JsonObject] = state.bucket_policies[bucket]
+    return list(bucket_bindings(json.dumps({"bindings": documents})))
+
+
+@pytest.mark.parametrize("example", [MINIMAL, COMPLETE], ids=lambda example: example.name)
+@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row.who} {row.permission} {row.on}")
+def test_the_base_grants_the_role_and_the_role_has_the_permission(row: Row, example: Example) -> None:
+    state = read_state(RECORDED / f"{example.name}-rights.json")
+    member = example.member if row.who == "member" else f"serviceAccount:{example.account}"
+    role = row.role
+    if role.startswith("NAME_"):
+        role = f"projects/{PROJECT}/roles/{NAMES[example]}{role.removeprefix('NAME')}"
+    granted = [binding for binding in bindings(state, row, example) if member in binding.members]
+    assert role in [binding.role for binding in granted], "not granted"
+    held = state.policies.roles.get(role) or NOT_SIMULATED.get(role) or permissions_of(role)
+    assert includes(held, row.permission), f"{role} lacks it"
+
+
+def test_a_members_way_needs_what_the_table_has_and_no_more(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tpuctl: Callable[..., CommandResult],
+) -> None:
+    asked = walk(tpuctl, monkeypatch, tmp_path)
+    known = {(row.who, row.permission) for row in rows()}
+    beside = {("member", permission) for permission in not_granted()}
+    assert asked - known - beside == set(), "calls that the table lacks"
+    walked = {(row.who, row.permission) for row in rows() if row.tested == "walk"}
+    assert walked - asked == set(), "rows that no command needs"
+    elsewhere = {row.tested for row in rows() if row.tested.endswith(".py")}
+    assert all((README.parents[1] / path.rpartition(" ")[2]).is_file() for path in elsewhere)
+
+
+def test_the_readme_has_the_table() -> None:
+    assert README.read_text() == updated(), "run python -m tests.terraform.rights.table"
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in rows() if row.who == "member"], ids=lambda row: row.permission
+)
+def test_a_403_names_the_role_that_this_base_grants(row: Row) -> None:
+    if row.permission.startswith("iap."):
+        assert row.role == IAP_ROLE
+        return
+    message = f"Required '{row.permission}' permission for 'projects/p'. Permission '{row.permission}' denied"
+    error = explain(Failure(SERVICE, "The nodes", PERMISSION_DENIED, message))
+    assert row.role in error.hint
