@@ -385,8 +385,8 @@ def test_no_prefix_repeats_a_folder(top: str) -> None:
 
 def test_tests_are_where_their_source_is() -> None:
     own = {
-        "flows/runs/matrix", "sim/unmodified", "sim/unmodified/programs", "sim/tpu/clients", "sim/tpu/nodes",
-        "sim/tpu/queue",
+        "cli/runs/pull", "flows/runs/matrix", "sim/unmodified", "sim/unmodified/programs", "sim/tpu/clients",
+        "sim/tpu/nodes", "sim/tpu/queue",
     }  # fmt: skip
     """Folders without a source folder: tests of complete programs, and of one API across its modules."""
     packages = {path.name for path in folders(PACKAGE) if path.parent == PACKAGE}

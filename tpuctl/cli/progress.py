@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.cli.output import format_bytes, note
 from tpuctl.cli.printing import unguarded
+from tpuctl.errors import InterruptedByUser
 from tpuctl.text import printable
 
 if TYPE_CHECKING:
@@ -66,6 +67,15 @@ def show_transfer() -> Iterator[tuple[Callable[[str], None], Callable[[int, int]
             live.update(Text(printable.line(step)))
 
         yield report, lambda here, size: live.update(Text(amount(here, size))) if due() else None
+
+
+@contextmanager
+def resumable(problem: str, kept: str) -> Iterator[None]:
+    """Say after Ctrl-C what the problem is, and that the same command goes on with what is `kept`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise InterruptedByUser(problem, hint=f"Run the same command again: {kept}.") from None
 
 
 @contextmanager

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tpuctl.cli import output, printing
-from tpuctl.cli.progress import show_count
+from tpuctl.cli.progress import resumable, show_count
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.cli.value_types import LOCAL_PATH, OUTPUT_PATH
-from tpuctl.errors import InterruptedByUser, UsageError
+from tpuctl.errors import UsageError
 
 if TYPE_CHECKING:
     from tpuctl.data.public.catalogue import PublicDataset
@@ -81,24 +80,13 @@ def _fetched(
 ) -> FetchResult:
     from tpuctl.flows.datasets import fetch as flow  # noqa: PLC0415
 
-    with _interruptible():
+    with resumable("Interrupted: the dataset is not complete yet.", "the part already downloaded is kept"):
         if local is not None:
             return flow.take(name, dataset, folder, local, show_count, unverified=unverified)
         from tpuctl.cloud.downloads import Downloads  # noqa: PLC0415  requests: only where it is needed
 
         with closing(Downloads()) as downloads:
             return flow.fetch(name, dataset, folder, downloads, show_count)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise InterruptedByUser(
-            "Interrupted: the dataset is not complete yet.",
-            hint="Run the same command again: the part already downloaded is kept.",
-        ) from None
 
 
 def _list(session: Session) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
 from tpuctl.cli import output
 from tpuctl.cli.datasets.options import ref_argument
-from tpuctl.cli.progress import show_transfer
+from tpuctl.cli.progress import resumable, show_transfer
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.datasets import DatasetRef
@@ -32,8 +33,12 @@ def pull(session: Session, ref: DatasetRef, folder: Path | None) -> None:
 
     bucket = session.cloud.data_bucket
     manifest = read_manifest(bucket, ref, session.warn)
-    with show_transfer() as (report, progress):
-        copy = flow.pull(bucket, manifest, folder or Path(ref.name), report, progress)
+    place = folder or Path(ref.name)
+    with (
+        resumable(f"Interrupted: {place} has not all of dataset {manifest.ref}.", "what has arrived is kept"),
+        show_transfer() as (report, progress),
+    ):
+        copy = flow.pull(bucket, manifest, place, report, progress)
     if session.as_json:
         fields = {"files": copy.files, "bytes": copy.size, "kept": copy.unchanged}
         output.json({"dataset": str(manifest.ref), "folder": str(copy.folder), **fields})
@@ -41,3 +46,5 @@ def pull(session: Session, ref: DatasetRef, folder: Path | None) -> None:
     unchanged = f", {copy.unchanged} of them unchanged" if copy.unchanged else ""
     files = f"{copy.files} ({output.format_bytes(copy.size)}), verified{unchanged}"
     output.facts({"dataset": str(manifest.ref), "files": files, "where": copy.folder})
+    read = f"tfds.builder_from_directory({str(copy.folder)!r})"
+    output.hint(shlex.join(["python", "-c", f"import tensorflow_datasets as tfds; print({read}.info)"]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +11,10 @@ from tpuctl.cli import output
 from tpuctl.cli.datasets import rendering
 from tpuctl.cli.datasets.options import source_options
 from tpuctl.cli.datasets.plan import listed_plan, show_notes
-from tpuctl.cli.progress import show_conversion
+from tpuctl.cli.progress import resumable, show_conversion
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
-from tpuctl.errors import InterruptedByUser, UsageError
+from tpuctl.errors import UsageError
 
 if TYPE_CHECKING:
     from tpuctl.data.plan import DatasetPlan
@@ -71,7 +69,9 @@ def upload(
             _show_requests(session, plan)
             return
         _show_plan(plan)
-        with _interruptible():
+        with resumable(
+            "The upload was interrupted: nothing was published.", "complete shards in the bucket are kept"
+        ):
             uploaded = _upload(session, plan, request, beam_options if runner == "beam" else None, keep)
     session.listed.add("datasets", request.ref.name)
     _show_uploaded(session, uploaded)
@@ -112,17 +112,6 @@ def _upload(
         from tpuctl.flows.datasets.beam import upload as beam  # noqa: PLC0415
 
         return beam.upload(session.cloud, plan, request, beam_options, report)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise InterruptedByUser(
-            "The upload was interrupted: nothing was published.",
-            hint="Run the same command again: complete shards in the bucket are kept.",
-        ) from None
 
 
 def _show_requests(session: Session, plan: DatasetPlan) -> None:

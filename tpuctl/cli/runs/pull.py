@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tpuctl.cli import output
-from tpuctl.cli.progress import show_transfer
+from tpuctl.cli.progress import resumable, show_transfer
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.errors import StateError, UsageError
@@ -78,7 +78,8 @@ def pull(
     selection = Selection(PARTS if only is None else only, step, latest, unfinished)
     stored = find_run(session.cloud.bucket, run, session.warn)
     place = folder or Path(stored.name)
-    with show_transfer() as (report, progress):
+    problem = f"Interrupted: {place} has not all of run '{stored.name}'."
+    with resumable(problem, "what has arrived is kept"), show_transfer() as (report, progress):
         state = settle(stored, session.witnesses)
         if follow:
 
@@ -136,6 +137,7 @@ def _content(run: str, result: flow.PullResult, *, ended: bool) -> dict[str, obj
         "uncommitted": list(result.uncommitted),
         "checkpoints": result.checkpoints,
         "unfinished": result.unfinished,
+        "incomplete": result.incomplete,
         "refused": result.refused,
         "ended": ended,
     }
@@ -153,10 +155,8 @@ def _show(run: str, result: flow.PullResult, state: RunState) -> None:
     if result.uncommitted:
         content["skipped"] = f"{len(result.uncommitted)} files of unfinished checkpoints"
     output.facts(content)
-    for checkpoint in result.unfinished[:MOST_REASONS]:
-        output.note(f"Skipped {checkpoint.name} ({checkpoint.format}): {checkpoint.reason}.")
-    if more := len(result.unfinished[MOST_REASONS:]):
-        output.note(f"Skipped {more} more unfinished checkpoints.")
+    _name("Skipped", result.unfinished)
+    _name("Not complete:", result.incomplete)
     verdict = state.verdict
     error = consequences.error_of(verdict) if verdict else None
     if state.error:
@@ -169,3 +169,11 @@ def _show(run: str, result: flow.PullResult, state: RunState) -> None:
         output.hint(consequences.next_command(verdict))
     else:
         output.hint("tpuctl down")
+
+
+def _name(what: str, checkpoints: Sequence[flow.Unfinished]) -> None:
+    """Say of unfinished checkpoints why they are."""
+    for checkpoint in checkpoints[:MOST_REASONS]:
+        output.note(f"{what} {checkpoint.name} ({checkpoint.format}): {checkpoint.reason}.")
+    if more := len(checkpoints[MOST_REASONS:]):
+        output.note(f"{what} {more} more unfinished checkpoints.")

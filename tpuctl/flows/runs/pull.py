@@ -46,7 +46,7 @@ class Copied:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A checkpoint that is not fetched."""
+    """A checkpoint that is not complete, or not in the folder."""
 
     name: str
     """Below the run's folder."""
@@ -71,6 +71,8 @@ class PullResult:
     checkpoints: tuple[Copied, ...] = ()
     unfinished: tuple[Unfinished, ...] = ()
     """Why each unfinished checkpoint is none."""
+    incomplete: tuple[Unfinished, ...] = ()
+    """The unfinished ones that are fetched, because they are asked for."""
 
 
 def pull(
@@ -157,8 +159,11 @@ def _result(run: StoredRun, folder: Path, copy: Copy, look: Look) -> PullResult:
         size = sum(look.listing.objects[name].size for name in checkpoint.files)
         return Copied(below(checkpoint.name), checkpoint.format, checkpoint.step, size)
 
-    unfinished = [(checkpoint, checkpoint.reason) for checkpoint in look.unfinished]
-    unfinished += [(checkpoint, copy.why_not(checkpoint)) for checkpoint in missed]
+    def unfinished(checkpoint: Checkpoint) -> Unfinished:
+        return Unfinished(
+            below(checkpoint.name), checkpoint.format, checkpoint.reason or copy.why_not(checkpoint)
+        )
+
     return PullResult(
         folder=folder,
         files=len(arrived),
@@ -167,7 +172,8 @@ def _result(run: StoredRun, folder: Path, copy: Copy, look: Look) -> PullResult:
         uncommitted=tuple(sorted(left_out)),
         refused=copy.refused,
         checkpoints=tuple(map(copied, complete)),
-        unfinished=tuple(Unfinished(below(one.name), one.format, reason) for one, reason in unfinished),
+        unfinished=tuple(map(unfinished, (*look.unfinished, *missed))),
+        incomplete=tuple(map(unfinished, look.incomplete)),
     )
 
 

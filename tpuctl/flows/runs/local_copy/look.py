@@ -30,7 +30,9 @@ class Look:
     committed: tuple[Checkpoint, ...]
     """All that are committed."""
     unfinished: tuple[Checkpoint, ...]
-    """The ones that are not, each with its reason."""
+    """The ones that are not, each with its reason; of those that are wanted at all."""
+    incomplete: tuple[Checkpoint, ...]
+    """Unfinished ones that are fetched nevertheless."""
 
     def state_file(self, name: str, complete: set[str]) -> bytes | None:
         """Return what a copy with these complete checkpoints has as a state file; None if it names none."""
@@ -57,6 +59,7 @@ def look_at(run: StoredRun, selection: Selection) -> Look:
     chosen: tuple[Checkpoint, ...] = ()
     if CHECKPOINTS in selection.only:
         chosen = tuple(selection.choose(listing, committed))
+    asked = unfinished if CHECKPOINTS in selection.only else ()
     left_out = {file for checkpoint in committed if checkpoint not in chosen for file in checkpoint.files}
     if not selection.unfinished:
         left_out.update(file for checkpoint in unfinished for file in checkpoint.files)
@@ -72,7 +75,8 @@ def look_at(run: StoredRun, selection: Selection) -> Look:
         tuple(item for item in wanted if item.name in marks),
         chosen,
         committed,
-        () if selection.unfinished else unfinished,
+        () if selection.unfinished else asked,
+        asked if selection.unfinished else (),
     )
 
 

@@ -55,7 +55,7 @@ def test_the_json_form_has_both_result_and_error(tpuctl: Command, bucket: Bucket
     put(bucket, f"runs/{run}/.envrc")
     result = tpuctl("pull", "--json")
     assert result.code == 4
-    assert result.json["files"] == 4
+    assert result.json["files"] == 5
     assert result.json["refused"] == [{"name": "runs/mine/.envrc", "reason": "is a hidden file or folder"}]
     assert result.json["error"]["kind"] == "state"
     assert tpuctl("pull", "--json", "--to", "again").code == 4
