@@ -23,7 +23,7 @@ test-slow: .venv/ready  ## run the tests that take minutes each
 	$(BIN)/python -m pytest -m slow
 
 test-terraform: .venv/ready  ## test terraform/ with the real terraform, every planted mistake included
-	$(BIN)/python -m pytest tests/terraform -m "slow or not slow"
+	$(BIN)/python -m pytest tests/terraform -m "(slow or not slow) and not network" -n auto --dist loadgroup
 
 accept-terraform: .venv/ready  ## record the plans of terraform/ anew, unless they break a law: look at the difference in git
 	$(BIN)/python -m tests.terraform.plans.record --accept

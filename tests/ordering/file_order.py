@@ -46,7 +46,7 @@ LONG = (
     "tests/sim/test_restart.py",
     "tests/cli/simulator/test_faults.py",
     "tests/sim/tpu/test_state_machine.py",
-    "tests/terraform/test_mistakes.py",
+    "tests/terraform/mistakes/test_mistakes.py",
     "tests/sim/gcs/http/test_fuzz.py",
     "tests/cloud/ssh/",
     "tests/flows/datasets/test_upload.py",

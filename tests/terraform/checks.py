@@ -7,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.terraform import module_names, readme_tables
+from tests.terraform.plans import record
+from tests.terraform.plans.planning import Refused, planned
+from tests.terraform.plans.variations import VARIATIONS
+from tests.terraform.validations import judged
 from tests.terraform.workbench import Workbench
 
 PLAIN = ("-no-color",)
@@ -66,6 +70,28 @@ def applied_names(bench: Workbench) -> str:
     return "; ".join(module_names.unknown_in_state(state))
 
 
+def files(bench: Workbench) -> str:
+    """Dependencies, lifecycles, versions and variables are as recorded, and break no law."""
+    return record.files_compared(bench.folder)
+
+
+def plan(name: str) -> Callable[[Workbench], str]:
+    """The plan of a variation is as recorded, and breaks no law."""
+
+    def check(bench: Workbench) -> str:
+        try:
+            return record.plan_compared(planned(bench, VARIATIONS[name]), VARIATIONS[name])
+        except Refused as refused:
+            return str(refused)
+
+    return check
+
+
+def edges(bench: Workbench) -> str:
+    """The variables take and refuse values where the table of edges says."""
+    return "\n".join(judged.problems(bench))
+
+
 def tables(bench: Workbench) -> str:
     """The README's tables are those of the variables and outputs."""
     readme: Path = bench.folder / "README.md"
@@ -76,6 +102,7 @@ CHECKS: dict[str, Callable[[Workbench], str]] = {
     "fmt": fmt,
     "names": names,
     "tables": tables,
+    "files": files,
     "validate": validate("."),
     "validate minimal": validate("examples/minimal"),
     "validate complete": validate("examples/complete"),
@@ -86,8 +113,14 @@ CHECKS: dict[str, Callable[[Workbench], str]] = {
     "test reach": test("reach"),
     "test validations": test("validations"),
     "test watch": test("watch"),
+    **{f"plan {name}": plan(name) for name in VARIATIONS},
+    "edges": edges,
     "apply": apply,
     "applied names": applied_names,
     "second plan": settled,
 }
 """From the fastest to the slowest."""
+WITHOUT_TERRAFORM = ("names", "tables", "files")
+"""Checks that only read the files."""
+FORESEEN = tuple(name for name in CHECKS if name.startswith("plan "))
+"""Checks of plans that have the values which are otherwise known after apply."""

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.terraform import module_names, readme_tables
-from tests.terraform.planted_mistakes import NAMES
-from tests.terraform.workbench import SOURCE, Workbench
+from tests.terraform.workbench import SOURCE
 
 
 def test_roles_apis_permissions_accelerators_zones_and_runtimes_exist() -> None:
     assert list(module_names.unknown(SOURCE)) == []
-
-
-@pytest.mark.parametrize(
-    "mistake", [mistake for mistake in NAMES if mistake.check == "names"], ids=lambda mistake: mistake.name
-)
-def test_a_name_that_google_lacks_is_found(tmp_path, mistake) -> None:
-    bench = Workbench(tmp_path, {})
-    with bench.changed(mistake.file, mistake.old, mistake.new):
-        assert mistake.message in "; ".join(module_names.unknown(bench.folder))
 
 
 def test_the_lists_of_names_are_sorted_and_say_where_they_come_from() -> None:

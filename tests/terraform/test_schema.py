@@ -55,6 +55,7 @@ def test_each_schema_states_its_source_and_licence(provider: str, version: str) 
 
 
 @pytest.mark.slow
+@pytest.mark.network
 def test_each_schema_is_that_of_the_public_packages(tmp_path) -> None:
     """Downloads 240 MB from PyPI."""
     try:

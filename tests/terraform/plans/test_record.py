@@ -31,6 +31,7 @@ def plans(make_workbench: Make) -> dict[str, Stanzas]:
     return all_planned(make_workbench(VERSIONS[-1], foresees=True), VARIATIONS.values())
 
 
+@pytest.mark.xdist_group("plans")  # in one process, which plans them side by side
 @pytest.mark.parametrize("name", VARIATIONS)
 def test_a_plan_is_as_recorded(plans: dict[str, Stanzas], name: str) -> None:
     problem = record.plan_compared(plans[name], VARIATIONS[name])

@@ -57,7 +57,7 @@ OF_MODULE = [
     _with("watch", watch=WATCHED),
     _with("watch-by-image", watch={"owners": ["ada@example.com"], "image": IMAGE, "schedule": "0 * * * *", "region": "europe-west1"}),
     _with("days", bundle_days=0, log_days=1, soft_delete_days=0),
-    _with("names", name="team-2", bucket_names={"data": "pictures", "runs": "models"}, labels={"team": "vision"}),
+    _with("names", name="team-2", bucket_names={"data": "pictures", "runs": "models"}, labels={"team": "vision", "managed-by": "mine"}),
     _with("network", subnet_cidr="192.168.8.0/21", mtu=1460),
     _with("regions", regions={"us-central1": "10.129.0.0/20", "us-east1": "172.16.0.0/20"}),
     _with("vpn", ssh_ranges=["10.8.0.0/16", "203.0.113.0/24"]),

@@ -1,26 +1,10 @@
-"""Mistakes that people make, each with the check that must catch it and a part of that check's message."""
+"""Mistakes in how the files are written: layout, arguments, types, references, names."""
 
 # ruff: noqa: E501  a table: the old and the new text belong on one line
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A mistake: in `file`, `old` is replaced by `new`."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    check: str
-    """A key of checks.CHECKS."""
-    message: str
-    version: str = "8.7.0"
-    """Version of the providers."""
-
+from tests.terraform.mistakes.mistake import Mistake
 
 LAYOUT = [
     Mistake("columns that do not line up", "network.tf", "region                   = var", "region = var", "fmt", "region"),
@@ -76,7 +60,7 @@ TYPES = [
     Mistake("a word for a bool", "storage.tf", "uniform_bucket_level_access = true", 'uniform_bucket_level_access = "yes"',
             "validate", "a bool is required"),
     Mistake("a resource instead of its id", "network.tf", "network = google_compute_network.this.id",
-            "network = google_compute_network.this", "test defaults", "string required"),
+            "network = google_compute_network.this", "plan plain", "string required"),
     Mistake("a number for a map", "tpu.tf", "labels           = local.labels", "labels           = 3", "validate",
             "map of string required"),
     Mistake("a default of the wrong type", "variables.tf", "default     = 8896", 'default     = "large"', "validate",
@@ -109,13 +93,13 @@ REFERENCES = [
     Mistake("each outside for_each", "registry.tf", "repository_id = var.name", "repository_id = each.key", "validate",
             'Reference to "each" in context without for_each'),
     Mistake("a key that the map lacks", "iam.tf", "bucket = google_storage_bucket.this[each.value.bucket].name",
-            'bucket = google_storage_bucket.this["models"].name', "test access", "Invalid index"),
+            'bucket = google_storage_bucket.this["models"].name', "plan plain", "Invalid index"),
     Mistake("a function that does not exist", "storage.tf", "coalesce(var.bucket_names.data", "coalesc(var.bucket_names.data",
             "validate", "Call to unknown function"),
     Mistake("a function with too few arguments", "iam.tf", 'replace(var.name, "-", "_")', 'replace(var.name, "-")',
             "validate", "Not enough function arguments"),
     Mistake("the value of a list that is empty", "budget.tf", "count = var.budget == null ? 0 : 1\n\n  billing", "count = 1\n\n  billing",
-            "test defaults", "Attempt to get attribute from null value|Invalid index"),
+            "plan plain", "Attempt to get attribute from null value|Invalid index"),
 ]  # fmt: skip
 
 ALLOWED_VALUES = [
@@ -123,11 +107,11 @@ ALLOWED_VALUES = [
     Mistake("a misspelled public_access_prevention", "storage.tf", '"enforced"', '"enforce"', "validate",
             "public_access_prevention must be one of"),
     Mistake("a lifecycle action that is not one", "storage.tf", '"AbortIncompleteMultipartUpload"', '"AbortMultipartUpload"',
-            "test defaults", "lifecycle_rule.action.type must be one of"),
+            "plan plain", "lifecycle_rule.action.type must be one of"),
     Mistake("a way to get addresses that is not one", "network.tf", '"AUTO_ONLY"', '"AUTOMATIC"', "validate",
             "nat_ip_allocate_option must be one of"),
     Mistake("a direction that is not one", "network.tf", '"INGRESS"', '"INBOUND"', "validate", "direction must be one of"),
-    Mistake("a basis of spending that is not one", "budget.tf", '"CURRENT_SPEND"', '"CURRENT"', "test options",
+    Mistake("a basis of spending that is not one", "budget.tf", '"CURRENT_SPEND"', '"CURRENT"', "plan complete",
             "threshold_rules.spend_basis must be one of"),
 ]  # fmt: skip
 
@@ -138,101 +122,21 @@ PROVIDER_RULES = [
     Mistake("tags beside service accounts", "network.tf", '  direction   = "INGRESS"',
             '  direction   = "INGRESS"\n  source_tags = ["a"]\n  target_service_accounts = ["b@example.com"]', "validate",
             "source_tags and target_service_accounts exclude each other"),
-    Mistake("an underscore in a name", "network.tf", '"${var.name}-between-hosts"', '"${var.name}_between_hosts"', "test defaults",
+    Mistake("an underscore in a name", "network.tf", '"${var.name}-between-hosts"', '"${var.name}_between_hosts"', "plan plain",
             "does not match"),
     Mistake("a port by its name", "network.tf", '["22"]', '["ssh"]', "validate", "allow.ports"),
     Mistake("a member without its kind", "iam.tf", "member  = google_service_account.tpu.member",
-            "member  = google_service_account.tpu.email", "test access", "does not match"),
+            "member  = google_service_account.tpu.email", "plan plain", "does not match"),
     Mistake("an e-mail address for an account's name", "iam.tf", "service_account_id = google_service_account.tpu.name",
-            "service_account_id = google_service_account.tpu.email", "test access", "service_account_id"),
+            "service_account_id = google_service_account.tpu.email", "plan plain", "service_account_id"),
     Mistake("a role without its prefix", "iam.tf", '"roles/iam.serviceAccountUser"', '"iam.serviceAccountUser"', "validate",
             "does not match"),
-    Mistake("a budget by the project's id", "budget.tf", "data.google_project.this[0].number", "var.project_id", "test options",
+    Mistake("a budget by the project's id", "budget.tf", "data.google_project.this[0].number", "var.project_id", "plan complete",
             "budget_filter.projects"),
     Mistake("a type beside a configuration of chips", "tpu.tf", "  runtime_version  =",
             '  accelerator_config {\n    type     = "V4"\n    topology = "2x2x1"\n  }\n  runtime_version  =', "validate",
             "accelerator_type and accelerator_config exclude each other"),
-    Mistake("a dash in the id of a role", "iam.tf", 'replace(var.name, "-", "_")', "var.name", "apply", "role_id"),
-]  # fmt: skip
-
-POLICY = [
-    Mistake("SSH from everywhere", "network.tf", '"35.235.240.0/20"', '"0.0.0.0/0"', "test defaults", "SSH may come from IAP"),
-    Mistake("all ports for IAP", "network.tf", '    ports    = ["22"]\n', "", "test defaults", "IAP may reach port 22"),
-    Mistake("hosts open to all private addresses", "network.tf", "source_ranges = [var.subnet_cidr]", 'source_ranges = ["10.0.0.0/8"]',
-            "test defaults", "All ports are open between the hosts"),
-    Mistake("logins that are not logged", "network.tf", '\n\n  log_config {\n    metadata = "INCLUDE_ALL_METADATA"\n  }', "", "test defaults",
-            "SSH connections must be logged"),
-    Mistake("no way to Google's APIs", "network.tf", "private_ip_google_access = true", "private_ip_google_access = false",
-            "test defaults", "Private Google Access"),
-    Mistake("a bucket that may become public", "storage.tf", '"enforced"', '"inherited"', "test defaults", "be public"),
-    Mistake("access lists on objects", "storage.tf", "uniform_bucket_level_access = true", "uniform_bucket_level_access = false",
-            "test defaults", "access lists"),
-    Mistake("buckets far from the TPUs", "storage.tf", "location      = var.region", 'location      = "EU"', "test defaults",
-            "in the region of the TPUs"),
-    Mistake("buckets that destroy empties", "storage.tf", "force_destroy = var.delete_buckets_with_content", "force_destroy = true",
-            "test defaults", "survive terraform destroy"),
-    Mistake("hours for days", "storage.tf", "* 86400", "* 3600", "test defaults", "for a week"),
-    Mistake("a rule that deletes checkpoints", "storage.tf", 'suffix = ".log"', 'suffix = ""', "test defaults",
-            "never records, checkpoints, outputs"),
-    Mistake("a rule that deletes datasets", "storage.tf", "    data = []\n", '    data = [{ days = 30, prefix = "datasets/", suffix = "" }]\n',
-            "test defaults", "No dataset may be deleted by age"),
-    Mistake("APIs that destroy disables", "main.tf", "disable_on_destroy = false", "disable_on_destroy = true", "test defaults",
-            "may not disable"),
-    Mistake("another shape of the output", "outputs.tf", "    service_account = ", "    account         = ", "test defaults",
-            "needs another schema number"),
-    Mistake("more than a TPU VM needs in the project", "iam.tf", '"roles/logging.logWriter"', '"roles/editor"', "test access",
-            "writes logs and metrics"),
-    Mistake("TPU VMs that make TPU VMs", "iam.tf", '["tpu.nodes.get"]', '["tpu.nodes.get", "tpu.nodes.create"]', "test access",
-            "nothing else of the Cloud TPU API"),
-    Mistake("TPU VMs that cannot delete themselves", "iam.tf", '["tpu.nodes.delete", "tpu.operations.get"]',
-            '["tpu.operations.get"]', "test access", "may look up and delete nodes"),
-    Mistake("TPU VMs that write datasets", "iam.tf", 'data = ["roles/storage.objectViewer"', 'data = ["roles/storage.objectUser"',
-            "test access", "reads datasets, and reads and creates"),
-    Mistake("TPU VMs that overwrite records", "iam.tf", '"roles/storage.objectViewer", "roles/storage.objectCreator"]',
-            '"roles/storage.objectUser"]', "test access", "reads datasets, and reads and creates"),
-    Mistake("TPU VMs that overwrite what is in attempts", "iam.tf",
-            '&& (resource.name.endsWith(\\"/status.json\\") || resource.name.endsWith(\\"/barrier/decision.json\\"))"', '"',
-            "test access", "overwrites its status"),
-    Mistake("TPU VMs that cannot end together", "iam.tf", ' || resource.name.endsWith(\\"/barrier/decision.json\\"))"', ')"',
-            "test access", "overwrites its status"),
-    Mistake("a role for overwriting that releases holds", "iam.tf", '["storage.objects.delete"]',
-            '["storage.objects.delete", "storage.objects.update"]', "test access", "for overwriting alone"),
-    Mistake("members who administer the project", "iam.tf", '"roles/tpu.admin"', '"roles/owner"', "test access", "administers TPUs"),
-    Mistake("a tunnel to every port", "iam.tf", '"destination.port == 22"', '"true"', "test access", "tunnel to port 22"),
-    Mistake("a self_delete that cannot be refused", "iam.tf", "var.self_delete ?", "true ?", "test access", "can delete nothing"),
-    Mistake("a TPU with an external address", "tpu.tf", "enable_external_ips = false", "enable_external_ips = true", "test options",
-            "without an external address"),
-    Mistake("a TPU that runs as the default account", "tpu.tf", "email = google_service_account.tpu.email", "email = null",
-            "test options", "not as the project's default one"),
-    Mistake("an empty list of members without a word", "iam.tf", "length(var.members) > 0", "true", "test access", "members_are_named"),
-    Mistake("a TPU that tpuctl down deletes", "main.tf", 'managed-by = "terraform"', 'managed-by = "tpuctl"', "test options",
-            "keeps tpuctl down"),
-    Mistake("a key that is set and not used", "storage.tf", "for_each = var.kms_key == null ? [] : [var.kms_key]", "for_each = []",
-            "test options", "encrypted with the key|Invalid index"),
-    Mistake("a key for everybody", "storage.tf", "data.google_storage_project_service_account.this[0].member", '"allAuthenticatedUsers"',
-            "test options", "nobody else"),
-    Mistake("members that may be everybody", "variables.tf", "(user|group|serviceAccount):[^@:\\\\s]+@[^@:\\\\s]+$", ".*", "test validations",
-            "Missing expected failure"),
-    Mistake("a zone of any region", "variables.tf", '"^${var.region}-[a-z]$"', '"^[a-z0-9-]+-[a-z]$"', "test validations",
-            "Missing expected failure"),
-    Mistake("a key of any region", "variables.tf", "locations/${var.region}/", "locations/[^/]+/", "test validations",
-            "Missing expected failure"),
-    Mistake("a watcher that administers the project", "watch.tf", '"roles/tpu.admin"', '"roles/editor"', "test watch",
-            "administers TPUs, and nothing else"),
-    Mistake("a watcher that reads datasets", "watch.tf", 'bucket = google_storage_bucket.this["runs"].name\n  role   = each.key',
-            'bucket = google_storage_bucket.this["data"].name\n  role   = each.key', "test watch", "datasets are not for it"),
-    Mistake("a watcher that overwrites everything of an attempt", "watch.tf", ' && resource.name.endsWith(\\"/lease.json\\")', "",
-            "test watch", "overwrites leases and verdicts"),
-    Mistake("a watcher with a tunnel to every port", "watch.tf", '"destination.port == 22"', '"destination.port > 0"', "test watch",
-            "may tunnel to port 22"),
-    Mistake("a job that runs as the default account", "watch.tf", "      service_account = google_service_account.watch[0].email\n", "",
-            "test watch", "must run as its own account"),
-    Mistake("a schedule with the watcher's rights", "watch.tf", "service_account_email = google_service_account.watch_trigger[0].email",
-            "service_account_email = google_service_account.watch[0].email", "test watch", "as its own account"),
-    Mistake("a schedule that may change the jobs", "watch.tf", '"roles/run.invoker"', '"roles/run.admin"', "test watch",
-            "may start the jobs, and nothing else"),
-    Mistake("a watcher that nobody asked for", "watch.tf", "toset(var.watch == null ? [] : var.watch.owners)", 'toset(["ada@example.com"])',
-            "test watch", "Attempt to get attribute from null value|This value is null|Unless it is asked for"),
+    Mistake("a dash in the id of a role", "iam.tf", 'replace(var.name, "-", "_")', "var.name", "plan complete", "role_id"),
 ]  # fmt: skip
 
 NAMES = [
@@ -255,23 +159,3 @@ NAMES = [
     Mistake("a plan that never settles", "main.tf", "tpuctl-base = var.name", 'tpuctl-base = formatdate("hhmmss", timestamp())',
             "second plan", "will be updated in-place"),
 ]  # fmt: skip
-
-MISTAKES = [*LAYOUT, *SCHEMA, *TYPES, *REFERENCES, *ALLOWED_VALUES, *PROVIDER_RULES, *POLICY, *NAMES]
-
-SAMPLE = [
-    "columns that do not line up", "a variable that the README does not have", "a misspelled argument",
-    "an argument that provider 7 removed", "a resource instead of its id", "an output that the module lacks",
-    "a misspelled public_access_prevention", "allow and deny in one rule", "SSH from everywhere",
-    "a role that Google lacks",
-]  # fmt: skip
-"""One mistake of each kind, for every run of the tests; the others take minutes."""
-
-UNCAUGHT = [
-    Mistake("a network before its API is on", "network.tf", "\n  depends_on = [google_project_service.this]\n", "", "", ""),
-    Mistake("a slice beyond the quota", "examples/complete/main.tf", '"v4-8"', '"v4-4096"', "", ""),
-    Mistake("a bucket name that somebody else owns", "examples/complete/main.tf", '"${var.project_id}-models"', '"models"', "", ""),
-    Mistake("a currency that is not the account's", "examples/complete/main.tf", '"EUR"', '"XAF"', "", ""),
-    Mistake("an argument whose change replaces the resource", "network.tf", "  ip_cidr_range            = var",
-            '  purpose                  = "PRIVATE"\n  ip_cidr_range            = var', "", ""),
-]  # fmt: skip
-"""No check catches these, because only Google can see them; terraform/README.md lists them."""
