@@ -177,10 +177,6 @@ class Attempt(msgspec.Struct, frozen=True):
     """Where the pieces of logs are: 1 for a folder of each worker, ORDERED_LOGS for one in order of time."""
     price: RecordedPrice | None = None
     """What its node cost per hour when it was recorded; None where that was not known without asking."""
-    owner: Label = ""
-    """The account whose node it was; empty where it was not recorded."""
-    labels: Annotated[dict[Label, Label], msgspec.Meta(max_length=64)] = {}
-    """Those of its node, besides tpuctl's own."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

@@ -75,7 +75,7 @@ RUN = runs.Run(
     seeds={"--seed": "7"}, of_header=("RATE",), pins={"numpy": "1.26.4"}, origin="r0",
 )  # fmt: skip
 PRICE = RecordedPrice("12.88", "USD", "the list", CREATED)
-PRICED = msgspec.structs.replace(ATTEMPT, price=PRICE, owner="ada@example.com", labels={"team": "vision"})
+PRICED = msgspec.structs.replace(ATTEMPT, price=PRICE)
 ENVIRONMENT = HostEnvironment(
     "3.10.12", "cpython", "Linux", "6.1", "x86_64", {"numpy": "1.26.4"}, {"jax": "0.4.30"},
     {"mine": "git+https://example.com/mine@0"},

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running_simulator import CommandResult
+from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl.polling import poll
 
 Tpuctl = Callable[..., CommandResult]
@@ -58,7 +58,7 @@ def test_by_node_user_and_label(tpuctl: Tpuctl, ended: str) -> None:
         assert (group[by], group["attempts"]) == (key, 1)
 
 
-def test_nothing_was_used(tpuctl: Tpuctl) -> None:
+def test_nothing_was_used(tpuctl: Tpuctl, simulator: RunningSimulator) -> None:
     shown = tpuctl("cost", "--since", "1h")
     assert shown.code == 0
     assert "Nothing was used since" in shown.err

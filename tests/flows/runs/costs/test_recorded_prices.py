@@ -37,7 +37,6 @@ def test_submit_records_the_price_that_is_known_and_asks_nobody(
     assert attempt.price is not None
     assert attempt.price.amount == hourly["amount"]
     assert attempt.price.as_of == hourly["as_of"]
-    assert attempt.owner
     verdict = run.verdict()
     assert verdict is not None
     assert verdict.price == attempt.price

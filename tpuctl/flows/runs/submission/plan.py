@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tpuctl import accelerators, clock, job_header
-from tpuctl.catalogue.recorded_price import LONGEST, RecordedPrice
+from tpuctl.catalogue.recorded_price import RecordedPrice
 from tpuctl.datasets import DatasetRef, PinnedDataset
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lookup import find_ready
-from tpuctl.flows.nodes.options import is_own
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.code import bundles, imports, locks
 from tpuctl.flows.runs.code.secrets import check_bundle
@@ -316,8 +315,7 @@ def attempt_on(
     workers = (0,) if framework == "tensorflow" else tuple(range(machine.hosts))
     return Attempt(
         attempt=number, created=clock.iso(at), tpu=machine, workers=workers, log_layout=ORDERED_LOGS,
-        price=price, owner=node.owner[:LONGEST],
-        labels={key: value for key, value in node.labels.items() if not is_own(key)},
+        price=price,
     )  # fmt: skip
 
 
