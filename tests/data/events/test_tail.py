@@ -112,6 +112,12 @@ def test_of_a_gigabyte_only_the_end_is_read() -> None:
     assert sum(reads) <= WINDOWS[1] + WINDOWS[2]
 
 
+def test_what_is_written_once_an_epoch_is_found_behind_what_is_written_every_step() -> None:
+    steps = b"".join(event("loss", step, 0.5) for step in range(4000))
+    assert WINDOWS[0] < len(steps) < WINDOWS[1]
+    assert last(event("val_loss", 1, 0.25) + steps) == {"val_loss": (1, 0.25), "loss": (3999, 0.5)}
+
+
 def test_a_window_may_begin_anywhere_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"".join(event("loss", step, step / 8) for step in range(40))
     for window in range(1, len(data)):
