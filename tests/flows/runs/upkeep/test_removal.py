@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from tpuctl.cloud.storage import Bucket, Object
 from tpuctl.errors import HostError, NotFoundError
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
 from tpuctl.flows.runs.lookup import find_run, half_removed, listed_runs
+from tpuctl.flows.runs.pull import pull
 from tpuctl.flows.runs.recovery import lease
 from tpuctl.flows.runs.stored_run import CLOSE_AFTER, StoredRun
 from tpuctl.flows.runs.upkeep.endings import StillNeededError
@@ -132,6 +134,17 @@ def test_the_name_is_taken_until_the_end(bucket: Bucket) -> None:
     assert warnings == ["Run 'r1' is being removed; 'tpuctl rm r1' completes it."]
     remove(plan(run), BY)
     assert write_run(bucket, "r1").attempt_numbers() == [1]
+
+
+def test_a_copy_that_is_under_way_ends_with_what_it_had(bucket: Bucket, tmp_path: Path) -> None:
+    run = write_ended_run(bucket, "r1")
+    pull(run, tmp_path / "copy", lambda text: None)
+    record = (tmp_path / "copy/run.json").read_bytes()
+    _mark(plan(run), BY)
+    with pytest.raises(NotFoundError, match="is being removed"):
+        pull(StoredRun(bucket, "r1"), tmp_path / "copy", lambda text: None)
+    assert (tmp_path / "copy/run.json").read_bytes() == record
+    assert (tmp_path / "copy/outputs/deep/er/x").is_file()
 
 
 def test_a_run_that_was_started_again_meanwhile_stays(bucket: Bucket) -> None:

@@ -11,6 +11,7 @@ from tpuctl.flows.runs.checkpoints.listing import Listing
 from tpuctl.flows.runs.checkpoints.readers import checkpoints_in
 from tpuctl.flows.runs.local_copy.selection import CHECKPOINTS, Selection
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.upkeep.removal import REMOVAL_TYPE
 
 if TYPE_CHECKING:
     from tpuctl.cloud.storage import Object
@@ -53,6 +54,9 @@ def look_at(run: StoredRun, selection: Selection) -> Look:
     listing = Listing(run.bucket, run.bucket.objects(run.paths.folder), run.warn)
     if not listing.objects:
         raise run.not_found()
+    record = listing.objects.get(run.paths.record)
+    if record and record.content_type == REMOVAL_TYPE:
+        raise run.being_removed()
     every = checkpoints_in(listing)
     committed = tuple(checkpoint for checkpoint in every if not checkpoint.reason)
     unfinished = tuple(checkpoint for checkpoint in every if checkpoint.reason)
