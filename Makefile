@@ -3,7 +3,7 @@ BIN := .venv/bin
 # many tests wait for a program or a server that they start, so that more processes than cores keep the cores busy
 PROCESSES = $$(n=$$(($$(getconf _NPROCESSORS_ONLN) + 2)); echo $$((n < 6 ? n : 6)))
 
-.PHONY: help demo test test-fast test-slow test-terraform accept-terraform test-tensorflow test-beam mutate contract check audit bench clean
+.PHONY: help demo test test-fast test-slow test-terraform accept-terraform checkov test-tensorflow test-beam mutate contract check audit bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
@@ -27,6 +27,9 @@ test-terraform: .venv/ready  ## test terraform/ with the real terraform, every p
 
 accept-terraform: .venv/ready  ## record the plans of terraform/ anew, unless they break a law: look at the difference in git
 	$(BIN)/python -m tests.terraform.plans.record --accept
+
+checkov: .checkov/ready  ## judge terraform/ by the rules of checkov, in an environment of its own (290 MB)
+	.checkov/bin/checkov --config-file tests/terraform/checkov.yaml
 
 test-tensorflow: .venv/ready  ## test the emulated TPU with every TensorFlow from 2.16 on; installs each
 	$(BIN)/python tests/sim/guest/tensorflow_versions.py
@@ -70,5 +73,11 @@ bench: .venv/ready  ## run all benchmarks; they print JSON and a table
 	.beam/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,beam]'
 	@touch $@
 
+# checkov holds many packages at exact versions, and has another module named hcl2
+.checkov/ready:
+	$(PYTHON) -m venv .checkov
+	.checkov/bin/python -m pip install --quiet --disable-pip-version-check 'checkov>=3.2,<4'
+	@touch $@
+
 clean:  ## delete all environments and what the demo wrote
-	rm -rf .venv .demo .tensorflow .beam
+	rm -rf .venv .demo .tensorflow .beam .checkov
