@@ -28,12 +28,21 @@ proxy = {host}
 proxy_port = {port}
 ca_certificates_file = {ca_file}
 
+[Credentials]
+gs_service_key_file = {key_file}
+
+[OAuth2]
+provider_token_uri = {token_uri}
+
 [GSUtil]
 state_dir = {folder}/gsutil
 default_project_id = {project}
 software_update_check_period = 0
 """
-"""gsutil's configuration, as gsutil reads neither proxy nor certificates from the environment."""
+"""gsutil's configuration, as gsutil reads neither proxy nor certificates from the environment.
+
+It asks for canned ACLs by the XML API, for which it needs credentials.
+"""
 
 
 class ClientEnvironment:
@@ -115,4 +124,12 @@ class ClientEnvironment:
 
     def _boto(self, proxy: str, ca_file: Path) -> str:
         host, port = proxy.removeprefix("http://").split(":")
-        return BOTO.format(host=host, port=port, ca_file=ca_file, folder=self._folder, project=self._project)
+        return BOTO.format(
+            host=host,
+            port=port,
+            ca_file=ca_file,
+            key_file=self._tokens.key_file,
+            token_uri=self._tokens.uri,
+            folder=self._folder,
+            project=self._project,
+        )

@@ -36,11 +36,14 @@ class TokenServer:
         self._identity = identity
         self._guard = guard
         self._server: web.AppRunner | None = None
+        self.uri = ""
+        """Where tokens are, once it is open."""
 
     async def open(self, listener: socket.socket) -> None:
         """Serve on `listener`, and write the key file that names its address."""
         host, port = listener.getsockname()[:2]
-        self._write_key_file(f"http://{host}:{port}/token")
+        self.uri = f"http://{host}:{port}/token"
+        self._write_key_file(self.uri)
         application = web.Application(middlewares=[self._guard.middleware])
         application.router.add_post("/token", self._exchange)
         self._server = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN)

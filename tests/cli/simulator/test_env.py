@@ -202,6 +202,16 @@ def test_gsutil(shell, tmp_path: Path) -> None:
     assert shell(ENTER + script) == ["hello"]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("gsutil"), reason="gsutil is not on the PATH")
+def test_gsutil_has_credentials_for_what_it_asks_by_the_xml_api(shell, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("hello\n")
+    url = "gs://sim-project-tpuctl/g"
+    script = f"gsutil -q cp {tmp_path}/file {url}; gsutil -q acl set private {url} && echo private;"
+    script += f"gsutil -o GSUtil:prefer_api=xml cat {url}"
+    assert shell(ENTER + script) == ["private", "hello"]
+
+
 def test_tpuctl_itself(shell) -> None:
     (line,) = shell(f"{ENTER} {TPUCTL} config show | grep target")
     assert line.split() == ["target", "sim", "TPUCTL_TARGET"]
