@@ -92,7 +92,7 @@ class Host:
         code = {"bundle": bundle(digest), "bundle_sha256": digest, "bundle_size": len(data)}
         place = {"worker": self.worker, "folder": RunPaths("r1").worker(1, self.worker)}
         spec = replace(SPEC, **{**code, **place, **changes})
-        self.folder.mkdir(parents=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "worker.zip").write_bytes(worker_program())
         path = self.folder / "spec.json"
         path.write_bytes(encode(spec))

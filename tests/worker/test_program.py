@@ -141,6 +141,22 @@ class TestScript:
         assert json.loads(again.stdout) == {"error": "this attempt was started on this host before"}
         assert host.bucket.objects(STATUS) == before
 
+    def test_a_name_is_used_again_where_its_run_was_removed(self, host: Host) -> None:
+        host.start("print('first')\nopen('left', 'w')")
+        assert host.finished().exit_code == 0
+        for item in host.bucket.objects("runs/r1/"):
+            host.bucket.remove(item)
+        assert host.start("import os\nprint(os.path.exists('left'))", key="another") > 0
+        assert host.finished().exit_code == 0
+        assert host.log() == b"False\n"
+        assert "started on this host before" in host.launch().stdout
+
+    def test_a_removed_run_that_lives_keeps_its_folder(self, host: Host) -> None:
+        host.start(WAIT)
+        host.prepare("print('second')", key="another")
+        assert "started on this host before" in host.launch().stdout
+        assert host.ask() == {"state": "alive"}
+
     def test_a_launch_that_was_killed_before_it_started_anything_is_none(self, host: Host) -> None:
         """It had the lock: as far as one knew, a supervisor had ended without a word."""
         path = host.prepare("print('once')")

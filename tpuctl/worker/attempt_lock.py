@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from typing import BinaryIO, Optional
 
@@ -30,6 +31,11 @@ def first_lock(folder: str) -> Optional[BinaryIO]:
         return None
     os.utime(lock.fileno())  # it says when the supervisor was started
     return lock
+
+
+def identity(key: str) -> str:
+    """Return what the file STARTED has of an attempt's key: runs of one name, one after the other, differ."""
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def is_held_in(folder: str, name: str) -> bool:

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from typing import BinaryIO, List, Mapping, NoReturn
+from typing import BinaryIO, List, Mapping, NoReturn, Optional
 
 from tpuctl.worker import timing
 from tpuctl.worker.attempt_lock import first_lock, is_held
@@ -81,7 +81,7 @@ def launch(path: str) -> int:
         reason = _python_error(spec)
         if reason:
             return _answer({"error": reason}, 1)
-        lock = first_lock(folder)
+        lock = first_lock(folder) or _lock_of_removed_run(spec, folder)
         if lock is None:
             return _answer({"error": STARTED_BEFORE}, 1)
         with lock:
@@ -145,6 +145,19 @@ def supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
         return 1
 
 
+def _lock_of_removed_run(spec: BinaryIO, folder: str) -> Optional[BinaryIO]:
+    """Return the attempt's lock where what was started in its folder was of a removed run of this name."""
+    from tpuctl.worker.preparation.old_runs import make_room  # noqa: PLC0415  a name is rarely used again
+
+    try:
+        key = read_spec(io.StringIO(spec.read().decode())).key
+    except ValueError:
+        return None  # the supervisor of another launch names what is wrong with the spec
+    finally:
+        spec.seek(0)
+    return first_lock(folder) if make_room(folder, key) else None
+
+
 def _python_error(spec: BinaryIO) -> str:
     try:
         required = read_spec(io.StringIO(spec.read().decode())).requires_python
@@ -174,7 +187,7 @@ def _await_start(pid: int, started: str, log: str) -> int:
     timing.wait_until(started_or_ended, timing.START_TIMEOUT, interval=0.05)
     if os.path.exists(started):
         with open(started, encoding="ascii") as stream:
-            return _answer({"pid": int(stream.read())}, 0)
+            return _answer({"pid": int(stream.read().split()[0])}, 0)
     if not ended:
         os.killpg(pid, signal.SIGKILL)
     with open(log, encoding="utf-8", errors="replace") as stream:

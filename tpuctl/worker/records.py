@@ -35,8 +35,10 @@ IMAGE, OWN = "image", "own"
 SETUP_TIMEOUT = 1800.0
 """Seconds that a set-up command may take, unless the user says otherwise."""
 
+PROGRAM_FILE = "worker.zip"
+"""The program in the attempt's folder on the host."""
 STARTED = "started"
-"""File in the attempt's folder on the host: the first status is in the bucket; holds the supervisor's pid."""
+"""File in the attempt's folder on the host: the first status is in the bucket; has the supervisor's pid, and whose it is."""
 STARTED_BEFORE = "this attempt was started on this host before"
 """The answer to a second launch: the first one counts."""
 LOCK_FILE = "lock"

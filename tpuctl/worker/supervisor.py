@@ -8,6 +8,7 @@ import time
 from typing import Callable, Mapping, Optional
 
 from tpuctl.worker import gcs, timing
+from tpuctl.worker.attempt_lock import identity
 from tpuctl.worker.control import chips
 from tpuctl.worker.control.stops import Stops
 from tpuctl.worker.errand import Errand
@@ -119,7 +120,7 @@ class Supervisor:
         self._status.write(replace(self._status.last, state=PREPARING, started=now()))
         started = os.path.join(self._folder, STARTED)
         with open(started + ".part", "w", encoding="ascii") as stream:
-            stream.write(str(os.getpid()))
+            stream.write("%d %s" % (os.getpid(), identity(self._spec.key)))
         os.replace(started + ".part", started)
 
     def _run_script(self) -> WorkerStatus:

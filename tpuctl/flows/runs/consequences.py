@@ -79,7 +79,7 @@ def error_of(verdict: Verdict) -> TpuctlError | None:
         message = f"Run '{verdict.run}' was {verdict.evidence}."
         return consequence.error(message, hint=hint, stopped_by=verdict.stopped_by)
     facts = {"job_exit_code": verdict.exit_code} if verdict.outcome == runs.FAILED else {}
-    message = f"Run '{verdict.run}' {consequence.words}: {verdict.evidence}."
+    message = f"Run '{verdict.run}' {consequence.words}: {verdict.evidence.removesuffix('.')}."
     return consequence.error(message, hint=hint, **facts)
 
 

@@ -6,10 +6,10 @@ import fcntl
 import os
 import shutil
 import time
-from typing import Iterator, List
+from typing import Iterator, List, Sequence
 
-from tpuctl.worker.attempt_lock import is_held_in
-from tpuctl.worker.records import LOCK_FILE, SCRIPT_LOCK_FILE, STARTED
+from tpuctl.worker.attempt_lock import identity, is_held, is_held_in
+from tpuctl.worker.records import LOCK_FILE, PROGRAM_FILE, SCRIPT_LOCK_FILE, STARTED
 
 KEPT = 5
 """Attempts that stay whole, the last used first."""
@@ -30,6 +30,28 @@ def remove(attempt_folder: str) -> None:
         age = time.time() - _last_use(folder)
         if number >= KEPT and age > SHORTEST:  # this attempt is one of those that stay
             _remove(folder, is_whole=age > LONGEST)
+
+
+def make_room(folder: str, key: str) -> bool:
+    """Delete what an attempt with another key left in this attempt's folder; return whether it did.
+
+    That was of a run of the same name, which was removed. One whose supervisor or script lives stays as it
+    is, and so does one of an earlier version, which noted no key.
+    """
+    with open(os.path.join(folder, LOCK_FILE), "ab") as lock:
+        if is_held(lock, fcntl.LOCK_EX) or is_held_in(folder, SCRIPT_LOCK_FILE):
+            return False
+        try:
+            with open(os.path.join(folder, STARTED), encoding="ascii") as stream:
+                _, _, former = stream.read().partition(" ")
+        except (OSError, ValueError):
+            return False
+        if former in ("", identity(key)):
+            return False
+        with os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name == STARTED):  # last: else it is not seen
+                _remove_entry(entry, kept=(LOCK_FILE, PROGRAM_FILE))
+    return True
 
 
 def _attempts(runs: str) -> Iterator[str]:
@@ -79,10 +101,10 @@ def _remove(folder: str, *, is_whole: bool) -> None:
                 _remove_entry(entry)
 
 
-def _remove_entry(entry: "os.DirEntry[str]") -> None:
+def _remove_entry(entry: "os.DirEntry[str]", kept: Sequence[str] = RECORDS) -> None:
     if entry.is_dir(follow_symlinks=False):
         shutil.rmtree(entry.path, ignore_errors=True)
-    elif entry.name not in RECORDS:
+    elif entry.name not in kept:
         try:
             os.unlink(entry.path)
         except OSError:

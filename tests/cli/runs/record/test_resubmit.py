@@ -33,6 +33,7 @@ import helper
 names = ("MODE", "RATE", "EXTRA", "TOKEN_OF_TEST")
 values = [os.environ.get(name) for name in names]
 print("got", sys.argv[1:], values, version("tpuctl_wheel_of_a_test"), helper.WORD)
+assert os.environ["PYTHONHASHSEED"] == "11"
 """
 
 
@@ -49,6 +50,7 @@ def submitted(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     options = ("--name", "r1", "--env", "RATE=0.2", "--env", "EXTRA=more", "--store-env", "EXTRA", "--attach")
+    options += ("--env", "PYTHONHASHSEED=11")
     words = ("--secret", "TOKEN_OF_TEST", "--", "--lr", "0.01", "--seed", "7")
     ran = tpuctl("submit", "job.py", *options, *words)
     assert ran.code == 0, ran.err + tpuctl("logs", "r1").out
@@ -79,7 +81,7 @@ def test_it_is_the_same_but_for_the_changes(tpuctl: Tpuctl, submitted: str, buck
     first, second = (StoredRun(bucket, name).record for name in ("r1", "r2"))
     assert second.origin == "r1"
     assert second.pins == {"tpuctl-wheel-of-a-test": "1.2"}
-    assert second.seeds == {"--seed": "7"}
+    assert second.seeds == first.seeds == {"--seed": "7", "PYTHONHASHSEED": "11"}
     assert second.environment == first.environment
     assert second.environment["EXTRA"] == "more"
     assert second.environment["TOKEN_OF_TEST"] == NOT_STORED
@@ -165,8 +167,9 @@ def test_a_run_of_an_earlier_version_is_repeated_as_far_as_its_record_goes(
         del fields[name]
     bucket.replace(item, encode(fields))
     refused = tpuctl("resubmit", "old", *SECRETS)
-    assert "had values of MODE, which" in refused.err, "it may have been given by --env"
-    again = tpuctl("resubmit", "old", "--name", "r2", *SECRETS, "--env", "MODE=fast")
+    assert "had values of MODE, PYTHONHASHSEED, which" in refused.err, "--env may have given the first"
+    given = ("--env", "MODE=fast", "--env", "PYTHONHASHSEED=11")
+    again = tpuctl("resubmit", "old", "--name", "r2", *SECRETS, *given)
     assert again.code == 0, again.err
     assert "no record of its packages: they are resolved anew" in again.err
     assert " of the helper" in log_of(tpuctl, "r2")

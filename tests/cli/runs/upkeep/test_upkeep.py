@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,15 @@ def test_a_removal_shows_a_table_and_asks(tpuctl: Command, ended: Bucket) -> Non
     assert "r1" not in tpuctl("runs").out
     again = tpuctl("rm", "r1", "--yes")
     assert (again.code, "There is no run 'r1'" in again.err) == (4, True)
+
+
+def test_the_name_of_a_removed_run_is_free_also_on_its_tpu(tpuctl: Command, node: str) -> None:
+    for text in ("first", "second"):
+        Path("job.py").write_text(f"print('the {text}')")
+        ran = tpuctl("submit", "job.py", "--name", "again", "--attach")
+        assert (ran.code, ran.out.splitlines()[-1]) == (0, f"the {text}"), ran.err
+        assert tpuctl("logs", "again").out.splitlines() == [f"the {text}"]
+        assert tpuctl("rm", "again", "--yes").code == 0
 
 
 def test_one_that_goes_on_keeps_the_others_too(tpuctl: Command, ended: Bucket) -> None:

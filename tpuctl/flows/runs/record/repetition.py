@@ -152,7 +152,7 @@ def _require_dataset(bucket: Bucket, record: Run) -> None:
 def _environment(
     record: Run, header: Header, values: LaunchValues | None, given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables: as `given`, as recorded, as in the header, or as kept on this machine.
+    """Return the variables: as `given`, as recorded, as in the header, as kept on this machine, or as a seed.
 
     Raises UsageError that names those that nobody here knows.
     """
@@ -166,6 +166,8 @@ def _environment(
             environment[name] = header.tpuctl.env[name]
         elif values and name in values.environment:
             environment[name] = values.environment[name]
+        elif name in record.seeds:
+            environment[name] = record.seeds[name]
         else:
             missing.append(name)
     if missing:

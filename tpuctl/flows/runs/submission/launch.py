@@ -17,14 +17,14 @@ from tpuctl.flows.hosts.program_zip import program
 from tpuctl.flows.hosts.published_keys import published_key
 from tpuctl.nodes import Node
 from tpuctl.parallel import values
-from tpuctl.worker.records import STARTED_BEFORE, Spec, encode
+from tpuctl.worker.records import PROGRAM_FILE, STARTED_BEFORE, Spec, encode
 
 if TYPE_CHECKING:
     from tpuctl.cloud.ssh import CommandResult, Ssh, SshSession
 
 LAUNCH_TIMEOUT = 180.0
 """Seconds for the program's first answer; it gives up by itself after its own START_TIMEOUT."""
-PROGRAM, SPEC = "worker.zip", "spec.json"
+PROGRAM, SPEC = PROGRAM_FILE, "spec.json"
 KEPT = ".tpuctl/programs"
 """Where hosts keep programs with their bytecode, by the hash of what was sent (worker/bytecode.py)."""
 
