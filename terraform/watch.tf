@@ -18,10 +18,11 @@ locals {
     var.watch.package == null ? {} : { TPUCTL_PACKAGE = var.watch.package },
   )
 
-  # What a step overwrites: who starts an attempt now, and how a run ended.
+  # What a step overwrites: who starts an attempt now, how a run ended, and what it has left.
   watch_overwrites = {
     leases   = "resource.name.extract(\"/objects/runs/{run}/attempts/\") != \"\" && resource.name.endsWith(\"/lease.json\")"
     verdicts = "resource.name.extract(\"/objects/runs/{run}/verdict.json\") != \"\" && resource.name.endsWith(\"/verdict.json\")"
+    results  = "resource.name.extract(\"/objects/runs/{run}/results.json\") != \"\" && resource.name.endsWith(\"/results.json\")"
   }
 }
 

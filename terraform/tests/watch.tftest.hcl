@@ -72,9 +72,10 @@ run "rights" {
       for key, expression in {
         leases   = "resource.name.extract(\"/objects/runs/{run}/attempts/\") != \"\" && resource.name.endsWith(\"/lease.json\")"
         verdicts = "resource.name.extract(\"/objects/runs/{run}/verdict.json\") != \"\" && resource.name.endsWith(\"/verdict.json\")"
+        results  = "resource.name.extract(\"/objects/runs/{run}/results.json\") != \"\" && resource.name.endsWith(\"/results.json\")"
       } : key => "resource.name.startsWith(\"projects/_/buckets/demo-project-1-tpuctl-runs/objects/runs/\") && ${expression}"
     }
-    error_message = "The watcher overwrites leases and verdicts, and nothing else."
+    error_message = "The watcher overwrites leases, verdicts and results, and nothing else."
   }
   assert {
     condition     = google_project_iam_custom_role.watch_overwrite[0].permissions == toset(["storage.objects.delete"])

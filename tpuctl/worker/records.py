@@ -38,7 +38,9 @@ SETUP_TIMEOUT = 1800.0
 PROGRAM_FILE = "worker.zip"
 """The program in the attempt's folder on the host."""
 STARTED = "started"
-"""File in the attempt's folder on the host: the first status is in the bucket; has the supervisor's pid, and whose it is."""
+"""File in the attempt's folder on the host: the first status is in the bucket.
+
+Has the supervisor's pid, and which attempt's it is."""
 STARTED_BEFORE = "this attempt was started on this host before"
 """The answer to a second launch: the first one counts."""
 LOCK_FILE = "lock"

@@ -49,7 +49,8 @@ def make_room(folder: str, key: str) -> bool:
         if former in ("", identity(key)):
             return False
         with os.scandir(folder) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name == STARTED):  # last: else it is not seen
+            # STARTED last: without it the next launch would not see what is left
+            for entry in sorted(entries, key=lambda entry: entry.name == STARTED):
                 _remove_entry(entry, kept=(LOCK_FILE, PROGRAM_FILE))
     return True
 
