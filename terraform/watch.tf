@@ -70,7 +70,7 @@ resource "google_iap_tunnel_iam_member" "watch" {
   depends_on = [google_project_service.this]
 }
 
-# Runs are read; attempts, leases and verdicts are created once. Datasets are not for it.
+# Runs are read; attempts, leases, verdicts and results are created once. Datasets are not for it.
 resource "google_storage_bucket_iam_member" "watch" {
   for_each = toset(var.watch == null ? [] : ["roles/storage.objectViewer", "roles/storage.objectCreator"])
 

@@ -39,6 +39,8 @@ class Machine(msgspec.Struct, frozen=True):
     """Whether it is made by a queued resource."""
     network: Label = "default"
     subnetwork: Label = ""
+    subnetworks: Annotated[dict[Label, Label], msgspec.Meta(max_length=MOST_ZONES)] = {}
+    """Region -> subnetwork, in the place of `subnetwork`, where the zones are in several regions."""
     external_ips: bool = True
     service_account: Label = ""
     scopes: Annotated[tuple[Label, ...], msgspec.Meta(max_length=100)] = ()

@@ -7,6 +7,7 @@ import re
 import click
 
 from tpuctl.cli.session import Session
+from tpuctl.config import subnetworks
 from tpuctl.config.formats import normalize
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.placement.search import is_zone
@@ -49,4 +50,5 @@ def restart_request(
         is_configured=not is_typed,
         zones=tuple(normalize("zone", zone, "--restart-zone") if is_zone(zone) else zone for zone in zones),
         max_price=max_price or "",
+        subnetworks=subnetworks.of_config(config),
     )

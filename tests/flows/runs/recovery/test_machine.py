@@ -15,12 +15,16 @@ from google.cloud import tpu_v2
 from tests.crashes.faults import ZONE
 from tests.crashes.world import CrashWorld
 from tests.flows.runs.recovery.site import Site
+from tpuctl import accelerators
 from tpuctl.cloud.tpu.messages import read_node
-from tpuctl.errors import StateError, UsageError
+from tpuctl.config.subnetworks import subnetwork_in
+from tpuctl.errors import ConfigError, StateError, UsageError
 from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.runs.recovery.events import RESTARTED
+from tpuctl.flows.runs.recovery.machine import options_of
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest, machine_like
 from tpuctl.masking.text import secrets_in
+from tpuctl.nodes import Node
 from tpuctl.runs import NOT_STORED, encode
 from tpuctl.sim.world import Reservation
 
@@ -121,6 +125,40 @@ def test_a_topology_that_its_creator_chose_is_that_of_the_next(world: CrashWorld
     config.topology = "2x4x4"
     node = read_node(tpu_v2.Node(name=name, accelerator_type="v4-64", accelerator_config=config))
     assert machine_like(node, RestartRequest(), "jax", "ada").topology == ""
+
+
+SUBNETWORKS = {"europe-west4": "lab-eu", "us-central1": "lab-us", "asia-east1": "lab-asia"}
+
+
+def node_with(subnetwork: str, zone: str = ZONE) -> Node:
+    message = tpu_v2.Node(name=f"projects/p/locations/{zone}/nodes/n1", accelerator_type="v3-8")
+    message.network_config.subnetwork = subnetwork
+    return read_node(message)
+
+
+def test_a_restart_in_another_region_has_the_subnetwork_of_that_region() -> None:
+    request = RestartRequest(zones=("us-central1-a",), subnetworks=SUBNETWORKS)
+    machine = machine_like(node_with("own-eu"), request, "jax", "ada")
+    assert (machine.zones, machine.subnetwork) == ((ZONE, "us-central1-a"), "own-eu")
+    assert machine.subnetworks == {"europe-west4": "own-eu", "us-central1": "lab-us"}
+    options = options_of(machine, "r", "r-2", "b")
+    assert [subnetwork_in(zone, options.subnetwork, options.subnetworks) for zone in machine.zones] == [
+        "own-eu", "lab-us",
+    ]  # fmt: skip
+    alone = machine_like(node_with("own-eu"), RestartRequest(subnetworks=SUBNETWORKS), "jax", "ada")
+    assert (alone.subnetwork, alone.subnetworks) == ("own-eu", {})
+
+
+def test_zones_without_a_subnetwork_are_no_zones_of_a_restart() -> None:
+    known = {"europe-west4": "lab-eu"}
+    anywhere = machine_like(
+        node_with("lab-eu"), RestartRequest(zones=("any",), subnetworks=known), "jax", "ada"
+    )
+    assert {accelerators.region(zone) for zone in anywhere.zones} == {"europe-west4"}
+    with pytest.raises(ConfigError, match="no subnetwork in us-central1, the region of us-central1-a"):
+        machine_like(
+            node_with("lab-eu"), RestartRequest(zones=("us-central1-a",), subnetworks=known), "jax", "ada"
+        )
 
 
 @pytest.mark.parametrize("queued", [(), ("--queued",)])

@@ -138,7 +138,7 @@ def _require_unused(name: str, users: Sequence[str]) -> None:
 
 def plan_machine(tools: Tools, run: str, recipe: Machine, attempt: int) -> UpPlan:
     """Return what makes the machine of an attempt, or finds it; sends reads only."""
-    options = _options(tools, run, recipe, machine_name(run, attempt))
+    options = options_of(recipe, run, machine_name(run, attempt), tools.bucket.name)
     plan = _plan(tools, options, recipe.zones)
     if plan.existing is None and recipe.ceiling is not None:
         return _plan(tools, options, _affordable(tools, plan, recipe))
@@ -161,7 +161,8 @@ def _plan(tools: Tools, options: UpOptions, zones: tuple[str, ...]) -> UpPlan:
     return plan_up(tools.provider, tools.ssh.login_key(), options, Search(zones, zones, wait=wait))
 
 
-def _options(tools: Tools, run: str, recipe: Machine, name: str) -> UpOptions:
+def options_of(recipe: Machine, run: str, name: str, bucket: str) -> UpOptions:
+    """Return what `up` is asked for to make a run's machine of this name."""
     has_end = recipe.ttl or recipe.idle
     return UpOptions(
         accelerator=recipe.accelerator,
@@ -173,10 +174,11 @@ def _options(tools: Tools, run: str, recipe: Machine, name: str) -> UpOptions:
         service_account=recipe.service_account or None,
         owner=recipe.owner,
         subnetwork=recipe.subnetwork or None,
+        subnetworks=recipe.subnetworks,
         external_ips=recipe.external_ips,
         queued=recipe.queued,
         lifetime=Lifetime(recipe.ttl, recipe.idle if has_end else IDLE),
-        bucket=tools.bucket.name,
+        bucket=bucket,
         restart=run,
         labels=recipe.labels,
         metadata=recipe.metadata,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
 from tpuctl import accelerators, durations
+from tpuctl.config.subnetworks import subnetwork_in
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lifetime import users_script
 from tpuctl.flows.nodes.options import is_own
@@ -35,6 +37,8 @@ class RestartRequest:
     zones: tuple[str, ...] = ()
     """Zones, regions or `any`, tried after the zone of the node."""
     max_price: str = ""
+    subnetworks: Mapping[str, str] = field(default_factory=dict)
+    """Region -> subnetwork, as configured; empty where one setting names that of all zones."""
 
 
 def policy(request: RestartRequest, table: ToolTable, node: Node) -> Restarts:
@@ -65,9 +69,10 @@ def _count(text: str, option: str) -> int | None:
 def machine_like(node: Node, request: RestartRequest, framework: str, owner: str) -> Machine:
     """Return the machine to make when a node is lost: one like it, without what looks like a secret.
 
-    Raises UsageError for a wrong zone, and for one that a data disk of the node is not in.
+    Raises UsageError for a wrong zone, and for one that a data disk of the node is not in; ConfigError for
+    one whose region has no subnetwork.
     """
-    zones = expand(request.zones, accelerators.accelerator(node.accelerator)) if request.zones else ()
+    zones = _zones(request, node)
     machine = Machine(
         accelerator=node.accelerator,
         zones=(node.zone, *zones),
@@ -77,7 +82,31 @@ def machine_like(node: Node, request: RestartRequest, framework: str, owner: str
         framework=framework,
         max_price=request.max_price,
     )
-    return _with_settings(machine, node)
+    return _with_subnetworks(_with_settings(machine, node), request.subnetworks)
+
+
+def _zones(request: RestartRequest, node: Node) -> tuple[str, ...]:
+    """Return the zones besides the node's; of a region or `any` those for which a subnetwork is known."""
+    if not request.zones:
+        return ()
+    zones = expand(request.zones, accelerators.accelerator(node.accelerator))
+    known = {*request.subnetworks, accelerators.region(node.zone)}
+    if not request.subnetworks:
+        return zones
+    return tuple(zone for zone in zones if zone in request.zones or accelerators.region(zone) in known)
+
+
+def _with_subnetworks(machine: Machine, configured: Mapping[str, str]) -> Machine:
+    """Return a machine with a subnetwork for the region of each zone, its own for that of its first one."""
+    own, regions = accelerators.region(machine.zones[0]), {*map(accelerators.region, machine.zones)}
+    if regions == {own}:
+        return machine
+    table = {region: name for region, name in configured.items() if region in regions}
+    if table and machine.subnetwork:
+        table[own] = machine.subnetwork
+    for zone in machine.zones:
+        subnetwork_in(zone, machine.subnetwork or None, table)
+    return msgspec.structs.replace(machine, subnetworks=table)
 
 
 def moved(machine: Machine | None, node: Node) -> Machine | None:
