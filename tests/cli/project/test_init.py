@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import msgspec
@@ -227,6 +228,20 @@ class TestDoctorCompares:
         assert findings["terraform"]["state"] == "ok"
         assert findings["network"]["state"] == "ok", "SSH goes through IAP"
         assert "vision-team-us-central2" in findings["network"]["text"]
+
+    @pytest.mark.parametrize("is_below", [True, False])
+    def test_a_place_in_the_checkout_is_kept_without_the_folders_above_it(self, tpuctl, is_below) -> None:
+        Path("project/.git").mkdir(parents=True)
+        os.chdir("project")
+        folder = Path("infra") if is_below else Path("..", "infra")
+        folder.mkdir()
+        shutil.copy(RECORDED, folder / "outputs.json")
+        typed = (folder / "outputs.json").resolve() if is_below else folder / "outputs.json"
+        assert tpuctl("init", "--from-terraform", str(typed)).code == 0
+        kept = tomllib.loads(Path("tpuctl.toml").read_text())["terraform"]
+        assert kept == os.path.join(folder, "outputs.json"), "another place is kept as typed"
+        finding = self.findings(tpuctl("doctor", "--json"))["terraform"]
+        assert finding["state"] == "ok"
 
     @pytest.mark.usefixtures("base")
     @pytest.mark.parametrize(

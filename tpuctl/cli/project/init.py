@@ -82,7 +82,14 @@ def _read_terraform(source: Path) -> dict[str, str]:
     is_lasting = source.is_dir() or (source.is_file() and source.parent != Path("/dev"))
     if source.is_dir():
         allowed_folders.allow(source)
-    return {**values, "terraform": normalize("terraform", str(source))} if is_lasting else values
+    return {**values, "terraform": normalize("terraform", _place_of(source))} if is_lasting else values
+
+
+def _place_of(source: Path) -> str:
+    """Return a place in this checkout as seen from here, for the file is committed; any other as typed."""
+    here, place = Path.cwd(), source.absolute()
+    checkout = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    return os.path.relpath(place, here) if place.is_relative_to(checkout) else str(source)
 
 
 def _ask_missing(values: Mapping[str, str]) -> dict[str, str]:
