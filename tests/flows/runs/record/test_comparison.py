@@ -90,6 +90,14 @@ def test_runs_that_differ_in_nothing_say_so(side: Callable[..., Side]) -> None:
     assert compare(first, first).differences == []
 
 
+def test_a_variable_whose_value_is_a_recorded_seed_is_compared(side: Callable[..., Side]) -> None:
+    environment = {"HIDDEN": NOT_STORED, "SEED": NOT_STORED}
+    sides = (side(f"r{seed}", environment=environment, seeds={"SEED": seed}) for seed in ("1", "2"))
+    comparison = compare(*sides)
+    assert rows(comparison) == {"seeds SEED": ("1", "2")}
+    assert comparison.unknown == [HIDDEN]
+
+
 def test_each_part_is_compared(side: Callable[..., Side], bucket: Bucket) -> None:
     other = msgspec.structs.replace(
         ENVIRONMENT, python="3.11.2", installed={}, image={"jax": "0.4.30", "numpy": "2.0", "extra": "1"}

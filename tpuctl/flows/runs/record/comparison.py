@@ -149,7 +149,8 @@ def _note_variables(comparison: Comparison, first: Run, second: Run) -> None:
     both = first.environment.items() & second.environment.items()
     is_same_code = first.bundle_sha256 == second.bundle_sha256
     of_header = {*first.of_header}.intersection(second.of_header) if is_same_code else set()
-    hidden = sorted(name for name, value in both if value == NOT_STORED and name not in of_header)
+    known = of_header | first.seeds.keys() & second.seeds.keys()
+    hidden = sorted(name for name, value in both if value == NOT_STORED and name not in known)
     if hidden:
         comparison.unknown.append(f"The values of {', '.join(hidden)} are not stored, and not compared.")
 
