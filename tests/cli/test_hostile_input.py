@@ -124,7 +124,7 @@ CALLS = (
     call("diff", "r1", WORD),
     call("logs", "r1"),
     call("logs", "r2", "-f"),
-    call("logs", "r3", "--worker", "0", "--tail", "9", shows=False),
+    call("logs", "r2", "--worker", "0", "--tail", "9"),
     call("logs", WORD),
     call("runs"),
     call("runs", "--tag", WORD),

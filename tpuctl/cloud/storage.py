@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -48,7 +48,7 @@ class Object:
     updated: str
     """ISO-8601, UTC."""
     content_type: str = ""
-    md5: str = ""
+    md5: str = field(default="", compare=False)
     """MD5 in base64, where it was asked for and the object was not composed of parts."""
 
     @property

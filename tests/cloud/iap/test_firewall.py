@@ -26,12 +26,17 @@ RULE = {
 def found(rules: list[dict[str, Any]], network: str = "lab") -> str | None:
     body = json.dumps({"items": rules}).encode()
     files = {f"/compute/v1/projects/{project}/global/firewalls": body for project in ("a-project", "shared")}
+    lab = "/compute/v1/projects/a-project/global/networks/lab"
+    files[lab] = b"{}"
     with serving(files) as web, requests.Session() as session:
         session.trust_env = False
         api = RestApi(session, web.url, Service("compute.googleapis.com", "roles/compute.viewer"))
         rule = ssh_rule(api, "a-project", network)
     owner = "shared" if "/" in network else "a-project"
-    assert web.requests == [f"/compute/v1/projects/{owner}/global/firewalls"]
+    asked = [f"/compute/v1/projects/{owner}/global/firewalls"]
+    if not any(each["network"].endswith("/lab") for each in rules):
+        asked.append(lab)  # that the network is there at all
+    assert web.requests == asked
     return rule
 
 

@@ -88,7 +88,7 @@ def test_the_name_of_a_bucket_opens_no_checkpoint(bucket: str) -> None:
     conditions = [
         Condition.parse(json.loads(text).replace("demo-project-1-models", bucket)) for text in expressions
     ]
-    assert len(conditions) == 8
+    assert len(conditions) == 9
 
     def opened(file: str) -> int:
         return sum(condition.holds({"resource.name": name + file}) for condition in conditions)

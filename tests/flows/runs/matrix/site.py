@@ -172,7 +172,7 @@ class Site:
 
     def kill_supervisor(self) -> None:
         """Kill that of the last host."""
-        os.kill(int((self.last / "started").read_text()), signal.SIGKILL)
+        os.kill(int((self.last / "started").read_text().split()[0]), signal.SIGKILL)
 
     def kill_script(self) -> None:
         """Kill that of the last host."""
