@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 import tarfile
@@ -228,5 +227,19 @@ def ssh_environment() -> dict[str, str]:
 def kill_with_guard(supervisor: int) -> None:
     """Kill a supervisor and what watches it, so that nobody on its host says how its script ends."""
     guard = processes.running()[supervisor].parent
-    for pid in (guard, supervisor):
-        os.kill(pid, signal.SIGKILL)
+    both = [psutil.Process(pid) for pid in (guard, supervisor)]
+    for process in both:
+        process.kill()
+    # either holds the attempt's lock until the kernel has ended it
+    poll(
+        lambda: all(map(_has_ended, both)) or None,
+        awaiting="the end of the guard", timeout=30, backoff=Backoff(0.02, 0.1),
+    )  # fmt: skip
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Whether a process has let go of its files; nobody may have collected its exit status."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
