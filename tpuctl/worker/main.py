@@ -78,10 +78,11 @@ def launch(path: str) -> int:
         lock = first_lock(folder)
         return _answer({"error": str(error) if lock else STARTED_BEFORE}, 1)
     with spec:
-        reason = _python_error(spec)
+        content = _peek(spec)
+        reason = _python_error(content)
         if reason:
             return _answer({"error": reason}, 1)
-        lock = first_lock(folder) or _lock_of_removed_run(spec, folder)
+        lock = first_lock(folder) or _lock_of_removed_run(content, folder)
         if lock is None:
             return _answer({"error": STARTED_BEFORE}, 1)
         with lock:
@@ -145,31 +146,36 @@ def supervise_detached(spec: BinaryIO, log: BinaryIO, folder: str) -> int:
         return 1
 
 
-def _lock_of_removed_run(spec: BinaryIO, folder: str) -> Optional[BinaryIO]:
+def _peek(file: BinaryIO) -> Optional[Spec]:
+    """Return the spec in a file, to be read from its begin again.
+
+    None for what is no spec: the supervisor names what is wrong with it.
+    """
+    try:
+        return read_spec(io.StringIO(file.read().decode()))
+    except (ValueError, AttributeError):
+        return None
+    finally:
+        file.seek(0)
+
+
+def _lock_of_removed_run(spec: Optional[Spec], folder: str) -> Optional[BinaryIO]:
     """Return the attempt's lock where what was started in its folder was of a removed run of this name."""
     from tpuctl.worker.preparation.old_runs import make_room  # noqa: PLC0415  a name is rarely used again
 
+    return first_lock(folder) if spec and make_room(folder, spec.key) else None
+
+
+def _python_error(spec: Optional[Spec]) -> str:
+    """Return why this Python is none that the script requires; empty where it is one."""
+    if not (spec and spec.requires_python):
+        return ""
+    from tpuctl.worker.preparation import versions  # noqa: PLC0415  most scripts run on any Python
+
     try:
-        key = read_spec(io.StringIO(spec.read().decode())).key
-    except ValueError:
-        return None  # the supervisor of another launch names what is wrong with the spec
-    finally:
-        spec.seek(0)
-    return first_lock(folder) if make_room(folder, key) else None
-
-
-def _python_error(spec: BinaryIO) -> str:
-    try:
-        required = read_spec(io.StringIO(spec.read().decode())).requires_python
-        if not required:
-            return ""
-        from tpuctl.worker.preparation import versions  # noqa: PLC0415  most scripts run on any Python
-
-        return versions.python_error(required)
+        return versions.python_error(spec.requires_python)
     except (ValueError, AttributeError):
-        return ""  # the supervisor names what is wrong with the spec
-    finally:
-        spec.seek(0)
+        return ""  # as for what is no spec
 
 
 def _await_start(pid: int, started: str, log: str) -> int:

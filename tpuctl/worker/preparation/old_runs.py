@@ -87,11 +87,7 @@ def _remove(folder: str, *, is_whole: bool) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        if is_held_in(folder, SCRIPT_LOCK_FILE):
+        if is_held(lock, fcntl.LOCK_EX) or is_held_in(folder, SCRIPT_LOCK_FILE):
             return
         if is_whole:
             shutil.rmtree(folder, ignore_errors=True)
