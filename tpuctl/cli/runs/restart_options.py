@@ -1,18 +1,22 @@
-"""The options that say how often a run is started again, and on what machine."""
+"""The options that say how often a run is started again, on what machine, and with which values."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 import click
 
 from tpuctl.cli.session import Session
+from tpuctl.cli.value_types import LOCAL_PATH
 from tpuctl.config import subnetworks
 from tpuctl.config.formats import normalize
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.placement.search import is_zone
 from tpuctl.flows.runs.submission.restart_policy import RestartRequest
 
+Command = TypeVar("Command", bound=Callable[..., object])
 AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 OPTIONS = (
@@ -34,6 +38,25 @@ OPTIONS = (
         help="Restart it only on a TPU that costs no more per hour, such as 12.50.",
     ),
 )  # fmt: skip
+
+
+def value_options(environment_help: str, secret_help: str) -> Callable[[Command], Command]:
+    """Give a command the options for values that a run's record does not have, with this help of two."""
+    options = (
+        click.option("--env", "environment", multiple=True, metavar="KEY[=VALUE]", help=environment_help),
+        click.option(
+            "--env-file", "env_files", multiple=True, type=LOCAL_PATH,
+            help="File with lines KEY=VALUE, or KEY.",
+        ),
+        click.option("--secret", "secrets", multiple=True, metavar="KEY[=@FILE]", help=secret_help),
+    )  # fmt: skip
+
+    def give(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return give
 
 
 def restart_request(

@@ -10,8 +10,8 @@ import click
 from tpuctl import clock
 from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_steps
+from tpuctl.cli.runs.restart_options import value_options
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
-from tpuctl.cli.value_types import LOCAL_PATH
 from tpuctl.errors import InterruptedByUser, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs import consequences
@@ -29,17 +29,10 @@ from tpuctl.runs import Verdict, check_name, submitter
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--all", "everything", is_flag=True, help="Watch all of your runs, also those still to come.")
 @click.option("--once", is_flag=True, help="Take one step of each run, for cron or a scheduled job.")
-@click.option(
-    "--env", "environment", multiple=True, metavar="KEY[=VALUE]",
-    help="Value of a variable that neither the bucket nor this machine has; repeatable.",
-)  # fmt: skip
-@click.option(
-    "--env-file", "env_files", multiple=True, type=LOCAL_PATH, help="File with lines KEY=VALUE, or KEY."
+@value_options(
+    "Value of a variable that neither the bucket nor this machine has; repeatable.",
+    "Such a value from this shell or a file: never on a command line.",
 )
-@click.option(
-    "--secret", "secrets", multiple=True, metavar="KEY[=@FILE]",
-    help="Such a value from this shell or a file: never on a command line.",
-)  # fmt: skip
 @dry_run_option
 @with_session
 @iap_option

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from tpuctl.cli.runs.busy import Policy, policy_options
+from tpuctl.cli.runs.restart_options import value_options
 from tpuctl.cli.runs.submit import start_planned
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
-from tpuctl.cli.value_types import LOCAL_PATH
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.record.repetition import RepeatRequest, plan_repetition
 from tpuctl.flows.runs.submission.environment import variables_of
@@ -27,17 +27,10 @@ from tpuctl.flows.runs.submission.environment import variables_of
     "--all-arguments", "is_all", is_flag=True,
     help="Take what is after -- for all arguments of the script, not for changes.",
 )  # fmt: skip
-@click.option(
-    "--env", "environment", multiple=True, metavar="KEY[=VALUE]",
-    help="Another value of a variable, one more variable, or a value that is not stored; repeatable.",
-)  # fmt: skip
-@click.option(
-    "--env-file", "env_files", multiple=True, type=LOCAL_PATH, help="File with lines KEY=VALUE, or KEY."
+@value_options(
+    "Another value of a variable, one more variable, or a value that is not stored; repeatable.",
+    "Value of a secret variable from this shell or a file: never on a command line.",
 )
-@click.option(
-    "--secret", "secrets", multiple=True, metavar="KEY[=@FILE]",
-    help="Value of a secret variable from this shell or a file: never on a command line.",
-)  # fmt: skip
 @policy_options
 @dry_run_option
 @with_session

@@ -90,9 +90,9 @@ def _zones(request: RestartRequest, node: Node) -> tuple[str, ...]:
     if not request.zones:
         return ()
     zones = expand(request.zones, accelerators.accelerator(node.accelerator))
-    known = {*request.subnetworks, accelerators.region(node.zone)}
     if not request.subnetworks:
         return zones
+    known = {*request.subnetworks, accelerators.region(node.zone)}
     return tuple(zone for zone in zones if zone in request.zones or accelerators.region(zone) in known)
 
 
