@@ -1,0 +1,64 @@
+"""Tests tuples of records that show themselves as tables."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
+
+from tests.display.test_markup import HOSTILE, check_harmless
+from tpuctl.display.listing import MOST_LINES, MOST_ROWS, Listing
+
+
+class City(NamedTuple):
+    """A record."""
+
+    name: str
+    people: int
+    motto: str = ""
+
+
+COLUMNS = {"name": attrgetter("name"), "people": attrgetter("people"), "motto": attrgetter("motto")}
+CITIES = Listing([City("Oslo", 709_037), City("東京", 14_000_000)], "cities", COLUMNS)
+
+
+def test_it_is_a_tuple_of_its_records() -> None:
+    assert (City("Oslo", 709_037), City("東京", 14_000_000)) == CITIES
+    assert CITIES[0].name == "Oslo"
+    assert [city.people for city in CITIES] == [709_037, 14_000_000]
+
+
+def test_plain_python_shows_a_table_without_empty_columns() -> None:
+    assert repr(CITIES) == "NAME  PEOPLE\nOslo  709,037\n東京  14,000,000"
+
+
+def test_a_slice_is_a_listing_and_an_element_a_record() -> None:
+    assert repr(CITIES[1:]) == "NAME  PEOPLE\n東京  14,000,000"
+    assert isinstance(CITIES[-1], City)
+
+
+def test_no_records_are_said() -> None:
+    assert repr(CITIES[:0]) == "(no cities)"
+    assert "no cities" in CITIES[:0]._repr_html_()
+
+
+def test_long_listings_are_cut_and_counted() -> None:
+    many = Listing([City(f"city{number}", number) for number in range(1000)], "cities", COLUMNS)
+    assert repr(many).count("\n") == MOST_LINES + 1
+    assert repr(many).endswith(f"... and {1000 - MOST_LINES} more cities")
+    assert many._repr_html_().count("<tr>") == MOST_ROWS + 1
+    assert f"... and {1000 - MOST_ROWS} more cities" in many._repr_html_()
+
+
+def test_hostile_names_are_text_in_both_forms() -> None:
+    hostile = Listing([City(text, 1, text) for text in HOSTILE], "cities", COLUMNS)
+    check_harmless(hostile._repr_html_())
+    assert repr(hostile).count("\n") == len(HOSTILE)
+    assert not set("\u202e\u2066\u2069\x1b\x00\ud800") & set(repr(hostile))
+
+
+def test_it_can_be_copied_and_pickled() -> None:
+    names = Listing([("a",), ("b",)], "names", {"name": itemgetter(0)})
+    assert repr(copy.copy(names)) == repr(names)
+    assert repr(pickle.loads(pickle.dumps(names))) == repr(names)

@@ -1,0 +1,68 @@
+"""A tuple of records that shows itself as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import SupportsIndex, TypeVar, overload
+
+from tpuctl.display.markup import element, table
+from tpuctl.display.plain import text_table
+
+T = TypeVar("T")
+MOST_ROWS = 200
+"""Rows that a notebook shows; records beyond are counted."""
+MOST_LINES = 30
+"""Rows that plain text shows."""
+
+Columns = Mapping[str, Callable[[T], object]]
+"""Heading -> the cell of a record."""
+
+
+class Listing(tuple[T, ...]):
+    """Records in order: a tuple, which a notebook shows as a table, and so does a plain Python."""
+
+    noun: str
+    """What the records are, in the plural: `runs`."""
+    columns: Mapping[str, Callable[[T], object]]
+
+    def __new__(cls, records: Iterable[T], noun: str, columns: Columns[T]) -> Listing[T]:
+        """Take the records, what they are called, and the columns that are shown."""
+        listing = super().__new__(cls, records)
+        listing.noun, listing.columns = noun, columns
+        return listing
+
+    @overload
+    def __getitem__(self, place: SupportsIndex, /) -> T: ...
+
+    @overload
+    def __getitem__(self, place: slice, /) -> Listing[T]: ...
+
+    def __getitem__(self, place: SupportsIndex | slice, /) -> T | Listing[T]:
+        """Return a record, or for a slice a listing of some."""
+        if isinstance(place, slice):
+            return Listing(super().__getitem__(place), self.noun, self.columns)
+        return super().__getitem__(place)
+
+    def __getnewargs__(self) -> tuple[object, ...]:
+        """Copy and pickle it as it is made."""
+        return tuple(self), self.noun, self.columns
+
+    def __repr__(self) -> str:
+        """Return a table of text; `list(...)` shows the records themselves."""
+        if not self:
+            return f"(no {self.noun})"
+        return text_table(list(self.columns), self._rows(MOST_LINES)) + self._more(MOST_LINES, "\n")
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return element("div", f"no {self.noun}", class_="tpuctl")
+        return table(list(self.columns), self._rows(MOST_ROWS), self._more(MOST_ROWS) or self._count())
+
+    def _rows(self, most: int) -> list[Sequence[object]]:
+        return [[cell(record) for cell in self.columns.values()] for record in self[:most]]
+
+    def _count(self) -> str:
+        return f"{len(self)} {self.noun if len(self) > 1 else self.noun.removesuffix('s')}"
+
+    def _more(self, most: int, before: str = "") -> str:
+        return f"{before}... and {len(self) - most} more {self.noun}" if len(self) > most else ""
