@@ -37,15 +37,18 @@ def last_scalars(read: Read, size: int, wants: Callable[[str], bool]) -> dict[st
 
 def _newest(data: bytes, *, is_whole: bool, wants: Callable[[str], bool]) -> dict[str, Scalar]:
     newest: dict[str, Scalar] = {}
-    for record in _records(data, 0 if is_whole else _first_record(data)):
+    for record, _ in records(data, 0 if is_whole else first_record(data)):
         for scalar in scalars(record):
             if wants(scalar.tag):
                 newest[scalar.tag] = scalar
     return newest
 
 
-def _records(data: bytes, place: int) -> Iterator[bytes]:
-    """Yield the complete records from a place on; raises ValueError for a damaged one."""
+def records(data: bytes, place: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the complete records from a place on, each with the place after it.
+
+    Raises ValueError for a damaged one.
+    """
     while place + HEAD <= len(data):
         length = framed_length(data[place : place + HEAD])
         if length is None:
@@ -55,11 +58,11 @@ def _records(data: bytes, place: int) -> Iterator[bytes]:
             return
         if not is_intact(data[place + HEAD : end]):
             raise ValueError("a record of it is damaged")
-        yield data[place + HEAD : end - (OVERHEAD - HEAD)]
+        yield data[place + HEAD : end - (OVERHEAD - HEAD)], end
         place = end
 
 
-def _first_record(data: bytes) -> int:
+def first_record(data: bytes) -> int:
     """Return the place of the first record in a window that begins within one; its end if there is none."""
     for tried, match in enumerate(_LENGTH.finditer(data)):
         place = match.start()

@@ -67,15 +67,20 @@ class Metrics:
         return [*facts, *(Fact("metrics", f"unknown: {reason}", "tensorboard") for reason in self.refused)]
 
 
-def latest_metrics(bucket: Bucket, run: str) -> Metrics:
-    """Return the last values in the event files of a run; raises tpuctl's errors of the bucket."""
+def event_files(bucket: Bucket, run: str) -> list[Object]:
+    """Return the newest event files of a run, the newest first; raises tpuctl's errors of the bucket."""
     folder = RunPaths(run).tensorboard
     listed = bucket.objects(folder, glob=f"{folder}**{MARK}*")
     files = [item for item in listed if item.size and not item.name.endswith(WITHOUT_SCALARS)]
-    newest = sorted(files, key=lambda item: (item.updated, item.generation), reverse=True)[:MOST_FILES]
+    return sorted(files, key=lambda item: (item.updated, item.generation), reverse=True)[:MOST_FILES]
+
+
+def latest_metrics(bucket: Bucket, run: str) -> Metrics:
+    """Return the last values in the event files of a run; raises tpuctl's errors of the bucket."""
+    folder = RunPaths(run).tensorboard
     best: dict[str, tuple[tuple[int, float], Metric]] = {}
     refused = []
-    for result in fanout(lambda item: _read(bucket, item, folder), newest, width=WIDTH):
+    for result in fanout(lambda item: _read(bucket, item, folder), event_files(bucket, run), width=WIDTH):
         if isinstance(result.error, NotFoundError):
             continue  # replaced by a longer one since it was listed: the next look finds that
         if isinstance(result.error, BadObjectError):
