@@ -7,12 +7,13 @@ import pytest
 
 from tests.data.source_trees import Tree as MakeTree
 from tpuctl.data.files.class_folders import ClassFolders, list_class_folders
+from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 
 
 def refused(root: Path) -> str:
     with pytest.raises(UsageError) as caught:
-        list_class_folders(root)
+        list_class_folders(LocalTree(root))
     assert caught.value.hint
     return caught.value.message
 
@@ -27,19 +28,21 @@ def splits(tree: ClassFolders) -> dict[str, str]:
 
 
 def bad(root: Path) -> str:
-    (only,) = list_class_folders(root).bad
+    (only,) = list_class_folders(LocalTree(root)).bad
     return str(only)
 
 
 def test_classes_are_the_sorted_folders_and_files_come_in_order(tree: MakeTree) -> None:
-    listed = list_class_folders(tree({"dog": 1, "cat": 2}))
+    listed = list_class_folders(LocalTree(tree({"dog": 1, "cat": 2})))
     assert listed.classes == ("cat", "dog")
     assert keys(listed) == ["cat/0.png", "cat/1.png", "dog/0.png"]
     assert set(splits(listed).values()) == {""}
 
 
 def test_split_folders_above_are_the_splits_and_share_the_classes(tree: MakeTree) -> None:
-    listed = list_class_folders(tree({"train/dog": 1, "train/cat": 1, "val/cat": 1, "Test/emu": 1}))
+    listed = list_class_folders(
+        LocalTree(tree({"train/dog": 1, "train/cat": 1, "val/cat": 1, "Test/emu": 1}))
+    )
     assert listed.classes == ("cat", "dog", "emu")
     assert splits(listed) == {
         "Test/emu/0.png": "test",
@@ -50,7 +53,7 @@ def test_split_folders_above_are_the_splits_and_share_the_classes(tree: MakeTree
 
 
 def test_a_class_may_be_called_train_among_others(tree: MakeTree) -> None:
-    assert list_class_folders(tree({"train": 1, "bus": 1})).classes == ("bus", "train")
+    assert list_class_folders(LocalTree(tree({"train": 1, "bus": 1}))).classes == ("bus", "train")
 
 
 def test_hidden_files_and_litter_are_passed_over(tree: MakeTree) -> None:
@@ -58,7 +61,7 @@ def test_hidden_files_and_litter_are_passed_over(tree: MakeTree) -> None:
     for name in (".DS_Store", "cat/.0.png.swp", "cat/Thumbs.db", "desktop.ini"):
         (root / name).write_text("litter")
     (root / ".git").mkdir()
-    assert keys(list_class_folders(root)) == ["cat/0.png"]
+    assert keys(list_class_folders(LocalTree(root))) == ["cat/0.png"]
 
 
 def test_an_empty_class_folder_is_named(tree: MakeTree) -> None:
@@ -124,7 +127,7 @@ def test_a_link_inside_the_source_and_a_linked_source_are_fine(tree: MakeTree, t
     root = tree({"cat": 1})
     (root / "cat" / "again.png").symlink_to("0.png")
     (tmp_path / "shortcut").symlink_to(root)
-    assert keys(list_class_folders(tmp_path / "shortcut")) == ["cat/0.png", "cat/again.png"]
+    assert keys(list_class_folders(LocalTree(tmp_path / "shortcut"))) == ["cat/0.png", "cat/again.png"]
 
 
 def test_a_pipe_is_refused_and_not_opened(tree: MakeTree) -> None:

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from tpuctl.data.files.class_folders import list_class_folders
-from tpuctl.data.files.listing import Folder, Listing, modified
+from tpuctl.data.files.listing import Folder, Listing
 from tpuctl.data.files.source_files import list_files
+from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
-
-TICK = 20_000_000
-"""Nanoseconds within which two writes may have the same time."""
 
 
 def listing(root: Path, *names: str) -> Listing:
-    files = Listing(root)
+    files = Listing(LocalTree(root))
     files.start(Folder("", "", ""))
     for name in names:
-        files.add(name, (root / name).stat())
+        entry = files.tree.look(name)
+        assert entry
+        files.add(entry)
     return files
 
 
@@ -33,31 +33,11 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("age", "pauses"),
-    [
-        (0, [0.02]),
-        (5_000_000, [0.015]),
-        (TICK, [0.0]),
-        (TICK + 1, []),
-        (-1, []),  # from the future: no wait would help
-    ],
-)
-def test_a_listing_waits_until_no_write_can_get_the_newest_files_time(
-    file: Path, age: int, pauses: list[float]
-) -> None:
-    older = file.with_name("b")
-    older.write_bytes(b"1")
-    files, waits = listing(file.parent, "a", "b"), list[float]()
-    newest = max(modified(path.stat()) for path in (file, older))
-    files.wait_past_newest(waits.append, lambda: newest + age)
-    assert waits == pytest.approx(pauses)
-
-
-def test_an_empty_listing_does_not_wait(tmp_path: Path) -> None:
-    waits = list[float]()
-    listing(tmp_path).wait_past_newest(waits.append)
-    assert waits == []
+def test_an_empty_listing_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = list[int]()
+    monkeypatch.setattr(LocalTree, "settle", lambda tree, stamp: newest.append(stamp))
+    listing(tmp_path).wait_past_newest()
+    assert newest == [0]
 
 
 def test_a_file_of_the_same_size_that_was_written_after_the_wait_has_changed(file: Path) -> None:
@@ -75,9 +55,11 @@ def test_a_file_of_the_same_size_that_was_written_after_the_wait_has_changed(fil
 @pytest.mark.parametrize(
     "list_source",
     [
-        pytest.param(list_class_folders, id="class folders"),
-        pytest.param(lambda root: list_files(root, re.compile(".*")), id="files"),
-        pytest.param(lambda root: list_files(root / "cat/a.png", re.compile(".*")), id="one file"),
+        pytest.param(lambda root: list_class_folders(LocalTree(root)), id="class folders"),
+        pytest.param(lambda root: list_files(LocalTree(root), re.compile(".*")), id="files"),
+        pytest.param(
+            lambda root: list_files(LocalTree(root / "cat", "a.png"), re.compile(".*")), id="one file"
+        ),
     ],
 )
 def test_every_way_to_list_a_source_waits_once_when_all_files_are_listed(

@@ -11,6 +11,7 @@ from tpuctl.data.files.record_cache import CachedSource
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.schema.features import Text
 from tpuctl.data.source import Part, Records
+from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 
 BAD = BadRecord("rows", "has no text", line=3)
@@ -25,7 +26,7 @@ class Streamed:
         file.touch()
         self.source = CachedSource(
             kind="rows",
-            origin=list_files(file, re.compile("rows")),
+            origin=list_files(LocalTree.at(file), re.compile("rows")),
             features={"text": Text()},
             parts=[Part("", listed, 0)],
             stream=self._stream,

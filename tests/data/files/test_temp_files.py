@@ -69,7 +69,7 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path, damage) -> None:
 
     file = tmp_path / "rows.csv.gz"
     file.write_bytes(gzip.compress(os.urandom(1000)))
-    assert sum(map(len, decompressed(file))) == 1000
+    assert sum(map(len, decompressed(file.open("rb"), file.name))) == 1000
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(UsageError, match=r"'rows.csv.gz' is a damaged gzip file"):
-        list(decompressed(file))
+        list(decompressed(file.open("rb"), file.name))

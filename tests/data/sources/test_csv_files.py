@@ -20,6 +20,7 @@ from tpuctl.data.schema.features import Feature, Label, Tensor, Text
 from tpuctl.data.source import Source
 from tpuctl.data.sources.csv_files import read_csv
 from tpuctl.data.tfrecord.example_decoding import decode
+from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 
 NOTHING = Options()
@@ -36,7 +37,7 @@ def read(
 
 
 def open_(path: Path, options: Options = Options()) -> Source:  # noqa: B008
-    return opened(read_csv(path, options, no_progress))
+    return opened(read_csv(LocalTree.at(path), options, no_progress))
 
 
 def column(name: str, source: Source) -> list[object]:

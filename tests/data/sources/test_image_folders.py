@@ -14,11 +14,12 @@ from tpuctl.data.schema.features import Image as ImageFeature
 from tpuctl.data.schema.features import Label
 from tpuctl.data.source import Observations
 from tpuctl.data.sources.image_folders import ImageSource, read_images
+from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 
 
 def read(root: Path, resize: tuple[int, int] | None = None) -> ImageSource:
-    return read_images(root, Options(resize=resize), no_progress)
+    return read_images(LocalTree(root), Options(resize=resize), no_progress)
 
 
 def image_feature(root: Path) -> ImageFeature:
@@ -122,7 +123,7 @@ def test_a_png_with_a_flipped_bit_is_named(tree: Tree, distance: int) -> None:
 
 def test_types_for_a_tree_of_images_are_refused(tree: Tree) -> None:
     with pytest.raises(UsageError, match="has the fields image and label"):
-        read_images(tree({"cat": 1}), Options(label="class"), no_progress)
+        read_images(LocalTree(tree({"cat": 1})), Options(label="class"), no_progress)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -18,6 +18,7 @@ from tpuctl.data.schema.features import Label, Tensor, Text
 from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.json_lines import read_json_lines
 from tpuctl.data.tfrecord.example_decoding import decode
+from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 
 
@@ -25,7 +26,7 @@ def read(tmp_path: Path, *lines: object, options: Options = Options(), name: str
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     file = tmp_path / name
     file.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    return opened(read_json_lines(file, options, no_progress))
+    return opened(read_json_lines(LocalTree.at(file), options, no_progress))
 
 
 def column(name: str, source: Source) -> list[object]:
@@ -123,7 +124,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
 
 def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(b'{"t": "a"}\n{"t": "\xff"}\n')
-    source = opened(read_json_lines(tmp_path / "rows.jsonl", Options(), no_progress))
+    source = opened(read_json_lines(LocalTree.at(tmp_path / "rows.jsonl"), Options(), no_progress))
     assert only_bad(source).startswith("line 2 of 'rows.jsonl' is not JSON (")
 
 

@@ -18,11 +18,12 @@ from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Feature, Image, Label, Tensor, Text
 from tpuctl.data.source import Source
 from tpuctl.data.sources.parquet_files import read_parquet
+from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import ConfigError, UsageError
 
 
 def read(path: Path, options: Options = Options()) -> Source:  # noqa: B008
-    return opened(read_parquet(path, options, no_progress))
+    return opened(read_parquet(LocalTree.at(path), options, no_progress))
 
 
 def write(tmp_path: Path, columns: dict[str, Any], name: str = "rows.parquet", **how: Any) -> Path:

@@ -10,6 +10,7 @@ from tpuctl.data.plan import plan
 from tpuctl.data.schema.features import Label, Text
 from tpuctl.data.source import Source
 from tpuctl.data.sources.text_folders import read_text_files
+from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 
 
@@ -21,7 +22,7 @@ def write(root: Path, texts: dict[str, str | bytes]) -> Path:
 
 
 def read(root: Path) -> Source:
-    return opened(read_text_files(root, Options(), no_progress))
+    return opened(read_text_files(LocalTree(root), Options(), no_progress))
 
 
 REVIEWS: dict[str, str | bytes] = {
@@ -75,7 +76,7 @@ def test_a_file_that_changes_under_way_is_named(tmp_path: Path) -> None:
 
 def test_types_are_refused_for_texts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has the fields text and label"):
-        read_text_files(tmp_path, Options(label="x"), no_progress)
+        read_text_files(LocalTree(tmp_path), Options(label="x"), no_progress)
 
 
 def test_a_folder_of_texts_is_told_from_one_of_images_and_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def read_arrays(
     """Return the source of blocks in the order of their splits; raises UsageError where they do not agree."""
     _check(blocks)
     first = blocks[0].arrays
-    check_options(options, tuple(first), f"'{contents.files.root.name}'")
+    check_options(options, tuple(first), f"'{contents.files.tree.name}'")
     target, named_by_user = label_column(options, first)
     classes = _classes(blocks, target, options, progress, named_by_user) if target else None
     fields = {}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.listing import Folder, Listing, unreadable
 from tpuctl.data.source import Indices, Part, ScanProgress
+from tpuctl.data.trees.tree import Entry, Tree
 from tpuctl.errors import UsageError
 
 SPLIT_FOLDERS = {"train": "train", "test": "test", "validation": "validation", "val": "validation"}
@@ -42,7 +41,7 @@ class ClassFolders:
 
     def check(self) -> None:
         """Raise UsageError (`changed`) if a file is new, removed or modified since the listing."""
-        self.files.check(list_class_folders(self.files.root).files)
+        self.files.check(list_class_folders(self.files.tree.again()).files)
 
     def labels(self) -> NDArray[np.int32]:
         """Return the index of each file's class."""
@@ -70,14 +69,14 @@ class ClassFolders:
         return BadRecord(name, f"cannot be read: {error.strerror}", hint=hint)
 
 
-def list_class_folders(root: Path, progress: ScanProgress = lambda listed, total: None) -> ClassFolders:
-    """Return the classes and files below `root`, and as bad the entries that do not belong there.
+def list_class_folders(tree: Tree, progress: ScanProgress = lambda listed, total: None) -> ClassFolders:
+    """Return the classes and files of a tree, and as bad the entries that do not belong there.
 
     Raises UsageError where there are no classes at all, or folders are both splits and classes.
     """
-    walk = _Walk(root)
+    walk = _Walk(tree)
     for split, top in walk.split_folders():
-        walk.class_folders(Path(top), split)
+        walk.class_folders(top, split)
     walk.files.wait_past_newest()
     classes = sorted({folder.label for folder in walk.files.folders})
     progress(len(walk.files), len(walk.files))
@@ -89,111 +88,100 @@ def list_class_folders(root: Path, progress: ScanProgress = lambda listed, total
 class _Walk:
     """One pass over the folders."""
 
-    root: Path
+    tree: Tree
     bad: list[BadRecord] = field(default_factory=list)
     files: Listing = field(init=False)
 
     def __post_init__(self) -> None:
-        self.files = Listing(self.root)
+        self.files = Listing(self.tree)
 
     def split_folders(self) -> list[tuple[str, str]]:
         """Return (split, path below the root) of each split folder, or the root alone, in no split."""
-        folders = self._only_folders(Path())
+        folders = self._only_folders("")
         named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
         if named != folders and not any(self._holds_folders(name) for name in named):
             return [("", "")]
         for name in folders:
             if name not in named:
-                raise _misplaced(Path(name), f"lies beside the split folder '{named[0]}'")
+                raise _misplaced(name, f"lies beside the split folder '{named[0]}'")
         splits = [SPLIT_FOLDERS[name.lower()] for name in named]
         for split in splits:
             if splits.count(split) > 1:
-                raise _misplaced(
-                    Path(named[splits.index(split)]), f"is not the only folder of the split '{split}'"
-                )
+                raise _misplaced(named[splits.index(split)], f"is not the only folder of the split '{split}'")
         return list(zip(splits, named, strict=True))
 
-    def class_folders(self, top: Path, split: str) -> None:
+    def class_folders(self, top: str, split: str) -> None:
         """List the files of each class folder."""
         for name in self._only_folders(top):
+            folder = _below(top, name)
             if name != name.strip() or not name.isprintable():
                 # one name a line in TFDS's labels file, read back without the blanks at both ends
-                self._note(top / name, "has blanks around its name, or characters that do not print")
+                self._note(folder, "has blanks around its name, or characters that do not print")
                 continue
-            entries = list(self._entries(top / name))
+            entries = list(self._entries(folder))
             if not entries:
-                self._note(top / name, "is empty", "Put its files there, or remove the folder.")
+                self._note(folder, "is empty", "Put its files there, or remove the folder.")
                 continue
-            self.files.start(Folder((top / name).as_posix(), split, name))
+            self.files.start(Folder(folder, split, name))
             for entry in entries:
-                if entry.is_file():
-                    self.files.add(entry.name, entry.stat())
+                if entry.kind == "file":
+                    self.files.add(entry)
                 else:
                     self._note(
-                        top / name / entry.name, "lies inside a class folder and is not a file", _LAYOUT
+                        _below(folder, entry.name), "lies inside a class folder and is not a file", _LAYOUT
                     )
 
-    def _only_folders(self, folder: Path) -> list[str]:
+    def _only_folders(self, folder: str) -> list[str]:
         entries = list(self._entries(folder))
-        loose = [entry.name for entry in entries if not entry.is_dir()]
-        names = [entry.name for entry in entries if entry.is_dir()]
+        loose = [entry.name for entry in entries if entry.kind != "folder"]
+        names = [entry.name for entry in entries if entry.kind == "folder"]
         if loose and not names:
-            raise _misplaced(folder / loose[0], "is in no class folder")
+            raise _misplaced(_below(folder, loose[0]), "is in no class folder")
         for name in loose:
-            self._note(folder / name, "is in no class folder", _LAYOUT)
+            self._note(_below(folder, name), "is in no class folder", _LAYOUT)
         if not names:
-            raise UsageError(
-                f"There are no class folders in '{self.root / folder}'.",
-                hint=_LAYOUT,
-                file=str(self.root / folder),
-            )
+            where = self._where(folder)
+            raise UsageError(f"There are no class folders in '{where}'.", hint=_LAYOUT, file=where)
         return names
 
     def _holds_folders(self, name: str) -> bool:
-        with os.scandir(self.root / name) as entries:
-            return any(entry.is_dir() for entry in entries if not entry.name.startswith("."))
+        return any(entry.kind == "folder" for entry in self._scan(name))
 
-    def _entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a folder by name, except hidden ones; links out of the tree become bad."""
-        try:
-            with os.scandir(self.root / folder) as entries:
-                visible = [
-                    entry for entry in entries if not entry.name.startswith(".") and entry.name not in _LITTER
-                ]
-        except OSError as error:
-            raise unreadable(str(self.root / folder), error) from error
-        for entry in sorted(visible, key=lambda entry: entry.name):
-            if why := path_problem(self.root, folder / entry.name, link=entry.is_symlink()):
-                self._note(folder / entry.name, why)
+    def _entries(self, folder: str) -> Iterator[Entry]:
+        """Yield the entries of a folder by name, except litter; those with a problem become bad."""
+        for entry in self._scan(folder):
+            if entry.name in _LITTER:
+                continue
+            if entry.problem:
+                self._note(_below(folder, entry.name), entry.problem)
             else:
                 yield entry
 
-    def _note(self, path: Path, why: str, hint: str = "") -> None:
-        encoding = "ascii" if _not_text(str(path)) else "utf-8"
-        name = path.as_posix().encode(encoding, "backslashreplace").decode()
-        self.bad.append(BadRecord(name, why, hint=hint))
+    def _scan(self, folder: str) -> list[Entry]:
+        try:
+            return self.tree.scan(folder)
+        except OSError as error:
+            raise unreadable(self._where(folder), error) from error
+
+    def _where(self, folder: str) -> str:
+        return f"{self.tree}/{folder}" if folder else str(self.tree)
+
+    def _note(self, path: str, why: str, hint: str = "") -> None:
+        self.bad.append(BadRecord(printable(path), why, hint=hint))
 
 
-def path_problem(root: Path, path: Path, *, link: bool) -> str:
-    """Return why a path below `root` cannot be followed, to complete a sentence; empty if it can."""
-    if not link:
-        return _not_text(path.name)
-    try:
-        target = (root / path).resolve(strict=True)
-    except (OSError, RuntimeError):  # RuntimeError: a loop, before Python 3.13
-        return _not_text(path.name) or "is a link that leads nowhere"
-    if not target.is_relative_to(root.resolve()):
-        return _not_text(path.name) or f"is a link that leaves the source, to '{target}'"
-    return _not_text(path.name)
-
-
-def _not_text(name: str) -> str:
+def printable(name: str) -> str:
+    """Return a name for messages, with the bytes that are not UTF-8 as escapes."""
     try:
         name.encode()
     except UnicodeEncodeError:
-        return "has a name that is not UTF-8"
-    return ""
+        return name.encode("ascii", "backslashreplace").decode()
+    return name
 
 
-def _misplaced(path: Path, problem: str) -> UsageError:
-    return UsageError(f"'{path}' {problem}.", hint=_LAYOUT, file=str(path))
+def _below(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _misplaced(path: str, problem: str) -> UsageError:
+    return UsageError(f"'{path}' {problem}.", hint=_LAYOUT, file=path)

@@ -11,6 +11,7 @@ import numpy as np
 from tpuctl.data.files.source_files import SourceFiles
 from tpuctl.data.files.temp_files import TempFile, decompressed
 from tpuctl.data.source import ScanProgress
+from tpuctl.data.trees.tree import Ranges
 
 BLOCK = 1 << 20
 """Bytes read at once where a file is read from its beginning to its end."""
@@ -30,7 +31,7 @@ class Contents:
         self._temp_file: TempFile | None = None
         self._descriptor = -1
         self._extra: list[TempFile] = []
-        self._open: list[int] = []
+        self._open: list[Ranges] = []
         self._newlines: dict[
             int, array[int]
         ] = {}  # of each file that `line` was called for: the number before each block
@@ -47,12 +48,12 @@ class Contents:
         if file in self._unpacked:
             return os.pread(self._descriptor, size, self._unpacked[file] + at)
         if self._open:
-            return _read_all(self._open[file], size, at)
-        descriptor = self.files.open(file)
+            return self._open[file].read(at, size)
+        ranges = self.files.open(file)
         try:
-            return _read_all(descriptor, size, at)
+            return ranges.read(at, size)
         finally:
-            os.close(descriptor)
+            ranges.close()
 
     def blocks(self, file: int) -> Iterator[bytes]:
         """Yield a file from its beginning to its end."""
@@ -75,7 +76,7 @@ class Contents:
     def close(self) -> None:
         """Close the files, and give the space of the temporary files back."""
         while self._open:
-            os.close(self._open.pop())
+            self._open.pop().close()
         for temp_file in (*self._extra, *filter(None, [self._temp_file])):
             temp_file.close()
 
@@ -85,16 +86,9 @@ class Contents:
                 continue
             self._temp_file = self._temp_file or TempFile()
             self._unpacked[number] = self._temp_file.size
-            for block in decompressed(self.files.path(number)):
+            for block in decompressed(self.files.stream(number), self.files.name(number).rpartition("/")[2]):
                 self._temp_file.append(block)
                 progress(self._temp_file.size, 0)
             self.sizes[number] = self._temp_file.size - self._unpacked[number]
         if self._temp_file:
             self._descriptor = self._temp_file.finish()
-
-
-def _read_all(descriptor: int, size: int, at: int) -> bytes:
-    data = os.pread(descriptor, size, at)
-    while len(data) < size and (more := os.pread(descriptor, size - len(data), at + len(data))):
-        data += more
-    return data

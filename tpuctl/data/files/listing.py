@@ -1,28 +1,19 @@
-"""Stores names, sizes and times of files in a few bytes each, for millions of files."""
+"""Stores names, sizes and stamps of files in a few bytes each, for millions of files."""
 
 from __future__ import annotations
 
-import errno
-import os
-import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.source import Indices, changed
+from tpuctl.data.trees.tree import Entry, ListedFile, Tree
 from tpuctl.errors import UsageError
-from tpuctl.polling import Sleep
-
-LARGEST = 1 << 30
-"""Bytes of the largest file that becomes one record."""
-_TICK = 20_000_000
-"""Nanoseconds within which a file system may give two writes the same time (Linux: up to 10 ms)."""
 
 
 class Folder(NamedTuple):
@@ -35,16 +26,16 @@ class Folder(NamedTuple):
 
 
 class Listing:
-    """Files below `root`, in folders; grows by `add`, and is read by index afterwards."""
+    """Files of a tree, in folders; grows by `add`, and is read by index afterwards."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
         self.folders: list[Folder] = []
         self._bounds = array("q")  # index of each folder's first file
         self._names = bytearray()
         self._ends = array("q", [0])
         self._sizes = array("q")
-        self._times = array("q")
+        self._stamps = array("q")
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -54,12 +45,12 @@ class Listing:
         self.folders.append(folder)
         self._bounds.append(len(self))
 
-    def add(self, name: str, status: os.stat_result) -> None:
+    def add(self, entry: Entry) -> None:
         """Add a file of the folder last begun."""
-        self._names += name.encode()
+        self._names += entry.name.encode()
         self._ends.append(len(self._names))
-        self._sizes.append(status.st_size)
-        self._times.append(modified(status))
+        self._sizes.append(entry.size)
+        self._stamps.append(entry.stamp)
 
     def key(self, index: int) -> str:
         """Return a file's path below the root, with `/`."""
@@ -87,9 +78,9 @@ class Listing:
         return np.frombuffer(self._sizes, np.int64)
 
     @property
-    def times(self) -> NDArray[np.int64]:
-        """When each file was last written to, in nanoseconds."""
-        return np.frombuffer(self._times, np.int64)
+    def stamps(self) -> NDArray[np.int64]:
+        """`Entry.stamp` of each file."""
+        return np.frombuffer(self._stamps, np.int64)
 
     @property
     def fingerprint(self) -> str:
@@ -102,34 +93,27 @@ class Listing:
     def stamp(self, indices: Indices) -> bytes:
         """Return bytes that change when any of these files is written to, replaced or renamed."""
         names = b"\0".join(self.key(index).encode() for index in indices.tolist())
-        return b"".join((names, self.sizes[indices].tobytes(), self.times[indices].tobytes()))
+        return b"".join((names, self.sizes[indices].tobytes(), self.stamps[indices].tobytes()))
+
+    def file(self, index: int) -> ListedFile:
+        """Return a file as it was listed."""
+        return ListedFile(self.key(index), self._sizes[index], self._stamps[index])
 
     def read(self, index: int) -> bytes:
         """Return a file's bytes; raises UsageError (`changed`) if it was written to since, OSError."""
-        path = os.path.join(self.root, self.key(index))
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            status = os.fstat(descriptor)
-            listed = (self._sizes[index], self._times[index])
-            if status.st_size > LARGEST:
-                size = f"it has {status.st_size} bytes, and at most {LARGEST} are read"
-                raise OSError(errno.EFBIG, size, path)
-            data = os.read(descriptor, status.st_size + 1)
-            while 0 < len(data) < status.st_size and (
-                more := os.read(descriptor, status.st_size - len(data))
-            ):
-                data += more
-            if listed != (len(data), modified(status)):
-                raise changed(self.key(index), "has changed")
-            return data
-        finally:
-            os.close(descriptor)
+        return self.tree.read(self.file(index))
 
-    def wait_past_newest(self, sleep: Sleep = time.sleep, now: Callable[[], int] = time.time_ns) -> None:
+    def read_each(self, indices: Indices) -> Iterator[bytes | OSError]:
+        """Yield the bytes of each file, or why it cannot be read, as `Tree.read_each`; faster than `read`."""
+        return self.tree.read_each([self.file(index) for index in indices.tolist()])
+
+    def read_heads(self, indices: Indices, size: int) -> Iterator[bytes | OSError]:
+        """Yield the first `size` bytes of each file, as `Tree.read_heads`."""
+        return self.tree.read_heads([self.file(index) for index in indices.tolist()], size)
+
+    def wait_past_newest(self) -> None:
         """Wait until any later write gets a later time than all files have; called once, at the end."""
-        newest = max(self._times, default=0)
-        if 0 <= (remaining := newest + _TICK - now()) <= _TICK:
-            sleep(remaining / 1e9)
+        self.tree.settle(max(self._stamps, default=0))
 
     def check(self, again: Listing) -> None:
         """Raise UsageError (`changed`) that names a file which is not the same in a later listing."""
@@ -146,16 +130,11 @@ class Listing:
     def _same(self, other: Listing) -> bool:
         return self.folders == other.folders and all(
             getattr(self, part) == getattr(other, part)
-            for part in ("_bounds", "_names", "_ends", "_sizes", "_times")
+            for part in ("_bounds", "_names", "_ends", "_sizes", "_stamps")
         )
 
     def _described(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        return ((self.key(index), (self._sizes[index], self._times[index])) for index in range(len(self)))
-
-
-def modified(status: os.stat_result) -> int:
-    """Return when a file was last written to or replaced, in nanoseconds."""
-    return max(status.st_mtime_ns, status.st_ctime_ns)
+        return ((self.key(index), (self._sizes[index], self._stamps[index])) for index in range(len(self)))
 
 
 def unreadable(name: str, error: OSError) -> UsageError:

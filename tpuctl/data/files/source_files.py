@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from tpuctl.data.bad_records import BadRecord
-from tpuctl.data.files.class_folders import SPLIT_FOLDERS, path_problem
-from tpuctl.data.files.listing import Folder, Listing, modified, unreadable
-from tpuctl.data.source import Indices, changed
+from tpuctl.data.files.class_folders import SPLIT_FOLDERS, printable
+from tpuctl.data.files.listing import Folder, Listing, unreadable
+from tpuctl.data.source import Indices
+from tpuctl.data.trees.tree import Entry, Ranges, Tree
 from tpuctl.errors import UsageError
 
 SPLIT_WORDS = {**SPLIT_FOLDERS, "valid": "validation", "dev": "validation", "t10k": "test"}
 """Words in the name of a file or an array -> the split they mean: `train.csv`, `x_test`, `t10k-images`."""
 
+_InSplit = tuple[str, str, Entry]
+"""Split, path of the folder, and file."""
 _BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -25,7 +30,7 @@ _BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+")
 class SourceFiles:
     """Files in the order of split and path; those of one split follow one another."""
 
-    root: Path
+    tree: Tree
     again: Callable[[], SourceFiles]
     """Lists them once more."""
     listing: Listing
@@ -38,10 +43,6 @@ class SourceFiles:
         """Return a file's path below the source, with `/`; the name of the source where that is one file."""
         return self.listing.key(number)
 
-    def path(self, number: int) -> Path:
-        """Return the path of a file."""
-        return self.listing.root / self.name(number)
-
     def split(self, number: int) -> str:
         """Return the split that a file belongs to; empty if its name says none."""
         return self.listing.folders[self.listing.folder_of(number)].split
@@ -51,22 +52,25 @@ class SourceFiles:
         """Bytes of all files."""
         return int(self.listing.sizes.sum())
 
-    def open(self, number: int) -> int:
-        """Return a descriptor to read a file; raises UsageError."""
+    def open(self, number: int) -> Ranges:
+        """Open a file to read it at any place; raises UsageError."""
         try:
-            return os.open(self.path(number), os.O_RDONLY)
+            return self.tree.open(self.listing.file(number))
         except OSError as error:
             raise unreadable(self.name(number), error) from error
 
+    def stream(self, number: int) -> IO[bytes]:
+        """Open a file to read it from its beginning on; raises OSError."""
+        return self.tree.stream(self.listing.file(number))
+
+    def by_path_or_stream(self, number: int) -> Path | IO[bytes]:
+        """Return where a file lies on this disk, else a stream of it, for libraries that take both."""
+        file = self.listing.file(number)
+        return self.tree.local_path(file) or self.tree.stream(file)
+
     def unchanged(self, number: int) -> None:
         """Raise UsageError (`changed`) if a file was removed or modified since the listing."""
-        try:
-            status = self.path(number).stat()
-        except OSError as error:
-            raise changed(self.name(number), "was removed") from error
-        listed = (self.listing.sizes[number], self.listing.times[number])
-        if listed != (status.st_size, modified(status)):
-            raise changed(self.name(number), "has changed")
+        self.tree.check(self.listing.file(number))
 
     def check(self) -> None:
         """Raise UsageError (`changed`) if a file is new, removed or modified since the listing."""
@@ -79,40 +83,48 @@ class SourceFiles:
 
     def stamp(self, indices: Indices) -> bytes:
         """Return bytes that differ when any of the files was written to, whichever records are meant."""
-        return self.fingerprint.encode() + self.listing.times.tobytes()
+        return self.fingerprint.encode() + self.listing.stamps.tobytes()
 
 
-def list_files(root: Path, pattern: re.Pattern[str]) -> SourceFiles:
-    """Return the file at `root`, or all below it whose names, in small letters, match `pattern`.
+def list_files(tree: Tree, pattern: re.Pattern[str]) -> SourceFiles:
+    """Return the only file of a tree, or all whose names, in small letters, match `pattern`.
 
     The name of a folder or file says the split: `train/1.csv`, `test.csv`. Raises UsageError where there are
     no files, or only some of them name a split.
     """
-    again = partial(list_files, root, pattern)
-    if not root.is_dir():
-        files = Listing(root.parent)
-        files.start(Folder("", "", ""))
-        files.add(root.name, _status(root))
-        files.wait_past_newest()
-        return SourceFiles(root, again, files, ())
+    again = partial(_again, tree, pattern)
     bad: list[BadRecord] = []
-    names = sorted((split_of(name), name) for name in _below(root, "", bad) if pattern.search(name.lower()))
-    if not names:
+    if tree.only:
+        return SourceFiles(tree, again, _listing(tree, [("", "", _entry(tree, tree.only))]), ())
+    files = [
+        (split_of(_path(folder, entry)), folder, entry)
+        for folder, entry in _below(tree, "", bad)
+        if pattern.search(_path(folder, entry).lower())
+    ]
+    if not files:
         raise UsageError(
-            f"There is no file of this format in '{root}'.",
+            f"There is no file of this format in '{tree}'.",
             hint="Check the path, and the names' endings.",
-            file=str(root),
+            file=str(tree),
         )
-    _check_splits(names)
-    return SourceFiles(root, again, _listing(root, names), tuple(bad))
+    files.sort(key=lambda file: (file[0], _path(*file[1:])))
+    _check_splits(files)
+    return SourceFiles(tree, again, _listing(tree, files), tuple(bad))
 
 
-def chosen_files(root: Path, chosen: Sequence[tuple[str, str]]) -> SourceFiles:
-    """Return files in `root` by split and name; raises UsageError for one missing, or a link that leaves."""
-    for _, name in chosen:
-        if why := path_problem(root, Path(name), link=(root / name).is_symlink()):
-            raise UsageError(f"'{name}' {why}.", hint="Copy the file into the source.", file=name)
-    return SourceFiles(root, partial(chosen_files, root, chosen), _listing(root, chosen), ())
+def chosen_files(tree: Tree, chosen: Sequence[tuple[str, str]]) -> SourceFiles:
+    """Return files by split and name; raises UsageError for one missing, or a link that leaves the tree."""
+    files = []
+    for split, name in chosen:
+        entry = _entry(tree, name)
+        if entry.problem:
+            raise UsageError(f"'{name}' {entry.problem}.", hint="Copy the file into the source.", file=name)
+        files.append((split, name.rpartition("/")[0], entry))
+    return SourceFiles(tree, lambda: chosen_files(tree.again(), chosen), _listing(tree, files), ())
+
+
+def _again(tree: Tree, pattern: re.Pattern[str]) -> SourceFiles:
+    return list_files(tree.again(), pattern)
 
 
 def split_of(name: str) -> str:
@@ -130,50 +142,53 @@ def words(name: str) -> list[str]:
     return [word for word in _BETWEEN_WORDS.split(name.lower()) if word]
 
 
-def _below(root: Path, folder: str, bad: list[BadRecord]) -> Iterator[str]:
+def _below(tree: Tree, folder: str, bad: list[BadRecord]) -> Iterator[tuple[str, Entry]]:
+    """Yield every file below a folder, each with the path of its folder."""
     try:
-        with os.scandir(root / folder) as scanned:
-            entries = sorted(
-                (entry for entry in scanned if not entry.name.startswith((".", "_"))),
-                key=lambda entry: entry.name,
-            )
+        entries = [entry for entry in tree.scan(folder) if not entry.name.startswith("_")]
     except OSError as error:
-        raise unreadable(folder or str(root), error) from error
+        raise unreadable(folder or str(tree), error) from error
     for entry in entries:
-        name = f"{folder}/{entry.name}" if folder else entry.name
-        if why := path_problem(root, Path(name), link=entry.is_symlink()):
-            bad.append(BadRecord(name.encode("utf-8", "backslashreplace").decode(), why))
-        elif entry.is_dir():
-            yield from _below(root, name, bad)
-        elif entry.is_file():
-            yield name
+        name = _path(folder, entry)
+        if entry.problem:
+            bad.append(BadRecord(printable(name), entry.problem))
+        elif entry.kind == "folder":
+            yield from _below(tree, name, bad)
+        elif entry.kind == "file":
+            yield folder, entry
 
 
-def _check_splits(names: list[tuple[str, str]]) -> None:
-    splits = {split for split, _ in names}
+def _check_splits(files: list[_InSplit]) -> None:
+    splits = {split for split, _, _ in files}
     if "" in splits and len(splits) > 1:
+        first = _path(*files[0][1:])
         raise UsageError(
-            f"'{names[0][1]}' is in no split, and '{names[-1][1]}' is in the split '{names[-1][0]}'.",
+            f"'{first}' is in no split, and '{_path(*files[-1][1:])}' is in the split '{files[-1][0]}'.",
             hint="Name all files after their split, such as train-2.csv and test.csv, or none.",
-            file=names[0][1],
+            file=first,
         )
 
 
-def _listing(root: Path, names: Sequence[tuple[str, str]]) -> Listing:
-    files = Listing(root)
+def _listing(tree: Tree, files: Sequence[_InSplit]) -> Listing:
+    listing = Listing(tree)
     current: Folder | None = None
-    for split, name in names:
-        folder, _, file = name.rpartition("/")
+    for split, folder, entry in files:
         if current is None or (current.path, current.split) != (folder, split):
             current = Folder(folder, split, "")
-            files.start(current)
-        files.add(file, _status(root / name))
-    files.wait_past_newest()
-    return files
+            listing.start(current)
+        listing.add(entry)
+    listing.wait_past_newest()
+    return listing
 
 
-def _status(path: Path) -> os.stat_result:
+def _entry(tree: Tree, path: str) -> Entry:
     try:
-        return path.stat()
+        if entry := tree.look(path):
+            return entry
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     except OSError as error:
-        raise unreadable(path.name, error) from error
+        raise unreadable(path.rpartition("/")[2], error) from error
+
+
+def _path(folder: str, entry: Entry) -> str:
+    return f"{folder}/{entry.name}" if folder else entry.name

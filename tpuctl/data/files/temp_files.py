@@ -12,7 +12,6 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -117,17 +116,17 @@ class RecordOffsets:
         self._held = 0
 
 
-def decompressed(path: Path) -> Iterator[bytes]:
-    """Yield a gzip file's content in blocks; raises UsageError that names the file if it is damaged."""
+def decompressed(packed: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield a gzip file's content in blocks and close it; raises UsageError that names a damaged one."""
     try:
-        with gzip.open(path, "rb") as stream:
+        with packed, gzip.open(packed, "rb") as stream:
             while block := stream.read(_BLOCK):
                 yield block
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(
-            f"'{path.name}' is a damaged gzip file: {str(error) or 'it ends in the middle'}.",
+            f"'{name}' is a damaged gzip file: {str(error) or 'it ends in the middle'}.",
             hint="Copy it again.",
-            file=path.name,
+            file=name,
         ) from error
 
 

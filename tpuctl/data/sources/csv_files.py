@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.tables.columns import check_width
 from tpuctl.data.tables.csv_cells import given_column, infer_column
 from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table
+from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"\.(csv|tsv)(\.gz)?$")
@@ -30,15 +30,15 @@ _NEXT = "next"
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+")
 
 
-def read_csv(root: Path, options: Options, progress: ScanProgress) -> TableSource[str]:
-    """Return the file at `root`, or all CSV files below it, which have the same header; raises UsageError."""
+def read_csv(tree: Tree, options: Options, progress: ScanProgress) -> TableSource[str]:
+    """Return the CSV files of a tree, which have the same header; raises UsageError."""
     csv.field_size_limit(LONGEST)
     lines = _Lines()
-    with closed_on_error(Rows(list_files(root, FILES), lines, header=True, progress=progress)) as rows:
+    with closed_on_error(Rows(list_files(tree, FILES), lines, header=True, progress=progress)) as rows:
         names = _header(rows, lines.delimiter)
         parser = _Parser(lines.delimiter, len(names))
         dialect = Dialect("csv", names, parser, infer_column, given_column)
-        return read_table(rows, dialect, options, root.name, progress)
+        return read_table(rows, dialect, options, tree.name, progress)
 
 
 class _Lines:

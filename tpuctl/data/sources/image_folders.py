@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Feature, Image, Label
 from tpuctl.data.source import Indices, Observations, Records, ScanProgress, Source, evenly_spaced
 from tpuctl.data.tfrecord.example_encoding import Encoder, delimited, encode
+from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
 _MOST_TRIED = 100
@@ -44,9 +44,12 @@ class ImageSource(Source):
         )
 
     def read(self, indices: Indices, observations: Observations) -> Records:
-        for index, label in zip(indices.tolist(), self._labels[indices].tolist(), strict=True):
+        contents = self._tree.files.read_each(indices)
+        labels = self._labels[indices].tolist()
+        for index, label, data in zip(indices.tolist(), labels, contents, strict=True):
             try:
-                data = self._tree.files.read(index)
+                if isinstance(data, OSError):
+                    raise data
                 image = inspect_image(data)
                 self._check_channels(image)
                 if self._resize:
@@ -98,14 +101,14 @@ class ImageSource(Source):
         raise InvalidImage(f"has {_describe(image)}, but '{name}' has {_describe(first)}")
 
 
-def read_images(root: Path, options: Options, progress: ScanProgress) -> ImageSource:
-    """Return the image tree at `root`; raises UsageError where it is none."""
+def read_images(tree: Tree, options: Options, progress: ScanProgress) -> ImageSource:
+    """Return the image tree; raises UsageError where it is none."""
     if options.types or options.label:
         raise UsageError(
             "A tree of images has the fields image and label, and no others.",
             hint="Run it without --type or --label: the folders are the labels.",
         )
-    return ImageSource(list_class_folders(root, progress), options.resize)
+    return ImageSource(list_class_folders(tree, progress), options.resize)
 
 
 def _first_image(tree: ClassFolders) -> tuple[str, ImageInfo] | None:

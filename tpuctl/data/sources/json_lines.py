@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -17,18 +16,19 @@ from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.tables.columns import check_width
 from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table
 from tpuctl.data.tables.typed_cells import given_column, infer_column
+from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"\.(jsonl|ndjson|jsonlines)(\.gz)?$")
 
 
-def read_json_lines(root: Path, options: Options, progress: ScanProgress) -> TableSource[object]:
-    """Return the file at `root`, or all JSON Lines files below it; raises UsageError."""
-    files = list_files(root, FILES)
+def read_json_lines(tree: Tree, options: Options, progress: ScanProgress) -> TableSource[object]:
+    """Return the only file of a tree, or all JSON Lines files below it; raises UsageError."""
+    files = list_files(tree, FILES)
     with closed_on_error(Rows(files, line_begins, header=False, progress=progress)) as rows:
         names = _names(rows)
         dialect = Dialect("jsonl", names, _Parser(names, frozenset(names)), infer_column, given_column)
-        return read_table(rows, dialect, options, root.name, progress)
+        return read_table(rows, dialect, options, tree.name, progress)
 
 
 @dataclass(frozen=True)

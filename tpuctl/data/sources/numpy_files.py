@@ -11,7 +11,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -23,6 +22,7 @@ from tpuctl.data.files.source_files import list_files
 from tpuctl.data.files.temp_files import TempFile
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, closed_on_error
+from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"\.(npy|npz|npy\.gz)$")
@@ -33,9 +33,9 @@ _WRONG_HEADERS = (
 """What NumPy raises for a header that is none: it is a Python literal."""
 
 
-def read_numpy(root: Path, options: Options, progress: ScanProgress) -> ArraySource:
-    """Return the arrays of the file at `root`, or of all NumPy files below it; raises UsageError."""
-    with closed_on_error(Contents(list_files(root, FILES), progress)) as contents:
+def read_numpy(tree: Tree, options: Options, progress: ScanProgress) -> ArraySource:
+    """Return the arrays of the only file of a tree, or of all NumPy files below it; raises UsageError."""
+    with closed_on_error(Contents(list_files(tree, FILES), progress)) as contents:
         return read_arrays("numpy", contents, pair(_arrays(contents, progress)), options, progress)
 
 
@@ -63,9 +63,8 @@ def _plain(contents: Contents, file: int) -> Array:
 def _members(contents: Contents, file: int, progress: ScanProgress) -> Iterator[tuple[str, Array]]:
     """Yield the arrays in an archive, by name; each is read to its end once, which verifies its checksum."""
     name = contents.files.name(file)
-    path = contents.files.path(file)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with contents.files.stream(file) as packed, zipfile.ZipFile(packed) as archive:
             for member in archive.infolist():
                 title = member.filename.removesuffix(".npy")
                 with archive.open(member) as stream:

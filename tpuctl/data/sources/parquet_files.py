@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from tpuctl.data.tables.columns import (
     target_column,
 )
 from tpuctl.data.tables.typed_cells import given_column
+from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ _MEASURED_GROUPS, _MEASURED_ROWS = 16, 200
 """Rows that are encoded to estimate the size of all."""
 
 
-def read_parquet(root: Path, options: Options, progress: ScanProgress) -> CachedSource:
-    """Return the file at `root`, or all Parquet files below it, which have the same schema.
+def read_parquet(tree: Tree, options: Options, progress: ScanProgress) -> CachedSource:
+    """Return the only file of a tree, or all Parquet files below it, which have the same schema.
 
     Raises UsageError, and ConfigError where pyarrow is not installed.
     """
-    table = _Table(list_files(root, FILES))
-    source = f"'{root.name}'"
+    table = _Table(list_files(tree, FILES))
+    source = f"'{tree.name}'"
     if not sum(table.rows):
-        raise UsageError(f"{source} has no records.", hint="Give a source with some.", file=root.name)
+        raise UsageError(f"{source} has no records.", hint="Give a source with some.", file=tree.name)
     check_options(options, table.names, source)
     target, named_by_user = label_column(options, table.names)
     classes = table.classes(target, options, progress, named_by_user) if target else None
@@ -201,7 +201,9 @@ class _Table:
 
     def _open(self, number: int) -> pyarrow.parquet.ParquetFile:
         with self._named(number):
-            return self._parquet.ParquetFile(self.files.path(number), buffer_size=_BUFFER, pre_buffer=False)
+            return self._parquet.ParquetFile(
+                self.files.by_path_or_stream(number), buffer_size=_BUFFER, pre_buffer=False
+            )
 
     @contextmanager
     def _named(self, number: int) -> Iterator[None]:

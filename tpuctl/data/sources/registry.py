@@ -21,6 +21,8 @@ from tpuctl.data.sources import (
     tfds_folder,
     tfrecord_files,
 )
+from tpuctl.data.trees.local import LocalTree
+from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError, nearest
 
 _IMAGES = (".png", ".jpg", ".jpeg")
@@ -32,7 +34,6 @@ _MOST_NAMES = 1000
 class SourceNames:
     """The names of a source's files, from which its kind is inferred."""
 
-    path: Path
     folder: bool
     names: tuple[str, ...]
     """The file's own name; of a folder, the paths of some files below it, in no order."""
@@ -50,7 +51,7 @@ class Reader(NamedTuple):
     """One kind of source."""
 
     fits: Callable[[SourceNames], bool]
-    read: Callable[[Path, Options, ScanProgress], Source]
+    read: Callable[[Tree, Options, ScanProgress], Source]
     description: str
     """For the user, where no kind fits: `a folder with one folder of images for each class`."""
 
@@ -91,21 +92,26 @@ READERS: dict[str, Reader] = {
 """Kind of source -> its reader; the first that fits is used, the most specific first."""
 
 
-def open_source(path: Path, kind: str | None, options: Options, progress: ScanProgress) -> Source:
-    """Return the source at `path`, listed by its reader; raises UsageError if none fits."""
-    if not path.exists():
-        raise _missing(path)
+def open_source(source: Path | Tree, kind: str | None, options: Options, progress: ScanProgress) -> Source:
+    """Return the source at a path of this disk, or in a tree, listed by its reader; raises UsageError."""
+    tree = _local(source) if isinstance(source, Path) else source
     if kind is not None:
-        return _named(kind).read(path, options, progress)
-    names = _names(path)
+        return _named(kind).read(tree, options, progress)
+    names = _names(tree)
     for reader in READERS.values():
         if reader.fits(names):
-            return reader.read(path, options, progress)
+            return reader.read(tree, options, progress)
     raise UsageError(
-        f"'{path}' is not a source tpuctl can read.",
+        f"'{tree}' is not a source tpuctl can read.",
         hint=f"Give {', or '.join(reader.description for reader in READERS.values())}.",
-        source=str(path),
+        source=str(tree),
     )
+
+
+def _local(path: Path) -> LocalTree:
+    if not path.exists():
+        raise _missing(path)
+    return LocalTree.at(path)
 
 
 def _named(kind: str) -> Reader:
@@ -116,20 +122,20 @@ def _named(kind: str) -> Reader:
     return READERS[kind]
 
 
-def _names(path: Path) -> SourceNames:
-    if not path.is_dir():
-        return SourceNames(path, False, (path.name,))
+def _names(tree: Tree) -> SourceNames:
+    if tree.only:
+        return SourceNames(False, (tree.only,))
     names: list[str] = []
-    waiting = [path]
-    while waiting and len(names) < _MOST_NAMES:
-        for entry in sorted(waiting.pop().iterdir())[:_MOST_NAMES]:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                waiting.append(entry)
+    waiting, scanned = [""], 0
+    while waiting and len(names) < _MOST_NAMES and scanned < _MOST_NAMES:  # links may lead in circles
+        folder, scanned = waiting.pop(), scanned + 1
+        for entry in tree.scan(folder)[:_MOST_NAMES]:
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.kind == "folder":
+                waiting.append(name)
             else:
-                names.append(entry.relative_to(path).as_posix())
-    return SourceNames(path, True, tuple(names))
+                names.append(name)
+    return SourceNames(True, tuple(names))
 
 
 def _missing(path: Path) -> UsageError:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.class_folders import ClassFolders, list_class_folders
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Label, Text
 from tpuctl.data.source import Indices, Observations, Records, ScanProgress, Source
 from tpuctl.data.tfrecord.example_encoding import Encoder
+from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
 SUFFIXES = (".txt", ".text")
@@ -35,11 +34,14 @@ class TextSource(Source):
         )
 
     def read(self, indices: Indices, observations: Observations) -> Records:
-        for index, label in zip(indices.tolist(), self._labels[indices].tolist(), strict=True):
+        contents = self._tree.files.read_each(indices)
+        labels = self._labels[indices].tolist()
+        for index, label, data in zip(indices.tolist(), labels, contents, strict=True):
+            if isinstance(data, OSError):
+                yield self._tree.unreadable_record(index, data)
+                continue
             try:
-                text = self._tree.files.read(index).decode().removeprefix(_BOM)
-            except OSError as error:
-                yield self._tree.unreadable_record(index, error)
+                text = data.decode().removeprefix(_BOM)
             except UnicodeDecodeError as error:
                 yield self._not_utf8(index, error)
             else:
@@ -55,11 +57,11 @@ class TextSource(Source):
         return BadRecord(self._tree.files.key(index), "is not UTF-8 text", line, hint)
 
 
-def read_text_files(root: Path, options: Options, progress: ScanProgress) -> TextSource:
-    """Return the tree of texts at `root`; raises UsageError where it is none."""
+def read_text_files(tree: Tree, options: Options, progress: ScanProgress) -> TextSource:
+    """Return the tree of texts; raises UsageError where it is none."""
     if options.types or options.label or options.resize:
         raise UsageError(
             "A tree of texts has the fields text and label, and no others.",
             hint="Run it without --type, --label or --resize: the folders are the labels.",
         )
-    return TextSource(list_class_folders(root, progress))
+    return TextSource(list_class_folders(tree, progress))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tpuctl.data.schema.classes import MOST_CLASSES
 from tpuctl.data.schema.features import Feature, Image, Label, Other, Tensor, Text
 from tpuctl.data.source import ScanProgress, closed_on_error
 from tpuctl.data.sources.tfrecord_files import TFRecordSource, open_records
+from tpuctl.data.trees.tree import ListedFile, Tree
 from tpuctl.errors import UsageError
 
 INFO, FEATURES = "dataset_info.json", "features.json"
@@ -26,15 +28,15 @@ _LARGEST = 64 << 20
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
-def read_tfds(root: Path, options: Options, progress: ScanProgress) -> TFRecordSource:
+def read_tfds(tree: Tree, options: Options, progress: ScanProgress) -> TFRecordSource:
     """Return the dataset in the folder at `root`, or in the only version below it; raises UsageError."""
     if options.types or options.label or options.resize:
         raise UsageError(
             "A dataset of TFDS has the types of its fields itself, and its records are not changed.",
             hint="Run it without --type, --label or --resize.",
         )
-    folder = _version(root)
-    info, features = _json(folder / INFO), _features(folder)
+    folder = _version(tree)
+    info, features = _json(folder, INFO), _features(folder)
     lengths = _lengths(info)
     rows, damaged = open_records(
         chosen_files(folder, [(split, file) for file, (split, _) in lengths.items()]), progress
@@ -47,18 +49,32 @@ def read_tfds(root: Path, options: Options, progress: ScanProgress) -> TFRecordS
         return TFRecordSource("tfds", rows, damaged, features, supervised, inspect_images=False)
 
 
-def _version(root: Path) -> Path:
-    folders = sorted(info.parent for info in root.rglob(INFO) if (info.parent / FEATURES).is_file())
+def _version(tree: Tree) -> Tree:
+    """Return the tree of the only version; raises UsageError."""
+    folders = sorted(_versions(tree, ""))
     if len(folders) == 1:
-        return folders[0]
-    versions = ", ".join(f"'{folder.relative_to(root)}'" for folder in folders)
+        return tree.below(folders[0]) if folders[0] else tree
+    versions = ", ".join(f"'{folder or '.'}'" for folder in folders)
     raise UsageError(
-        f"There are several datasets in '{root}': {versions}."
+        f"There are several datasets in '{tree}': {versions}."
         if folders
-        else f"There is no {INFO} in '{root}'.",
+        else f"There is no {INFO} in '{tree}'.",
         hint="Name one of them." if folders else "Give the folder of a version, which has it.",
-        file=str(root),
+        file=str(tree),
     )
+
+
+def _versions(tree: Tree, folder: str) -> Iterator[str]:
+    """Yield the folders that have both files of metadata."""
+    try:
+        entries = {entry.name: entry for entry in tree.scan(folder) if not entry.problem}
+    except OSError as error:
+        raise unreadable(folder or str(tree), error) from error
+    if INFO in entries and FEATURES in entries and entries[FEATURES].kind == "file":
+        yield folder
+    for name, entry in entries.items():
+        if entry.kind == "folder":
+            yield from _versions(tree, f"{folder}/{name}" if folder else name)
 
 
 def _lengths(info: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
@@ -120,8 +136,8 @@ def _check_count(file: str, actual: int, expected: int) -> None:
         )
 
 
-def _features(folder: Path) -> dict[str, Feature]:
-    content = _json(folder / FEATURES)
+def _features(folder: Tree) -> dict[str, Feature]:
+    content = _json(folder, FEATURES)
     try:
         fields = content["featuresDict"]["features"]
         return {name: _feature(name, field, folder) for name, field in sorted(fields.items())}
@@ -133,10 +149,10 @@ def _features(folder: Path) -> dict[str, Feature]:
         ) from error
 
 
-def _feature(name: str, content: dict[str, Any], folder: Path) -> Feature:
+def _feature(name: str, content: dict[str, Any], folder: Tree) -> Feature:
     kind = content["pythonClassName"].rpartition(".")[2]
     if kind == "ClassLabel":
-        return Label(_class_names(folder / f"{name}.labels.txt", int(content["classLabel"]["numClasses"])))
+        return Label(_class_names(folder, name, int(content["classLabel"]["numClasses"])))
     if kind == "Text" and not content["text"].get("encoder"):
         return Text()
     image = content.get("image", {})
@@ -162,23 +178,24 @@ def _shape(content: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(None if int(size) < 0 else int(size) for size in sizes)
 
 
-def _class_names(file: Path, count: int) -> tuple[str, ...]:
+def _class_names(folder: Tree, field: str, count: int) -> tuple[str, ...]:
     """Return the names of the classes; their numbers where TFDS wrote no names."""
     if not 0 <= count <= MOST_CLASSES:
         raise UsageError(
-            f"{FEATURES} says that '{file.stem.partition('.')[0]}' has {count} classes, and at most "
-            f"{MOST_CLASSES} can be used.",
+            f"{FEATURES} says that '{field}' has {count} classes, and at most {MOST_CLASSES} can be used.",
             hint="A label of so many values is a number: change its feature to a Scalar.",
             file=FEATURES,
         )
-    if not file.is_file():
+    file = f"{field}.labels.txt"
+    entry = folder.look(file)
+    if entry is None or entry.kind != "file":
         return tuple(str(number) for number in range(count))
-    names = tuple(line.strip() for line in _read(file).decode().splitlines() if line.strip())
+    names = tuple(line.strip() for line in _read(folder, file).decode().splitlines() if line.strip())
     if len(names) != count:
         raise UsageError(
-            f"'{file.name}' names {len(names)} classes, and {FEATURES} says {count}.",
+            f"'{file}' names {len(names)} classes, and {FEATURES} says {count}.",
             hint="Copy the dataset again, all of its files.",
-            file=file.name,
+            file=file,
         )
     return names
 
@@ -189,27 +206,28 @@ def _supervised(info: Mapping[str, Any], features: Mapping[str, Feature]) -> tup
     return (keys[0], keys[1]) if len(keys) == 2 and all(key in features for key in keys) else None
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _json(folder: Tree, file: str) -> dict[str, Any]:
     try:
-        content = json.loads(_read(file))
+        content = json.loads(_read(folder, file))
     except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"'{file.name}' is not JSON ({error}).", hint="Copy it again.", file=file.name
-        ) from error
+        raise UsageError(f"'{file}' is not JSON ({error}).", hint="Copy it again.", file=file) from error
     return content if isinstance(content, dict) else {}
 
 
-def _read(file: Path) -> bytes:
+def _read(folder: Tree, file: str) -> bytes:
     """Return the content of a file of metadata; raises UsageError."""
     try:
-        with file.open("rb") as stream:
+        entry = folder.look(file)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        with folder.stream(ListedFile(file, entry.size, entry.stamp)) as stream:
             data = stream.read(_LARGEST + 1)
     except OSError as error:
-        raise unreadable(file.name, error) from error
+        raise unreadable(file, error) from error
     if len(data) > _LARGEST:
         raise UsageError(
-            f"'{file.name}' is larger than {_LARGEST / 1e6:.1f} MB.",
+            f"'{file}' is larger than {_LARGEST / 1e6:.1f} MB.",
             hint="TFDS writes small ones: copy it again.",
-            file=file.name,
+            file=file,
         )
     return data

@@ -6,7 +6,6 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +31,7 @@ from tpuctl.data.sources.example_fields import ExampleChecks, infer_features
 from tpuctl.data.tables.columns import check_options, check_width, label_column
 from tpuctl.data.tfrecord.example_decoding import Values, decode
 from tpuctl.data.tfrecord.framing import LONGEST, OVERHEAD, frame_parts, framed_length
+from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
 FILES = re.compile(r"\.tfrec(ords?)?(-\d{5}-of-\d{5})?(\.gz)?$")
@@ -82,16 +82,16 @@ class TFRecordSource(Source):
         return BadRecord(self._rows.files.name(file), why, number, unit="record")
 
 
-def read_tfrecords(root: Path, options: Options, progress: ScanProgress) -> TFRecordSource:
-    """Return the records of the file at `root`, or of all TFRecord files below it; raises UsageError."""
-    rows, damaged = open_records(list_files(root, FILES), progress)
+def read_tfrecords(tree: Tree, options: Options, progress: ScanProgress) -> TFRecordSource:
+    """Return the records of the only file of a tree, or of all TFRecord files below it; raises UsageError."""
+    rows, damaged = open_records(list_files(tree, FILES), progress)
     with closed_on_error(rows):
         sample = _sample(rows)
-        check_width(len({feature for record in sample for feature in record}), root.name)
+        check_width(len({feature for record in sample for feature in record}), tree.name)
         features = infer_features(sample)
         if not features:
-            raise _no_examples(root.name, damaged)
-        check_options(options, tuple(features), f"'{root.name}'")
+            raise _no_examples(tree.name, damaged)
+        check_options(options, tuple(features), f"'{tree.name}'")
         features |= {
             name: _given(name, features[name], kind)
             for name, kind in options.types.items()

@@ -1,0 +1,109 @@
+"""Tests what a tree of this machine's disks tells of its files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tpuctl.data.trees.local import LocalTree, modified
+from tpuctl.data.trees.tree import Entry, ListedFile
+from tpuctl.errors import UsageError
+
+TICK = 20_000_000
+"""Nanoseconds within which two writes may have the same time."""
+
+
+def listed(tree: LocalTree, path: str) -> ListedFile:
+    entry = tree.look(path)
+    assert entry
+    return ListedFile(path, entry.size, entry.stamp)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "cat").mkdir()
+    path = tmp_path / "cat/a"
+    path.write_bytes(b"12345")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("age", "pauses"),
+    [
+        (0, [0.02]),
+        (5_000_000, [0.015]),
+        (TICK, [0.0]),
+        (TICK + 1, []),
+        (-1, []),  # from the future: no wait would help
+    ],
+)
+def test_it_settles_when_no_write_can_get_the_newest_files_time(
+    file: Path, age: int, pauses: list[float]
+) -> None:
+    newest, waits = modified(file.stat()), list[float]()
+    LocalTree.at(file).settle(newest, waits.append, lambda: newest + age)
+    assert waits == pytest.approx(pauses)
+
+
+def test_a_scan_says_the_kind_size_and_time_of_each_entry_by_name(file: Path) -> None:
+    root = file.parent
+    (root / "sub").mkdir()
+    (root / ".hidden").write_bytes(b"")
+    os.mkfifo(root / "pipe")
+    assert LocalTree(root).scan("") == [
+        Entry("a", "file", 5, modified(file.stat())),
+        Entry("pipe", "other"),
+        Entry("sub", "folder"),
+    ]
+    assert [entry.name for entry in LocalTree(root.parent).scan("cat")] == ["a", "pipe", "sub"]
+
+
+def test_a_link_that_leaves_the_tree_has_a_problem(file: Path, tmp_path: Path) -> None:
+    os.symlink(tmp_path, file.with_name("up"))
+    os.symlink("nowhere", file.with_name("lost"))
+    os.symlink("a", file.with_name("same"))
+    problems = {entry.name: entry.problem for entry in LocalTree(file.parent).scan("")}
+    assert problems["up"] == f"is a link that leaves the source, to '{tmp_path}'"
+    assert problems["lost"] == "is a link that leads nowhere"
+    assert problems["same"] == ""
+    tree = LocalTree(file.parent)
+    looked = {name: entry.problem for name in ("up", "lost", "same") if (entry := tree.look(name))}
+    assert looked == {name: problems[name] for name in looked}
+    assert tree.look("missing") is None
+
+
+def test_a_file_can_be_read_whole_in_part_and_as_a_stream(file: Path) -> None:
+    tree = LocalTree.at(file)
+    whole = listed(tree, "a")
+    assert (str(tree), tree.name, tree.only) == (str(file), "a", "a")
+    assert tree.read(whole) == b"12345"
+    assert list(tree.read_heads([whole, whole], 2)) == [b"12", b"12"]
+    ranges = tree.open(whole)
+    assert (ranges.read(1, 2), ranges.read(3, 10)) == (b"23", b"45")
+    ranges.close()
+    with tree.stream(whole) as stream:
+        assert stream.read() == b"12345"
+
+
+def test_a_file_that_cannot_be_read_gives_its_error_in_its_place(file: Path) -> None:
+    tree = LocalTree(file.parent)
+    first, second = tree.read_each([ListedFile("gone", 1, 1), listed(tree, "a")])
+    assert isinstance(first, FileNotFoundError)
+    assert second == b"12345"
+    (error,) = tree.read_heads([ListedFile("gone", 1, 1)], 10)
+    assert isinstance(error, FileNotFoundError)
+
+
+def test_a_change_after_the_listing_is_noticed(file: Path) -> None:
+    tree = LocalTree(file.parent)
+    before = listed(tree, "a")
+    tree.check(before)
+    file.write_bytes(b"123456")
+    for notice in (tree.check, tree.read):
+        with pytest.raises(UsageError, match="'a' has changed"):
+            notice(before)
+    file.unlink()
+    with pytest.raises(UsageError, match="'a' was removed"):
+        tree.check(before)
