@@ -70,6 +70,22 @@ def test_it_is_written_once_and_leaves_nothing_else(folder: Path, kept: Path) ->
     assert list(kept.parent.iterdir()) == [kept]
 
 
+def test_one_that_another_run_has_kept_meanwhile_stays(
+    folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may have begun to read it: Python remembers where in the file each module is."""
+    compile_program = bytecode._compile
+
+    def compile_as_second(program: str, part: str, target: str) -> None:
+        kept.write_bytes(b"first")
+        compile_program(program, part, target)
+
+    monkeypatch.setattr(bytecode, "_compile", compile_as_second)
+    bytecode.keep(str(folder))
+    assert kept.read_bytes() == b"first"
+    assert list(kept.parent.iterdir()) == [kept]
+
+
 def test_a_disk_that_is_full_leaves_no_half_of_it(
     folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,20 +102,20 @@ def test_its_content_is_on_the_disk_before_it_has_its_name(
     folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[tuple[str, int]] = []
-    fsync, replace = os.fsync, os.replace
+    fsync, link = os.fsync, os.link
 
     def note_fsync(file: int) -> None:
         steps.append(("fsync", os.fstat(file).st_ino))
         fsync(file)
 
-    def note_replace(source: str, target: str) -> None:
-        steps.append(("replace", os.stat(source).st_ino))
-        replace(source, target)
+    def note_link(source: str, target: str) -> None:
+        steps.append(("link", os.stat(source).st_ino))
+        link(source, target)
 
     monkeypatch.setattr(os, "fsync", note_fsync)
-    monkeypatch.setattr(os, "replace", note_replace)
+    monkeypatch.setattr(os, "link", note_link)
     bytecode.keep(str(folder))
-    assert steps == [("fsync", kept.stat().st_ino), ("replace", kept.stat().st_ino)]
+    assert steps == [("fsync", kept.stat().st_ino), ("link", kept.stat().st_ino)]
 
 
 def test_only_the_program_of_an_attempt_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

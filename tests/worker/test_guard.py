@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from tests.paths import ROOT
 from tests.running_simulator import RunningSimulator
 from tests.worker.host import Host
 from tpuctl import runs
@@ -89,6 +93,32 @@ def test_a_stop_of_the_guard_is_a_stop_of_the_script(host: Host) -> None:
     os.kill(guard_of(supervisor), signal.SIGTERM)
     status = host.finished()
     assert (status.stopped, status.exit_code) == ("SIGTERM", 3)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("is_child", [False, True], ids=["itself", "its child"])
+def test_a_stop_while_it_forks_ends_the_child_and_nothing_else(
+    tmp_path: Path, number: int, is_child: bool
+) -> None:
+    """It was passed to process 0, which is everyone in the session, and so to itself again, without end."""
+    code = (
+        "import os, sys, time\nfrom tpuctl.worker import guard\nfrom tests.worker.host import SPEC\n"
+        "fork, number, is_child = os.fork, int(sys.argv[1]), sys.argv[2] == 'True'\n"
+        "def fork_and_stop():\n"
+        "  if not is_child:\n    os.kill(os.getpid(), number)\n"
+        "  pid = fork()\n"
+        "  if is_child and not pid:\n    os.kill(os.getpid(), number)\n"
+        "  return pid\n"
+        "os.fork = fork_and_stop\n"
+        "print(guard.guarded(SPEC, '.', lambda: time.sleep(600)), flush=True)\n"
+    )
+    command = [sys.executable, "-c", code, str(int(number)), str(is_child)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert result.stdout == f"{128 + number}\n"
 
 
 def test_a_guard_that_is_killed_takes_nothing_with_it(host: Host) -> None:

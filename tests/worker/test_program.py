@@ -762,5 +762,4 @@ def test_the_program_needs_nothing_but_the_standard_library(tmp_path: Path) -> N
             [python, "-I", "-S", "worker.zip", "launch", str(tmp_path / "spec.json")],
             cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
-        (tmp_path / "lock").unlink()
         assert "spec.json" in json.loads(process.stdout)["error"], process.stderr

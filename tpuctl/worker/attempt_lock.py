@@ -5,18 +5,36 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from typing import BinaryIO, Optional
+from typing import BinaryIO, Optional, Union
 
+from tpuctl.worker import timing
 from tpuctl.worker.records import LOCK_FILE, STARTED
 
 
-def is_held(lock: BinaryIO, kind: int = fcntl.LOCK_SH) -> bool:
-    """Return whether another process holds the lock, whose file is open; if not, this one holds it now."""
+def is_held(lock: BinaryIO) -> bool:
+    """Return whether another process holds the lock, whose file is open; if not, this one shares it now."""
+    return not _try(lock, fcntl.LOCK_SH)
+
+
+def take(lock: Union[BinaryIO, int]) -> bool:
+    """Return whether this process holds the lock alone by now; False where another one does.
+
+    Who only looks at a lock shares it for that moment, which is waited for.
+    """
+    while not _try(lock, fcntl.LOCK_EX):
+        if not _try(lock, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        timing.sleep(timing.LOOK)
+    return True
+
+
+def _try(lock: Union[BinaryIO, int], kind: int) -> bool:
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    return False
+        return False
+    return True
 
 
 def first_lock(folder: str) -> Optional[BinaryIO]:
@@ -26,11 +44,16 @@ def first_lock(folder: str) -> Optional[BinaryIO]:
     went down, has not started.
     """
     lock = open(os.path.join(folder, LOCK_FILE), "ab")  # noqa: SIM115  the caller closes it
-    if is_held(lock, fcntl.LOCK_EX) or os.path.exists(os.path.join(folder, STARTED)):
+    if not take(lock) or os.path.exists(os.path.join(folder, STARTED)):
         lock.close()
         return None
     os.utime(lock.fileno())  # it says when the supervisor was started
     return lock
+
+
+def is_started(folder: str) -> bool:
+    """Return whether a supervisor has started in a folder, or is being started."""
+    return is_held_in(folder, LOCK_FILE) or os.path.exists(os.path.join(folder, STARTED))
 
 
 def identity(key: str) -> str:
@@ -57,7 +80,7 @@ def hold(path: str) -> int:
     except OSError:
         return -1
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take(descriptor)
     except OSError:  # a file system without locks
         pass
     return descriptor

@@ -35,7 +35,9 @@ def keep(folder: str) -> None:
         _compile(program, part, target)
         with open(part, "rb") as written:
             os.fsync(written.fileno())  # a host that dies must not keep a name without its content
-        os.replace(part, target)
+        os.link(part, target)  # replaces none, which a program may be reading
+    except FileExistsError:
+        pass  # another run was first
     finally:
         if os.path.exists(part):
             os.unlink(part)

@@ -14,16 +14,14 @@ from tpuctl.worker.records import STARTED, Spec
 from tpuctl.worker.reporting.logs import say
 
 PR_SET_CHILD_SUBREAPER = 36
+STOPS = (signal.SIGTERM, signal.SIGINT)
+"""What stops a host or a run."""
 
 
 def guarded(spec: Spec, folder: str, supervise: Callable[[], int]) -> int:
     """Run `supervise` in a child, in the attempt's `folder`, and return its exit code."""
     child = _Child()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, child.forward)
-    child.pid = os.fork()
-    if not child.pid:
-        _run_to_the_end(supervise)
+    child.start(supervise)
     _adopt_orphans()
     if spec.resumption:
         _try(lambda: _keep(spec, folder))
@@ -81,6 +79,16 @@ class _Child:
         self.pid = 0
         self.stop_signal = 0
         """The signal that this process got; 0 for none."""
+
+    def start(self, supervise: Callable[[], int]) -> None:
+        """Fork it. A stop waits until this process can pass it on; a child that hears none yet is ended."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        self.pid = os.fork()
+        for number in STOPS:
+            signal.signal(number, self.forward if self.pid else signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if not self.pid:
+            _run_to_the_end(supervise)
 
     def forward(self, number: int, _frame: Optional[object]) -> None:
         """Pass a signal on: a host that stops signals both, and somebody may know the guard only."""

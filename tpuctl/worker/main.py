@@ -11,7 +11,7 @@ import sys
 from typing import BinaryIO, List, Mapping, NoReturn, Optional
 
 from tpuctl.worker import timing
-from tpuctl.worker.attempt_lock import first_lock, is_held
+from tpuctl.worker.attempt_lock import first_lock, is_held, is_started
 from tpuctl.worker.guard import guarded
 from tpuctl.worker.records import LOCK_FILE, STARTED, STARTED_BEFORE, Spec, read_spec
 
@@ -75,8 +75,7 @@ def launch(path: str) -> int:
         spec = open(path, "rb")  # noqa: SIM115  the block below closes it
         os.unlink(path)
     except OSError as error:
-        lock = first_lock(folder)
-        return _answer({"error": str(error) if lock else STARTED_BEFORE}, 1)
+        return _answer({"error": STARTED_BEFORE if is_started(folder) else str(error)}, 1)
     with spec:
         content = _peek(spec)
         reason = _python_error(content)
@@ -93,15 +92,16 @@ def ask(folder: str) -> int:
     """Print one line of JSON: whether the supervisor lives, and its last status on this disk."""
     from tpuctl.worker.reporting.status import read_last  # noqa: PLC0415  as in _run
 
-    lock = os.path.join(folder, LOCK_FILE)
-    if not os.path.exists(lock):
+    try:
+        lock = open(os.path.join(folder, LOCK_FILE), "rb")  # noqa: SIM115  the block below closes it
+    except FileNotFoundError:
         return _answer({"state": "absent"}, 0)
-    with open(lock, "rb") as stream:
-        if is_held(stream):
+    with lock:
+        if is_held(lock):
             return _answer({"state": "alive"}, 0)
         if not os.path.exists(os.path.join(folder, STARTED)):
             return _answer({"state": "absent", "detail": "its start there was cut off"}, 0)
-        restarted = _boot_time() > os.fstat(stream.fileno()).st_mtime
+        restarted = _boot_time() > os.fstat(lock.fileno()).st_mtime
     detail = "the host was restarted" if restarted else ""
     return _answer({"state": "gone", "detail": detail, "status": read_last(folder)}, 0)
 
@@ -163,7 +163,7 @@ def _lock_of_removed_run(spec: Optional[Spec], folder: str) -> Optional[BinaryIO
     """Return the attempt's lock where what was started in its folder was of a removed run of this name."""
     from tpuctl.worker.preparation.old_runs import make_room  # noqa: PLC0415  a name is rarely used again
 
-    return first_lock(folder) if spec and make_room(folder, spec.key) else None
+    return make_room(folder, spec.key) if spec else None
 
 
 def _python_error(spec: Optional[Spec]) -> str:

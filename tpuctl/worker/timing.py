@@ -13,6 +13,8 @@ LOG_INTERVALS = ((60.0, 1.0), (600.0, 5.0), (float("inf"), 15.0))
 """(age of the job, pause): ship this often up to that age. Each chunk costs money; a young job is watched."""
 REQUEST_PAUSES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Before each try of one request to Cloud Storage."""
+LOOK = 0.001
+"""Between two tries to take a lock at which another process only looks."""
 FIRST_LOOK, LONGEST_LOOK = 0.2, 2.0
 """Between two looks at whether all workers are ready: the first pause, and the longest."""
 PEER_INTERVAL = 5.0

@@ -83,6 +83,26 @@ def test_an_attempt_whose_script_lives_stays_though_its_supervisor_was_killed(tm
         assert not folders[-1].exists()
 
 
+@pytest.mark.parametrize("is_started", [True, False])
+def test_one_that_is_launched_again_before_its_turn_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_started: bool
+) -> None:
+    """Its name is used again: its age was known before its lock was held."""
+    folders = [attempt(tmp_path, f"r{number}/1", (40 + number) * DAY) for number in range(5)]
+    again = attempt(tmp_path, "again/1", 50 * DAY, is_started=is_started)
+    remove = old_runs._remove
+
+    def launch_and_remove(folder: str) -> None:
+        if folder == str(again):
+            (again / "spec.json").touch()
+        remove(folder)
+
+    monkeypatch.setattr(old_runs, "_remove", launch_and_remove)
+    old_runs.remove(str(attempt(tmp_path, "own/1", 0)))
+    assert "code" in names(again)
+    assert not folders[-1].exists()
+
+
 def test_its_own_attempt_stays_and_an_earlier_one_of_the_run_counts_like_any_other(tmp_path: Path) -> None:
     for number in range(6):
         attempt(tmp_path, f"r{number}/1", 2 * HOUR)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
-from typing import Iterator, List, Sequence
+from typing import BinaryIO, Iterator, List, Optional, Sequence
 
-from tpuctl.worker.attempt_lock import identity, is_held, is_held_in
+from tpuctl.worker.attempt_lock import identity, is_held_in, take
 from tpuctl.worker.records import LOCK_FILE, PROGRAM_FILE, SCRIPT_LOCK_FILE, STARTED
 
 KEPT = 5
@@ -27,32 +26,38 @@ def remove(attempt_folder: str) -> None:
     own = os.path.realpath(attempt_folder)
     others = [folder for folder in _attempts(os.path.dirname(os.path.dirname(own))) if folder != own]
     for number, folder in enumerate(sorted(others, key=_last_use, reverse=True), start=1):
-        age = time.time() - _last_use(folder)
-        if number >= KEPT and age > SHORTEST:  # this attempt is one of those that stay
-            _remove(folder, is_whole=age > LONGEST)
+        if number >= KEPT and _age(folder) > SHORTEST:  # this attempt is one of those that stay
+            _remove(folder)
 
 
-def make_room(folder: str, key: str) -> bool:
-    """Delete what an attempt with another key left in this attempt's folder; return whether it did.
+def make_room(folder: str, key: str) -> Optional[BinaryIO]:
+    """Delete what an attempt with another key left in this attempt's folder; return the attempt's lock, held.
 
-    That was of a run of the same name, which was removed. One whose supervisor or script lives stays as it
-    is, and so does one of an earlier version, which noted no key.
+    That was of a run of the same name, which was removed. None for one whose supervisor or script lives,
+    which stays as it is, and for one of an earlier version, which noted no key.
     """
-    with open(os.path.join(folder, LOCK_FILE), "ab") as lock:
-        if is_held(lock, fcntl.LOCK_EX) or is_held_in(folder, SCRIPT_LOCK_FILE):
-            return False
-        try:
-            with open(os.path.join(folder, STARTED), encoding="ascii") as stream:
-                _, _, former = stream.read().partition(" ")
-        except (OSError, ValueError):
-            return False
-        if former in ("", identity(key)):
-            return False
-        with os.scandir(folder) as entries:
-            # STARTED last: without it the next launch would not see what is left
-            for entry in sorted(entries, key=lambda entry: entry.name == STARTED):
-                _remove_entry(entry, kept=(LOCK_FILE, PROGRAM_FILE))
-    return True
+    lock = open(os.path.join(folder, LOCK_FILE), "ab")  # noqa: SIM115  the caller closes it
+    if not take(lock) or is_held_in(folder, SCRIPT_LOCK_FILE) or not _is_of_another(folder, key):
+        lock.close()
+        return None
+    with os.scandir(folder) as entries:
+        # STARTED last: without it the next launch would not see what is left
+        for entry in sorted(entries, key=lambda entry: entry.name == STARTED):
+            _remove_entry(entry, kept=(LOCK_FILE, PROGRAM_FILE))
+    os.utime(lock.fileno())
+    return lock
+
+
+def _is_of_another(folder: str, key: str) -> bool:
+    """Return whether what was started in a folder has another key, or is deleted by now."""
+    try:
+        with open(os.path.join(folder, STARTED), encoding="ascii") as stream:
+            _, _, former = stream.read().partition(" ")
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return former not in ("", identity(key))
 
 
 def _attempts(runs: str) -> Iterator[str]:
@@ -80,16 +85,22 @@ def _last_use(folder: str) -> float:
     return max(times)
 
 
-def _remove(folder: str, *, is_whole: bool) -> None:
+def _age(folder: str) -> float:
+    return time.time() - _last_use(folder)
+
+
+def _remove(folder: str) -> None:
+    """Delete an attempt's files, or all but its records, unless it was used again meanwhile."""
     try:
         lock = open(os.path.join(folder, LOCK_FILE), "rb")  # noqa: SIM115  closed below
     except OSError:  # it never started
-        shutil.rmtree(folder, ignore_errors=True)
+        if _age(folder) > SHORTEST:
+            shutil.rmtree(folder, ignore_errors=True)
         return
     with lock:
-        if is_held(lock, fcntl.LOCK_EX) or is_held_in(folder, SCRIPT_LOCK_FILE):
+        if not take(lock) or is_held_in(folder, SCRIPT_LOCK_FILE) or _age(folder) <= SHORTEST:
             return
-        if is_whole:
+        if _age(folder) > LONGEST:
             shutil.rmtree(folder, ignore_errors=True)
             _remove_empty(os.path.dirname(folder))
             return

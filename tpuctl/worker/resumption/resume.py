@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
-from typing import BinaryIO, Callable, Optional
+from typing import Callable, Optional
 
 from tpuctl.worker import gcs, timing
-from tpuctl.worker.attempt_lock import is_held_in
+from tpuctl.worker.attempt_lock import is_held_in, take
 from tpuctl.worker.records import LOCK_FILE, REBOOT, Spec, WorkerStatus, encode
 from tpuctl.worker.reporting.logs import say
 from tpuctl.worker.reporting.status import read_last, status_of
@@ -32,7 +31,7 @@ def resume(folder: str, say_last_word: LastWord, start: Start) -> int:
     if spec is None:
         return 0
     with open(os.path.join(folder, "resume.lock"), "ab") as lock:
-        if not _is_first(lock):
+        if not take(lock):
             return 0
         path = _prepared(spec, folder, say_last_word)
     code = start(path) if path else 0
@@ -63,14 +62,6 @@ def concerns(status: WorkerStatus) -> bool:
 def last_status(folder: str) -> Optional[WorkerStatus]:
     """Return the newest status on this host's disk; None without one."""
     return status_of(read_last(folder))
-
-
-def _is_first(lock: BinaryIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _prepared(spec: Spec, folder: str, say_last_word: LastWord) -> str:

@@ -208,7 +208,7 @@ class TestHost:
         assert set(modes.values()) == {0o700}, modes
         assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
         assert (folder / "worker.zip").read_bytes() == b"no zip"
-        assert (folder / "spec.json").read_bytes() == encode(spec(0))
+        assert [path.read_bytes() for path in folder.glob("*.json")] == [encode(spec(0))]
 
     def test_a_full_disk_is_named_and_no_secret_stays(
         self, session: SshSession, simulator: RunningSimulator
@@ -221,7 +221,7 @@ class TestHost:
         ) as full:
             launch(session, b"zip", spec(0))
         assert "Is its disk full?" in full.value.hint
-        assert not (home / self.FOLDER / "spec.json").exists()
+        assert list((home / self.FOLDER).rglob("*.json*")) == []
 
     def test_a_connection_that_ends_while_files_are_sent_starts_nothing(
         self, session: SshSession, simulator: RunningSimulator
@@ -232,24 +232,43 @@ class TestHost:
         assert result.exit_code == 92
         assert list((self.home(simulator) / self.FOLDER).iterdir()) == []
 
-    def test_a_second_launch_replaces_the_program_whole(
-        self, session: SshSession, simulator: RunningSimulator
+    @pytest.mark.parametrize("before", [None, b"first"], ids=["first", "second"])
+    def test_a_launch_puts_the_program_there_whole(
+        self, session: SshSession, simulator: RunningSimulator, before: bytes | None
     ) -> None:
-        """The python3 of the first one may be reading it."""
-        with pytest.raises(HostError):
-            launch(session, b"first", spec(0))
-        folder = self.home(simulator) / self.FOLDER
+        """The python3 of another one may be reading it."""
+        if before:
+            with pytest.raises(HostError):
+                launch(session, before, spec(0))
+        program = self.home(simulator) / self.FOLDER / "worker.zip"
+        folder = program.parent
         data = _tar({"worker.zip": b"second" * 20_000, "spec.json": b"{}"})
         process = session.start(["sh", "-c", START, "sh", self.FOLDER])
         process.write(data[:60_000])
         wait_until(lambda: any(path.stat().st_size > 10_000 for path in folder.rglob("worker.zip")))
-        assert (folder / "worker.zip").read_bytes() == b"first"
+        assert (program.read_bytes() if program.exists() else None) == before
         process.write(data[60_000:])
         process.end_input()
         process.read()
         assert process.exit_code() == 1, "no program"
-        assert (folder / "worker.zip").read_bytes() == b"second" * 20_000
-        assert {path.name for path in folder.iterdir()} == {"first", "worker.zip", "spec.json"}
+        assert program.read_bytes() == b"second" * 20_000
+        assert {path.suffix for path in folder.iterdir()} == {".zip", ".json"}
+        assert all(path.is_file() for path in folder.iterdir())
+
+    def test_each_of_two_launches_at_once_reads_its_own_spec(
+        self, session: SshSession, simulator: RunningSimulator
+    ) -> None:
+        """Else one of them would take that of the other, which then has none."""
+        program = b"import sys\nprint(sys.argv[2], open(sys.argv[2]).read())"
+        argv = ["sh", "-c", START, "sh", self.FOLDER, "0"]
+        shown = [
+            session.run(argv, stdin=_tar({"worker.zip": program, "spec.json": text})).stdout.split()
+            for text in (b"first", b"second")
+        ]
+        paths, texts = zip(*shown, strict=True)
+        assert texts == ("first", "second")
+        assert Path(paths[0]).read_text() == "first"
+        assert {Path(path).parent for path in paths} == {self.home(simulator) / self.FOLDER}
 
     @pytest.mark.parametrize(
         ("kept", "code"), [(b"raise SystemExit(41)", 41), (b"", 40)], ids=["whole", "empty"]
@@ -263,10 +282,14 @@ class TestHost:
         file.parent.mkdir(parents=True)
         file.write_bytes(kept)
         argv = ["sh", "-c", START, "sh", self.FOLDER, file.stem]
-        assert session.run(argv, stdin=_tar({"worker.zip": sent})).exit_code == code
+        assert session.run(argv, stdin=_tar({"worker.zip": sent, "spec.json": b""})).exit_code == code
 
-    def test_a_host_without_python3_is_told_so(self, session: SshSession) -> None:
-        path = session.run(["sh", "-c", "mkdir bin; for p in sh install tar rm; do "
+    def test_a_host_without_python3_is_told_so(
+        self, session: SshSession, simulator: RunningSimulator
+    ) -> None:
+        path = session.run(["sh", "-c", "mkdir bin; for p in sh install tar mkdir mv rm rmdir; do "
                             "ln -s $(command -v $p) bin; done; echo $PWD/bin"]).stdout.strip()  # fmt: skip
-        result = session.run(["env", f"PATH={path}", "sh", "-c", START, "sh", self.FOLDER], stdin=_tar({}))
+        files = _tar({"worker.zip": b"zip", "spec.json": b"{}"})
+        result = session.run(["env", f"PATH={path}", "sh", "-c", START, "sh", self.FOLDER], stdin=files)
         assert result.exit_code == 93
+        assert [path.name for path in (self.home(simulator) / self.FOLDER).iterdir()] == ["worker.zip"]

@@ -32,14 +32,13 @@ START = (
     "umask 077; "
     # Also a folder of an earlier version becomes private; `mkdir -m` leaves those above it readable.
     'install -d -m 700 .tpuctl "$1" || exit 91; '
-    # Of two launches at once the second unpacks elsewhere: the first one's python3 may be reading.
-    'p="$1"; set -C; true 2>/dev/null >"$1/first" || { p="$1/again-$$"; mkdir "$p" || exit 91; }; '
-    f'tar -xof - -C "$p" || {{ rm -f "$p/{SPEC}" "$p/first"; exit 92; }}; '
-    f'[ "$p" = "$1" ] || {{ mv -f "$p/{PROGRAM}" "$p/{SPEC}" "$1" && rmdir "$p"; }} || '
-    f'{{ rm -f "$p/{SPEC}"; exit 92; }}; '
-    "command -v python3 >/dev/null || exit 93; "
+    # Of two launches at once none reads what the other one is writing, and each has a spec of its own.
+    'p="$1/launch-$$"; rm -rf "$p"; mkdir "$p" || exit 91; '
+    f'tar -xof - -C "$p" && mv -f "$p/{PROGRAM}" "$1" && mv -f "$p/{SPEC}" "$p.json" && rmdir "$p" || '
+    '{ rm -rf "$p"; exit 92; }; '
+    'command -v python3 >/dev/null || { rm -f "$p.json"; exit 93; }; '
     f'program="{KEPT}/$2.zip"; [ -s "$program" ] || program="$1/{PROGRAM}"; '
-    f'exec python3 "$PWD/$program" launch "$PWD/$1/{SPEC}" </dev/null'
+    'exec python3 "$PWD/$program" launch "$PWD/$p.json" </dev/null'
 )
 """For sh: makes the attempt's folder $1, unpacks the tar file on stdin there and starts the program.
 
