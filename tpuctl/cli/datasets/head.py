@@ -14,7 +14,8 @@ from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.data.options import TOKENS
 from tpuctl.data.output.manifest import Manifest
-from tpuctl.data.schema.features import Image, Label
+from tpuctl.data.schema.features import Audio, Box, Feature, Image, Label, Objects, Several
+from tpuctl.data.tfrecord.example_decoding import Values
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.lookup import read_manifest
@@ -73,9 +74,31 @@ def _cell(example: Example, field: str, manifest: Manifest, vocabulary: Vocabula
     values, feature = example.values.get(field, []), manifest.features[field]
     if field == TOKENS and vocabulary:
         return _text(_tokens(example, vocabulary).encode(), image=False)
-    if isinstance(feature, Label) and values:
-        return _class(values[0], feature.classes)
-    texts = [_text(value, image=isinstance(feature, Image)) for value in values[:_MOST_VALUES]]
+    if isinstance(feature, Objects):
+        return _objects(example, field, feature)
+    if isinstance(feature, Audio):
+        return f"{len(values) / max(feature.sample_rate * feature.channels, 1):.3g} s"
+    return _values(values, feature)
+
+
+def _objects(example: Example, field: str, feature: Objects) -> str:
+    """Return the number of objects, and their classes."""
+    label = next((name for name, item in feature.fields.items() if isinstance(item, Label)), None)
+    name = label or next(iter(feature.fields), "")
+    values, width = example.values.get(f"{field}/{name}", []), 1
+    if isinstance(feature.fields.get(name), Box):
+        width = 4
+    classes = f": {_values(values, feature.fields[name])}" if label and values else ""
+    return f"{len(values) // width}{classes}"
+
+
+def _values(values: Values, feature: Feature) -> str:
+    """Return the first values of a field."""
+    item = feature.item if isinstance(feature, Several) else feature
+    if isinstance(item, Label) and values:
+        texts = [_class(value, item.classes) for value in values[:_MOST_VALUES]]
+    else:
+        texts = [_text(value, image=isinstance(feature, Image)) for value in values[:_MOST_VALUES]]
     return " ".join(texts) + (f" ... ({len(values)} values)" if len(values) > _MOST_VALUES else "")
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from tpuctl.cli import output, printing
 from tpuctl.cli.datasets.tokens import describe_tokens
 from tpuctl.data.output.manifest import Manifest
-from tpuctl.data.schema.features import Feature, Image, Label, Tensor
+from tpuctl.data.schema.features import (
+    Audio,
+    Box,
+    Feature,
+    Image,
+    Label,
+    Objects,
+    Other,
+    Several,
+    Tensor,
+    Text,
+)
 
 COLUMNS = ("NAME", "VERSION", "SPLITS", "RECORDS", "SHARDS", "SIZE")
 _MOST_BAD = 5
@@ -73,15 +84,27 @@ def sentence(manifest: Manifest) -> str:
 
 def feature_type(feature: Feature) -> str:
     """Return the type of a field as text."""
-    if isinstance(feature, Image):
-        return f"{feature.encoding or 'PNG or JPEG'} image, {_shape(feature)}, {feature.dtype}"
-    if isinstance(feature, Label):
-        more = ", ..." if len(feature.classes) > _MOST_CLASSES else ""
-        names = ", ".join(feature.classes[:_MOST_CLASSES])
-        return f"label, {len(feature.classes)} classes: {names}{more}"
-    if isinstance(feature, Tensor):
-        return f"{feature.dtype}, {_shape(feature)}" if feature.shape else feature.dtype
-    return "text"
+    match feature:
+        case Image():
+            return f"{feature.encoding or 'PNG or JPEG'} image, {_shape(feature.shape)}, {feature.dtype}"
+        case Label(classes):
+            more = ", ..." if len(classes) > _MOST_CLASSES else ""
+            return f"label, {len(classes)} classes: {', '.join(classes[:_MOST_CLASSES])}{more}"
+        case Tensor(dtype, shape):
+            return f"{dtype}, {_shape(shape)}" if shape else dtype
+        case Text():
+            return "text"
+        case Box():
+            return "box: ymin, xmin, ymax, xmax"
+        case Several(item):
+            return f"list of {feature_type(item)}"
+        case Objects(fields):
+            return f"objects: {'; '.join(f'{name} ({feature_type(item)})' for name, item in fields.items())}"
+        case Audio(rate, channels, encoding):
+            kind = f"{encoding or 'WAV or FLAC'} audio, {rate} samples a second"
+            return f"{kind}, {channels} channel{'s' * (channels > 1)}"
+        case Other(content):
+            return str(content.get("pythonClassName", "of TFDS")).rpartition(".")[2]
 
 
 def _facts(manifest: Manifest, bucket: str) -> dict[str, object]:
@@ -99,8 +122,8 @@ def _facts(manifest: Manifest, bucket: str) -> dict[str, object]:
     }
 
 
-def _shape(feature: Image | Tensor) -> str:
-    return " × ".join("?" if size is None else str(size) for size in feature.shape)
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return " × ".join("?" if size is None else str(size) for size in shape)
 
 
 def _note_skipped(manifest: Manifest) -> None:

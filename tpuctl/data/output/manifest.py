@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Annotated
 
@@ -13,14 +14,16 @@ from tpuctl.bucket_objects.bad_object import BadObjectError, too_large
 from tpuctl.bucket_objects.fields import Count, Crc32c, FileName, Label, ObjectName, Text
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
-from tpuctl.data.schema.features import Feature
+from tpuctl.data.schema.features import Audio, Feature, Objects, Several
 from tpuctl.datasets import DatasetRef
 from tpuctl.object_content import Content
 
 FILE = "manifest.json"
 MOST_BAD = 10_000
 """Bad records that are listed one by one; the others are only counted."""
-SCHEMA = 2
+SCHEMA = 3
+_SCHEMA_OF_VALUES = 2
+"""That of a dataset without lists of features, objects and audio: earlier versions of tpuctl read it too."""
 LARGEST = 64 << 20
 """Most bytes of a manifest: 100,000 shards or a million class names take about 20 MB."""
 
@@ -121,6 +124,12 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
         bad = tuple(msgspec.structs.replace(record, why="", hint="") for record in self.source.bad)
         source = msgspec.structs.replace(self.source, bad=bad)
         return sha256(encode_manifest(msgspec.structs.replace(self, source=source, tpuctl=""))).hexdigest()
+
+
+def schema_of(features: Mapping[str, Feature]) -> int:
+    """Return the schema of a manifest with these features."""
+    later = any(isinstance(feature, Several | Objects | Audio) for feature in features.values())
+    return SCHEMA if later else _SCHEMA_OF_VALUES
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -11,16 +11,17 @@ from tpuctl.data.options import Options
 from tpuctl.data.output.manifest import (
     FILE,
     MOST_BAD,
-    SCHEMA,
     FileEntry,
     Manifest,
     ShardEntry,
     SourceEntry,
     SplitEntry,
     encode_manifest,
+    schema_of,
 )
 from tpuctl.data.output.shards import ShardResult
-from tpuctl.data.schema.features import Feature, Label, tfds_features
+from tpuctl.data.schema.features import Feature, Label, Several, labels_of
+from tpuctl.data.schema.tfds_json import tfds_features
 from tpuctl.data.source import Observations, Source
 from tpuctl.data.tfrecord.framing import OVERHEAD
 from tpuctl.data.tokens.vocabulary import FILE as VOCABULARY
@@ -44,7 +45,7 @@ def small_files(
     files["features.json"] = _json(tfds_features(features))
     files["dataset_info.json"] = _json(_dataset_info(name, version, source, shards))
     manifest = Manifest(
-        schema=SCHEMA,
+        schema=schema_of(features),
         name=name,
         version=version,
         features=features,
@@ -63,11 +64,12 @@ def small_file_names(source: Source, vocabulary: Vocabulary | None = None) -> tu
 
 
 def classes_of(source: Source, features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """Return the names of the classes of the target feature; none where it is no label."""
+    """Return the names of the classes of the target feature, or of the only label; none without one."""
     if source.supervised:
         target = features[source.supervised[1]]
-        return target.classes if isinstance(target, Label) else ()
-    labels = [feature for feature in features.values() if isinstance(feature, Label)]
+        label = target.item if isinstance(target, Several) else target
+        return label.classes if isinstance(label, Label) else ()
+    labels = list(labels_of(features).values())
     return labels[0].classes if len(labels) == 1 else ()
 
 
@@ -121,9 +123,8 @@ def _split_entry(shards: Sequence[ShardEntry]) -> SplitEntry:
 def _text_files(features: Mapping[str, Feature], vocabulary: Vocabulary | None) -> dict[str, bytes]:
     """Return the files with one name a line: the classes of each label, and the vocabulary."""
     labels = {
-        f"{key}.labels.txt": "".join(f"{name}\n" for name in feature.classes).encode()
-        for key, feature in features.items()
-        if isinstance(feature, Label)
+        file: "".join(f"{line}\n" for line in label.classes).encode()
+        for file, label in labels_of(features).items()
     }
     return {**labels, VOCABULARY: vocabulary.content} if vocabulary else labels
 

@@ -43,14 +43,40 @@ class Tensor(msgspec.Struct, frozen=True, tag="tensor", tag_field="kind"):
     shape: tuple[int | None, ...] = ()
 
 
+class Box(msgspec.Struct, frozen=True, tag="box", tag_field="kind"):
+    """A bounding box: ymin, xmin, ymax and xmax as shares of the picture's height and width, in 32 bits."""
+
+
+class Several(msgspec.Struct, frozen=True, tag="several", tag_field="kind"):
+    """Any number of values of one feature; none, too."""
+
+    item: Label | Text | Tensor | Box
+
+
+class Objects(msgspec.Struct, frozen=True, tag="objects", tag_field="kind"):
+    """Any number of objects in a picture, each with the same fields: a record holds a list of each field."""
+
+    fields: dict[str, Label | Text | Tensor | Box]
+
+
+class Audio(msgspec.Struct, frozen=True, tag="audio", tag_field="kind"):
+    """Samples as whole numbers, an int64 for each; with several channels those of one moment in a row."""
+
+    sample_rate: int
+    """Samples a second."""
+    channels: int = 1
+    encoding: str | None = None
+    """`wav` or `flac`: what the samples were decoded from; None when both occur."""
+
+
 class Other(msgspec.Struct, frozen=True, tag="other", tag_field="kind"):
-    """A feature of TFDS that tpuctl passes on unchanged: sequences, boxes, audio, video."""
+    """A feature of TFDS that tpuctl passes on unchanged: video, ragged sequences."""
 
     content: dict[str, Any]
     """Its JSON in `features.json`."""
 
 
-Feature = Image | Label | Text | Tensor | Other
+Feature = Image | Label | Text | Tensor | Box | Several | Objects | Audio | Other
 
 TYPES: dict[str, Feature] = {
     "int": Tensor("int64"),
@@ -61,50 +87,51 @@ TYPES: dict[str, Feature] = {
 }
 """Types of a field that a user can name; besides them `label`, whose classes the reader collects."""
 
-_PACKAGE = "tensorflow_datasets.core.features"
-
 
 def example_kind(feature: Feature) -> Kind:
-    """Return the list of a tf.train.Feature that TFDS looks for."""
-    if isinstance(feature, Label):
+    """Return the list of a tf.train.Feature that TFDS looks for; `Objects` have one for each field."""
+    if isinstance(feature, Several):
+        return example_kind(feature.item)
+    if isinstance(feature, Label | Audio):
         return "int64"
-    if isinstance(feature, Other):
+    if isinstance(feature, Box):
+        return "float"
+    if isinstance(feature, Objects | Other):
         raise ValueError("the list in which TFDS stores this feature is not known")
     if isinstance(feature, Image | Text) or feature.dtype == "string":
         return "bytes"
     return "float" if "float" in feature.dtype else "int64"
 
 
-def tfds_features(features: dict[str, Feature]) -> Mapping[str, object]:
-    """Return the content of TFDS's `features.json`: protobuf JSON, in which 64-bit integers are strings."""
-    return {
-        "pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict",
-        "featuresDict": {"features": {name: _tfds_feature(feature) for name, feature in features.items()}},
-    }
+def flat(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Return the features by the names under which a tf.train.Example holds their values: `objects/label`."""
+    fields: dict[str, Feature] = {}
+    for name, feature in features.items():
+        if isinstance(feature, Objects):
+            fields |= {f"{name}/{field}": Several(item) for field, item in feature.fields.items()}
+        else:
+            fields[name] = feature
+    return fields
 
 
-def _tfds_feature(feature: Feature) -> Mapping[str, object]:
-    match feature:
-        case Label(classes):
-            return _named("class_label_feature.ClassLabel", "classLabel", {"numClasses": str(len(classes))})
-        case Other(content):
-            return content
-        case Text():
-            return _named("text_feature.Text", "text", {})
-        case Image():
-            image: dict[str, object] = {"shape": _dimensions(feature.shape), "dtype": feature.dtype}
-            if feature.encoding:
-                image["encodingFormat"] = feature.encoding
-            return _named("image_feature.Image", "image", image)
-        case Tensor(dtype, shape):
-            tensor = {"shape": _dimensions(shape), "dtype": dtype, "encoding": "none"}
-            name = "tensor_feature.Tensor" if shape else "scalar.Scalar"
-            return _named(name, "tensor", tensor)
+def example_kinds(features: Mapping[str, Feature]) -> dict[str, Kind]:
+    """Return the kind of each list of an Example, by its name; raises ValueError for `Other`."""
+    return {name: example_kind(feature) for name, feature in flat(features).items()}
 
 
-def _named(python: str, field: str, content: Mapping[str, object]) -> Mapping[str, object]:
-    return {"pythonClassName": f"{_PACKAGE}.{python}", field: content}
+def labels_of(features: Mapping[str, Feature]) -> dict[str, Label]:
+    """Return all labels, those in lists and objects too, by the name of their file of classes."""
+    labels = {}
+    for name, feature in features.items():
+        inner = feature.fields if isinstance(feature, Objects) else {"": feature}
+        for field, item in inner.items():
+            label = item.item if isinstance(item, Several) else item
+            if isinstance(label, Label):
+                labels[labels_file(name, field)] = label
+    return labels
 
 
-def _dimensions(shape: tuple[int | None, ...]) -> dict[str, list[str]]:
-    return {"dimensions": ["-1" if size is None else str(size) for size in shape]} if shape else {}
+def labels_file(name: str, field: str = "") -> str:
+    """Return the name of the file with the classes of a label, or of that of a field of objects."""
+    file = "-".join(part.replace("/", ".") for part in (name, field) if part)
+    return f"{file}.labels.txt"

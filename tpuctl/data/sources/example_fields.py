@@ -7,7 +7,18 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from tpuctl.data.images.header import InvalidImage, inspect_image
-from tpuctl.data.schema.features import Feature, Image, Other, Tensor, Text, example_kind
+from tpuctl.data.schema.features import (
+    Audio,
+    Box,
+    Feature,
+    Image,
+    Other,
+    Several,
+    Tensor,
+    Text,
+    example_kind,
+    flat,
+)
 from tpuctl.data.source import Observations
 from tpuctl.data.tfrecord.example_decoding import Values, counts, decode
 from tpuctl.errors import UsageError
@@ -34,7 +45,7 @@ class ExampleChecks:
     """Checks that a record has the right kind and number of values of each feature."""
 
     def __init__(self, features: Mapping[str, Feature], *, inspect_images: bool) -> None:
-        known = {name: feature for name, feature in features.items() if not isinstance(feature, Other)}
+        known = flat({name: feature for name, feature in features.items() if not isinstance(feature, Other)})
         self._kinds = [(name, example_kind(feature)) for name, feature in known.items()]
         self._numbers = [_number(feature) for feature in known.values()]
         self._images = {
@@ -107,7 +118,11 @@ def _inferred(present: Sequence[Values], length: int | None) -> Feature:
 
 def _number(feature: Feature) -> tuple[int, bool]:
     """Return how many values a record has, and whether it may also be several times as many, or none."""
-    shape = feature.shape if isinstance(feature, Tensor) else ()
+    if isinstance(feature, Several):
+        return _number(feature.item)[0], True
+    if isinstance(feature, Audio):
+        return feature.channels, True
+    shape = feature.shape if isinstance(feature, Tensor) else (4,) if isinstance(feature, Box) else ()
     return prod(size for size in shape if size is not None), None in shape
 
 

@@ -15,8 +15,9 @@ from tpuctl.data.files.listing import unreadable
 from tpuctl.data.files.source_files import chosen_files
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import MOST_CLASSES
-from tpuctl.data.schema.features import Feature, Image, Label, Other, Tensor, Text
+from tpuctl.data.schema.features import Feature
 from tpuctl.data.source import ScanProgress, closed_on_error
+from tpuctl.data.sources.tfds_features import read_features
 from tpuctl.data.sources.tfrecord_files import TFRecordSource, open_records
 from tpuctl.data.trees.tree import ListedFile, Tree
 from tpuctl.errors import UsageError
@@ -139,8 +140,7 @@ def _check_count(file: str, actual: int, expected: int) -> None:
 def _features(folder: Tree) -> dict[str, Feature]:
     content = _json(folder, FEATURES)
     try:
-        fields = content["featuresDict"]["features"]
-        return {name: _feature(name, field, folder) for name, field in sorted(fields.items())}
+        return read_features(content, lambda file, count: _class_names(folder, file, count))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"'{FEATURES}' is not in the form that TFDS writes since 4.3.",
@@ -149,44 +149,15 @@ def _features(folder: Tree) -> dict[str, Feature]:
         ) from error
 
 
-def _feature(name: str, content: dict[str, Any], folder: Tree) -> Feature:
-    kind = content["pythonClassName"].rpartition(".")[2]
-    if kind == "ClassLabel":
-        return Label(_class_names(folder, name, int(content["classLabel"]["numClasses"])))
-    if kind == "Text" and not content["text"].get("encoder"):
-        return Text()
-    image = content.get("image", {})
-    shape = _shape(image)
-    if (
-        kind == "Image"
-        and len(shape) == 3
-        and shape[2]
-        and not set(image) - {"shape", "dtype", "encodingFormat"}
-    ):
-        return Image(
-            (shape[0], shape[1], shape[2]), image.get("dtype", "uint8"), image.get("encodingFormat") or None
-        )
-    tensor = content.get("tensor", {})
-    plain = tensor.get("encoding", "none") == "none" and not set(tensor) - {"shape", "dtype", "encoding"}
-    if kind in ("Tensor", "Scalar") and plain and None not in _shape(tensor)[1:]:
-        return Tensor(tensor["dtype"], _shape(tensor))
-    return Other(content)
-
-
-def _shape(content: Mapping[str, Any]) -> tuple[int | None, ...]:
-    sizes = content.get("shape", {}).get("dimensions", [])
-    return tuple(None if int(size) < 0 else int(size) for size in sizes)
-
-
-def _class_names(folder: Tree, field: str, count: int) -> tuple[str, ...]:
+def _class_names(folder: Tree, file: str, count: int) -> tuple[str, ...]:
     """Return the names of the classes; their numbers where TFDS wrote no names."""
     if not 0 <= count <= MOST_CLASSES:
+        field = file.removesuffix(".labels.txt")
         raise UsageError(
             f"{FEATURES} says that '{field}' has {count} classes, and at most {MOST_CLASSES} can be used.",
             hint="A label of so many values is a number: change its feature to a Scalar.",
             file=FEATURES,
         )
-    file = f"{field}.labels.txt"
     entry = folder.look(file)
     if entry is None or entry.kind != "file":
         return tuple(str(number) for number in range(count))

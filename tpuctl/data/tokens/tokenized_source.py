@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import TOKENS, TokenOptions
-from tpuctl.data.schema.features import Feature, Tensor, example_kind
+from tpuctl.data.schema.features import Feature, Tensor, example_kinds
 from tpuctl.data.source import Indices, Observations, Part, Records, Source, evenly_spaced
 from tpuctl.data.tfrecord.example_decoding import Values, decode
 from tpuctl.data.tfrecord.example_encoding import Encoder, Value, packed_ints
@@ -27,7 +27,9 @@ class TokenizedSource(Source):
         self._ids = TokenEncoder(options.kind, vocabulary, options.length)
         self._tokens = Tensor("int64", (options.length,))
         features = self._replaced(inner.features)
-        self._encoder = Encoder({name: example_kind(feature) for name, feature in features.items()})
+        kinds = example_kinds(features)
+        self._names = tuple(kinds)
+        self._encoder = Encoder(kinds)
         super().__init__(
             kind=inner.kind,
             origin=inner,
@@ -51,7 +53,7 @@ class TokenizedSource(Source):
         texts = decode(record)
         values: dict[str, Value] = dict(texts)
         values[TOKENS] = packed_ints(self._ids(text_of(texts[self._text])))
-        return self._encoder.encode([values.get(name, ()) for name in self.features])
+        return self._encoder.encode([values.get(name, ()) for name in self._names])
 
     def _replaced(self, features: Mapping[str, Feature]) -> dict[str, Feature]:
         """Return the features with the tokens in place of the text."""
