@@ -11,6 +11,7 @@ from typing import Any
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import numpy as np
+import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from tests.data.source_trees import close_opened, produce
@@ -36,13 +37,19 @@ def main(root: Path) -> None:
 
 
 def write(folder: Path) -> None:
-    """Write a dataset with features that tpuctl does not know."""
+    """Write a dataset with features that no other source has."""
     features = tfds.features.FeaturesDict(
         {
             "image": tfds.features.Image(shape=(None, None, 3)),
             "image/filename": tfds.features.Text(),
             "label": tfds.features.ClassLabel(names=["cat", "dog"]),
             "boxes": tfds.features.Sequence(tfds.features.BBoxFeature()),
+            "tags": tfds.features.Sequence(tfds.features.ClassLabel(names=["red", "blue"])),
+            "objects": tfds.features.Sequence(
+                {"bbox": tfds.features.BBoxFeature(), "label": tfds.features.ClassLabel(names=["ear", "paw"])}
+            ),
+            "sound": tfds.features.Audio(file_format="wav", shape=(None, 2), sample_rate=8000),
+            "track": tfds.features.Sequence(tfds.features.Sequence(np.int64)),
         }
     )
     records = [
@@ -51,6 +58,10 @@ def write(folder: Path) -> None:
             "image/filename": f"{number}.png",
             "label": number % 2,
             "boxes": [tfds.features.BBox(0.0, 0.0, 0.5, 1.0)] * number,
+            "tags": [1, 0][:number],
+            "objects": [{"bbox": tfds.features.BBox(0.25, 0.0, 0.5, 1.0), "label": 1}] * number,
+            "sound": np.array([[number, -number]] * number).reshape(-1, 2),
+            "track": [[1, 2], [3]][:number],
         }
         for number in range(5)
     ]
@@ -74,17 +85,28 @@ def read(folder: Path) -> dict[str, Any]:
     pairs = builder.as_dataset(split="all", as_supervised=True) if supervised else [()]
     return {
         "types": {name: type(feature).__name__ for name, feature in features.items()},
-        "names": {name: feature.names for name, feature in features.items() if hasattr(feature, "names")},
+        "names": {name: names for name, feature in features.items() if (names := names_of(feature))},
         "counts": {name: split.num_examples for name, split in builder.info.splits.items()},
         "records": [{name: plain(value) for name, value in example.items()} for example in examples],
         "supervised": len(next(iter(pairs))),
     }
 
 
+def names_of(feature: Any) -> list[str] | None:
+    """Return the names of the classes of a label, also of that in objects."""
+    inner = getattr(feature, "feature", feature)
+    label = inner["label"] if isinstance(inner, tfds.features.FeaturesDict) else inner
+    return getattr(label, "names", None)
+
+
 def plain(value: Any) -> Any:
     """Return a value for JSON."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, tf.RaggedTensor):
+        return value.to_list()
     if isinstance(value, np.ndarray) and value.ndim == 3:
         return [*value.shape, int(value.sum())]
     if isinstance(value, np.ndarray) and value.dtype == object:

@@ -188,8 +188,13 @@ def test_texts_and_records_and_tfds_own_have_theirs(report: dict[str, Any]) -> N
         "image": "Image",
         "image/filename": "Text",
         "label": "ClassLabel",
+        "objects": "Sequence",
+        "sound": "Audio",
+        "tags": "Sequence",
+        "track": "Sequence",
     }
-    assert report["theirs"]["names"] == {"label": ["cat", "dog"]}
+    names = {"label": ["cat", "dog"], "objects": ["ear", "paw"], "tags": ["red", "blue"]}
+    assert report["theirs"]["names"] == names
     assert in_order(report["theirs"]["records"]) == in_order(
         [
             {
@@ -197,6 +202,10 @@ def test_texts_and_records_and_tfds_own_have_theirs(report: dict[str, Any]) -> N
                 "image": [4, 5 + number, 3, number * 4 * (5 + number) * 3],
                 "image/filename": f"{number}.png",
                 "label": number % 2,
+                "objects": {"bbox": [[0.25, 0.0, 0.5, 1.0]] * number, "label": [1] * number},
+                "sound": [[number, -number]] * number,
+                "tags": [1, 0][:number],
+                "track": [[1, 2], [3]][:number],
             }
             for number in range(5)
         ]
