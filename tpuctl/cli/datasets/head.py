@@ -15,12 +15,12 @@ from tpuctl.cli.value_types import OUTPUT_PATH
 from tpuctl.data.options import TOKENS
 from tpuctl.data.output.manifest import Manifest
 from tpuctl.data.schema.features import Audio, Box, Feature, Image, Label, Objects, Several
-from tpuctl.data.tfrecord.example_decoding import Values
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.lookup import read_manifest
 
 if TYPE_CHECKING:
+    from tpuctl.data.tfrecord.example_decoding import Values
     from tpuctl.data.tokens.vocabulary import Vocabulary
     from tpuctl.flows.datasets.head import Example
 
