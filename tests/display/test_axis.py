@@ -17,7 +17,8 @@ from tpuctl.display.axis import axis_of, number
         ([0, 10], [0, 2, 4, 6, 8, 10]),
         ([0.12, 2.31], [0.5, 1.0, 1.5, 2.0]),
         ([100, 1000], [200, 400, 600, 800, 1000]),
-        ([-3, 3], [-2, 0, 2]),
+        ([-3, 3], [-3, -2, -1, 0, 1, 2, 3]),
+        ([10, 990], [200, 400, 600, 800]),
     ],
 )
 def test_ticks_are_round_numbers_in_the_range(values: list[float], ticks: list[float]) -> None:

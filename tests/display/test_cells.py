@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -14,6 +14,7 @@ from tpuctl.display.cells import cell, state
     [
         ("ended", None, ""),
         ("ended", datetime(2026, 1, 31, 23, 59, tzinfo=UTC), "2026-01-31T23:59:00Z"),
+        ("duration", timedelta(seconds=90.6), "1m31s"),
         ("spot", True, "yes"),
         ("spot", False, ""),
         ("splits", ("train", "test"), "train, test"),

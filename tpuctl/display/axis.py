@@ -32,7 +32,7 @@ def axis_of(values: Iterable[float], most: int = 5) -> Axis:
     low, high = _range(list(values))
     if not math.isfinite(high - low):
         raise OverflowError("the values are too far apart to be drawn")
-    step = _round_step((high - low) / most)
+    step = _round_step((high - low) / (most + 1))
     first = math.ceil(low / step - 1e-9)
     count = math.floor(high / step + 1e-9) - first + 1
     return Axis(low, high, tuple((first + number) * step for number in range(count)))

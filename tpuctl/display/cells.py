@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tpuctl import clock, durations
 from tpuctl.display.markup import Coloured
@@ -38,6 +38,8 @@ def cell(name: str, value: object) -> object:
         return durations.text(value) if name.endswith("seconds") else value
     if isinstance(value, datetime):
         return clock.iso(value)
+    if isinstance(value, timedelta):
+        return durations.text(value.total_seconds())
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={item}" if item != "" else str(key) for key, item in value.items())
     if isinstance(value, (tuple, list, set, frozenset)):
