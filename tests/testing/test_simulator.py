@@ -7,10 +7,12 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.running_simulator import CommandResult
 from tpuctl import simulator_packages
 from tpuctl.errors import ConfigError, DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.polling import Backoff, poll
@@ -174,3 +176,18 @@ def test_its_types_are_there_for_others(tmp_path: Path) -> None:
     )
     assert len(re.findall(r'Revealed type is "(?:builtins\.)?str"', result.stdout)) == 2, result.stdout
     assert "incompatible type" in result.stdout
+
+
+def test_its_environment_points_tpuctl_to_it(
+    tpuctl: Callable[..., CommandResult], tpu_simulator_environment: Simulator
+) -> None:
+    listed = tpuctl("up", "v3-8", "--name", "n1", "--yes", "--json")
+    assert listed.code == 0, listed.err
+    assert tpu_simulator_environment.world.node("n1").state == "READY"
+
+
+def test_in_a_folder_of_another_name_tpuctl_does_not_look_for_it(tmp_path: Path) -> None:
+    with Simulator(tmp_path / "cloud") as sim:
+        assert "TPUCTL_STATE" not in sim.environment
+    with Simulator(tmp_path / "state" / "sim") as sim:
+        assert sim.environment["TPUCTL_STATE"] == str(tmp_path / "state")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tpuctl.sim.simulator import Simulator as SimulatedCloud
 
 CALL_TIMEOUT = 120.0
+SIMULATOR = "sim"
+"""The simulator's folder in the folder of tpuctl's state, TPUCTL_STATE."""
 AUTHORITY = Path("tls", "authority.pem")
 """The key of its certificate authority, in the folder of a simulator."""
 
@@ -59,6 +61,7 @@ class Simulator:
         self._speed = speed
         self._still = still
         self._scenario = scenario
+        self._place = Path()
         self._stack = ExitStack()
         self._cloud: SimulatedCloud | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -68,9 +71,12 @@ class Simulator:
         if self._cloud:
             raise StateError("This simulator runs already.", hint="Use one 'with Simulator()' for each.")
         with ExitStack() as stack:
-            folder = self._folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tpuctl-")))
+            folder = self._folder or Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="tpuctl-")), SIMULATOR
+            )
             self._start_loop(stack)
             self._start(folder, stack)
+            self._place = folder
             self._stack = stack.pop_all()
         return self
 
@@ -86,9 +92,14 @@ class Simulator:
     def environment(self) -> Mapping[str, str]:
         """The variables that point unmodified clients in another process to it: see `environ`.
 
-        gcloud, gsutil, gcsfs, google-cloud-*, tensorstore and TensorFlow need nothing else.
+        gcloud, gsutil, gcsfs, google-cloud-*, tensorstore and TensorFlow need nothing else. Nor does tpuctl,
+        unless `folder` has another name than `sim`.
         """
-        return dict(self._running.endpoints["environment"])
+        own = {"TPUCTL_TARGET": "sim", "TPUCTL_STATE": str(self._place.absolute().parent)}
+        return {
+            **self._running.endpoints["environment"],
+            **(own if self._place.name == SIMULATOR else {}),
+        }
 
     def environ(self, **more: str) -> dict[str, str]:
         """Return this process's environment updated by `environment` and `more`, for `subprocess`."""
