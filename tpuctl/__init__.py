@@ -1,3 +1,87 @@
-"""tpuctl: train on Google Cloud TPUs from a laptop, or rehearse it on a simulator."""
+"""tpuctl: train on Google Cloud TPUs from a laptop, or rehearse it on a simulator.
+
+Public are the names in `__all__`, and what `tpuctl.errors` and `tpuctl.testing` list: a change of these is a
+line in the CHANGELOG. Every other module is private, whatever its name: the next release may change it. Of a
+public class, names that begin with an underscore are private.
+"""
+
+from __future__ import annotations
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # `typing` takes longer to import than all of this
+if TYPE_CHECKING:
+    from tpuctl import errors, testing
+    from tpuctl.client.calls import Stop
+    from tpuctl.client.client import Client
+    from tpuctl.client.datasets.client import UploadOptions
+    from tpuctl.client.datasets.dataset import Dataset
+    from tpuctl.client.datasets.records import DatasetCopy, DatasetInfo, Example, SplitInfo
+    from tpuctl.client.nodes.client import NodeOptions
+    from tpuctl.client.nodes.node import Node
+    from tpuctl.client.nodes.plans import DownPlan, NodePlan
+    from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, RequestInfo, WorkerResult
+    from tpuctl.client.records import Cost, Progress, Record
+    from tpuctl.client.runs.client import SubmitOptions
+    from tpuctl.client.runs.records import (
+        AttemptInfo,
+        CostGroup,
+        CostReport,
+        Curve,
+        LogLine,
+        Metrics,
+        Point,
+        RunCopy,
+        RunEnd,
+        RunInfo,
+        WatchEvent,
+    )
+    from tpuctl.client.runs.run import Run
+    from tpuctl.display.listing import Listing
+
+_PLACES = {
+    "client.calls": ("Stop",),
+    "client.client": ("Client",),
+    "client.datasets.client": ("UploadOptions",),
+    "client.datasets.dataset": ("Dataset",),
+    "client.datasets.records": ("DatasetCopy", "DatasetInfo", "Example", "SplitInfo"),
+    "client.nodes.client": ("NodeOptions",),
+    "client.nodes.node": ("Node",),
+    "client.nodes.plans": ("DownPlan", "NodePlan"),
+    "client.nodes.records": ("CommandResult", "CopyResult", "NodeInfo", "RequestInfo", "WorkerResult"),
+    "client.records": ("Cost", "Progress", "Record"),
+    "client.runs.client": ("SubmitOptions",),
+    "client.runs.records": (
+        "AttemptInfo", "CostGroup", "CostReport", "Curve", "LogLine", "Metrics", "Point", "RunCopy", "RunEnd",
+        "RunInfo", "WatchEvent",
+    ),
+    "client.runs.run": ("Run",),
+    "display.listing": ("Listing",),
+}  # fmt: skip
+"""Module -> the public names that it defines: imported when one of them is used."""
+
+__all__ = [
+    "AttemptInfo", "Client", "CommandResult", "CopyResult", "Cost", "CostGroup", "CostReport", "Curve",
+    "Dataset", "DatasetCopy", "DatasetInfo", "DownPlan", "Example", "Listing", "LogLine", "Metrics", "Node",
+    "NodeInfo", "NodeOptions", "NodePlan", "Point", "Progress", "Record", "RequestInfo", "Run", "RunCopy",
+    "RunEnd", "RunInfo", "SplitInfo", "Stop", "SubmitOptions", "UploadOptions", "WatchEvent", "WorkerResult",
+    "__version__", "errors", "testing",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used."""
+    from importlib import import_module  # noqa: PLC0415  not at each start
+
+    if name in ("errors", "testing"):
+        return import_module(f"tpuctl.{name}")
+    for place, names in _PLACES.items():
+        if name in names:
+            value: object = getattr(import_module(f"tpuctl.{place}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'tpuctl' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from tpuctl import polling
 from tpuctl.errors import TpuctlError
 
 Item = TypeVar("Item")
@@ -27,7 +29,8 @@ class Result(Generic[Item, Out]):
 def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDTH) -> list[Result[Item, Out]]:
     """Call `work` on every item, at most `width` at once, and return the results in the items' order.
 
-    Only TpuctlErrors become results: anything else is a bug and is raised.
+    Only TpuctlErrors become results: anything else is a bug and is raised. Work that another thread stops
+    has ended on every item when Stopped is raised.
     """
 
     def outcome(item: Item) -> Result[Item, Out]:
@@ -39,11 +42,21 @@ def fanout(work: Callable[[Item], Out], items: Iterable[Item], width: int = WIDT
     listed = list(items)
     if width == 1 or len(listed) <= 1:
         return [outcome(item) for item in listed]
+    contexts = [copy_context() for _ in listed]
     pool = ThreadPoolExecutor(min(width, len(listed)), thread_name_prefix="fanout")
+    is_stopped = False
     try:
-        return list(pool.map(outcome, listed))
+        return list(
+            pool.map(
+                lambda item, context: context.run(polling.in_thread, lambda: outcome(item)), listed, contexts
+            )
+        )
+    except polling.Stopped:
+        is_stopped = True
+        polling.was_heard()
+        raise
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C, do not wait for work that hangs
+        pool.shutdown(wait=is_stopped, cancel_futures=True)  # after Ctrl-C, do not wait for work that hangs
 
 
 def values(results: Iterable[Result[Item, Out]]) -> list[Out]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import time
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 import urllib3
 
+from tpuctl import polling
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError
 from tpuctl.polling import Backoff, Sleep
 
@@ -34,7 +34,7 @@ _RANGE = re.compile(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)")
 class Downloads:
     """Fetches files; `close` it at the end."""
 
-    def __init__(self, *, sleep: Sleep = time.sleep) -> None:
+    def __init__(self, *, sleep: Sleep = polling.sleep) -> None:
         self._session = requests.Session()
         self._sleep = sleep
 

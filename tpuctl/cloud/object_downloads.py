@@ -14,6 +14,7 @@ import requests
 from google.api_core.exceptions import GoogleAPICallError
 from google.cloud.storage.exceptions import DataCorruption
 
+from tpuctl import polling
 from tpuctl.cloud.media_requests import BrokenOffError, MediaRequests
 from tpuctl.object_content import ContentDigest
 from tpuctl.polling import Backoff, Sleep
@@ -44,7 +45,7 @@ def silent(size: int) -> None:
 class ObjectDownloads:
     """Downloads of one bucket's objects, from any thread."""
 
-    def __init__(self, client: storage.Client, bucket: str, *, sleep: Sleep = time.sleep) -> None:
+    def __init__(self, client: storage.Client, bucket: str, *, sleep: Sleep = polling.sleep) -> None:
         self._requests = MediaRequests(client, bucket)
         self._slots = threading.BoundedSemaphore(CONNECTIONS)
         self._sleep = sleep

@@ -6,12 +6,12 @@ folder is followed. While the run goes on its objects change: a copy is of one s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpuctl import polling
 from tpuctl.errors import ConflictError
 from tpuctl.flows import download_folder
 from tpuctl.flows.byte_count import ByteCount, Progress
@@ -100,7 +100,7 @@ def follow(
     has_ended: Callable[[], bool],
     selection: Selection = EVERYTHING,
     progress: Progress = lambda here, size: None,
-    sleep: Sleep = time.sleep,
+    sleep: Sleep = polling.sleep,
 ) -> PullResult:
     """Keep a copy of a run current until the run has ended, and return the last state; raises as `pull` does.
 

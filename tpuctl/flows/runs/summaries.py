@@ -157,6 +157,23 @@ def take_page(
     return Page(chosen[:limit][::-1], names, older + max(0, len(chosen) - limit))
 
 
+def summary_of(
+    bucket: Bucket, name: str, witnesses: Witnesses, warn: Report, price_of: PriceOf
+) -> Summary:  # fmt: skip
+    """Return the line of one run; raises NotFoundError without it, and what keeps it from being read."""
+    run = StoredRun(bucket, name, warn)
+    item = bucket.stat(run.paths.record)
+    if item is None:
+        raise run.not_found()
+    run.record  # noqa: B018  read for its error
+    notes = bucket.stat(run.paths.notes)
+    reader = _Reader(bucket, witnesses, warn, EVERY_RUN, price_of)
+    summary = reader.summary(ListedRun(name, item, has_verdict=False, notes=notes))
+    if summary is None:
+        raise run.not_found()
+    return summary
+
+
 def _batches(listed: Sequence[ListedRun], limit: int, selection: Selection) -> Iterator[Sequence[ListedRun]]:
     """Yield runs to be read at once: as many as are shown, then, where some did not fit, a few more each."""
     first = max(limit, WIDTH) if not selection.has_conditions else max(limit, 4 * WIDTH)

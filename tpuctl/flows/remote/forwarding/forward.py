@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
+from tpuctl import polling
 from tpuctl.cloud.provider import Provider
 from tpuctl.errors import (
     ConfigError,
@@ -36,7 +36,7 @@ FATAL = (ConfigError, NotFoundError, PreemptedError)
 
 def forward(
     provider: Provider, ssh: Ssh, hosts: Hosts, listeners: Sequence[Listener], report: Report,
-    ready: Callable[[], None], sleep: Sleep = time.sleep,
+    ready: Callable[[], None], sleep: Sleep = polling.sleep,
 ) -> NoReturn:  # fmt: skip
     """Serve the listeners with ports of the one worker of `hosts`, until Ctrl-C; closes them at the end.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpuctl import clock, runs
+from tpuctl import clock, polling, runs
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import (
     DeadlineError,
@@ -121,7 +120,7 @@ def cancel(
     witnesses: Witnesses,
     plan: CancelPlan,
     report: Report,
-    sleep: Sleep = time.sleep,
+    sleep: Sleep = polling.sleep,
 ) -> Cancellation:
     """Ask every worker to stop, and return once they have said that they ended.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tpuctl import clock
+from tpuctl import clock, polling
 from tpuctl.bucket_layout import NodePaths, RunPaths
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import ConflictError, DeadlineError, NotFoundError, StateError
@@ -105,7 +104,7 @@ def _ending(item: StartedRun, run: StoredRun, verdict: Verdict, node: Node) -> O
 
 def await_endings(
     bucket: Bucket, node: Node, busy: Sequence[Occupant], report: Report, *,
-    seconds: float = LONGEST_END, sleep: Sleep = time.sleep,
+    seconds: float = LONGEST_END, sleep: Sleep = polling.sleep,
 ) -> list[Occupant]:  # fmt: skip
     """Return those of `busy` that do not end by themselves, after waiting for those that do."""
     ending = {occupant.run for occupant in busy if occupant.is_ending}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from tpuctl import polling
 from tpuctl.errors import DeadlineError, InterruptedByUser, TpuctlError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs.consequences import error_of
@@ -19,7 +20,7 @@ PAUSES = Backoff(first=0.5, longest=10.0)
 
 def await_end(
     run: StoredRun, witnesses: Witnesses, seconds: float, report: Report,
-    sleep: Sleep = time.sleep, clock: Clock = time.monotonic,
+    sleep: Sleep = polling.sleep, clock: Clock = time.monotonic,
 ) -> Verdict:  # fmt: skip
     """Return the verdict of a run once it has one; `report` gets each change of its state.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
 
+from tpuctl import polling
 from tpuctl.errors import DeadlineError, InterruptedByUser
 from tpuctl.flows.runs.evidence import decision
 from tpuctl.flows.runs.evidence.witnesses import Witnesses
@@ -31,27 +31,53 @@ def follow(
     reader: LogReader,
     show: Callable[[Line], None],
     tail: int | None = None,
-    sleep: Sleep = time.sleep,
+    sleep: Sleep = polling.sleep,
     show_unfinished: Callable[[Sequence[Line]], None] = lambda _: None,
 ) -> Verdict:
-    """Show new lines each second until the run has ended, and return its verdict.
+    """Show new lines each second until the run has ended, and return its verdict: see `new_lines`.
+
+    On Ctrl-C raises InterruptedByUser with the command to resume; the run keeps running.
+    """
+    lines = new_lines(run, witnesses, reader, tail, sleep, show_unfinished)
+    try:
+        while True:
+            try:
+                line = next(lines)
+            except StopIteration as end:
+                verdict: Verdict = end.value
+                return verdict
+            show(line)
+    except KeyboardInterrupt as error:
+        raise interrupted(run) from error
+
+
+def new_lines(
+    run: StoredRun,
+    witnesses: Witnesses,
+    reader: LogReader,
+    tail: int | None = None,
+    sleep: Sleep = polling.sleep,
+    show_unfinished: Callable[[Sequence[Line]], None] = lambda _: None,
+) -> Generator[Line, None, Verdict]:
+    """Yield new lines each second until the run has ended, and return its verdict.
 
     Begins with the last `tail` lines, or with all. While every worker goes on, a look costs one listing.
     A service that does not answer is said once, and waited for. Raises BadObjectError where a record that
     decides cannot be read: no verdict can come any more. `show_unfinished` gets after each look the workers'
     last lines that have no end yet.
-    On Ctrl-C raises InterruptedByUser with the command to resume; the run keeps running.
     """
-    follower = _Follower(run, witnesses, reader, show, tail, show_unfinished)
-    try:
-        while (verdict := follower.look()) is None:
-            if not follower.goes_to_next_attempt():
-                sleep(follower.pause)
-    except KeyboardInterrupt as error:
-        raise InterruptedByUser(
-            f"Interrupted; run '{run.name}' keeps running.", hint=f"Resume with: tpuctl logs -f {run.name}"
-        ) from error
+    follower = _Follower(run, witnesses, reader, tail, show_unfinished)
+    while (verdict := (yield from follower.look())) is None:
+        if not follower.goes_to_next_attempt():
+            sleep(follower.pause)
     return verdict
+
+
+def interrupted(run: StoredRun) -> InterruptedByUser:
+    """Return the error of a command that followed a run and was interrupted."""
+    return InterruptedByUser(
+        f"Interrupted; run '{run.name}' keeps running.", hint=f"Resume with: tpuctl logs -f {run.name}"
+    )
 
 
 class _Follower:
@@ -62,14 +88,12 @@ class _Follower:
         run: StoredRun,
         witnesses: Witnesses,
         reader: LogReader,
-        show: Callable[[Line], None],
         tail: int | None,
         show_unfinished: Callable[[Sequence[Line]], None],
     ) -> None:
         self._run = run
         self._witnesses = witnesses
         self._reader = reader
-        self._show = show
         self._tail = tail
         self._show_unfinished = show_unfinished
         self._trouble = ""
@@ -80,10 +104,10 @@ class _Follower:
         self._is_followed = False
         """Whether another attempt has followed the reader's."""
 
-    def look(self) -> Verdict | None:
-        """Show what is new, and return the verdict if there is one."""
+    def look(self) -> Generator[Line, None, Verdict | None]:
+        """Yield what is new, and return the verdict if there is one."""
         try:
-            state = self._look()
+            state = yield from self._look()
         except DeadlineError as error:  # a service that does not answer: the run may go on
             self._say("no answer", error.message)
             self.pause = next(self._pauses)
@@ -105,12 +129,11 @@ class _Follower:
         self._is_followed = False
         return True
 
-    def _look(self) -> RunState:
+    def _look(self) -> Generator[Line, None, RunState]:
         words = self._reader.attempt.words_of(self._reader.look().statuses)
         state = self._state(words)
         self._is_followed = state.attempt > self._reader.attempt.number
-        for line in last(self._lines(state, words), self._tail):
-            self._show(line)
+        yield from last(self._lines(state, words), self._tail)
         self._show_unfinished(self._reader.unfinished())
         return state
 

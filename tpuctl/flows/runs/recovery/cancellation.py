@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from tpuctl import polling
 from tpuctl.errors import DeadlineError
 from tpuctl.flows.runs.recovery import lease as leases
 from tpuctl.flows.runs.recovery.events import ENDED_FOR_GOOD, Event
@@ -19,7 +18,7 @@ PATIENCE = 3.0 * leases.SECONDS
 PAUSES = Backoff(first=0.5, longest=5.0)
 
 
-def end(run: StoredRun, tools: Tools, sleep: Sleep = time.sleep) -> Verdict | None:
+def end(run: StoredRun, tools: Tools, sleep: Sleep = polling.sleep) -> Verdict | None:
     """Return how a run ended that was asked to stop, once nothing bills that was made for it.
 
     Raises DeadlineError where a watcher that starts it again does not let go.

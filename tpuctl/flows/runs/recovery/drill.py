@@ -5,11 +5,10 @@ Times are the bucket's: of the objects that the run's workers and watchers write
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tpuctl import clock
+from tpuctl import clock, polling
 from tpuctl.catalogue.prices import Price
 from tpuctl.errors import InterruptedByUser, StateError
 from tpuctl.flows.runs.checkpoints.readers import last_committed
@@ -111,7 +110,7 @@ def plan(run: StoredRun, tools: Tools, kind: str, owner: str) -> RunDrillPlan:
 
 def drill(
     planned: RunDrillPlan, tools: Tools, strike: Callable[[], None], price_of: PriceOf,
-    sleep: Sleep = time.sleep,
+    sleep: Sleep = polling.sleep,
 ) -> RunDrillReport:  # fmt: skip
     """Have the TPU lost by `strike`, and return once the next attempt of the run tells a step, or has ended.
 

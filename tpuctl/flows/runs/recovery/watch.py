@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tpuctl import polling
 from tpuctl.bucket_objects.bad_object import BadObjectError
 from tpuctl.errors import (
     ConfigError,
@@ -58,7 +59,7 @@ class _Watched:
 class Watcher:
     """One command that watches runs."""
 
-    def __init__(self, tools: Tools, show: Show, sleep: Sleep = time.sleep) -> None:
+    def __init__(self, tools: Tools, show: Show, sleep: Sleep = polling.sleep) -> None:
         """Take `show`, which gets each event that is new."""
         self._tools = tools
         self._show = show
@@ -70,10 +71,15 @@ class Watcher:
 
         Raises what keeps a run from going on, once all others have ended; of several runs the first error.
         """
+        for event in self.events(runs, once=once):
+            self._show(event)
+
+    def events(self, runs: Sequence[StoredRun], *, once: bool = False) -> Generator[Event, None, None]:
+        """Yield each event that is new of what `watch` does, and raise what it raises."""
         self._runs = {run.name: _Watched(run) for run in runs}
         errors: list[TpuctlError] = []
         while self._runs:
-            errors += self._look(is_last=once)
+            errors += yield from self._look(is_last=once)
             if once:
                 break
             if self._runs:
@@ -86,11 +92,16 @@ class Watcher:
 
         Machines of runs that have ended are deleted, also of those that ended while nobody watched.
         """
+        for event in self.all_events(owner, once=once):
+            self._show(event)
+
+    def all_events(self, owner: str, *, once: bool = False) -> Generator[Event, None, None]:
+        """Yield each event that is new of what `watch_all` does, and raise what it raises."""
         others, looks = set[str](), 0
         while True:
             names = _open_names(self._tools.bucket, owner, self._runs, others)
             self._runs = {name: self._runs.get(name) or self._watched(name) for name in names}
-            errors = self._look(is_last=once)
+            errors = yield from self._look(is_last=once)
             if looks % SWEEP_EVERY == 0:
                 self.sweep(owner)
             looks += 1
@@ -103,12 +114,12 @@ class Watcher:
     def _watched(self, name: str) -> _Watched:
         return _Watched(StoredRun(self._tools.bucket, name))
 
-    def _look(self, *, is_last: bool) -> list[TpuctlError]:
+    def _look(self, *, is_last: bool) -> Generator[Event, None, list[TpuctlError]]:
         """Take a step of each run that is due; return the errors that end the watching of their run."""
         now, final = time.monotonic(), list[TpuctlError]()
         due = [watched for watched in self._runs.values() if watched.due <= now]
         for result in fanout(self._step, due, width=WIDTH):
-            error = self._settle(result, now, is_last=is_last)
+            error = yield from self._settle(result, now, is_last=is_last)
             if error:
                 final.append(error)
         return final
@@ -117,8 +128,10 @@ class Watcher:
         name, report = watched.run.name, self._tools.report
         return step(watched.run, replace(self._tools, report=lambda text: report(f"{name}: {text}")))
 
-    def _settle(self, result: Result[_Watched, Event], now: float, *, is_last: bool) -> TpuctlError | None:
-        """Show what a step has brought, and say when the next one is due."""
+    def _settle(
+        self, result: Result[_Watched, Event], now: float, *, is_last: bool
+    ) -> Generator[Event, None, TpuctlError | None]:
+        """Yield what a step has brought if it is new, and say when the next one is due."""
         watched, event, error = result.item, result.value, result.error
         name = watched.run.name
         if isinstance(error, InterruptedByUser):
@@ -132,7 +145,7 @@ class Watcher:
         assert event is not None
         is_news = event.action != GOES_ON or watched.shown or is_last
         if is_news and event.line != watched.shown:
-            self._show(event)
+            yield event
         watched.shown = event.line
         if event.action == ENDED_FOR_GOOD:
             self._runs.pop(name, None)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from tpuctl import polling
 from tpuctl.errors import InterruptedByUser, NotFoundError, TpuctlError
 from tpuctl.flows.runs.recovery import watch
 from tpuctl.flows.runs.recovery.events import BUSY, WAITS, Event
@@ -13,7 +12,7 @@ from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Sleep
 
 
-def await_restart(run: StoredRun, tools: Tools, sleep: Sleep = time.sleep) -> None:
+def await_restart(run: StoredRun, tools: Tools, sleep: Sleep = polling.sleep) -> None:
     """Return once a run goes on, was started again, or has ended for good; reports each event once.
 
     Waits for capacity, for services that do not answer, and for another watcher. Raises what another step

@@ -1,0 +1,68 @@
+"""The client: what the command line does, from Python."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+from tpuctl.client.context import Context, Warn
+from tpuctl.client.datasets.client import DatasetClient
+from tpuctl.client.nodes.client import NodeClient
+from tpuctl.client.runs.client import RunClient
+from tpuctl.config import load
+
+LOGGER = logging.getLogger("tpuctl")
+LOGGER.addHandler(logging.NullHandler())  # or Python would print warnings of a program without handlers
+
+
+class Client(NodeClient, DatasetClient, RunClient):
+    """TPUs, datasets and runs of one project, or of the simulator.
+
+        with tpuctl.Client() as client:
+            node = client.up("v3-8")
+            run = client.submit("train.py", ["--epochs", "30"])
+            for line in run.logs(follow=True):
+                print(line.worker, line.text)
+            run.pull("result")
+            node.down()
+
+    Configured as the command line is: an argument here is an option there, then come variables `TPUCTL_*`,
+    `tpuctl.toml`, and gcloud's own configuration. Nothing is connected before it is needed, and nothing is
+    printed. Raises `tpuctl.errors.ConfigError` for configuration that cannot be read.
+
+    Threads may share a client. Warnings, such as of an object in the bucket that is no record, go to `warn`,
+    or without it to `logging.getLogger("tpuctl")`. Calls that take long take a `progress` callback, which
+    gets `Progress` records from any of their threads, one at a time, and a `Stop` by which another thread
+    ends them.
+    In asyncio each call belongs in a thread:
+
+        end = await asyncio.to_thread(run.wait)
+    """
+
+    def __init__(
+        self, *, target: str | None = None, project: str | None = None, zone: str | None = None,
+        bucket: str | None = None, iap: bool | None = None, warn: Warn | None = None,
+    ) -> None:  # fmt: skip
+        flags = {"target": target, "project": project, "zone": zone, "bucket": bucket}
+        flags["iap"] = None if iap is None else ("yes" if iap else "no")
+        self._context = Context(load(flags), warn or LOGGER.warning)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<tpuctl.Client of {self.target}>"
+
+    @property
+    def target(self) -> str:
+        """`gcp` or `sim`."""
+        return self._context.config.target
+
+    def close(self) -> None:
+        """Close the connections; every later call raises StateError. Runs and TPUs stay as they are."""
+        self._context.close()

@@ -1,0 +1,84 @@
+"""Holds what every call works with: configuration and clients, each built at its first use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tpuctl.cloud import endpoints
+from tpuctl.config import Config
+from tpuctl.errors import StateError
+
+if TYPE_CHECKING:
+    from tpuctl.flows.nodes.prices import Prices
+    from tpuctl.flows.runs.evidence.witnesses import Witnesses
+
+Warn = Callable[[str], None]
+"""Takes a sentence that warns of something; called from any thread."""
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+class Context:
+    """One client's configuration and connections; may be used by several threads at once."""
+
+    def __init__(self, config: Config, warn: Warn, announce: Callable[[], None] = nothing) -> None:
+        """Take `announce`, which is called before the first connection."""
+        self.config = config
+        self.warn = warn
+        self._announce = announce
+        self._lock = threading.Lock()
+        self._cloud: endpoints.Cloud | None = None
+        self._is_closed = False
+
+    @property
+    def cloud(self) -> endpoints.Cloud:
+        """The clients of the target, whose simulator is started if that is needed.
+
+        Raises StateError once this is closed.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise StateError("This client is closed.", hint="Make another one.")
+            if self._cloud is None:
+                self._announce()
+                self._cloud = endpoints.connect(self.config)
+            return self._cloud
+
+    @cached_property
+    def prices(self) -> Prices:
+        """What TPUs cost: by the configuration, else by the provider's list, read when it is needed."""
+        from tpuctl.flows.nodes.prices import Prices  # noqa: PLC0415  not every call needs a price
+
+        return Prices(
+            self.config.prices,
+            lambda generation: self.cloud.read_rates(generation),
+            lambda generation: self.cloud.kept_rates(generation),
+        )
+
+    @cached_property
+    def witnesses(self) -> Witnesses:
+        """Who can be asked about a run whose workers are silent."""
+        from tpuctl.flows.runs.evidence.witnesses import Witnesses  # noqa: PLC0415  not every call asks
+
+        return Witnesses(lambda: self.cloud.provider, lambda: self.cloud.ssh)
+
+    @property
+    def owner(self) -> str:
+        """The account whose TPUs and runs are this user's own."""
+        return self.config.require("owner")
+
+    def from_flag(self, name: str) -> str | None:
+        """Return a setting's value if it was passed to this client or command, else None."""
+        return self.config.get(name) if self.config.values[name].origin == f"--{name}" else None
+
+    def close(self) -> None:
+        """Close the connections; every later use raises StateError."""
+        with self._lock:
+            self._is_closed, cloud, self._cloud = True, self._cloud, None
+        if cloud:
+            cloud.close()

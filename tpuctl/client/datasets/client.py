@@ -1,0 +1,151 @@
+"""The part of the client that is about datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+from tpuctl import accelerators
+from tpuctl.client.calls import Call, Stop
+from tpuctl.client.context import Context
+from tpuctl.client.datasets import steps
+from tpuctl.client.datasets.dataset import Dataset
+from tpuctl.client.datasets.records import DatasetInfo
+from tpuctl.client.records import Progress, ProgressCallback
+from tpuctl.data.options import Options, TokenKind, TokenOptions
+from tpuctl.datasets import DatasetRef
+from tpuctl.display.listing import Listing
+from tpuctl.errors import UsageError
+from tpuctl.flows.datasets.request import UploadRequest
+
+if TYPE_CHECKING:
+    from tpuctl.flows.datasets.conversion import ConversionProgress
+
+COLUMNS: Mapping[str, Callable[[DatasetInfo], object]] = {
+    "name": lambda dataset: dataset.name,
+    "version": lambda dataset: dataset.version,
+    "splits": lambda dataset: ", ".join(split.name for split in dataset.splits),
+    "records": lambda dataset: dataset.records,
+    "shards": lambda dataset: dataset.shards,
+    "bytes": lambda dataset: dataset.bytes,
+}
+WORDS, LENGTH = 10_000, 128
+"""Entries of a vocabulary, and token ids of a record, unless somebody says otherwise."""
+
+
+class UploadOptions(TypedDict, total=False):
+    """The options of `upload`; what is left out is as on the command line."""
+
+    version: str
+    splits: Mapping[str, float]
+    """Share of each split, for a source without splits."""
+    accelerator: str
+    """Type that will read it: makes the number of shards a multiple of its hosts."""
+    hosts: int
+    """As `accelerator`, by the number of hosts."""
+    shards: int
+    """Of each split."""
+    shard_size: int
+    """Bytes that a shard is to have."""
+    seed: int
+    resize: tuple[int, int]
+    """Height and width of all images."""
+    label: str
+    """Column with the class."""
+    types: Mapping[str, Literal["int", "float", "bool", "text", "bytes", "label"]]
+    """Types of columns."""
+    tokens: TokenKind
+    """Replace text by ids of words, or of pieces of words."""
+    vocabulary: int | Sequence[str]
+    """Size of the vocabulary to build, or its tokens."""
+    length: int
+    """Token ids of a record."""
+    text: str
+    """Column with the text."""
+    format: str
+    """Of the source, where names of files do not tell."""
+    skip_bad: bool
+    keep: str | Path
+    """Folder that gets a copy of the shards."""
+
+
+class DatasetClient:
+    """Uploads and finds datasets."""
+
+    _context: Context
+
+    def upload(
+        self, name: str, source: str | Path, *, progress: ProgressCallback | None = None,
+        stop: Stop | None = None, **options: Unpack[UploadOptions],
+    ) -> Dataset:  # fmt: skip
+        """Convert a source to TFRecord shards in the bucket, and return the dataset.
+
+        The dataset appears when all of it is there. After a stop or a failure the same call converts only
+        what is missing. Raises ConflictError where this version is there with other content, UsageError and
+        BadRecordsError for what is wrong with the source.
+        """
+        from tpuctl.flows.datasets.plan import open_plan  # noqa: PLC0415  NumPy: not for the other calls
+
+        request = _request(name, source, options)
+        keep = options.get("keep")
+        with Call(progress, stop).running() as call:
+            steps.check_source(self._context, request)
+            with open_plan(request, call.count("records", "records listed")) as plan:
+
+                def report(state: ConversionProgress) -> None:
+                    text = f"{state.records} of {state.total} records"
+                    call.report(Progress(text, state.records, state.total, "records"))
+
+                place = None if keep is None else Path(keep)
+                uploaded = steps.upload(self._context, plan, request, report, place)
+        return Dataset(self._context, uploaded.manifest)
+
+    def datasets(self) -> Listing[DatasetInfo]:
+        """Return every version of every dataset in the bucket."""
+        bucket = self._context.cloud.data_bucket.name
+        records = [DatasetInfo._of(manifest, bucket) for manifest in steps.manifests(self._context)]
+        return Listing(records, "datasets", COLUMNS)
+
+    def dataset(self, name: str) -> Dataset:
+        """Return the dataset of a name, NAME/VERSION or the newest version; raises NotFoundError."""
+        return Dataset(self._context, steps.manifest(self._context, DatasetRef.parse(name)))
+
+
+def _request(name: str, source: str | Path, options: UploadOptions) -> UploadRequest:
+    splits = options.get("splits")
+    vocabulary = options.get("vocabulary")
+    return UploadRequest(
+        source=str(source),
+        ref=DatasetRef(name, options.get("version", "1.0.0")),
+        kind=options.get("format"),
+        options=Options(
+            dict(options.get("types", {})), options.get("label", ""), options.get("resize"), _tokens(options)
+        ),
+        splits=",".join(f"{split}={share}" for split, share in splits.items()) if splits else None,
+        hosts=_hosts(options),
+        shards=options.get("shards"),
+        shard_size=options.get("shard_size"),
+        seed=options.get("seed", 0),
+        skip_bad=options.get("skip_bad", False),
+        vocabulary=None if vocabulary is None or isinstance(vocabulary, int) else tuple(vocabulary),
+    )
+
+
+def _tokens(options: UploadOptions) -> TokenOptions | None:
+    kind, vocabulary = options.get("tokens"), options.get("vocabulary", WORDS)
+    if kind is None:
+        for name in ("vocabulary", "length", "text"):
+            if name in options:
+                raise UsageError(f"{name} needs tokens, which selects words or pieces of words.")
+        return None
+    size = vocabulary if isinstance(vocabulary, int) else None
+    return TokenOptions(kind, options.get("length", LENGTH), size, options.get("text", ""))
+
+
+def _hosts(options: UploadOptions) -> int:
+    if "accelerator" in options and "hosts" in options:
+        raise UsageError("accelerator and hosts both set the number of hosts.", hint="Give one of them.")
+    if "accelerator" in options:
+        return accelerators.accelerator(options["accelerator"]).hosts
+    return options.get("hosts", 1)

@@ -1,0 +1,67 @@
+"""The handle of one version of a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpuctl.client.calls import Call, Stop
+from tpuctl.client.context import Context
+from tpuctl.client.datasets import steps
+from tpuctl.client.datasets.records import DatasetCopy, DatasetInfo, Example
+from tpuctl.client.records import ProgressCallback
+from tpuctl.datasets import DatasetRef
+
+if TYPE_CHECKING:
+    from tpuctl.data.output.manifest import Manifest
+
+
+class Dataset:
+    """One version of a dataset in the bucket, as it was when this handle was made."""
+
+    def __init__(self, context: Context, manifest: Manifest) -> None:
+        self._context = context
+        self._manifest = manifest
+        self.name = manifest.name
+        self.version = manifest.version
+        self.info = DatasetInfo._of(manifest, context.cloud.data_bucket.name)
+        """What is known of it."""
+
+    def __repr__(self) -> str:
+        return f"<tpuctl.Dataset {self.name}/{self.version}: {self.info.records} records>"
+
+    @property
+    def uri(self) -> str:
+        """Its folder: `gs://...`."""
+        return self.info.uri
+
+    def head(self, count: int = 5, *, split: str = "") -> tuple[Example, ...]:
+        """Return the first examples of a split, by default of the first one."""
+        examples, _ = steps.head(self._context, self._manifest, split, count)
+        return tuple(
+            Example(each.split, {name: tuple(values) for name, values in each.values.items()})
+            for each in examples
+        )
+
+    def verify(
+        self, *, deep: bool = False, progress: ProgressCallback | None = None, stop: Stop | None = None
+    ) -> None:
+        """Raise StateError unless every object is as the manifest says; `deep` reads every record, too."""
+        with Call(progress, stop).running() as call:
+            report = call.count("files", "files checked")
+            steps.verify(self._context, self._manifest, report, deep=deep)
+
+    def pull(
+        self, folder: str | Path | None = None, *, progress: ProgressCallback | None = None,
+        stop: Stop | None = None,
+    ) -> DatasetCopy:  # fmt: skip
+        """Download it into a folder, by default one of its name, and verify each file."""
+        place = Path(folder) if folder is not None else Path(self.name)
+        with Call(progress, stop).running() as call:
+            copy = steps.pull(self._context, self._manifest, place, call.line, call.count("bytes"))
+        return DatasetCopy(copy.folder, copy.files, copy.size, copy.unchanged)
+
+    def remove(self) -> None:
+        """Remove it from the bucket; runs that used it keep their records."""
+        removal = steps.plan_removal(self._context, DatasetRef(self.name, self.version))
+        steps.remove(self._context, removal)

@@ -1,0 +1,82 @@
+"""Defines the records of datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpuctl.client.records import Record
+
+if TYPE_CHECKING:
+    from tpuctl.data.output.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class SplitInfo(Record):
+    """One split of a dataset."""
+
+    name: str
+    records: int
+    shards: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class DatasetInfo(Record):
+    """One version of a dataset in the bucket."""
+
+    name: str
+    version: str
+    uri: str
+    """Its folder: `gs://...`."""
+    records: int
+    bytes: int
+    """Of all shards."""
+    splits: tuple[SplitInfo, ...]
+    fields: tuple[str, ...]
+    """Names of the fields of a record."""
+    classes: tuple[str, ...]
+    """Names of the classes; none without a label."""
+    skipped: int
+    """Bad records of the source that were left out."""
+    digest: str
+    """SHA-256 of its manifest: the same source, options and seed give the same."""
+
+    @property
+    def shards(self) -> int:
+        """Shards of all splits."""
+        return sum(split.shards for split in self.splits)
+
+    @classmethod
+    def _of(cls, manifest: Manifest, bucket: str) -> DatasetInfo:
+        splits = tuple(
+            SplitInfo(name, split.records, len(split.shards), split.bytes)
+            for name, split in manifest.splits.items()
+        )
+        return cls(
+            manifest.name, manifest.version, manifest.ref.uri(bucket), manifest.records, manifest.bytes,
+            splits, tuple(manifest.features), tuple(manifest.classes), manifest.source.skipped,
+            manifest.digest,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Example(Record):
+    """One record of a dataset, decoded."""
+
+    split: str
+    values: Mapping[str, tuple[bytes | int | float, ...]]
+    """By the field's name."""
+
+
+@dataclass(frozen=True)
+class DatasetCopy(Record):
+    """A dataset in a folder of this machine; `tfds.builder_from_directory` reads it."""
+
+    folder: Path
+    files: int
+    bytes: int
+    kept: int
+    """Files that were there already, with the right checksum."""

@@ -1,0 +1,68 @@
+"""Deletes, stops, starts and extends TPUs: in two halves, a plan by reads alone, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from tpuctl.client.context import Context
+from tpuctl.flows.nodes import down as down_flow
+from tpuctl.flows.nodes import expiry, power
+from tpuctl.flows.nodes import wait as wait_flow
+from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.progress import Report
+from tpuctl.nodes import Node
+
+
+def plan_down(context: Context, names: Sequence[str], zone: str | None) -> down_flow.DownPlan:
+    """Return what is deleted: what is named, or all that tpuctl created for this user."""
+    return down_flow.plan_down(context.cloud.provider, names, context.owner, zone)
+
+
+def down(context: Context, plan: down_flow.DownPlan, report: Report) -> None:
+    """Delete what is planned."""
+    down_flow.down(context.cloud.provider, plan, report)
+
+
+def plan_stop(context: Context, name: str, zone: str | None) -> power.PowerPlan:
+    """Return what a stop of a node changes."""
+    return power.plan_stop(context.cloud.provider, name, zone)
+
+
+def stop(context: Context, plan: power.PowerPlan, report: Report) -> Node:
+    """Stop a node as it is planned."""
+    return power.stop(context.cloud.provider, plan, report)
+
+
+def plan_start(context: Context, name: str, zone: str | None) -> power.PowerPlan:
+    """Return what a start of a node changes; raises StateError where its lifetime is over."""
+    plan = power.plan_start(context.cloud.provider, name, zone)
+    if plan.change:
+        expiry.require_time_left(plan.node, context.cloud.server_time)
+    return plan
+
+
+def start(context: Context, plan: power.PowerPlan, report: Report) -> Node:
+    """Start a node as it is planned, and wait for SSH."""
+    cloud = context.cloud
+    return power.start(cloud.provider, cloud.ssh, plan, cloud.ssh.login_key(), report)
+
+
+def plan_extension(context: Context, name: str, seconds: int, zone: str | None) -> expiry.Extension:
+    """Return the later end of a node's --ttl."""
+    now: datetime = context.cloud.server_time()
+    return expiry.plan_extension(context.cloud.provider, name, seconds, now, zone)
+
+
+def extend(context: Context, plan: expiry.Extension, report: Report) -> None:
+    """Move the end of a node's --ttl as it is planned."""
+    expiry.extend(context.cloud.provider, plan, report)
+
+
+def await_ready(
+    context: Context, name: str, zone: str | None, seconds: float, report: Report
+) -> Allocation:  # fmt: skip
+    """Return a TPU once it is READY and its hosts answer over SSH."""
+    cloud = context.cloud
+    key = cloud.ssh.login_key()
+    return wait_flow.wait(cloud.provider, cloud.ssh, key, name, zone, seconds, report)

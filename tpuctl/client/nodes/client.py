@@ -1,0 +1,198 @@
+"""The part of the client that is about TPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Literal, TypedDict, Unpack
+
+from tpuctl import clock
+from tpuctl.client.calls import Call, Stop
+from tpuctl.client.context import Context
+from tpuctl.client.nodes import changes, creation, hosts, overview
+from tpuctl.client.nodes.node import Node, OutputCallback
+from tpuctl.client.nodes.plans import DownPlan, NodePlan
+from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, PathLike
+from tpuctl.client.records import Progress, ProgressCallback
+from tpuctl.client.spans import Span, seconds
+from tpuctl.display.listing import Listing
+from tpuctl.flows.nodes.lifetime import Lifetime
+from tpuctl.flows.nodes.lookup import find_decided
+from tpuctl.flows.remote.copy_paths import parse_copy
+from tpuctl.flows.remote.targets import find_hosts
+from tpuctl.flows.remote.workers import WorkerSet
+from tpuctl.parallel import values
+
+
+class NodeOptions(TypedDict, total=False):
+    """The options of `up` and `plan_up`; what is left out is as on the command line."""
+
+    name: str
+    """By default USER-ACCELERATOR."""
+    zones: Sequence[str]
+    """Zones or regions, or `any`, tried in this order; by default the configured zone."""
+    runtime: str
+    framework: Literal["tensorflow", "jax", "pytorch"]
+    spot: bool
+    queued: bool
+    reserved: bool
+    reservation: str
+    slices: int
+    valid_until: datetime
+    topology: str
+    labels: Mapping[str, str]
+    tags: Sequence[str]
+    network: str
+    subnetwork: str
+    internal_ips: bool
+    service_account: str
+    scopes: Sequence[str]
+    data_disks: Sequence[str]
+    """Names of disks, each with `:ro` for read-only."""
+    startup_script: str
+    """Its text."""
+    metadata: Mapping[str, str]
+    secure_boot: bool
+    ttl: Span
+    """Delete it that long after its creation."""
+    idle: Span
+    """Delete it after that long without use."""
+    race: bool
+    """Wait in the queues of all zones, and keep the first TPU."""
+    wait_capacity: Span
+    """Keep trying for so long while there is no capacity."""
+    detach: bool
+    """Return as soon as it is requested: `node.wait()` waits for it."""
+
+
+class NodeClient:
+    """Creates, finds, uses and deletes TPUs."""
+
+    _context: Context
+
+    def up(
+        self, accelerator: str | None = None, *, progress: ProgressCallback | None = None,
+        stop: Stop | None = None, **options: Unpack[NodeOptions],
+    ) -> Node:  # fmt: skip
+        """Create a TPU, or use the existing one of that name, and return it once every host answers over SSH.
+
+        It bills from then on. A call that is stopped, or whose zone has no capacity, says in its error what
+        may bill. Raises StockoutError, QuotaError, PreemptedError, HostError, DeadlineError, and UsageError
+        for options that no zone offers.
+        """
+        with Call(progress, stop).running() as call:
+            plan = self._planned(accelerator, options)
+            return Node(self._context, creation.create(self._context, plan._plan, call.line))
+
+    def plan_up(self, accelerator: str | None = None, **options: Unpack[NodeOptions]) -> NodePlan:
+        """Return what `up` would do, and what that costs; sends reads only."""
+        return self._planned(accelerator, options)
+
+    def _planned(self, accelerator: str | None, options: NodeOptions) -> NodePlan:
+        made = creation.up_options(self._context, _machine(accelerator, options))
+        search = creation.search_of(
+            self._context, made.type, tuple(options.get("zones", ())), race=options.get("race", False),
+            wait=seconds(options.get("wait_capacity", 0)), detach=options.get("detach", False),
+        )  # fmt: skip
+        lifetime = Lifetime(round(seconds(options.get("ttl", 0))), round(seconds(options.get("idle", 0))))
+        return NodePlan(self._context, creation.plan(self._context, made, lifetime, search))
+
+    def nodes(self, *, all_users: bool = False) -> Listing[NodeInfo]:
+        """Return your TPUs, and requests for TPUs that wait, in every zone or in that of the client.
+
+        `all_users` adds those that tpuctl created for others. A zone that does not answer is a warning.
+        """
+        context = self._context
+        seen = overview.every_overview(context, context.from_flag("zone"))
+        for zone in seen.inventory.unreachable:
+            context.warn(f"no answer from {zone}: what is there is not listed, and may bill.")
+        return overview.listing(context, seen if all_users else overview.own(context, seen))
+
+    def node(self, name: str) -> Node:
+        """Return the TPU of this name; raises NotFoundError, or StateError where several have it."""
+        zone = self._context.from_flag("zone")
+        return Node(self._context, find_decided(self._context.cloud.provider, name, zone))
+
+    def down(
+        self, *names: str, progress: ProgressCallback | None = None, stop: Stop | None = None
+    ) -> tuple[str, ...]:
+        """Delete these TPUs, or without names all that tpuctl created for you, and return their names."""
+        with Call(progress, stop).running() as call:
+            plan = changes.plan_down(self._context, names, self._context.from_flag("zone"))
+            changes.down(self._context, plan, call.line)
+        return tuple(item.name for item in plan.allocations)
+
+    def plan_down(self, *names: str) -> DownPlan:
+        """Return what `down` would delete; sends reads only."""
+        zone = self._context.from_flag("zone")
+        return DownPlan(self._context, changes.plan_down(self._context, names, zone))
+
+    def exec(
+        self, name: str, command: str | Sequence[str], *, workers: Sequence[int] = (),
+        timeout: Span | None = None, output: OutputCallback | None = None,
+        progress: ProgressCallback | None = None, stop: Stop | None = None,
+    ) -> CommandResult:  # fmt: skip
+        """Run a command on every worker of a TPU at once: as `node(name).exec` does."""
+        return self.node(name).exec(
+            command, workers=workers, timeout=timeout, output=output, progress=progress, stop=stop
+        )
+
+    def cp(
+        self, sources: PathLike | Sequence[PathLike], destination: PathLike, *,
+        workers: Sequence[int] = (), progress: ProgressCallback | None = None, stop: Stop | None = None,
+    ) -> tuple[CopyResult, ...]:  # fmt: skip
+        """Copy files and folders to every host of a TPU, or from every host into a folder each.
+
+        Paths are those of the command line: `NAME:PATH` is a path on all workers of a TPU, `NAME@3:PATH` on
+        worker 3. What is there with the same content is not sent again. Raises the error of the first worker
+        that failed.
+        """
+        listed = [sources] if isinstance(sources, PathLike) else list(sources)
+        request = parse_copy([str(source) for source in listed], str(destination))
+        zone = self._context.from_flag("zone")
+        chosen = WorkerSet(tuple((worker, worker) for worker in workers))
+        with Call(progress, stop).running() as call:
+            provider, owner = self._context.cloud.provider, self._context.owner
+            selection = request.host.workers or chosen
+            reached = find_hosts(provider, request.host.name, selection, owner, zone)
+            reached = hosts.reach(self._context, reached, call.line)
+
+            def report(worker: int, size: int, total: int) -> None:
+                text = f"worker {worker}: {size} of {total or 'unknown'} bytes"
+                call.report(Progress(text, size, total or None, "bytes", worker))
+
+            results = hosts.copy(self._context, reached, request, report)
+            workers_of = [result.item for result in results]
+            copied = values(results)
+        return tuple(
+            CopyResult(worker, one.files, one.bytes, one.kept, tuple(one.left_out))
+            for worker, one in zip(workers_of, copied, strict=True)
+        )
+
+
+def _machine(accelerator: str | None, options: NodeOptions) -> creation.Machine:
+    valid_until = options.get("valid_until")
+    return creation.Machine(
+        accelerator=accelerator,
+        name=options.get("name"),
+        runtime=options.get("runtime"),
+        framework=options.get("framework", "tensorflow"),
+        spot=options.get("spot", False),
+        queued=options.get("queued"),
+        reserved=options.get("reserved", False),
+        reservation=options.get("reservation", ""),
+        slices=options.get("slices", 1),
+        valid_until=clock.iso(valid_until) if valid_until else "",
+        topology=options.get("topology", ""),
+        labels=options.get("labels", {}),
+        tags=tuple(options.get("tags", ())),
+        network=options.get("network"),
+        subnetwork=options.get("subnetwork"),
+        internal_ips=options.get("internal_ips", False),
+        service_account=options.get("service_account"),
+        scopes=tuple(options.get("scopes", ())),
+        data_disks=tuple(options.get("data_disks", ())),
+        startup_script=options.get("startup_script", ""),
+        metadata=options.get("metadata", {}),
+        secure_boot=options.get("secure_boot", False),
+    )

@@ -1,0 +1,165 @@
+"""Turns options and configuration into the plan of a TPU, and creates it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tpuctl import accelerators
+from tpuctl.accelerators import Accelerator
+from tpuctl.catalogue.regions import BucketLocation
+from tpuctl.client.context import Context
+from tpuctl.config import subnetworks
+from tpuctl.config.formats import normalize
+from tpuctl.errors import ConfigError, TpuctlError, UsageError
+from tpuctl.flows.nodes import up as flow
+from tpuctl.flows.nodes.expiry import require_time_left
+from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.nodes.lifetime import Lifetime
+from tpuctl.flows.nodes.options import UpOptions
+from tpuctl.flows.nodes.placement.search import Search, expand, is_zone
+from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
+from tpuctl.flows.progress import Report
+from tpuctl.nodes import DataDisk
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What kind of node is asked for; None and empty leave it to the configuration, or to tpuctl."""
+
+    accelerator: str | None = None
+    name: str | None = None
+    runtime: str | None = None
+    framework: str = "tensorflow"
+    spot: bool = False
+    queued: bool | None = None
+    reserved: bool = False
+    reservation: str = ""
+    slices: int = 1
+    valid_until: str = ""
+    topology: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    network: str | None = None
+    subnetwork: str | None = None
+    internal_ips: bool = False
+    service_account: str | None = None
+    scopes: tuple[str, ...] = ()
+    data_disks: Sequence[str] = ()
+    """Names, each with `:ro` for read-only."""
+    startup_script: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    secure_boot: bool = False
+
+
+def up_options(context: Context, machine: Machine, typed: tuple[str, ...] = ()) -> UpOptions:
+    """Return what is asked for together with the configuration; raises UsageError."""
+    config = context.config
+    kind = _type(context, machine.accelerator, machine.topology)
+    return UpOptions(
+        accelerator=kind.type,
+        name=machine.name or default_name(config.require("ssh_user"), kind.type),
+        runtime=machine.runtime,
+        framework=machine.framework,
+        spot=machine.spot,
+        network=_setting(context, "network", machine.network) or "default",
+        service_account=_setting(context, "service_account", machine.service_account),
+        owner=context.owner,
+        subnetwork=_setting(context, "subnetwork", machine.subnetwork),
+        subnetworks={} if machine.subnetwork else subnetworks.of_config(config),
+        external_ips=config.require_bool("external_ips") and not machine.internal_ips,
+        queued=machine.queued,
+        reserved=machine.reserved,
+        reservation=machine.reservation,
+        slices=machine.slices,
+        valid_until=machine.valid_until,
+        topology=machine.topology,
+        labels=machine.labels,
+        tags=machine.tags,
+        scopes=machine.scopes,
+        data_disks=tuple(_disk(disk) for disk in machine.data_disks),
+        startup_script=machine.startup_script,
+        metadata=machine.metadata,
+        secure_boot=machine.secure_boot,
+        typed=typed,
+    )
+
+
+def search_of(
+    context: Context, accelerator: Accelerator, named: tuple[str, ...], *, race: bool, wait: float,
+    detach: bool,
+) -> Search:  # fmt: skip
+    """Return the search in the zones that were named, else in the configured one; raises ConfigError."""
+    names = tuple(normalize("zone", name, "--zone") if is_zone(name) else name for name in named)
+    zones = (
+        expand(names, accelerator, bucket_location(context))
+        if names
+        else (_configured_zone(context, accelerator),)
+    )
+    return Search(zones, names, race=race, wait=wait, detach=detach)
+
+
+def plan(context: Context, options: UpOptions, lifetime: Lifetime, search: Search) -> UpPlan:
+    """Return what is to be done; sends reads only."""
+    lifetime.check(slices=options.slices, scopes=options.scopes)
+    options = replace(options, lifetime=lifetime, bucket=context.config.get("bucket"))
+    cloud = context.cloud
+    planned = plan_up(cloud.provider, cloud.ssh.login_key(), options, search)
+    if planned.stopped:
+        require_time_left(planned.stopped, cloud.server_time)
+    return planned
+
+
+def create(context: Context, planned: UpPlan, report: Report) -> Allocation:
+    """Do what a plan says, and return the TPU."""
+    cloud = context.cloud
+    return flow.up(cloud.provider, cloud.ssh, planned, report)
+
+
+def bucket_location(context: Context) -> BucketLocation | None:
+    """Return where the bucket is; None without one, or if it does not say."""
+    if context.config.get("bucket") is None:
+        return None
+    try:
+        return context.cloud.bucket.location()
+    except TpuctlError:
+        return None
+
+
+def _type(context: Context, name: str | None, topology: str) -> Accelerator:
+    """Return the type that is named, else that of the configuration; raises UsageError."""
+    name = name or context.config.get("accelerator") or ""
+    if topology:
+        return accelerators.of_topology(topology, name)
+    if not name:
+        raise UsageError(
+            "There is no TPU type.",
+            hint="Name one: tpuctl up v3-8. For a project: accelerator in its tpuctl.toml.",
+        )
+    return accelerators.accelerator(name)
+
+
+def _setting(context: Context, name: str, flag: str | None) -> str | None:
+    """Return what an option says, else the configuration; raises UsageError for a malformed option."""
+    if flag is None:
+        return context.config.get(name)
+    return normalize(name, flag, f"--{name.replace('_', '-')}")
+
+
+def _configured_zone(context: Context, accelerator: Accelerator) -> str:
+    zone = context.config.get("zone")
+    if zone is None:
+        raise ConfigError(
+            "No zone is configured.",
+            hint=f"{accelerator.type} has been seen in {', '.join(accelerator.zones)}: pass --zone, "
+            "or --zone any, or run 'tpuctl init'.",
+        )
+    return zone
+
+
+def _disk(text: str) -> DataDisk:
+    """Return the disk that `DISK`, `DISK:ro` or `DISK:rw` names."""
+    source, _, mode = text.rpartition(":")
+    if mode in ("ro", "rw") and source:
+        return DataDisk(source, read_only=mode == "ro")
+    return DataDisk(text)

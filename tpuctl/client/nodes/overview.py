@@ -1,0 +1,89 @@
+"""Lists TPUs with what is known of them, and puts that into records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tpuctl import clock
+from tpuctl.client.context import Context
+from tpuctl.client.nodes.records import NodeInfo
+from tpuctl.client.records import Cost, moment
+from tpuctl.display.listing import Listing
+from tpuctl.flows.nodes.inventory import Allocation
+from tpuctl.flows.overview.views import Overview, bills, cost_so_far, expiry, take_overview, troubles
+from tpuctl.nodes import Node, QueuedResource, QueueState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+COLUMNS: Mapping[str, Callable[[NodeInfo], object]] = {
+    "name": lambda node: node.name,
+    "zone": lambda node: node.zone,
+    "type": lambda node: node.accelerator,
+    "hosts": lambda node: node.hosts or "",
+    "state": lambda node: node.state,
+    "spot": lambda node: "yes" if node.spot else "no",
+    "owner": lambda node: node.owner,
+    "run": lambda node: node.run,
+    "price per hour": lambda node: node.price_per_hour,
+    "notes": lambda node: "; ".join(node.notes),
+}
+
+
+def every_overview(context: Context, zone: str | None) -> Overview:
+    """Return what is known of every TPU, in a zone or in all."""
+    context.config.get("zone")  # a malformed one is an error, also where every zone is listed
+    cloud = context.cloud
+    return take_overview(cloud.provider, lambda: cloud.bucket, zone, context.warn)
+
+
+def own(context: Context, overview: Overview) -> Overview:
+    """Return an overview without what tpuctl created for other people."""
+    return replace(overview, inventory=overview.inventory.without_others(context.owner))
+
+
+def records_of(context: Context, overview: Overview) -> list[NodeInfo]:
+    """Return the record of each node, and of each queued resource that is not ACTIVE."""
+    return [record for item in overview.inventory.allocations for record in _records(context, overview, item)]
+
+
+def listing(context: Context, overview: Overview) -> Listing[NodeInfo]:
+    """Return the same, to be shown as a table."""
+    return Listing(records_of(context, overview), "nodes", COLUMNS)
+
+
+def _records(context: Context, overview: Overview, item: Allocation) -> Iterator[NodeInfo]:
+    queued = item.queued_resource
+    if queued and queued.state is not QueueState.ACTIVE:
+        yield _record(context, overview, queued)
+    yield from (_record(context, overview, node) for node in item.nodes)
+
+
+def _record(context: Context, overview: Overview, item: Node | QueuedResource) -> NodeInfo:
+    now, price = clock.now(), context.prices.of(item)
+    node = item if isinstance(item, Node) else None
+    run = overview.workload.on(node) if node else None
+    announced = overview.maintenance.get(node.id.uid) if node else None
+    cost = cost_so_far(item, price, now)
+    return NodeInfo(
+        name=item.name,
+        zone=item.zone,
+        project=item.id.project,
+        accelerator=item.accelerator,
+        hosts=len(node.addresses) if node else 0,
+        state=item.provider_state,
+        spot=item.spot,
+        runtime=item.runtime,
+        created=moment(item.created),
+        owner=item.owner,
+        run=run.run if run else "",
+        expires=moment(expiry(item)),
+        price_per_hour=Cost._of(price),
+        cost_so_far=Cost._of(cost) if cost else None,
+        bills=bills(item),
+        addresses=tuple(node.addresses) if node else (),
+        labels=dict(item.labels),
+        queued_resource=node.queued_resource if node else item.name,
+        notes=tuple(troubles(item, announced, now)),
+    )

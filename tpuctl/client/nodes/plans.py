@@ -1,0 +1,76 @@
+"""What a creation or a deletion of TPUs would do, to be looked at before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpuctl.client.calls import Call, Stop
+from tpuctl.client.context import Context
+from tpuctl.client.nodes import changes, creation
+from tpuctl.client.nodes.node import Node
+from tpuctl.client.nodes.records import RequestInfo
+from tpuctl.client.records import Cost, ProgressCallback
+from tpuctl.flows.nodes import down as down_flow
+from tpuctl.flows.nodes import up as up_flow
+from tpuctl.flows.nodes.plan import UpPlan
+from tpuctl.nodes import HttpRequest
+
+
+class NodePlan:
+    """What `client.up` with the same options would do; nothing is done before `create`."""
+
+    def __init__(self, context: Context, plan: UpPlan) -> None:
+        self._context = context
+        self._plan = plan
+        self.name = plan.options.name
+        self.accelerator = plan.options.accelerator
+        self.hosts = plan.hosts
+        """Hosts of one slice."""
+        self.chips = plan.chips
+        """Chips of one slice."""
+        self.exists = plan.existing is not None
+        """Whether there is a TPU of this name, which is used."""
+        self.zones = tuple(each.request.id.zone for each in plan.creations)
+        """In the order in which they are tried."""
+
+    @property
+    def price_per_hour(self) -> Cost:
+        """What it costs in the first zone."""
+        return Cost._of(self._context.prices.of_creation(self._plan.creation))
+
+    @property
+    def requests(self) -> tuple[RequestInfo, ...]:
+        """What `create` would send."""
+        return request_records(up_flow.requests(self._context.cloud.provider, self._plan))
+
+    def create(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Node:
+        """Do it, and return the TPU once every host answers over SSH."""
+        with Call(progress, stop).running() as call:
+            return Node(self._context, creation.create(self._context, self._plan, call.line))
+
+
+class DownPlan:
+    """What `client.down` with the same names would delete; nothing is deleted before `delete`."""
+
+    def __init__(self, context: Context, plan: down_flow.DownPlan) -> None:
+        self._context = context
+        self._plan = plan
+        self.names = tuple(item.name for item in plan.allocations)
+
+    @property
+    def requests(self) -> tuple[RequestInfo, ...]:
+        """What `delete` would send."""
+        return request_records(down_flow.requests(self._context.cloud.provider, self._plan))
+
+    def delete(
+        self, *, progress: ProgressCallback | None = None, stop: Stop | None = None
+    ) -> tuple[str, ...]:
+        """Delete all of it, and return the names."""
+        with Call(progress, stop).running() as call:
+            changes.down(self._context, self._plan, call.line)
+        return self.names
+
+
+def request_records(requests: Sequence[HttpRequest]) -> tuple[RequestInfo, ...]:
+    """Return requests as records."""
+    return tuple(RequestInfo(each.method, each.url, each.body) for each in requests)

@@ -1,0 +1,177 @@
+"""The part of the client that is about runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal, TypedDict, Unpack
+
+from tpuctl import clock
+from tpuctl.client.calls import Call, Stop
+from tpuctl.client.context import Context
+from tpuctl.client.records import Cost, Progress, ProgressCallback
+from tpuctl.client.runs import busy, steps, submission
+from tpuctl.client.runs.records import CostGroup, CostReport, RunInfo, WatchEvent
+from tpuctl.client.runs.requests import submit_request
+from tpuctl.client.runs.run import Run
+from tpuctl.client.spans import Span, seconds
+from tpuctl.display.listing import Listing
+from tpuctl.flows.progress import Report
+from tpuctl.upkeep.notes import TagCondition
+
+COLUMNS: Mapping[str, Callable[[RunInfo], object]] = {
+    "run": lambda run: run.name,
+    "state": lambda run: run.state,
+    "node": lambda run: run.node,
+    "zone": lambda run: run.zone,
+    "type": lambda run: run.accelerator,
+    "dataset": lambda run: run.dataset,
+    "submitted": lambda run: clock.iso(run.submitted),
+    "duration": lambda run: timedelta(seconds=round(run.duration.total_seconds())),
+    "cost": lambda run: run.cost,
+    "reason": lambda run: run.reason,
+}
+
+
+class SubmitOptions(TypedDict, total=False):
+    """The options of `submit` and `plan_submit`; what is left out is that of the script's header."""
+
+    name: str
+    """By default SCRIPT-DATE-TIME."""
+    node: str
+    """By default your only READY one of the type."""
+    accelerator: str
+    dataset: str
+    """NAME or NAME/VERSION."""
+    include: Sequence[str | Path]
+    """More files or folders beside the script."""
+    environment: Mapping[str, str]
+    """Variables of the script; values are not stored in the bucket."""
+    secrets: Mapping[str, str]
+    """Variables whose values no disk gets."""
+    store_environment: Sequence[str]
+    """Names of variables whose values the run's record gets, too."""
+    wheelhouse: str | Path
+    code_limit: int
+    """Most bytes of the script's files."""
+    setup: str
+    """Command for sh that each host runs before the script."""
+    setup_timeout: Span
+    restarts: int | Literal["unlimited"]
+    """How often it is started again after a preemption or a lost host: `client.watch` does so."""
+    restarts_on_failure: int
+    restart_zones: Sequence[str]
+    max_price: str
+    """Restart it only on a TPU that costs no more per hour."""
+    busy: Literal["refuse", "queue", "replace"]
+    """What to do about a TPU that is busy: by default refuse, with a StateError."""
+    queue_timeout: Span
+
+
+class RunClient:
+    """Submits, finds and watches runs."""
+
+    _context: Context
+
+    def submit(
+        self, script: str | Path, arguments: Sequence[str] = (), *,
+        progress: ProgressCallback | None = None, stop: Stop | None = None, **options: Unpack[SubmitOptions],
+    ) -> Run:  # fmt: skip
+        """Copy a training script to a TPU and start it there, detached; return its run.
+
+        The modules that it imports from its folder are copied, too. Raises StateError where no TPU fits, or
+        it is busy, and UsageError for a script that cannot run. A call that is stopped before every worker
+        has started ends the run; later the run goes on.
+        """
+        request, policy = submit_request(self._context, Path(script), tuple(arguments), options)
+        with Call(progress, stop).running() as call:
+
+            def count(text: str, done: int, total: int) -> None:
+                call.report(Progress(text, done, total or None))
+
+            def opened() -> AbstractContextManager[Report]:
+                return nullcontext(call.line)
+
+            planned = submission.plan(self._context, request, count)
+            for note in planned.notes:
+                self._tell(note, call)
+            again = ("submit", str(script))
+            planned = busy.on_free_node(self._context, planned, policy, again, call.line, opened)
+            planned = submission.admit(self._context, planned, call.line)
+            started = submission.start(self._context, planned, call.line, count)
+            for note in started.notes:
+                self._tell(note, call)
+        return Run(self._context, started.run.run)
+
+    def runs(
+        self, *, states: Sequence[str] = (), datasets: Sequence[str] = (), since: Span | None = None,
+        limit: int | None = 50, tags: Sequence[str] = (),
+    ) -> Listing[RunInfo]:  # fmt: skip
+        """Return the newest runs of everybody, oldest first; `limit=None` for all.
+
+        Only those in one of `states`, with one of `datasets` (NAME or NAME/VERSION), submitted `since`, and
+        with all `tags` (KEY or KEY=VALUE).
+        """
+        from tpuctl.flows.runs.summaries import Selection  # noqa: PLC0415  slow to import
+
+        selection = Selection(
+            tuple(states), tuple(datasets), None if since is None else seconds(since), limit,
+            [TagCondition.parse(tag) for tag in tags],
+        )  # fmt: skip
+        page = steps.page(self._context, selection)
+        return Listing(map(RunInfo._of, page.runs), "runs", COLUMNS)
+
+    def run(self, name: str | None = None) -> Run:
+        """Return the run of this name, or your last one; raises NotFoundError."""
+        stored = steps.find(self._context, name)
+        stored.record  # noqa: B018  read for its error
+        return Run(self._context, stored.name)
+
+    def watch(
+        self, *names: str, once: bool = False, environment: Mapping[str, str] | None = None,
+        progress: ProgressCallback | None = None, stop: Stop | None = None,
+    ) -> Iterator[WatchEvent]:  # fmt: skip
+        """Start runs again that were preempted or lost, and yield what happens to each, until all have ended.
+
+        Without names all of your runs are watched, also those still to come, until it is stopped. `once`
+        takes one step of each. `environment` has values that neither the bucket nor this machine has.
+        """
+        from tpuctl.flows.runs.recovery.watch import Watcher  # noqa: PLC0415  slow to import
+
+        call = Call(progress, stop)
+        watcher = Watcher(steps.tools(self._context, call.line, dict(environment or {})), lambda event: None)
+        stored = [steps.named(self._context, name) for name in dict.fromkeys(names)]
+        events = (
+            watcher.events(stored, once=once) if names else watcher.all_events(self._context.owner, once=once)
+        )
+        return (
+            WatchEvent(event.run, event.attempt, event.action, event.detail) for event in call.each(events)
+        )
+
+    def cost(
+        self, *, since: Span = timedelta(days=30), by: Literal["run", "node", "user", "label"] = "run"
+    ) -> CostReport:
+        """Estimate what runs have cost, and the time in which no run used a TPU: no bill."""
+        from tpuctl.flows.costs.entries import grouped  # noqa: PLC0415  slow to import
+
+        report = steps.costs(self._context, seconds(since))
+        groups = tuple(
+            CostGroup(
+                group.key, group.attempts, timedelta(seconds=group.seconds),
+                Cost._of(group.total.price.rounded()),
+            )
+            for group in grouped(report.entries, by)
+        )  # fmt: skip
+        return CostReport(
+            clock.parse(report.since), clock.parse(report.until), groups,
+            Cost._of(report.total.price.rounded()), tuple(report.gaps),
+        )  # fmt: skip
+
+    def _tell(self, note: str, call: Call) -> None:
+        """Pass a sentence on: a warning to who takes warnings, another one as progress."""
+        if note.startswith("Warning: "):
+            self._context.warn(note.removeprefix("Warning: "))
+        else:
+            call.line(note)

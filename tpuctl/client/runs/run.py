@@ -1,0 +1,204 @@
+"""The handle of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tpuctl.client.calls import Call, Stop
+from tpuctl.client.context import Context
+from tpuctl.client.records import Cost, ProgressCallback, moment
+from tpuctl.client.runs import steps
+from tpuctl.client.runs.records import AttemptInfo, LogLine, Metrics, RunCopy, RunEnd, RunInfo
+from tpuctl.client.spans import Span, seconds
+from tpuctl.display.listing import Listing
+from tpuctl.errors import NotFoundError, UsageError
+from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE, RunCosts, known_costs, total
+from tpuctl.flows.runs.state import unstarted_label
+from tpuctl.flows.runs.stored_attempt import age_of
+from tpuctl.flows.runs.stored_run import StoredRun
+
+if TYPE_CHECKING:
+    from tpuctl.flows.runs.costs.attempts import AttemptCost
+    from tpuctl.flows.runs.logs.reader import Line
+    from tpuctl.flows.runs.pull import PullResult
+    from tpuctl.flows.runs.state import RunState
+
+Part = Literal["checkpoints", "logs", "tensorboard", "outputs"]
+"""A part of a run's files; its records are always fetched."""
+ATTEMPTS = {
+    "attempt": lambda attempt: attempt.number,
+    "node": lambda attempt: attempt.node,
+    "zone": lambda attempt: attempt.zone,
+    "duration": lambda attempt: attempt.duration or "",
+    "price per hour": lambda attempt: attempt.price_per_hour,
+    "cost": lambda attempt: attempt.cost,
+}
+
+
+class Run:
+    """A run in the bucket, which outlives its TPU. Each attribute is read anew when it is used."""
+
+    def __init__(self, context: Context, name: str) -> None:
+        self._context = context
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<tpuctl.Run {self.name}>"
+
+    @property
+    def _stored(self) -> StoredRun:
+        return steps.named(self._context, self.name)
+
+    @property
+    def info(self) -> RunInfo:
+        """One line about it; raises NotFoundError once it was removed."""
+        from tpuctl.flows.runs.summaries import summary_of  # noqa: PLC0415  slow to import
+
+        context = self._context
+        line = summary_of(context.cloud.bucket, self.name, context.witnesses, context.warn, context.prices.of)
+        return RunInfo._of(line)
+
+    @property
+    def state(self) -> str:
+        """`queued`, `running`, `succeeded`, `failed`, ...: as 'tpuctl runs' shows it."""
+        run = self._stored
+        state = self._state(run)
+        if state:
+            return state.label
+        record = run.bucket.stat(run.paths.record)
+        if record is None:
+            raise run.not_found()
+        return unstarted_label(age_of(record, run.bucket.now()))
+
+    @property
+    def end(self) -> RunEnd | None:
+        """How it ended; None while it goes on."""
+        state = self._state(self._stored)
+        if state and state.error:
+            raise state.error
+        return RunEnd._of(state.verdict) if state and state.verdict else None
+
+    @property
+    def attempts(self) -> Listing[AttemptInfo]:
+        """Each start of it, with its time and cost."""
+        return Listing(map(AttemptInfo._of, self._costs()), "attempts", ATTEMPTS)
+
+    @property
+    def cost(self) -> Cost:
+        """What its attempts have cost so far, estimated."""
+        costs = self._costs()
+        return Cost._of(total(costs).price.rounded() if costs else NOT_ON_A_NODE)
+
+    def wait(
+        self, *, timeout: Span | None = None, check: bool = False, progress: ProgressCallback | None = None,
+        stop: Stop | None = None,
+    ) -> RunEnd:  # fmt: skip
+        """Return how it ended, once it has; with `check` raise the error of a run that did not succeed.
+
+        One that is to be started again has ended for now, see `is_restarted`; `client.watch` starts it.
+        Raises DeadlineError after `timeout`. The run goes on when this is stopped.
+        """
+        limit = float("inf") if timeout is None else seconds(timeout)
+        with Call(progress, stop).running() as call:
+            verdict = steps.await_end(self._context, self._stored, limit, call.line)
+        end = RunEnd._of(verdict)
+        if check and end.error:
+            raise end.error
+        return end
+
+    def logs(
+        self, *, follow: bool = False, workers: Sequence[int] | None = None, tail: int | None = None,
+        since: Span | None = None, text: str = "", attempt: int | None = None, stop: Stop | None = None,
+    ) -> Iterator[LogLine]:  # fmt: skip
+        """Yield the lines of its log, all workers' merged; with `follow` those to come, until it ends.
+
+        Begins with the last `tail` lines, or with those of the time `since`; only lines that have `text`.
+        Also after its TPU was deleted. Nothing is read before the first line is asked for.
+        """
+        call = Call(None, stop)
+        return call.each(self._lines(follow, workers, tail, since, text, attempt))
+
+    def _lines(
+        self, follow: bool, workers: Sequence[int] | None, tail: int | None, since: Span | None, text: str,
+        number: int | None,
+    ) -> Generator[LogLine, None, None]:  # fmt: skip
+        from tpuctl.flows.runs.logs.following import new_lines  # noqa: PLC0415  slow to import
+        from tpuctl.flows.runs.logs.reader import LogReader, last  # noqa: PLC0415
+
+        run = self._stored
+        attempt = steps.attempt_of(run, number)
+        reader = LogReader(attempt, workers, None, text)
+        reader.begin(tail, None if since is None else seconds(since))
+        if follow and attempt.number == run.attempt_numbers()[-1]:
+            lines: Iterator[Line] = new_lines(run, self._context.witnesses, reader, tail)
+        else:
+            lines = iter(last(reader.present_lines(), tail))
+        for line in lines:
+            yield LogLine(line.worker, moment(line.time), line.text)
+
+    def metrics(self) -> Metrics:
+        """Return the curves that it has written for TensorBoard so far."""
+        from tpuctl.flows.runs.metrics.curves import read_curves  # noqa: PLC0415  protobuf is slow to import
+
+        return Metrics._of(self.name, read_curves(self._context.cloud.bucket, self.name))
+
+    def pull(
+        self, folder: str | Path | None = None, *, only: Sequence[Part] | None = None,
+        step: int | None = None, latest: bool = False, unfinished: bool = False, follow: bool = False,
+        progress: ProgressCallback | None = None, stop: Stop | None = None,
+    ) -> RunCopy:  # fmt: skip
+        """Download its committed checkpoints, logs and records into a folder, and verify them.
+
+        By default into a folder of its name. `step` and `latest` select checkpoints, `only` parts, and
+        `unfinished` adds checkpoints that are not complete. `follow` keeps the folder current until it ends.
+        """
+        from tpuctl.flows.runs.local_copy.selection import PARTS, Selection  # noqa: PLC0415  slow to import
+
+        if latest and step is not None:
+            raise UsageError("latest and step exclude each other.", hint="Name the step, or take the newest.")
+        selection = Selection(PARTS if only is None else frozenset(only), step, latest, unfinished)
+        place = Path(self.name) if folder is None else Path(folder)
+        with Call(progress, stop).running() as call:
+            result, _ = steps.pull(
+                self._context, self._stored, place, call.line, selection, call.count("bytes"), follow=follow
+            )
+        return _copy(self.name, result)
+
+    def cancel(
+        self, *, grace: Span = 30, progress: ProgressCallback | None = None, stop: Stop | None = None
+    ) -> RunEnd:
+        """Stop it on every host, and return how it ended; `grace` is the time to save. Its TPU stays."""
+        with Call(progress, stop).running() as call:
+            plan = steps.plan_cancel(self._context, self.name, seconds(grace))
+            result = steps.cancel(self._context, plan, call.line)
+        return RunEnd._of(result.verdict)
+
+    def _state(self, run: StoredRun) -> RunState | None:
+        """Return what is known of it; None without an attempt."""
+        try:
+            return steps.state(self._context, run)
+        except NotFoundError:
+            return None
+
+    def _costs(self) -> Sequence[AttemptCost]:
+        context, run = self._context, self._stored
+        record = run.bucket.stat(run.paths.record)
+        if record is None:
+            raise run.not_found()
+        costs = RunCosts(run, context.prices.of, record.updated)
+        return known_costs(costs, self._state(run), run.bucket.now())
+
+
+def _copy(run: str, result: PullResult) -> RunCopy:
+    return RunCopy(
+        run,
+        result.folder,
+        result.files,
+        result.size,
+        result.unchanged,
+        tuple(each.name for each in result.checkpoints),
+        tuple((each.name, each.reason) for each in result.unfinished),
+        tuple((each.name, each.reason) for each in result.refused),
+    )

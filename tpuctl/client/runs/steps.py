@@ -1,0 +1,141 @@
+"""What calls and commands do with runs: each a flow with this client's clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpuctl.client.context import Context
+from tpuctl.errors import UsageError
+from tpuctl.flows.progress import Report
+from tpuctl.flows.runs.control import cancel as cancel_flow
+from tpuctl.flows.runs.control import wait as wait_flow
+from tpuctl.flows.runs.lookup import find_run
+from tpuctl.flows.runs.outcome import settle
+from tpuctl.flows.runs.recovery import cancellation
+from tpuctl.flows.runs.recovery.tools import Tools
+from tpuctl.flows.runs.state import RunState
+from tpuctl.flows.runs.stored_attempt import StoredAttempt
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.runs import Verdict, check_name, submitter
+
+if TYPE_CHECKING:
+    from tpuctl.flows.byte_count import Progress
+    from tpuctl.flows.costs.report import CostReport
+    from tpuctl.flows.runs.local_copy.selection import Selection as PullSelection
+    from tpuctl.flows.runs.pull import PullResult
+    from tpuctl.flows.runs.summaries import Page, Selection
+
+
+def find(context: Context, name: str | None) -> StoredRun:
+    """Return the run of this name, or one's own that was submitted last."""
+    return find_run(context.cloud.bucket, name, context.warn)
+
+
+def named(context: Context, name: str) -> StoredRun:
+    """Return the run of a name, without asking whether it is there."""
+    return StoredRun(context.cloud.bucket, check_name(name), context.warn)
+
+
+def attempt_of(run: StoredRun, number: int | None) -> StoredAttempt:
+    """Return an attempt of a run, by default the last that can be read; raises UsageError."""
+    if number is None:
+        return run.last_readable_attempt()
+    numbers = run.attempt_numbers()
+    if number not in numbers:
+        raise UsageError(
+            f"Run '{run.name}' has no attempt {number}.",
+            hint=f"It has: {', '.join(map(str, numbers)) or 'none'}.",
+        )
+    return run.attempt(number)
+
+
+def page(context: Context, selection: Selection) -> Page:
+    """Return the newest runs of a selection."""
+    from tpuctl.flows.runs.summaries import take_page  # noqa: PLC0415  slow to import
+
+    return take_page(
+        context.cloud.bucket,
+        context.witnesses,
+        context.warn,
+        selection,
+        lambda tpu: context.prices.of(tpu),
+    )
+
+
+def state(context: Context, run: StoredRun) -> RunState:
+    """Return how a run is, after settling how it ended if that can be decided now."""
+    return settle(run, context.witnesses)
+
+
+def await_end(context: Context, run: StoredRun, seconds: float, report: Report) -> Verdict:
+    """Return how a run ended once it has."""
+    return wait_flow.await_end(run, context.witnesses, seconds, report)
+
+
+def plan_cancel(
+    context: Context, name: str, grace: float, *, is_rehearsal: bool = False
+) -> cancel_flow.CancelPlan:
+    """Return the request to stop a run, and how the run is now."""
+    return cancel_flow.plan_cancel(
+        context.cloud.bucket, context.witnesses, name, context.owner, int(grace), is_rehearsal=is_rehearsal
+    )
+
+
+def cancel(context: Context, plan: cancel_flow.CancelPlan, report: Report) -> cancel_flow.Cancellation:
+    """Stop a run on every host, and return once it has ended and is not started again."""
+    cloud = context.cloud
+    result = cancel_flow.cancel(cloud.provider, cloud.ssh, context.witnesses, plan, report)
+    if plan.attempt and plan.run.restarts:
+        verdict = cancellation.end(plan.run, tools(context, report)) or result.verdict
+        result = result._replace(verdict=verdict)
+    return result
+
+
+def pull(
+    context: Context, run: StoredRun, folder: Path, report: Report, selection: PullSelection,
+    progress: Progress, *, follow: bool = False,
+) -> tuple[PullResult, RunState]:  # fmt: skip
+    """Fetch a run into a folder, and return the copy with how the run is; `follow` until it has ended."""
+    from tpuctl.flows.runs import pull as flow  # noqa: PLC0415  slow to import
+
+    now = state(context, run)
+    if not follow:
+        return flow.pull(run, folder, report, selection, progress), now
+
+    def has_ended() -> bool:
+        nonlocal now
+        now = state(context, run)
+        return now.verdict is not None and not now.verdict.restarts
+
+    return flow.follow(run, folder, report, has_ended, selection, progress), now
+
+
+def costs(context: Context, since: float) -> CostReport:
+    """Return what was used in the last seconds."""
+    from tpuctl.flows.costs.report import take_costs  # noqa: PLC0415  slow to import
+
+    cloud = context.cloud
+    start = cloud.bucket.now() - timedelta(seconds=since)
+    return take_costs(
+        cloud.bucket,
+        cloud.provider,
+        context.witnesses,
+        lambda node: context.prices.of(node),
+        start,
+        context.warn,
+    )
+
+
+def tools(context: Context, report: Report, values: Mapping[str, str] | None = None) -> Tools:
+    """Return what a watcher works with."""
+    cloud = context.cloud
+    return Tools(
+        cloud.bucket, cloud.data_bucket.name, cloud.provider, cloud.ssh, context.witnesses,
+        lambda creation: context.prices.of_creation(creation), f"{submitter()} ({os.getpid()})",
+        report, values or {},
+        context.prices.recorded,
+    )  # fmt: skip

@@ -1,0 +1,70 @@
+"""Plans a run, and starts it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpuctl import clock
+from tpuctl.client.context import Context
+from tpuctl.errors import ConflictError
+from tpuctl.flows.progress import Report
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.submission import access
+from tpuctl.flows.runs.submission import submit as flow
+from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit, priced
+from tpuctl.nodes import HttpRequest, Node
+
+if TYPE_CHECKING:
+    from tpuctl.flows.runs.code.bundles import Report as ReportCode
+    from tpuctl.flows.runs.record.repetition import RepeatRequest
+
+
+def plan(
+    context: Context, request: SubmitRequest, report: ReportCode | None = None, node: Node | None = None
+) -> SubmitPlan:
+    """Return the run that is ready to be started, on a node or on one that fits; sends reads only."""
+    cloud = context.cloud
+    return plan_submit(cloud.data_bucket, cloud.provider, context.owner, request, clock.now(), report, node)
+
+
+def plan_again(context: Context, stored: StoredRun, request: RepeatRequest) -> SubmitPlan:
+    """Return a run that repeats another from its record."""
+    from tpuctl.flows.runs.record.repetition import plan_repetition  # noqa: PLC0415  slow to import
+
+    cloud = context.cloud
+    return plan_repetition(stored, cloud.data_bucket, cloud.provider, context.owner, request, clock.now())
+
+
+def requests(context: Context, planned: SubmitPlan) -> list[HttpRequest]:
+    """Return what `start` would send."""
+    cloud = context.cloud
+    keys = access.requests(cloud.provider, planned, cloud.ssh.login_key())
+    return [*keys, *flow.requests(cloud.bucket, planned)]
+
+
+def admit(context: Context, planned: SubmitPlan, say: Report) -> SubmitPlan:
+    """Return the plan once every host lets our key log in."""
+    cloud = context.cloud
+    return access.admit(cloud.provider, cloud.ssh, planned, say)
+
+
+def start(
+    context: Context, planned: SubmitPlan, say: Report, report: ReportCode | None = None
+) -> flow.Submission:
+    """Start the run; where its name has a submission that was killed before all had started, go on."""
+    cloud, planned = context.cloud, priced(planned, context.prices.recorded)
+    try:
+        return flow.submit(cloud.bucket, cloud.provider, cloud.ssh, planned, report)
+    except ConflictError as error:
+        from tpuctl.flows.runs.submission import continuation  # noqa: PLC0415  slow, and rarely needed
+
+        stored = StoredRun(cloud.bucket, planned.run.run, context.warn)
+        seconds = continuation.free_in(stored, context.witnesses) if planned.is_named else None
+        if seconds:
+            error.hint = (
+                f"If its submission was killed, the same command goes on in {seconds:.0f} s. {error.hint}"
+            )
+        if seconds is None or seconds > 0:
+            raise
+    say(f"Run '{planned.run.run}' was submitted before, and not started on every worker: it is now.")
+    return continuation.go_on(cloud.bucket, cloud.provider, cloud.ssh, planned, report)
