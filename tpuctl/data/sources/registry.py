@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from tpuctl.data.archives.only_archive import archive_tree
+from tpuctl.data.archives.opened import SUFFIXES
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, Source
 from tpuctl.data.sources import (
@@ -95,6 +97,8 @@ READERS: dict[str, Reader] = {
 def open_source(source: Path | Tree, kind: str | None, options: Options, progress: ScanProgress) -> Source:
     """Return the source at a path of this disk, or in a tree, listed by its reader; raises UsageError."""
     tree = _local(source) if isinstance(source, Path) else source
+    if tree.only.lower().endswith(SUFFIXES):
+        tree = archive_tree(tree, progress)
     if kind is not None:
         return _named(kind).read(tree, options, progress)
     names = _names(tree)

@@ -1,0 +1,136 @@
+"""Stores what an archive holds: names, sizes and places of its files, and why a member cannot be read."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from typing import NamedTuple
+
+from tpuctl.data.trees.tree import Entry
+from tpuctl.errors import UsageError
+
+MOST = 4_000_000
+"""Members of an archive."""
+STORED, DEFLATED, BZIP2 = 0, 8, 12
+"""How a member is compressed, as zip numbers it."""
+_DRIVE = re.compile(r"[A-Za-z]:")
+_LITTER = frozenset({"__MACOSX"})
+_BOMB_RATIO, _BOMB_SIZE = 250, 64 << 20
+"""A member that unpacks to more than so many times its size, and more than so many bytes, is none."""
+
+
+class Member(NamedTuple):
+    """A file in an archive."""
+
+    path: str
+    """With `/`, as it is named in the archive."""
+    size: int
+    """Bytes of its content."""
+    begin: int
+    """Where its content begins in the archive; in zip files, where its header does."""
+    packed: int
+    """Bytes that it takes there."""
+    method: int = STORED
+    crc: int = -1
+    """CRC-32 of its content, -1 if the archive has none."""
+    problem: str = ""
+    """Why it cannot be read, to complete a sentence about it."""
+
+
+class Members:
+    """The files of an archive; grows by `add`, and is read after `finish`."""
+
+    def __init__(self, archive: str) -> None:
+        self._archive = archive
+        self._numbers: dict[str, int] = {}
+        self._children: dict[str, list[str]] = {"": []}
+        self._facts = array("q")
+        self._unusable: list[Entry] = []
+        self._problems: dict[str, str] = {}
+
+    def add(self, member: Member) -> None:
+        """Add the next member; hidden ones and litter are left out. Raises UsageError for too many."""
+        path = member.path.removeprefix("./")
+        if any(part in _LITTER or (part.startswith(".") and part != "..") for part in path.split("/")):
+            return
+        if len(self._numbers) + len(self._unusable) >= MOST:
+            raise UsageError(
+                f"'{self._archive}' has more than {MOST} members.",
+                hint="Split it into several archives, such as shards of WebDataset.",
+                file=self._archive,
+            )
+        if why := _name_problem(path):
+            self._unusable.append(Entry(path, "other", problem=why))
+        elif path in self._numbers:
+            self._problems[path] = "is twice in the archive"
+        else:
+            self._add(path, member)
+
+    def finish(self) -> Members:
+        """To be called once, after the last `add`."""
+        for folder, names in self._children.items():
+            if folder in self._numbers:
+                self._problems[folder] = "is a file and a folder at once"
+            names.sort()
+        return self
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def find(self, path: str) -> Member | None:
+        """Return a file by its path."""
+        number = self._numbers.get(path)
+        if number is None:
+            return None
+        size, begin, packed, method, crc = self._facts[5 * number : 5 * number + 5]
+        return Member(path, size, begin, packed, method, crc, self._problems.get(path, ""))
+
+    def scan(self, folder: str, stamp: int) -> list[Entry]:
+        """Return what is directly in a folder, by name; in the root also what has no usable name."""
+        names = self._children.get(folder)
+        if names is None:
+            raise FileNotFoundError(2, "No such folder in the archive", folder)
+        entries = [self.look(f"{folder}/{name}" if folder else name, stamp) for name in names]
+        return [entry for entry in entries if entry] + ([] if folder else self._unusable)
+
+    def look(self, path: str, stamp: int) -> Entry | None:
+        """Return what is at a path."""
+        name = path.rpartition("/")[2]
+        if member := self.find(path):
+            if member.problem:
+                return Entry(name, "other", problem=member.problem)
+            return Entry(name, "file", member.size, stamp)
+        return Entry(name, "folder") if path in self._children else None
+
+    def _add(self, path: str, member: Member) -> None:
+        self._numbers[path] = len(self._numbers)
+        self._facts.extend((member.size, member.begin, member.packed, member.method, member.crc))
+        if why := member.problem or _bomb(member):
+            self._problems[path] = why
+        folder, _, name = path.rpartition("/")
+        while folder not in self._children:
+            self._children[folder] = [name]
+            folder, _, name = folder.rpartition("/")
+        self._children[folder].append(name)
+
+
+def damaged(archive: str, why: str) -> UsageError:
+    """Return the error for an archive that cannot be read to its end."""
+    return UsageError(
+        f"'{archive}' is a damaged archive, or none: {why}.", hint="Copy it again.", file=archive
+    )
+
+
+def _name_problem(path: str) -> str:
+    parts = path.split("/")
+    if not path or path.startswith("/") or "\\" in path or ".." in parts or _DRIVE.match(path):
+        return "has a name that leads out of the archive"
+    if "" in parts or "." in parts or not path.isprintable():
+        return "has a name that no file can have"
+    return ""
+
+
+def _bomb(member: Member) -> str:
+    if member.size > _BOMB_SIZE and member.size > _BOMB_RATIO * max(member.packed, 1):
+        return f"unpacks to {member.size // max(member.packed, 1)} times its size"
+    return ""
