@@ -227,7 +227,7 @@ def _check_files(names: Iterable[str]) -> None:
         except msgspec.ValidationError as error:
             raise UsageError(
                 f"A dataset cannot have the file {name}, which is named after a column.",
-                hint="Rename the column: without control characters, a / at its start, and .. as a folder.",
+                hint="Rename the column: without control characters.",
                 file=name,
             ) from error
 
