@@ -59,7 +59,7 @@ SUBPACKAGES = {
         "upkeep": {"bucket_objects"},
     },
     "data": {
-        "images": set(),
+        "images": {"files", "trees"},
         "schema": set(),
         "order": {"schema"},
         "tfrecord": {"schema"},

@@ -81,6 +81,15 @@ def png(size: int) -> bytes:
     return stream.getvalue().ljust(size, b"\0")
 
 
+def damaged_png() -> bytes:
+    """Return a PNG with a flipped bit in its pixels, too large for its header to show that."""
+    stream = io.BytesIO()
+    Image.effect_noise((100, 100), 50).save(stream, "PNG")
+    data = bytearray(stream.getvalue())
+    data[len(data) // 2] ^= 1
+    return bytes(data)
+
+
 def only_bad(source: Source) -> str:
     """Read all of a source, and return what it says of its only bad record."""
     (bad,) = (record for record in items(source) if isinstance(record, BadRecord))

@@ -206,7 +206,7 @@ def test_bad_records_are_left_out_and_listed(tree: Tree, tmp_path: Path) -> None
     assert manifest.source.skipped == 3
     assert [str(record) for record in manifest.source.bad] == [
         "'cat/3.png' is empty",
-        "'dog/1.png' is a GIF image, expected PNG or JPEG",
+        "'dog/1.png' cannot be decoded (not a GIF file)",
         "'emu' is empty",
     ]
 

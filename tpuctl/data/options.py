@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 
 TokenKind = Literal["words", "wordpiece"]
+Channels = Literal[1, 3, 4, "keep"]
+"""Channels of all images of a dataset, or as many as each image has."""
 TOKENS = "tokens"
 """Name of the field that holds token ids, in place of the text."""
 
@@ -38,3 +40,5 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     """Height and width of all images after resizing; None keeps every image as it is."""
     tokens: TokenOptions | None = None
     """None: texts stay texts."""
+    channels: Channels | None = None
+    """Channels of all images, or as many as each has; None: what most images have."""

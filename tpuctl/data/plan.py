@@ -39,7 +39,7 @@ from tpuctl.errors import UsageError
 
 Files = dict[str, bytes]
 
-LAYOUT = 1
+LAYOUT = 2
 """Version of the way in which records become shards: a staged shard of another version is not used."""
 
 _SEARCHED = 1 << 10
@@ -102,6 +102,12 @@ class DatasetPlan:
         """Whether `bytes` is exact if no record is bad."""
         return self.source.exact
 
+    def require_good(self, *, skip_bad: bool) -> None:
+        """Raise BadRecordsError for images that are bad by their headers, unless bad records are skipped."""
+        report, bad = self.source.images, self.source.bad_images
+        if report and bad and not skip_bad:
+            raise BadRecordsError(bad, at_least=report.bad > len(bad))
+
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes; a label is the index of one."""
@@ -120,7 +126,8 @@ class DatasetPlan:
     @property
     def identity(self) -> str:
         """SHA-256 of all that decides on the bytes of every shard, besides its own records."""
-        facts = (LAYOUT, self.source.kind, dict(self.features), self.options, self.seed)
+        options = msgspec.structs.replace(self.options, channels=None)  # the features have what came of it
+        facts = (LAYOUT, self.source.kind, dict(self.features), options, self.seed)
         vocabulary = (self.vocabulary.sha256,) if self.vocabulary else ()
         return sha256(msgspec.json.encode((*facts, *vocabulary))).hexdigest()
 

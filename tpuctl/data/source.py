@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.images.report import ImageReport
 from tpuctl.data.schema.features import Feature
 from tpuctl.errors import UsageError
 
@@ -69,6 +70,10 @@ class Source:
     """Whether the sizes of `parts` are those the conversion will give (bad records aside)."""
     parts: Sequence[Part] = ()
     """The splits of the source in the order of the indices, which together hold all records."""
+    images: ImageReport | None = None
+    """What its images are, and what becomes of them; None for a source without any."""
+    bad_images: Sequence[BadRecord] = ()
+    """Images that are bad by their headers, the first of them: they have an index, and are read as bad."""
     bad: Sequence[BadRecord] = field(init=False)
     """`Origin.bad`, and records that a reader lost while listing."""
     fingerprint: str = field(init=False)

@@ -191,7 +191,7 @@ class TestUpload:
         (pictures / "dog" / "2.png").write_bytes(b"hello")
         result = tpuctl("data", "upload", "pets", "pictures")
         assert result.code == 2
-        assert "'cat/1.png' is empty; 'dog/2.png' is not a PNG or JPEG image" in result.err
+        assert "'cat/1.png' is empty; 'dog/2.png' is a text, not an image" in result.err
         assert "--skip-bad" in result.err
         result = tpuctl("data", "upload", "pets", "pictures", "--skip-bad")
         assert (result.code, "skipped: 'cat/1.png' is empty" in result.err) == (0, True)

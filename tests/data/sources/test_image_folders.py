@@ -9,11 +9,13 @@ from PIL import Image
 
 from tests.data.source_trees import Tree, examples, items, no_progress, png, write_image
 from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.images.header import inspect_image
 from tpuctl.data.options import Options
 from tpuctl.data.schema.features import Image as ImageFeature
 from tpuctl.data.schema.features import Label
 from tpuctl.data.source import Observations
 from tpuctl.data.sources.image_folders import ImageSource, read_images
+from tpuctl.data.tfrecord.example_decoding import decode
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.errors import UsageError
 
@@ -75,10 +77,24 @@ def test_a_dimension_that_varies_is_open_in_the_shape(tree: Tree) -> None:
     assert image_feature(root) == ImageFeature((None, None, 3), "uint8", None)
 
 
-def test_images_of_different_channels_are_bad_with_both_names(tree: Tree) -> None:
-    root = tree({"cat": 1})
-    write_image(root / "dog" / "gray.png", mode="L")
-    assert bad(root) == "'dog/gray.png' has 1 channel of uint8, but 'cat/0.png' has 3 channels of uint8"
+def test_a_few_grey_images_get_the_channels_of_the_others(tree: Tree) -> None:
+    root = tree({"cat": 3})
+    write_image(root / "dog" / "grey.png", mode="L")
+    write_image(root / "ant" / "first.png", mode="L")
+    source, observations = read(root), Observations()
+    records = list(source.read(np.arange(5), observations))
+    assert not [record for record in records if isinstance(record, BadRecord)]
+    shapes = [inspect_image(decode(record)["image"][0]).channels for record in records]  # type: ignore[arg-type]
+    assert shapes == [3] * 5
+    assert source.images is not None
+    assert source.images.summary == "5 pictures: 3 RGB, 2 grey; 2 will be converted to 3 channels"
+
+
+def test_the_first_file_does_not_decide_on_the_channels(tree: Tree) -> None:
+    root = tree({"dog": 3})
+    write_image(root / "ant" / "first.png", mode="L")
+    assert image_feature(root).shape[2] == 3
+    assert [record for record in items(read(root)) if isinstance(record, BadRecord)] == []
 
 
 def test_a_bad_first_file_does_not_decide_on_the_channels(tree: Tree) -> None:
@@ -91,8 +107,8 @@ def test_a_bad_first_file_does_not_decide_on_the_channels(tree: Tree) -> None:
     ("content", "reason"),
     [
         (b"", "is empty"),
-        (b"hello, I am a text\n", "is not a PNG or JPEG image"),
-        (b"GIF89a\1\0\1\0\0\0\0;", "is a GIF image, expected PNG or JPEG"),
+        (b"hello, I am a text\n", "is a text, not an image"),
+        (b"GIF89a\1\0", "cannot be decoded"),
         (b"\x89PNG\r\n\x1a\n", "cannot be decoded"),
     ],
 )

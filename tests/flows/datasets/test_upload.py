@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.source_trees import produce, write_image
+from tests.data.source_trees import damaged_png, produce, write_image
 from tests.flows.datasets.pets import PETS, break_off, exists, names, plan_pets, remove_pets, send
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
@@ -135,7 +135,7 @@ def test_a_mended_picture_costs_its_own_shard_alone(bucket: Bucket, pictures: Pa
     plan = plan_pets(pictures)
     (bad,) = list(plan.shards())[-1].indices()
     file = pictures / ("cat", "dog")[bad[0] // 4] / f"{bad[0] % 4}.png"
-    file.write_bytes(b"")
+    file.write_bytes(damaged_png())  # which its header does not show
     with pytest.raises(BadRecordsError):
         send(bucket, plan_pets(pictures))
     write_image(file, shade=99)
@@ -177,7 +177,7 @@ def test_all_that_is_bad_is_named_at_once(bucket: Bucket, pictures: Path) -> Non
         send(bucket, plan_pets(pictures))
     named = "; ".join(f"'cat/{index}.png' is empty" for index in range(4))
     assert caught.value.message == (
-        f"8 records cannot be used: {named}; 'dog/0.png' is not a PNG or JPEG image; and 3 more."
+        f"8 records cannot be used: {named}; 'dog/0.png' is a text, not an image; and 3 more."
     )
     assert "--skip-bad" in caught.value.hint
     assert not exists(bucket)

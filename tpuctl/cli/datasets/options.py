@@ -15,7 +15,7 @@ from tpuctl import accelerators
 from tpuctl.cli.datasets.tokens import TOKEN_OPTIONS, token_options
 from tpuctl.cli.session import Command
 from tpuctl.cli.value_types import ACCELERATOR, LOCAL_PATH
-from tpuctl.data.options import Options, TokenKind
+from tpuctl.data.options import Channels, Options, TokenKind
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.request import UploadRequest
@@ -23,6 +23,7 @@ from tpuctl.flows.datasets.request import UploadRequest
 AT_LEAST_ONE = click.IntRange(min=1)
 _MOST_PIXELS = 1 << 26
 """Pixels that images are resized to, at most."""
+CHANNELS: dict[str, Channels | None] = {"1": 1, "3": 3, "4": 4, "keep": "keep"}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
@@ -55,6 +56,11 @@ SOURCE_OPTIONS = (
     ),
     click.option("--seed", default=0, show_default=True, help="Random seed of the shuffle."),
     click.option("--resize", metavar="HEIGHTxWIDTH", help="Resize images; 32 is 32x32. JPEG at quality 95."),
+    click.option(
+        "--channels",
+        type=click.Choice(CHANNELS),
+        help="Channels of all images: 1, 3 or 4, or keep those of each. [default: what most images have]",
+    ),
     click.option("--label", default="", help="Column with the class."),
     click.option(
         "--type", "types", multiple=True, help="Type of a column: COLUMN=int|float|bool|text|bytes|label."
@@ -82,7 +88,8 @@ def source_options(command: Command) -> Command:
 
 def upload_request(
     *, name: str, source: Path, version: str, split: str | None, accelerator: str | None, hosts: int | None,
-    shards: int | None, shard_size: str, seed: int, resize: str | None, label: str, types: Iterable[str],
+    shards: int | None, shard_size: str, seed: int, resize: str | None, channels: str | None, label: str,
+    types: Iterable[str],
     tokens: TokenKind | None, vocabulary: str | None, length: int | None, text: str | None,
     kind: str | None, skip_bad: bool,
 ) -> UploadRequest:  # fmt: skip
@@ -92,7 +99,9 @@ def upload_request(
         source=str(source),
         ref=DatasetRef(name, version),
         kind=kind,
-        options=Options(_types(types), label, _resize(resize), made_of_text),
+        options=Options(
+            _types(types), label, _resize(resize), made_of_text, CHANNELS[channels] if channels else None
+        ),
         splits=split,
         hosts=_hosts(accelerator, hosts),
         shards=shards,

@@ -17,9 +17,12 @@ from tpuctl.cli.session import Session, with_session
 
 if TYPE_CHECKING:
     from tpuctl.data.plan import DatasetPlan
+    from tpuctl.data.source import Source
     from tpuctl.flows.datasets.request import UploadRequest
 
 _MOST_BAD = 5
+_MOST_NAMED = 100
+"""Bad pictures by name in JSON."""
 
 
 @click.command("plan")
@@ -39,7 +42,8 @@ def plan(session: Session, request: UploadRequest) -> None:
         else:
             _show_table(dataset_plan)
             words = shlex.join([request.ref.name, request.source])
-            output.hint(f"tpuctl data upload {words}, with the same options")
+            skip = " --skip-bad" if dataset_plan.source.bad_images else ""
+            output.hint(f"tpuctl data upload {words}{skip}, with the same options")
 
 
 @contextmanager
@@ -54,10 +58,15 @@ def listed_plan(request: UploadRequest) -> Iterator[DatasetPlan]:
 
 
 def show_notes(dataset_plan: DatasetPlan) -> None:
-    """Print on stderr how text becomes token ids, and the first bad records that are skipped."""
+    """Print on stderr what becomes of pictures and texts, and the first bad records."""
+    source = dataset_plan.source
+    if source.images:
+        output.note(f"{source.images.summary}.")
+    for record in source.bad_images[:_MOST_BAD]:
+        output.note(f"bad: {record}")
     if dataset_plan.options.tokens:
         output.note(f"tokens: {describe_tokens(dataset_plan.options.tokens)}")
-    for record in dataset_plan.source.bad[:_MOST_BAD]:
+    for record in source.bad[:_MOST_BAD]:
         output.note(f"skipped: {record}")
 
 
@@ -92,6 +101,7 @@ def _fields(dataset_plan: DatasetPlan) -> dict[str, object]:
         "exact": dataset_plan.exact,
         "classes": list(dataset_plan.classes),
         "features": dataset_plan.features,
+        **_images(dataset_plan.source),
         **({"tokens": dataset_plan.options.tokens} if dataset_plan.options.tokens else {}),
         "splits": {
             split.name: {
@@ -104,3 +114,10 @@ def _fields(dataset_plan: DatasetPlan) -> dict[str, object]:
         },
         "left_out": [str(record) for record in dataset_plan.source.bad],
     }
+
+
+def _images(source: Source) -> dict[str, object]:
+    if not source.images:
+        return {}
+    named = [str(record) for record in source.bad_images[:_MOST_NAMED]]
+    return {"pictures": source.images, "summary": source.images.summary, "bad_pictures": named}

@@ -1,53 +1,83 @@
-"""Decodes PNG and JPEG images in bounded memory: sizes are checked before a pixel is decoded."""
+"""Decodes images in bounded memory: sizes are checked before a pixel is decoded."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from threading import Lock
+from threading import Condition
 from typing import TYPE_CHECKING
 
-from tpuctl.data.images.header import InvalidImage, inspect_image
+from tpuctl.data.images.formats import MOST_PIXELS, look, opened
+from tpuctl.data.images.header import InvalidImage, broken
 
 if TYPE_CHECKING:
     from PIL import Image
 
-MOST_PIXELS = 1 << 27
-"""Pixels of the largest image that is decoded: 134 megapixels, half a gigabyte in memory."""
 LARGE = 1 << 24
-"""Pixels from which on images are decoded one at a time, by however many threads."""
+"""Pixels from which on images share `_AT_ONCE`, by however many threads they are decoded."""
+_AT_ONCE = 3 * LARGE
+"""Pixels of the large images that are decoded at the same time: two photographs of 24 megapixels."""
 _MOST_SCANS = 100
 """Scans of a JPEG, each of which is a pass over all pixels; encoders write about ten."""
 _TILE = 1 << 20
 """Pixels converted at once where a large image is shrunk, about."""
 
-_one_at_a_time = Lock()
+
+class _Budget:
+    """Pixels that are decoded at once; whoever asks first gets first, and more than all of them: alone."""
+
+    def __init__(self, pixels: int) -> None:
+        self._pixels = pixels
+        self._used = 0
+        self._first = self._next = 0
+        self._changed = Condition()
+
+    @contextmanager
+    def share(self, pixels: int) -> Iterator[None]:
+        """Wait until so many pixels are free, and hold them while the block runs."""
+        share = min(pixels, self._pixels)
+        with self._changed:
+            turn, self._next = self._next, self._next + 1
+            self._changed.wait_for(lambda: turn == self._first and self._used + share <= self._pixels)
+            self._first += 1
+            self._used += share
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= share
+                self._changed.notify_all()
+
+
+_budget = _Budget(_AT_ONCE)
 
 
 @contextmanager
-def decodable(data: bytes, size: tuple[int, int]) -> Iterator[Image.Image]:
-    """Yield the opened image, which is to be brought to `size` (height, width); raises InvalidImage.
+def decodable(data: bytes, size: tuple[int, int] | None) -> Iterator[Image.Image]:
+    """Yield the opened image; raises InvalidImage.
 
-    A JPEG that is several times as large is decoded at a fraction. Whatever else Pillow's decoders raise is
-    raised as InvalidImage, too.
+    With a `size` (height, width), which it is to be brought to, a JPEG that is several times as large is
+    decoded at a fraction. Whatever else Pillow's decoders raise is raised as InvalidImage, too.
     """
-    info = inspect_image(data)
-    _check(info.width, info.height)
+    info = look(data)
+    check_size(info.width, info.height)
     if info.encoding == "jpeg" and data.count(b"\xff\xda") > _MOST_SCANS:
         raise InvalidImage(f"has more than {_MOST_SCANS} scans: it takes very long to decode")
-    with _one_at_a_time if info.width * info.height > LARGE else nullcontext():
+    pixels = info.width * info.height
+    with _budget.share(pixels) if pixels > LARGE else nullcontext():
         try:
-            with _opened(data, info.encoding) as image:
-                _check(*image.size)  # a damaged file may have two headers
-                image.draft(None, (2 * size[1], 2 * size[0]))
+            with opened(data, info.encoding) as image:
+                check_size(*image.size)  # a damaged file may have two headers
+                if size:
+                    image.draft(None, (2 * size[1], 2 * size[0]))
                 yield image
         except InvalidImage:
             raise
         except (
             Exception
         ) as error:  # Pillow's decoders raise many types, SyntaxError and struct.error among them
-            raise InvalidImage(f"cannot be decoded ({str(error) or type(error).__name__})") from error
+            raise broken(str(error) or type(error).__name__) from error
 
 
 def shrunk(image: Image.Image, size: tuple[int, int], modes: dict[str, str]) -> Image.Image:
@@ -80,17 +110,8 @@ def _tiles(size: tuple[int, int], across: int, down: int) -> Iterator[tuple[int,
             yield left, top, min(left + columns, width), min(top + rows, height)
 
 
-def _check(width: int, height: int) -> None:
+def check_size(width: int, height: int) -> None:
+    """Raise InvalidImage for more pixels than are decoded."""
     if width * height > MOST_PIXELS:
-        raise InvalidImage(
-            f"has {width} × {height} pixels, and at most {MOST_PIXELS / 1e6:.0f} megapixels are decoded"
-        )
-
-
-def _opened(data: bytes, encoding: str) -> Image.Image:
-    """Open without `Image.open`, which prints a warning of its own about large images."""
-    from PIL.JpegImagePlugin import JpegImageFile  # noqa: PLC0415
-    from PIL.PngImagePlugin import PngImageFile  # noqa: PLC0415
-
-    kinds = {"jpeg": JpegImageFile, "png": PngImageFile}
-    return kinds[encoding](io.BytesIO(data))
+        most = f"at most {MOST_PIXELS / 1e6:.0f} megapixels are decoded"
+        raise InvalidImage(f"has {width} × {height} pixels, and {most}", group=f"is too large: {most}")

@@ -14,7 +14,7 @@ Kind = Literal["bytes", "float", "int64"]
 class Image(msgspec.Struct, frozen=True, tag="image", tag_field="kind"):
     """An encoded PNG or JPEG image; a dimension that varies is None."""
 
-    shape: tuple[int | None, int | None, int]
+    shape: tuple[int | None, int | None, int | None]
     """Height, width and channels, as `tf.io.decode_image` returns them."""
     dtype: str = "uint8"
     encoding: str | None = None

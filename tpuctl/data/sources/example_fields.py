@@ -126,7 +126,7 @@ def _number(feature: Feature) -> tuple[int, bool]:
     return prod(size for size in shape if size is not None), None in shape
 
 
-def _inspect(name: str, data: bytes | float, channels: int, observations: Observations) -> str:
+def _inspect(name: str, data: bytes | float, channels: int | None, observations: Observations) -> str:
     try:
         image = inspect_image(data if isinstance(data, bytes) else b"")
     except InvalidImage as error:

@@ -9,74 +9,87 @@ from numpy.typing import NDArray
 
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.class_folders import ClassFolders, list_class_folders
-from tpuctl.data.images.header import ImageInfo, InvalidImage, inspect_image
-from tpuctl.data.images.resize import resized
+from tpuctl.data.images.ahead import Ahead
+from tpuctl.data.images.header import ImageInfo, InvalidImage
+from tpuctl.data.images.rule import ImageKind
+from tpuctl.data.images.survey import Survey
 from tpuctl.data.options import Options
-from tpuctl.data.schema.features import Feature, Image, Label
+from tpuctl.data.schema.features import Feature, Label
 from tpuctl.data.source import Indices, Observations, Records, ScanProgress, Source, evenly_spaced
+from tpuctl.data.sources.image_fields import image_feature
 from tpuctl.data.tfrecord.example_encoding import Encoder, delimited, encode
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
-_MOST_TRIED = 100
-"""Files tried for the first valid image, whose channels all others must have."""
-_RESIZED = 16
-"""Images that are resized to estimate the size of all."""
+_SAMPLE = 8
+"""Images that are converted to estimate the size of all."""
+
+_Result = tuple[bytes, ImageInfo] | BadRecord
 
 
 class ImageSource(Source):
-    """The images of a tree of class folders; each record holds its file unchanged, or resized."""
+    """The images of a tree of class folders; each record holds its file unchanged, or converted."""
 
-    def __init__(self, tree: ClassFolders, resize: tuple[int, int] | None = None) -> None:
+    def __init__(self, tree: ClassFolders, options: Options, progress: ScanProgress) -> None:
         self._tree = tree
-        self._resize = resize
         self._labels = tree.labels()
-        self._first = _first_image(tree)
+        self._survey = Survey(tree.files, progress)
+        counts = self._survey.counts
+        self.rule = counts.rule(options.channels, options.resize)
+        self._ahead = Ahead()
         self._encoder = Encoder({"image": "bytes", "label": "int64"})
+        report = counts.report(self.rule)
         super().__init__(
             kind="images",
             origin=tree,
             features=self.final_features(Observations()),
             supervised=("image", "label"),
             labels=self._labels,
-            exact=resize is None,
+            exact=not (report.converted or self.rule.size),
             parts=tree.parts(self._record_sizes()),
+            images=report,
+            bad_images=self._survey.bad,
         )
 
     def read(self, indices: Indices, observations: Observations) -> Records:
-        contents = self._tree.files.read_each(indices)
-        labels = self._labels[indices].tolist()
-        for index, label, data in zip(indices.tolist(), labels, contents, strict=True):
-            try:
-                if isinstance(data, OSError):
-                    raise data
-                image = inspect_image(data)
-                self._check_channels(image)
-                if self._resize:
-                    data = resized(data, self._resize)
-                    image = inspect_image(data)
-            except OSError as error:
-                yield self._tree.unreadable_record(index, error)
-            except InvalidImage as error:
-                yield BadRecord(self._tree.files.key(index), str(error))
-            else:
-                observations.note("height", image.height)
-                observations.note("width", image.width)
-                observations.note("encoding", image.encoding)
-                yield self._encoder.encode((data, label))
+        files = self._tree.files.read_each(indices)
+        numbered = (
+            (index, data, self._is_converted(self._survey.kind(index)))
+            for index, data in zip(indices.tolist(), files, strict=True)
+        )
+        for index, result in self._ahead.map(self._image, numbered):
+            if isinstance(result, BadRecord):
+                yield result
+                continue
+            data, image = result
+            observations.note("height", image.height)
+            observations.note("width", image.width)
+            observations.note("encoding", image.encoding)
+            yield self._encoder.encode((data, int(self._labels[index])))
 
     def final_features(self, observations: Observations) -> Mapping[str, Feature]:
-        channels, dtype = self._first[1].pixels if self._first else (3, "uint8")
-        shape = (observations.only_number("height"), observations.only_number("width"), channels)
-        encoding = observations.only("encoding")
-        image = Image(shape, dtype, str(encoding) if encoding else None)
-        return {"image": image, "label": Label(self._tree.classes)}
+        return {"image": image_feature(self.rule, observations), "label": Label(self._tree.classes)}
+
+    def close(self) -> None:
+        self._ahead.close()
+
+    def _image(self, index: int, data: bytes | OSError) -> _Result:
+        if isinstance(data, OSError):
+            return self._tree.unreadable_record(index, data)
+        try:
+            return self.rule.apply(data)
+        except InvalidImage as error:
+            return BadRecord(self._tree.files.key(index), str(error), hint=error.hint)
+
+    def _is_converted(self, kind: ImageKind) -> bool:
+        return not kind.bad and bool(self.rule.size or self.rule.reasons(kind))
 
     def _record_sizes(self) -> NDArray[np.int64]:
-        """Return the size of each record; where images are resized, an estimate from some of them."""
-        sizes = self._tree.files.sizes
-        if self._resize:
-            sizes = np.full(len(sizes), self._resized_size(self._resize), np.int64)
+        """Return the size of each record; where images are converted, an estimate from some of them."""
+        sizes = self._tree.files.sizes.copy()
+        converted = self._survey.indices(self._is_converted)
+        if len(converted):
+            sizes[converted] = self._converted_size(converted)
         # besides the image a record holds the entry of its label, which is not as long for every class
         classes = range(len(self._tree.classes))
         entries = np.array([len(encode({"label": label})) - 2 for label in classes], np.int64)
@@ -84,21 +97,13 @@ class ImageSource(Source):
         key = len(b"image") + 2
         return delimited(delimited(key + image) + entries[self._labels])
 
-    def _resized_size(self, size: tuple[int, int]) -> int:
-        """Return the mean size in bytes of some images after resizing."""
-        measured = []
-        for index in evenly_spaced(len(self._tree.files), _RESIZED).tolist():
-            try:
-                measured.append(len(resized(self._tree.files.read(index), size)))
-            except (InvalidImage, OSError):
-                continue
+    def _converted_size(self, indices: Indices) -> int:
+        """Return the mean size in bytes of some images after their conversion."""
+        sample = indices[evenly_spaced(len(indices), _SAMPLE)]
+        files = zip(sample.tolist(), self._tree.files.read_each(sample), strict=True)
+        results = self._ahead.map(self._image, ((index, data, True) for index, data in files))
+        measured = [len(result[0]) for _, result in results if not isinstance(result, BadRecord)]
         return sum(measured) // len(measured) if measured else 0
-
-    def _check_channels(self, image: ImageInfo) -> None:
-        if self._first is None or image.pixels == self._first[1].pixels:
-            return
-        name, first = self._first
-        raise InvalidImage(f"has {_describe(image)}, but '{name}' has {_describe(first)}")
 
 
 def read_images(tree: Tree, options: Options, progress: ScanProgress) -> ImageSource:
@@ -108,18 +113,4 @@ def read_images(tree: Tree, options: Options, progress: ScanProgress) -> ImageSo
             "A tree of images has the fields image and label, and no others.",
             hint="Run it without --type or --label: the folders are the labels.",
         )
-    return ImageSource(list_class_folders(tree, progress), options.resize)
-
-
-def _first_image(tree: ClassFolders) -> tuple[str, ImageInfo] | None:
-    """Return the first valid image in the order of the files, and its name."""
-    for index in range(min(_MOST_TRIED, len(tree.files))):
-        try:
-            return tree.files.key(index), inspect_image(tree.files.read(index))
-        except (InvalidImage, OSError):
-            continue
-    return None
-
-
-def _describe(image: ImageInfo) -> str:
-    return f"{image.channels} channel{'s' if image.channels > 1 else ''} of {image.dtype}"
+    return ImageSource(list_class_folders(tree, progress), options, progress)

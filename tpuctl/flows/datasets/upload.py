@@ -53,6 +53,7 @@ def upload(
     Raises ConflictError when this version is there with other content or becomes so meanwhile,
     BadRecordsError, UsageError when the source changes, DeadlineError when the service does not answer.
     """
+    plan.require_good(skip_bad=skip_bad)
     bucket.check()
     commit = Commit(bucket, plan.ref)
     conversion = Conversion(plan, report, skip_bad=skip_bad)

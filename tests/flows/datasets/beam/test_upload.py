@@ -128,7 +128,7 @@ class TestWorker:
             worker.stage(number, shard.identity)
         (error,) = Failures(cloud.bucket, task).take_all()
         assert isinstance(error, BadRecordsError)
-        assert "is not a PNG or JPEG image" in error.message
+        assert "is a text, not an image" in error.message
         assert names(cloud.bucket) == []
 
     def test_another_source_at_the_same_path_is_refused(
@@ -241,7 +241,7 @@ class TestPipeline:
         with pytest.raises(BadRecordsError) as caught:
             send(cloud, pets(pictures))
         assert caught.value.message == (
-            "2 records cannot be used: 'cat/2.png' is empty; 'dog/1.png' is not a PNG or JPEG image."
+            "2 records cannot be used: 'cat/2.png' is empty; 'dog/1.png' is a text, not an image."
         )
         assert find_manifest(cloud.bucket, PETS) is None
         manifest = send(cloud, pets(pictures, skip_bad=True)).manifest

@@ -54,6 +54,7 @@ def upload(
     wrong options, HostError when the pipeline fails.
     """
     options = _pipeline().Options(beam_options)
+    plan.require_good(skip_bad=request.skip_bad)
     bucket = cloud.data_bucket
     bucket.check()
     staged_before, report_commit = 0, report
