@@ -1,8 +1,8 @@
 """Converts an image to what a dataset needs: upright, in sRGB, with its channels and bits, as PNG or JPEG.
 
 What was lossy before, as photographs are (JPEG, WebP, HEIC, AVIF, JPEG 2000), becomes a JPEG of quality 95
-with 4:2:0 chroma, unless it has transparency; everything else a PNG, without loss. The same bytes come out for
-the same version of Pillow. A comment in the result says why it was converted.
+with 4:2:0 chroma, unless it has transparency; everything else a PNG, without loss. The same bytes come out
+for the same version of Pillow. A comment in the result says why it was converted.
 """
 
 from __future__ import annotations
