@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tpuctl.atomic_files import PRIVATE, create_file, part_file, replace_file
+from tpuctl import atomic_files
+from tpuctl.atomic_files import PRIVATE, create_file, part_file, replace_file, swap_file
 
 
 def mode(path: Path) -> int:
@@ -50,6 +53,37 @@ def test_readers_see_the_earlier_content_while_it_is_written(tmp_path: Path) -> 
         part.write_bytes(b"later")
         assert path.read_bytes() == b"earlier"
     assert path.read_bytes() == b"later"
+
+
+def test_a_file_is_swapped_while_another_thread_does_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a name of the process's for both, one took the other's away."""
+    path, write = tmp_path / "file", atomic_files._write
+
+    def be_second(*arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(atomic_files, "_write", write)
+        write(*arguments, **options)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(swap_file, path, b"another thread's", mode=PRIVATE).result()
+
+    monkeypatch.setattr(atomic_files, "_write", be_second)
+    swap_file(path, b"this one's", mode=0o640)
+    assert (path.read_bytes(), mode(path)) == (b"this one's", 0o640)
+    assert names(tmp_path) == {"file"}
+
+
+def test_a_swap_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "file"
+    path.write_bytes(b"earlier")
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space"):
+        swap_file(path, b"later", mode=PRIVATE)
+    assert path.read_bytes() == b"earlier"
+    assert names(tmp_path) == {"file"}
 
 
 def test_a_block_that_writes_nothing_fails(tmp_path: Path) -> None:

@@ -44,18 +44,38 @@ def replace_file(path: Path, chunks: Iterable[bytes], *, mode: int = SHARED, fsy
         _write(part, chunks, mode=mode, fsync=fsync)
 
 
+def swap_file(path: Path, content: bytes, *, mode: int) -> None:
+    """Replace a file's content, for several processes or threads at a time: the last one counts.
+
+    The file has exactly this `mode`. Raises OSError.
+    """
+    part = _own_part(path)
+    try:
+        _write(part, [content], mode=PRIVATE, fsync=False)
+        part.chmod(mode)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def create_file(path: Path, content: bytes, *, mode: int = SHARED) -> bool:
     """Write a file unless it exists, also when several processes or threads try; False when it exists.
 
     It is on disk, safe from a power cut, when this returns. Raises OSError.
     """
-    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-    part.unlink(missing_ok=True)
+    part = _own_part(path)
     try:
         _write(part, [content], mode=mode, fsync=True)
         return _link(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _own_part(path: Path) -> Path:
+    """Return a path beside another one that no other process or thread writes to; it does not exist."""
+    part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    part.unlink(missing_ok=True)
+    return part
 
 
 def _write(path: Path, chunks: Iterable[bytes], *, mode: int, fsync: bool) -> None:

@@ -29,11 +29,15 @@ def check_folder(folder: Path, content: str, holds: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def filling(folder: Path, report: Report) -> Iterator[StagedFolder]:
-    """Yield the folder to fill, once no other command writes to it; raises UsageError for an OSError."""
+def filling(folder: Path, report: Report, check: Callable[[], None]) -> Iterator[StagedFolder]:
+    """Yield the folder to fill, once no other command writes to it; raises UsageError for an OSError.
+
+    `check` looks at the folder then: while another command fills it, its content is not certain.
+    """
     waiting = f"waiting for another command that writes to {folder}"
     try:
         with StagedFolder(folder, lambda: report(waiting)) as local:
+            check()
             yield local
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror or error}.", hint=_HINT) from error

@@ -7,14 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tpuctl import simulator_packages
 from tpuctl.cloud import simulator as simulator_process
+from tpuctl.cloud.simulator import locks, process
 from tpuctl.cloud.simulator.locks import is_locked
 from tpuctl.cloud.simulator.published import PublishedEndpoints
 from tpuctl.errors import ConfigError, HostError
@@ -41,7 +45,7 @@ def wait_until_stopped(folder: Path) -> None:
     def stopped() -> bool | None:
         return None if simulator_process.running(folder) else True
 
-    poll(stopped, awaiting="its end", timeout=30, backoff=Backoff(0.02, 0.1))
+    poll(stopped, awaiting="its end", timeout=60, backoff=Backoff(0.02, 0.1))
 
 
 def locked(folder: Path) -> bool:
@@ -56,7 +60,7 @@ def test_it_starts_is_found_and_stops(folder: Path) -> None:
     served = simulator_process.ensure(folder)
     assert simulator_process.running(folder) == served
     assert simulator_process.ensure(folder) == served, "not another one"
-    assert requests.get(f"{served.storage}/storage/v1/b/{served.bucket}", timeout=10).status_code == 200
+    assert requests.get(f"{served.storage}/storage/v1/b/{served.bucket}", timeout=60).status_code == 200
     assert simulator_process.stop(folder) is True
     assert simulator_process.running(folder) is None
     assert not locked(folder)
@@ -67,7 +71,7 @@ def test_two_starts_at_once_give_one_simulator(folder: Path) -> None:
     starts = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    answers = [process.communicate(timeout=60) for process in starts]
+    answers = [process.communicate(timeout=120) for process in starts]
     assert [process.returncode for process in starts] == [0, 0], answers
     pids = {int(out) for out, _ in answers}
     endpoints = simulator_process.running(folder)
@@ -107,12 +111,40 @@ def test_what_a_killed_one_left_is_not_believed_while_the_next_one_starts(
     with ThreadPoolExecutor(1) as pool:
         start = pool.submit(simulator_process.ensure, folder)
         is_held = (tmp_path / "locked").exists
-        poll(lambda: is_held() or None, awaiting="the lock", timeout=30, backoff=Backoff(0.01))
+        poll(lambda: is_held() or None, awaiting="the lock", timeout=60, backoff=Backoff(0.01))
         endpoints = simulator_process.running(folder)
         (tmp_path / "checked").touch()
         with pytest.raises(HostError, match="did not start"):
-            start.result(30)
+            start.result(60)
     assert endpoints is None
+
+
+def test_a_stop_beside_a_start_stops_what_is_started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It found none, and the simulator ran on."""
+    launch, launched, stops = process.launch, threading.Event(), threading.Event()
+
+    def launch_late(*arguments: Any) -> PublishedEndpoints:
+        launched.set()
+        assert stops.wait(60)
+        return launch(*arguments)
+
+    @contextmanager
+    def exclusive(path: Path) -> Iterator[None]:
+        if launched.is_set():
+            stops.set()
+        with locks.exclusive(path):
+            yield
+
+    monkeypatch.setattr(process, "launch", launch_late)
+    monkeypatch.setattr(process, "exclusive", exclusive)
+    with ThreadPoolExecutor(1) as pool:
+        start = pool.submit(simulator_process.ensure, folder)
+        assert launched.wait(60)
+        is_stopped = simulator_process.stop(folder)
+        stops.set()
+        start.result(120)
+    assert is_stopped
+    assert simulator_process.running(folder) is None
 
 
 def test_one_that_cannot_start_says_why(folder: Path) -> None:

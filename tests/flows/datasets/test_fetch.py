@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,7 @@ from tpuctl.data.public.catalogue import PUBLIC, Form, PublicDataset, PublicFile
 from tpuctl.data.public.unpacking import copied
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, UsageError
 from tpuctl.flows.datasets import fetch as flow
+from tpuctl.local import folder_lock
 
 A, B, OTHER = b"a" * 300_000, b"b" * 300_000, b"other"
 
@@ -69,6 +73,33 @@ class TestFetched:
         ).already_there
         assert server.requests == requested
         assert flow.missing(public_set(server), tmp_path / "data" / "two") == []
+
+    def test_a_second_one_at_once_waits_and_finds_it_there(
+        self, server: WebServer, downloads: Downloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both would write the same part, and each deletes the folder of both."""
+        folder, hold, waits = tmp_path / "two", folder_lock.hold, threading.Event()
+
+        def hold_and_say(work: Path, on_wait: Callable[[], object]) -> int:
+            return hold(work, waits.set)
+
+        fetch = downloads.fetch
+
+        def fetch_once_the_other_waits(*arguments: Any) -> None:
+            if not waits.is_set():
+                second = pool.submit(flow.fetch, "two", public_set(server), folder, downloads, silent)
+                others.append(second)
+                assert waits.wait(60)
+            fetch(*arguments)
+
+        others: list[Future[flow.FetchResult]] = []
+        monkeypatch.setattr(folder_lock, "hold", hold_and_say)
+        monkeypatch.setattr(downloads, "fetch", fetch_once_the_other_waits)
+        with ThreadPoolExecutor(1) as pool:
+            first = flow.fetch("two", public_set(server), folder, downloads, silent)
+        assert [first.already_there, *(other.result().already_there for other in others)] == [False, True]
+        assert server.requests == ["/gone", "/a", "/b"]
+        assert below(tmp_path) == ["two/.fetched.json", "two/a", "two/b"]
 
     def test_each_step_ends_with_all_that_it_says_it_counts(
         self, server: WebServer, downloads: Downloads, tmp_path: Path

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from tests.flows.datasets.pets import PETS, plan_pets, send
 from tests.running_simulator import RunningSimulator
 from tpuctl.cloud.storage import Bucket
-from tpuctl.data.output.manifest import FILE, Manifest
+from tpuctl.data.output.manifest import FILE, Manifest, encode_manifest
 from tpuctl.errors import StateError, TpuctlError, UsageError
+from tpuctl.flows.datasets import pull as pulling
 from tpuctl.flows.datasets.pull import DatasetCopy, pull
+from tpuctl.local.staged_folder import StagedFolder
 
 
 @pytest.fixture
@@ -52,6 +56,50 @@ def test_one_that_broke_off_has_no_manifest_and_is_resumed(
     copy = fetch(bucket, manifest, folder)
     assert copy.unchanged == copy.files - 1
     assert (folder / FILE).exists()
+
+
+class FillingCommand:
+    """Another command that fills a folder with a dataset; it completes that once somebody waits for it."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._local = StagedFolder(folder)
+
+    def begin(self) -> None:
+        self._local.write(str(self._manifest.ref).encode(), (".tpuctl-dataset",))
+
+    def complete(self, text: str) -> None:
+        if text.startswith("waiting for another command"):
+            self._local.write(encode_manifest(self._manifest), (FILE,))
+            self._local.remove((".tpuctl-dataset",))
+            self._local.__exit__(None, None, None)
+
+
+def test_a_second_one_does_not_read_what_the_first_deletes_meanwhile(
+    bucket: Bucket, manifest: Manifest, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note of which dataset is on its way goes once it is there."""
+    first, read_text = FillingCommand(folder, manifest), Path.read_text
+    first.begin()
+
+    def read_late(path: Path, *arguments: Any, **options: Any) -> str:
+        first.complete("waiting for another command")
+        return read_text(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", read_late)
+    copy = pull(bucket, manifest, folder, first.complete, lambda here, size: None)
+    assert copy.files == len(manifest.files) + 8
+
+
+def test_a_second_one_of_another_dataset_leaves_what_the_first_has_filled(
+    bucket: Bucket, manifest: Manifest, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When both began the folder was empty."""
+    monkeypatch.setattr(pulling, "_objects", lambda *_: {})
+    first, other = FillingCommand(folder, manifest), msgspec.structs.replace(manifest, name="other")
+    with pytest.raises(UsageError, match=r"has files that are not of dataset other/1\.0\.0"):
+        pull(bucket, other, folder, first.complete, lambda here, size: None)
+    assert [path.name for path in folder.iterdir()] == [FILE]
 
 
 def test_a_folder_with_something_else_is_left_alone(bucket: Bucket, manifest: Manifest, folder: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -145,7 +146,7 @@ def test_a_file_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
 def test_a_write_that_fails_leaves_the_file_of_before(config: SshConfig) -> None:
     if os.geteuid() == 0 and not Path("/dev/full").exists():
         pytest.skip("nothing fails for root here")
-    blocker = config.path.with_name(f".config.{os.getpid()}.part")
+    blocker = config.path.with_name(f".config.{os.getpid()}-{threading.get_ident()}.part")
     blocker.mkdir()
     with pytest.raises(ConfigError):
         config.install([entry_of()])

@@ -21,7 +21,7 @@ from tpuctl.cloud.storage import Bucket
 from tpuctl.errors import DeadlineError, NotFoundError, TpuctlError, UsageError
 from tpuctl.flows.runs.pull import PullResult, pull
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.local.staged_folder import STAGING
+from tpuctl.local.staged_folder import STAGING, StagedFolder
 from tpuctl.runs import Attempt
 
 
@@ -86,6 +86,23 @@ def test_a_second_one_waits_for_the_first(
     assert [result.unchanged for result in results] == [0, results[0].files]
     assert content(folder)["logs/attempt-1-worker-0.log"] == b"one\ntwo\n"
     assert not (folder / STAGING).exists()
+
+
+def test_a_second_one_of_another_run_leaves_what_the_first_has_filled(
+    bucket: Bucket, run: StoredRun, folder: Path
+) -> None:
+    """When both began the folder was empty."""
+    other = write_run(bucket, "r2")
+    first = StagedFolder(folder)
+
+    def complete(text: str) -> None:
+        if text.startswith("waiting for another command"):
+            first.write(bucket.read(other.paths.record), ("run.json",))
+            first.__exit__(None, None, None)
+
+    with pytest.raises(UsageError, match="has files that are not of run 'r1'"):
+        pull(run, folder, complete)
+    assert [path.name for path in folder.iterdir()] == ["run.json"]
 
 
 def test_one_that_was_killed_holds_nobody_up(run: StoredRun, folder: Path) -> None:

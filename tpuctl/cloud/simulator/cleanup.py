@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tpuctl.cloud.simulator.locks import exclusive
-from tpuctl.cloud.simulator.process import stop
+from tpuctl.cloud.simulator.process import stop_started
 from tpuctl.errors import HostError
 from tpuctl.simulator_folder import SimulatorFolder
 
@@ -22,7 +22,7 @@ def reset(folder: Path) -> None:
         return
     files = SimulatorFolder(folder)
     with exclusive(files.starting_lock):
-        stop(folder)
+        stop_started(folder)
         end_orphans(folder)
         with exclusive(files.lock):
             _delete_all_but(folder, {files.starting_lock, files.lock})

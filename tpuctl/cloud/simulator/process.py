@@ -51,7 +51,20 @@ def ensure(folder: Path, *options: str) -> PublishedEndpoints:
 
 
 def stop(folder: Path) -> bool:
-    """Stop the simulator of `folder` and wait for its end; False when none was running."""
+    """Stop the simulator of `folder` and wait for its end; False when none was running.
+
+    One that is being started is stopped once it runs.
+    """
+    files = SimulatorFolder(folder)
+    files.check_owner()
+    if not files.starting_lock.exists():
+        return stop_started(folder)
+    with exclusive(files.starting_lock):
+        return stop_started(folder)
+
+
+def stop_started(folder: Path) -> bool:
+    """Stop the simulator as `stop` does, for a caller that holds the starting lock."""
     endpoints = running(folder)
     if not endpoints:
         return False

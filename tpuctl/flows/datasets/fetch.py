@@ -19,6 +19,7 @@ import msgspec
 
 from tpuctl.data.public.catalogue import Form, PublicDataset, PublicFile
 from tpuctl.errors import DeadlineError, NotFoundError, StateError, TpuctlError, UsageError
+from tpuctl.local import folder_lock
 
 if TYPE_CHECKING:
     from tpuctl.cloud.downloads import Downloads
@@ -64,17 +65,14 @@ def fetch(name: str, dataset: PublicDataset, folder: Path, downloads: Downloads,
     """
     if existing := _existing(name, folder):
         return FetchResult(existing, already_there=True)
-    form, work = dataset.forms[0], _work(folder)
-    with _writing(work):
-        _make_work(work)
-        try:
+    form, checksums = dataset.forms[0], {file.name: file.sha256 for file in dataset.forms[0].files}
+    with _working(folder) as work:
+        if existing := _existing(name, folder):
+            return FetchResult(existing, already_there=True)
+        with _writing(work):
             _check_space(form, work)
             paths = [_fetched(file, work, downloads, phase) for file in form.files]
-        finally:
-            if not any(work.iterdir()):
-                work.rmdir()
-    checksums = {file.name: file.sha256 for file in form.files}
-    return _put(Fetched(name, checksums), form, paths, folder, phase)
+        return _put(Fetched(name, checksums), form, paths, folder, phase)
 
 
 def take(
@@ -92,7 +90,10 @@ def take(
     form, copies = _chosen(dataset, local, phase, unverified=unverified)
     checksums = {file.name: copy.sha256 for file, copy in zip(form.files, copies, strict=True)}
     others = tuple(file.name for file in form.files if checksums[file.name] != file.sha256)
-    return _put(Fetched(name, checksums, others), form, [copy.path for copy in copies], folder, phase)
+    with _working(folder):
+        if existing := _existing(name, folder):
+            return FetchResult(existing, already_there=True)
+        return _put(Fetched(name, checksums, others), form, [copy.path for copy in copies], folder, phase)
 
 
 def missing(dataset: PublicDataset, folder: Path) -> list[PublicFile]:
@@ -242,10 +243,9 @@ def _differs(file: PublicFile, path: Path, checksum: str, hint: str) -> StateErr
 
 
 def _put(fetched: Fetched, form: Form, files: Sequence[Path], folder: Path, phase: Phase) -> FetchResult:
-    """Unpack the files beside `folder`, and rename them to it when all are unpacked."""
+    """Unpack the files in the working folder, and rename them to `folder` when all are unpacked."""
     work = _work(folder)
     with _writing(folder):
-        _make_work(work)
         fresh = work / "unpacked"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
@@ -255,7 +255,6 @@ def _put(fetched: Fetched, form: Form, files: Sequence[Path], folder: Path, phas
         if folder.exists():
             folder.rmdir()  # it is empty
         fresh.rename(folder)
-        shutil.rmtree(work)
     return FetchResult(fetched, already_there=False)
 
 
@@ -263,11 +262,46 @@ def _work(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.fetch"
 
 
-def _make_work(work: Path) -> None:
-    """Make the folder, without what a fetch never leaves in it: a project from elsewhere may bring links."""
-    if work.is_symlink():
-        work.unlink()
-    work.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def _working(folder: Path) -> Iterator[Path]:
+    """Yield the working folder of a fetch to `folder` once no other fetch has it; delete it at a good end."""
+    work = _work(folder)
+    with _writing(work):
+        lock = _locked(work)
+    try:
+        yield work
+        shutil.rmtree(work)
+    finally:
+        if work.exists() and not any(work.iterdir()):
+            work.rmdir()
+        os.close(lock)
+
+
+def _locked(work: Path) -> int:
+    """Return a descriptor that holds the working folder's lock; the fetch that had it may have deleted it."""
+    while True:
+        if work.is_symlink():
+            work.unlink()
+        work.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = folder_lock.hold(work, lambda: None)
+        except FileNotFoundError:
+            continue
+        if _is_open(work, lock):
+            _remove_links(work)
+            return lock
+        os.close(lock)
+
+
+def _is_open(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_links(work: Path) -> None:
+    """Delete what a fetch never leaves in it: a project from elsewhere may bring links."""
     for path in work.iterdir():
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             path.unlink()

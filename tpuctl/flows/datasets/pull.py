@@ -44,10 +44,13 @@ def pull(bucket: Bucket, manifest: Manifest, folder: Path, report: Report, progr
     Raises StateError for a dataset that is damaged, UsageError for a folder with something else, or that
     cannot be written.
     """
-    check_folder(folder, f"dataset {manifest.ref}", lambda: _is_of(folder, manifest))
     objects = _objects(bucket, manifest)
     size = sum(item.size for item in objects.values())
-    with filling(folder, report) as local, ByteCount(progress) as count:
+
+    def check() -> None:
+        check_folder(folder, f"dataset {manifest.ref}", lambda: _is_of(folder, manifest))
+
+    with filling(folder, report, check) as local, ByteCount(progress) as count:
         local.write(str(manifest.ref).encode(), (_PENDING,))
         local.remove((FILE,))
         report(f"fetching {len(objects)} files")

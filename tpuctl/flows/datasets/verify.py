@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ def verify(bucket: Bucket, manifest: Manifest, *, deep: bool, report: Callable[[
     listed = {item.name.removeprefix(folder): item for item in bucket.objects(folder)}
     expected: dict[str, ShardEntry | FileEntry] = {entry.file: entry for entry in manifest.shards}
     expected |= manifest.files
-    checked = 0
+    checked, counting = 0, threading.Lock()
 
     def check(file: str) -> None:
         nonlocal checked
@@ -35,8 +36,9 @@ def verify(bucket: Bucket, manifest: Manifest, *, deep: bool, report: Callable[[
         _compare(file, entry, listed.get(file))
         if deep and isinstance(entry, ShardEntry):
             verify_shard(bucket.stream(listed[file]), entry)
-        checked += 1
-        report(checked, len(expected))
+        with counting:
+            checked += 1
+            report(checked, len(expected))
 
     report(0, len(expected))
     errors = [result.error for result in fanout(check, expected, width=_WIDTH) if result.error]

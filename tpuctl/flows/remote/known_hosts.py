@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 from pathlib import Path
 
-from tpuctl.atomic_files import PRIVATE, replace_file
+from tpuctl.atomic_files import PRIVATE, swap_file
 from tpuctl.errors import ConfigError, HostError
 from tpuctl.flows.remote.ssh_entries import HOST_SUFFIX, SIM_SUFFIX, host_names
 from tpuctl.flows.remote.targets import Hosts
@@ -70,9 +69,7 @@ def _replace(path: Path, content: bytes) -> None:
     make_private_folder(path.parent)
     if path.is_file() and path.read_bytes() == content:
         return
-    own = path.with_name(f"{path.name}.{os.getpid()}")
-    replace_file(own, [content], mode=PRIVATE)
-    own.replace(path)
+    swap_file(path, content, mode=PRIVATE)
 
 
 def _is_key(published: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tpuctl.atomic_files import PRIVATE, replace_file
+from tpuctl.atomic_files import PRIVATE, swap_file
 from tpuctl.errors import ConfigError, ConflictError
 from tpuctl.flows.remote.ssh_entries import TITLE, Entry
 from tpuctl.local.private_folder import make_missing_folders
@@ -119,10 +119,7 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
     """Replace a file unless it has the content, also while another process does."""
     if path.is_file() and path.read_bytes() == content:
         return
-    own = path.with_name(f".{path.name}.{os.getpid()}")
-    replace_file(own, [content], mode=PRIVATE)
-    own.chmod(mode)
-    own.replace(path)
+    swap_file(path, content, mode=mode)
 
 
 @contextmanager

@@ -120,8 +120,11 @@ def follow(
 def _copying(run: StoredRun, folder: Path, report: Report, progress: Progress) -> Iterator[Copy]:
     if not run.bucket.objects(run.paths.folder, most=1):
         raise run.not_found()
-    check_folder(folder, run.name)
-    with download_folder.filling(folder, report) as local, ByteCount(progress) as count:
+
+    def check() -> None:
+        check_folder(folder, run.name)
+
+    with download_folder.filling(folder, report, check) as local, ByteCount(progress) as count:
         yield Copy(run, local, count)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from tpuctl.errors import DeadlineError, StateError
 from tpuctl.polling import Backoff, poll
 
 TIMEOUT = 0.5
-"""Seconds to wait for it: a client that checks whether a simulator runs holds it for a moment."""
+"""Seconds to wait for it: what ends the programs of a killed simulator has it for a moment."""
+LOOK = 0.001
+"""Seconds between two tries while a client looks whether a simulator runs."""
 
 
 def lock_folder(path: Path) -> int:
@@ -32,9 +35,21 @@ def lock_folder(path: Path) -> int:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file if no other process has locked it; returns whether it did."""
+    """Lock an open file unless another process has it for itself; returns whether it did.
+
+    Clients that look whether a simulator runs share it for that moment, which is waited for.
+    """
+    while not _try(descriptor, fcntl.LOCK_EX):
+        if not _try(descriptor, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        time.sleep(LOOK)
+    return True
+
+
+def _try(descriptor: int, kind: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

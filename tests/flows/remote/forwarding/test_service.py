@@ -63,9 +63,9 @@ def serving(ports: Ports | None, reports: list[str] | None = None) -> Iterator[t
     with Service([listener], link, (reports if reports is not None else []).append) as service:
         yield listener.ports.local, link, service
     for thread in ports.threads if ports else ():
-        thread.join(10)
+        thread.join(60)
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", listener.ports.local))
@@ -131,7 +131,7 @@ def test_a_client_waits_for_a_connection_that_is_opened_again() -> None:
         link.attach(ports)  # type: ignore[arg-type]
         assert client.recv(5) == b"early"
         client.close()
-        ports.threads[0].join(10)
+        ports.threads[0].join(60)
 
 
 def test_a_client_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,3 +147,26 @@ def test_a_port_on_which_nothing_listens_is_said_once() -> None:
             with socket.create_connection(("127.0.0.1", port)) as client:
                 assert client.recv(1) == b""
     assert reports == ["nothing listens on port 6006 of the host yet"]
+
+
+def test_two_clients_of_such_a_port_at_once_are_told_once() -> None:
+    """The second was refused before the first one's report was remembered."""
+    reports: list[str] = []
+    service = Service([], Link(), reports.append)
+
+    class Remembered(set[int]):
+        def add(self, port: int) -> None:
+            """Be the second one, as far as the first allows."""
+            second = threading.Thread(target=service._report_once, args=(port,))
+            if service._lock.acquire(blocking=False):
+                service._lock.release()
+                service._refused = set()
+                second.start()
+                second.join()
+            super().add(port)
+
+    service._refused = Remembered()
+    service._report_once(6006)
+    assert reports == ["nothing listens on port 6006 of the host yet"]
+    service._wake.close()
+    service._awake.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.flows.runs.records import ATTEMPT, CREATED, STATUS, pass_time, write_run
 from tests.running_simulator import CommandResult, RunningSimulator
+from tests.sim.live_host import wait_until
 from tpuctl import runs
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
@@ -27,7 +29,7 @@ from tpuctl.parallel import fanout, values
 from tpuctl.polling import Backoff, poll
 from tpuctl.runs import Attempt, Run
 from tpuctl.sim.faults import grpc_fault
-from tpuctl.worker.records import FINISHED, StopRequest, WorkerStatus, encode
+from tpuctl.worker.records import FINISHED, STOP_FILE, StopRequest, WorkerStatus, encode
 
 HEADER = '# /// script\n# dependencies = []\n# [tool.tpuctl]\n# framework = "jax"\n# ///\n'
 SCRIPT = HEADER + "import time\nprint('step 1', flush=True)\ntime.sleep(600)\n"
@@ -73,6 +75,23 @@ def test_every_worker_ends_and_the_first_of_two_callers_is_named(cloud: Cloud, p
     assert {status.signal for status in statuses} == {"SIGTERM"}
     again = cancel(cloud, "carl@example.com")
     assert again.verdict == verdicts[0]
+
+
+def test_two_requests_that_reach_a_host_at_once_stay_whole(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    command = ["sh", "-c", flow.TELL, "sh", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as first:
+        assert first.stdin
+        first.stdin.write(b"the first ")
+        first.stdin.flush()
+        wait_until(lambda: any(path.stat().st_size for path in tmp_path.iterdir()))
+        subprocess.run(command, input=b"the second request", check=True)
+        assert (tmp_path / STOP_FILE).read_bytes() == b"the second request"
+        first.stdin.write(b"request")
+        first.stdin.close()
+        assert first.wait() == 0
+    assert (tmp_path / STOP_FILE).read_bytes() == b"the first request"
+    assert {path.name for path in tmp_path.iterdir()} == {"lock", STOP_FILE}
 
 
 def test_the_bucket_alone_stops_it(cloud: Cloud, pod: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,8 @@ class Service:
     def _serve(self, client: socket.socket, origin: tuple[str, int], port: int) -> None:
         try:
             stream = self._link.open(port, origin)
-            self._refused.discard(port)
+            with self._lock:
+                self._refused.discard(port)
             _couple(client, stream)
         except ConnectionRefusedError:
             self._report_once(port)
@@ -95,8 +96,10 @@ class Service:
 
     def _report_once(self, port: int) -> None:
         """Say that nothing listens, unless that was the last that was said of the port."""
-        if port not in self._refused:
+        with self._lock:
+            is_new = port not in self._refused
             self._refused.add(port)
+        if is_new:
             self._report(f"nothing listens on port {port} of the host yet")
 
 

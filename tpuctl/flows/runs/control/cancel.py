@@ -44,7 +44,7 @@ SSH_TIMEOUT = 20.0
 NO_FILES = 94
 TELL = f"""
 umask 077; test -e "$1/lock" || exit {NO_FILES}
-cat >"$1/{STOP_FILE}.part" && mv -f "$1/{STOP_FILE}.part" "$1/{STOP_FILE}"
+cat >"$1/{STOP_FILE}.$$" && mv -f "$1/{STOP_FILE}.$$" "$1/{STOP_FILE}"
 """
 """For sh: writes the request on stdin into the attempt's folder, at once or not at all."""
 
