@@ -29,7 +29,7 @@ LAYERS = {
     "client": {"errors", "facts", "data", "cloud", "flows", "display", "records"},
     "notebook": {"errors", "facts", "display", "client"},
     "cli": {"errors", "facts", "data", "cloud", "flows", "client"},
-    "public": {"errors", "facts", "client", "display", "testing"},
+    "public": {"errors", "facts", "client", "display", "notebook", "testing"},
     "sim": {"errors", "facts"},
     "testing": {"errors", "facts", "sim"},
     "guest": set(),

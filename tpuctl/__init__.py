@@ -85,3 +85,17 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def load_ipython_extension(shell: object) -> None:
+    """Add the magics `%%tpu` and `%tpu` to IPython: it calls this for `%load_ext tpuctl`."""
+    from tpuctl.notebook.extension import load  # noqa: PLC0415  as above
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """Remove them: IPython calls this for `%unload_ext tpuctl`."""
+    from tpuctl.notebook.extension import unload  # noqa: PLC0415  as above
+
+    unload(shell)

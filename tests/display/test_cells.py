@@ -17,6 +17,8 @@ from tpuctl.display.cells import cell, state
         ("duration", timedelta(seconds=90.6), "1m31s"),
         ("spot", True, "yes"),
         ("spot", False, ""),
+        ("image", (b"\xff\xd8" * 800,), "1,600 bytes"),
+        ("text", (b"a", "b"), "a, b"),
         ("splits", ("train", "test"), "train, test"),
         ("tags", {"team": "vision", "keep": ""}, "team=vision, keep"),
         ("seconds", 5400.4, "1h30m"),

@@ -43,5 +43,15 @@ def cell(name: str, value: object) -> object:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={item}" if item != "" else str(key) for key, item in value.items())
     if isinstance(value, (tuple, list, set, frozenset)):
-        return ", ".join(map(str, value))
-    return "" if value is None else str(value)
+        return ", ".join(str(_said(item)) for item in value)
+    return _said(value)
+
+
+def _said(value: object) -> object:
+    """Return a value alone: of bytes the text, or their number where they are none."""
+    if not isinstance(value, bytes):
+        return "" if value is None else str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"{len(value):,} bytes"

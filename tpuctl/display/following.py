@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpuctl.display import cells
@@ -37,11 +37,12 @@ class RunView:
 class FollowScreen:
     """Where a run is followed: one display in a notebook, lines elsewhere."""
 
-    def __init__(self, *, labels: bool) -> None:
-        """Take `labels`, which says whether each line begins with its worker."""
-        self._display = Display() if is_notebook() else None
+    def __init__(self, *, labels: bool, live: bool | None = None) -> None:
+        """Take `labels`, which says whether each line begins with its worker; `live` chooses the display."""
+        self._display = Display() if (is_notebook() if live is None else live) else None
         self._labels = labels
         self._newest: deque[str] = deque(maxlen=MOST_LINES)
+        self._unfinished: Sequence[str] = ()
         self._count = 0
         self._state = ""
 
@@ -54,6 +55,10 @@ class FollowScreen:
         else:
             write(shown)
 
+    def unfinished(self, lines: Iterable[tuple[int, str]]) -> None:
+        """Note the workers' lines that have no end yet, such as progress bars: only a display shows them."""
+        self._unfinished = [log_text(worker, text, labels=self._labels) for worker, text in lines]
+
     def update(self, view: RunView) -> None:
         """Show the run as it is now; lines elsewhere than in a notebook say only when its state changes."""
         if self._display:
@@ -65,7 +70,8 @@ class FollowScreen:
     def _html(self, view: RunView) -> str:
         title = joined((escaped(view.name), ": ", escaped(cells.state(view.state))))
         earlier = self._count - len(self._newest)
-        shown = [f"... {earlier} lines before", *self._newest] if earlier else list(self._newest)
+        before = [f"... {earlier} lines before"] if earlier else []
+        shown = [*before, *self._newest, *self._unfinished]
         content = {**view.content, "next": view.hint}
         return joined((facts(title, content), lines(shown) if shown else ""))
 

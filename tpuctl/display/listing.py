@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import SupportsIndex, TypeVar, overload
 
+from tpuctl.display import cells
 from tpuctl.display.markup import element, table
 from tpuctl.display.plain import text_table
 
@@ -15,7 +16,7 @@ MOST_LINES = 30
 """Rows that plain text shows."""
 
 Columns = Mapping[str, Callable[[T], object]]
-"""Heading -> the cell of a record."""
+"""Heading -> the value of a record, which `cells` says as text."""
 
 
 class Listing(tuple[T, ...]):
@@ -59,7 +60,10 @@ class Listing(tuple[T, ...]):
         return table(list(self.columns), self._rows(MOST_ROWS), self._more(MOST_ROWS) or self._count())
 
     def _rows(self, most: int) -> list[Sequence[object]]:
-        return [[cell(record) for cell in self.columns.values()] for record in self[:most]]
+        return [
+            [cells.cell(name, value(record)) for name, value in self.columns.items()]
+            for record in self[:most]
+        ]
 
     def _count(self) -> str:
         return f"{len(self)} {self.noun if len(self) > 1 else self.noun.removesuffix('s')}"

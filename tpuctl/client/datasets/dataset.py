@@ -11,6 +11,7 @@ from tpuctl.client.datasets import steps
 from tpuctl.client.datasets.records import DatasetCopy, DatasetInfo, Example
 from tpuctl.client.records import ProgressCallback
 from tpuctl.datasets import DatasetRef
+from tpuctl.display.records import record_html
 
 if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
@@ -29,6 +30,9 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"<tpuctl.Dataset {self.name}/{self.version}: {self.info.records} records>"
+
+    def _repr_html_(self) -> str:
+        return record_html(self.info, f"Dataset {self.name}")
 
     @property
     def uri(self) -> str:

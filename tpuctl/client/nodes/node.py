@@ -11,6 +11,7 @@ from tpuctl.client.nodes import changes, hosts, overview
 from tpuctl.client.nodes.records import CommandResult, NodeInfo, WorkerResult
 from tpuctl.client.records import ProgressCallback
 from tpuctl.client.spans import Span, seconds
+from tpuctl.display.records import record_html
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.overview.description import find_overview
@@ -37,6 +38,9 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<tpuctl.Node {self.name} in {self.zone}>"
+
+    def _repr_html_(self) -> str:
+        return record_html(self.info, f"Node {self.name}")
 
     @property
     def info(self) -> NodeInfo:

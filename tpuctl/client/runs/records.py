@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.client.records import Cost, Record, moment
+from tpuctl.display.metrics import metrics_html, metrics_text
 from tpuctl.flows.runs import consequences
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class Curve(Record):
         return self.points[-1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Metrics(Record):
     """What a run has reported for TensorBoard: loss and accuracy, also of the validation, and step time."""
 
@@ -172,6 +173,13 @@ class Metrics(Record):
     """By the metric: `loss`, `accuracy`, `val_loss`, `val_accuracy`, `step_time`."""
     problems: tuple[str, ...]
     """Why event files could not be read."""
+
+    def __repr__(self) -> str:
+        """Return a line for each metric: its first, last, lowest and highest value."""
+        return metrics_text(self.run, self.curves, self.problems)
+
+    def _repr_html_(self) -> str:
+        return metrics_html(self.run, self.curves, self.problems)
 
     @classmethod
     def _of(cls, run: str, read: Curves) -> Metrics:

@@ -13,6 +13,7 @@ from tpuctl.client.runs import steps
 from tpuctl.client.runs.records import AttemptInfo, LogLine, Metrics, RunCopy, RunEnd, RunInfo
 from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
+from tpuctl.display.records import record_html
 from tpuctl.errors import NotFoundError, UsageError
 from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE, RunCosts, known_costs, total
 from tpuctl.flows.runs.state import unstarted_label
@@ -46,6 +47,9 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<tpuctl.Run {self.name}>"
+
+    def _repr_html_(self) -> str:
+        return record_html(self.info, f"Run {self.name}")
 
     @property
     def _stored(self) -> StoredRun:
@@ -137,6 +141,17 @@ class Run:
             lines = iter(last(reader.present_lines(), tail))
         for line in lines:
             yield LogLine(line.worker, moment(line.time), line.text)
+
+    def follow(self, *, live: bool | None = None, stop: Stop | None = None) -> RunEnd:
+        """Show its state, last metrics and log until it ends, and return how it ended.
+
+        In a notebook one display is updated, elsewhere lines are printed; `live=False` prints lines in a
+        notebook, too. An interrupt leaves the run going: raises InterruptedByUser.
+        """
+        from tpuctl.client.runs.following import Follower  # noqa: PLC0415  slow to import
+
+        with Call(None, stop).running():
+            return RunEnd._of(Follower(self._context, self._stored, live=live).to_end())
 
     def metrics(self) -> Metrics:
         """Return the curves that it has written for TensorBoard so far."""

@@ -58,15 +58,16 @@ def new_lines(
     tail: int | None = None,
     sleep: Sleep = polling.sleep,
     show_unfinished: Callable[[Sequence[Line]], None] = lambda _: None,
+    show_state: Callable[[RunState], None] = lambda _: None,
 ) -> Generator[Line, None, Verdict]:
     """Yield new lines each second until the run has ended, and return its verdict.
 
     Begins with the last `tail` lines, or with all. While every worker goes on, a look costs one listing.
     A service that does not answer is said once, and waited for. Raises BadObjectError where a record that
     decides cannot be read: no verdict can come any more. `show_unfinished` gets after each look the workers'
-    last lines that have no end yet.
+    last lines that have no end yet, and `show_state` what is known of the run.
     """
-    follower = _Follower(run, witnesses, reader, tail, show_unfinished)
+    follower = _Follower(run, witnesses, reader, tail, show_unfinished, show_state)
     while (verdict := (yield from follower.look())) is None:
         if not follower.goes_to_next_attempt():
             sleep(follower.pause)
@@ -90,12 +91,14 @@ class _Follower:
         reader: LogReader,
         tail: int | None,
         show_unfinished: Callable[[Sequence[Line]], None],
+        show_state: Callable[[RunState], None],
     ) -> None:
         self._run = run
         self._witnesses = witnesses
         self._reader = reader
         self._tail = tail
         self._show_unfinished = show_unfinished
+        self._show_state = show_state
         self._trouble = ""
         self._looks = 0
         self._pauses = OUTAGE.pauses()
@@ -135,6 +138,7 @@ class _Follower:
         self._is_followed = state.attempt > self._reader.attempt.number
         yield from last(self._lines(state, words), self._tail)
         self._show_unfinished(self._reader.unfinished())
+        self._show_state(state)
         return state
 
     def _lines(self, state: RunState, words: Sequence[WorkerWord]) -> Iterator[Line]:

@@ -1,0 +1,209 @@
+"""Notebooks in a real kernel against the simulator: displays, live runs and `%%tpu`, all in one kernel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+
+from tests.conftest import FOREIGN
+from tests.data.events.files import event
+from tests.display.test_markup import check_harmless
+from tests.notebook.kernel import Kernel, Outputs
+from tpuctl.testing import Simulator
+
+MODULE = """
+def greet(name):
+    return f"hello {name}"
+"""
+FIRST = """%load_ext tpuctl
+import tpuctl
+client = tpuctl.Client()
+client.up("v3-8", name="n1")
+"""
+GREETING = """%%tpu --name hello --env NAME=notebook -- world
+import os, sys
+from helper_of_notebook import greet
+print(greet(os.environ["NAME"]))
+print(greet(sys.argv[1]), os.environ["TPUCTL_WORKER"])
+"""
+WAITING = """%%tpu --name waiting --detach --env MARK={mark}
+import os, time
+print("begun", flush=True)
+while not os.path.exists(os.environ["MARK"]):
+    time.sleep(0.05)
+"""
+HOSTILE = "<script>alert(1)<"
+WRITES = {"CreateNode", "objects.insert", "objects.create"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the notebook is."""
+    place = tmp_path_factory.mktemp("notebook")
+    (place / "home").mkdir()
+    (place / "helper_of_notebook.py").write_text(MODULE)
+    return place
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[Simulator]:
+    """The cloud of the notebook."""
+    with Simulator() as simulator:
+        yield simulator
+
+
+@pytest.fixture(scope="module")
+def kernel(sim: Simulator, folder: Path) -> Iterator[Kernel]:
+    """A kernel with a client, a node `n1`, and the extension."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    started = Kernel({**environment, **sim.environment, "HOME": str(folder / "home")}, folder)
+    try:
+        begun = started.run(
+            "%load_ext tpuctl\nimport tpuctl\nclient = tpuctl.Client()\nclient.up('v3-8', name='n1')"
+        )
+        assert begun.error == ""
+        assert "READY" in begun.html
+        yield started
+    finally:
+        started.close()
+
+
+def test_nodes_are_a_table_in_html_and_in_text(kernel: Kernel) -> None:
+    shown = kernel.run("client.nodes()")
+    check_harmless(shown.html)
+    assert "</span> READY</td>" in shown.html
+    assert shown.value.startswith("NAME")
+    assert "n1" in shown.value
+
+
+def test_a_cell_runs_as_a_job_and_its_output_comes_back(kernel: Kernel, folder: Path) -> None:
+    shown = kernel.run(GREETING)
+    assert shown.error == ""
+    lines = shown.text.splitlines()
+    assert "hello notebook" in lines
+    assert "hello world 0" in lines
+    assert [line for line in lines if line.startswith("hello: succeeded")]
+    assert shown.value == "<tpuctl.Run hello>"
+    assert "succeeded" in shown.html
+    assert [path.name for path in folder.glob("tpu_cell*")] == [], "nothing is left in the notebook's folder"
+
+
+def test_a_job_that_fails_is_an_error_without_the_stack_of_tpuctl(kernel: Kernel) -> None:
+    shown = kernel.run("%%tpu --name failing\nprint('before')\nraise ValueError('no such luck')\n")
+    assert "before\n" in shown.text
+    assert 'tpu_cell.py", line 3' in shown.text, "the line of the cell"
+    assert shown.error.startswith("JobFailedError: Run 'failing' failed: ")
+    assert "Hint: " in shown.error
+    assert "Traceback" not in shown.error
+    assert "tpuctl/" not in shown.error
+    assert kernel.run("client.run('failing').state").value == "'failed'"
+
+
+@pytest.mark.parametrize(
+    ("cell", "error"),
+    [
+        (
+            "%%tpu --node n1\nif True\n    pass\n",
+            "UsageError: The cell has a syntax error, line 2: expected ':'",
+        ),
+        ("%%tpu\n!ls\n", "commands of IPython"),
+        (
+            "%%tpu --nod n1\npass\n",
+            "UsageError: %%tpu: unrecognized arguments: --nod n1.\nHint: Did",
+        ),
+        ("%%tpu --dataset missing\npass\n", "NotFoundError: "),
+        ("%%tpu --node n2\npass\n", "NotFoundError: "),
+        ("%tpu --nod", "UsageError: %tpu takes no options"),
+    ],
+)
+def test_what_cannot_run_is_said_before_anything_is_sent(
+    kernel: Kernel, sim: Simulator, cell: str, error: str
+) -> None:
+    before = writes(sim)
+    shown = kernel.run(cell)
+    assert error in shown.error
+    assert "Traceback" not in shown.error
+    assert writes(sim) == before
+
+
+def writes(sim: Simulator) -> int:
+    """How many requests have changed something."""
+    return sum(event.what in WRITES for event in sim.events.find(kind="request"))
+
+
+def test_help_is_printed_and_nothing_runs(kernel: Kernel, sim: Simulator) -> None:
+    before = writes(sim)
+    assert "--dependency PACKAGE" in kernel.run("%%tpu --help\nprint(1)\n").text
+    assert "%%tpu runs a cell" in kernel.run("%tpu --help").text
+    assert writes(sim) == before
+
+
+def test_an_interrupt_leaves_the_run_going_and_it_can_be_followed_again(kernel: Kernel, folder: Path) -> None:
+    mark = folder / "mark"
+    detached = kernel.run(WAITING.format(mark=mark))
+    assert detached.value == "<tpuctl.Run waiting>"
+
+    def has_begun(shown: Outputs) -> bool:
+        return "begun" in shown.html
+
+    shown = kernel.interrupted("end = client.run('waiting').follow()", has_begun)
+    assert shown.error == (
+        "InterruptedByUser: Interrupted; run 'waiting' keeps running.\n"
+        "Hint: Come back: client.run('waiting').follow()"
+    )
+    assert kernel.run("client.run('waiting').state").value == "'running'"
+    mark.touch()
+    followed = kernel.run("end = client.run('waiting').follow()")
+    assert followed.error == ""
+    assert len(followed.bundles) == 1, "one display, which was updated"
+    assert "succeeded" in followed.html
+    assert kernel.run("end.succeeded").value == "True"
+
+
+def test_the_magic_for_a_line_lists_tpus_and_runs(kernel: Kernel) -> None:
+    shown = kernel.run("%tpu")
+    texts = [bundle["text/plain"] for bundle in shown.bundles]
+    assert len(texts) == 2
+    assert texts[0].startswith("NAME")
+    assert texts[1].startswith("RUN")
+
+
+def test_metrics_are_curves(kernel: Kernel, sim: Simulator) -> None:
+    assert kernel.run("%%tpu --name trained\nprint('loss 0.25')\n").error == ""
+    records = [event("loss", step, 1 / step) for step in range(1, 6)]
+    endpoints = sim.endpoints
+    with storage.Client(
+        project=endpoints.project,
+        credentials=AnonymousCredentials(),
+        client_options={"api_endpoint": endpoints.storage},
+    ) as uploader:
+        blob = uploader.bucket(endpoints.bucket).blob("runs/trained/tensorboard/events.out.tfevents.1.h")
+        blob.upload_from_string(b"".join(records))
+    shown = kernel.run("client.run('trained').metrics()")
+    check_harmless(shown.html)
+    assert "<svg" in shown.html
+    assert "loss: 1 at step 1, 0.2 at step 5" in shown.value
+
+
+def test_names_from_strangers_are_text_and_never_markup(kernel: Kernel, folder: Path) -> None:
+    for name in (HOSTILE, "cat"):
+        (folder / "texts" / name).mkdir(parents=True)
+        (folder / "texts" / name / "a.txt").write_text("<img src=x> \u202etext\n")
+    shown = kernel.run("dataset = client.upload('texts', 'texts')\nfrom IPython.display import display\n"
+                       "display(dataset, client.datasets(), dataset.info, dataset.head()[0])")  # fmt: skip
+    assert shown.error == ""
+    check_harmless(shown.html)
+    assert "&lt;script&gt;alert(1)&lt;" in shown.html
+    assert "&lt;img src=x&gt; \\u202etext" in shown.html
+
+
+def test_the_extension_can_be_unloaded_and_loaded_again(kernel: Kernel) -> None:
+    assert kernel.run("%unload_ext tpuctl").error == ""
+    assert "Cell magic `%%tpu` not found" in str(kernel.run("%%tpu\npass\n").items)
+    assert kernel.run("%load_ext tpuctl").error == ""
+    assert "READY" in kernel.run("%tpu").html
