@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tpuctl.display.cells import cell, state
+from tpuctl.display.cells import MOST_CHARACTERS, cell, state
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,8 @@ from tpuctl.display.cells import cell, state
         ("spot", False, ""),
         ("image", (b"\xff\xd8" * 800,), "1,600 bytes"),
         ("text", (b"a", "b"), "a, b"),
+        ("values", {"label": (0,), "text": (b"cat",)}, "label=0, text=cat"),
+        ("text", "x" * 1_000_000, "x" * MOST_CHARACTERS + "..."),
         ("splits", ("train", "test"), "train, test"),
         ("tags", {"team": "vision", "keep": ""}, "team=vision, keep"),
         ("seconds", 5400.4, "1h30m"),

@@ -22,6 +22,9 @@ COLOURS = {
 """Colour -> states of nodes, requests and runs; others are grey."""
 _COLOUR_OF = {str(state): colour for colour, states in COLOURS.items() for state in states}
 
+MOST_CHARACTERS = 300
+"""Of a value, which may be a text of megabytes."""
+
 
 def state(text: str) -> Coloured:
     """Return a state with its colour."""
@@ -40,15 +43,17 @@ def cell(name: str, value: object) -> object:
         return clock.iso(value)
     if isinstance(value, timedelta):
         return durations.text(value.total_seconds())
+    text = _text(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+
+
+def _text(value: object) -> str:
+    """Return a value, or several, on one line: of bytes their text, or their number where they are none."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={item}" if item != "" else str(key) for key, item in value.items())
+        pairs = ((str(key), _text(item)) for key, item in value.items())
+        return ", ".join(f"{key}={text}" if text else key for key, text in pairs)
     if isinstance(value, (tuple, list, set, frozenset)):
-        return ", ".join(str(_said(item)) for item in value)
-    return _said(value)
-
-
-def _said(value: object) -> object:
-    """Return a value alone: of bytes the text, or their number where they are none."""
+        return ", ".join(map(_text, value))
     if not isinstance(value, bytes):
         return "" if value is None else str(value)
     try:
