@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tpuctl.errors import UsageError
 from tpuctl.keeper.records import deletions_folder, node_folder
 from tpuctl.nodes import NodeId
 from tpuctl.worker.records import ENVIRONMENT_FILE, LAUNCH_FILE, LOG_FOLDER, STATUS_FILE, STOP_FILE, log_file
@@ -14,6 +15,7 @@ LOG_CHUNK = re.compile(r"(?!0{6})[0-9]{6}\.log")
 """Names that tpuctl gives; what else lies beside them is not its own."""
 ORDERED_LOG_CHUNK = re.compile(r"[0-9]{8}T[0-9]{6}-([0-9]{4})-(?!0{6})([0-9]{6})\.log")
 """Name of a piece of a log in an attempt's folder: time, worker, number."""
+BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 DATASETS = "datasets/"
 RUNS = "runs/"
 RUN_ON_NODE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([1-9][0-9]{0,3})\.json")
@@ -23,6 +25,16 @@ RUN_ON_NODE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([1-9][0-9]{0,3})\.json")
 def gs(bucket: str, name: str) -> str:
     """Return the `gs://` form of an object's or a folder's name."""
     return f"gs://{bucket}/{name}"
+
+
+def split_gs(uri: str) -> tuple[str, str]:
+    """Return the bucket and the name of a `gs://` URI; raises UsageError where it names no bucket."""
+    bucket, _, name = uri.removeprefix("gs://").partition("/")
+    if not uri.startswith("gs://") or not BUCKET_NAME.fullmatch(bucket):
+        raise UsageError(
+            f"'{uri}' names no bucket.", hint="Give gs://BUCKET/FOLDER, or gs://BUCKET/OBJECT.", source=uri
+        )
+    return bucket, name
 
 
 def bundle(sha256: str) -> str:

@@ -12,6 +12,11 @@ import msgspec
 _BLOCK = 1 << 20
 
 
+def crc32c(data: bytes) -> int:
+    """Return the CRC-32C of bytes in memory."""
+    return int(google_crc32c.value(data))
+
+
 class Content(msgspec.Struct, frozen=True):
     """Size and checksum of some bytes; two copies are taken for equal when both are."""
 

@@ -187,11 +187,14 @@ class TestUpload:
         result = tpuctl("data", "upload", "pets", str(pictures), "--bucket", "no-such-bucket")
         refused(result, 4, "gs://no-such-bucket does not exist")
 
-    def test_a_source_in_a_bucket_is_answered_with_the_command_that_copies_it(self, tpuctl) -> None:
+    def test_a_source_in_a_bucket_that_is_not_there(self, tpuctl, simulator) -> None:
         for command in (("data", "upload"), ("data", "plan")):
             result = tpuctl(*command, "w4", "gs://foo/bar")
-            refused(result, 2, "gs://foo/bar is in a bucket", "buckets are not read yet")
-            assert "gcloud storage cp -r gs://foo/bar ." in result.err
+            refused(result, 4, "gs://foo does not exist", "gcloud storage ls")
+            refused(tpuctl(*command, "w4", "gs://"), 2, "'gs://' names no bucket")
+            refused(
+                tpuctl(*command, "w4", "s3://foo/bar"), 2, "is a URL, and SOURCE is read from this machine"
+            )
 
 
 class TestPaths:

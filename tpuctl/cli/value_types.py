@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from tpuctl import accelerators, clock, durations
+from tpuctl.bucket_layout import split_gs
 from tpuctl.cli import output
 from tpuctl.errors import UsageError
 
@@ -93,10 +94,9 @@ class LocalPath(click.Path):
                 f"{uri} is {place}, and {name} is written on this machine.",
                 hint=f"Give a path here, and copy it afterwards: gcloud storage cp -r PATH {quoted}",
             )
-        reason = ": buckets are not read yet" if is_object else ""
         copy = f"gcloud storage cp -r {quoted} ." if is_object else f"curl -LO {quoted}"
         return UsageError(
-            f"{uri} is {place}, and {name} is read from this machine{reason}.",
+            f"{uri} is {place}, and {name} is read from this machine.",
             hint=f"Copy it first, and give the path of the copy: {copy}",
         )
 
@@ -116,10 +116,26 @@ class Duration(click.ParamType[int]):
             self.fail(f"{error}.", param, ctx)
 
 
+class Source(click.ParamType[str]):
+    """What a dataset is made of: a path on this machine, or `gs://BUCKET/NAME`."""
+
+    name = "path"
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return a path or a URI; raises UsageError for a URI of another kind, and one without a bucket."""
+        if str(value).startswith("gs://"):
+            split_gs(str(value))
+            return str(value)
+        return str(LocalPath().convert(value, param, ctx))
+
+
 ACCELERATOR = AcceleratorType()
 ACCELERATOR_OR_GENERATION = AcceleratorOrGeneration()
 DURATION = Duration()
 MOMENT = Moment()
+SOURCE = Source()
 LOCAL_PATH = LocalPath()
 """A file or folder that the command reads."""
 OUTPUT_PATH = LocalPath(is_written=True)

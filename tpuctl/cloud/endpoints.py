@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tpuctl.catalogue.prices import RateList
     from tpuctl.catalogue.quotas import QuotaList
+    from tpuctl.catalogue.regions import BucketLocation
+    from tpuctl.cloud.bulk.objects import BulkObjects
     from tpuctl.cloud.error_table import Service
     from tpuctl.cloud.iap import Relay
     from tpuctl.cloud.provider import Provider
@@ -71,6 +73,7 @@ class Cloud:
         self.config = config
         self.endpoints = endpoints
         self._closers: list[Callable[[], None]] = []
+        self._sources: dict[str, BulkObjects] = {}
 
     def close(self) -> None:
         """Close the connections of the clients that were built."""
@@ -188,6 +191,22 @@ class Cloud:
 
         options = {"node": node.name, "zone": node.zone, "notice": notice}
         ControlClient(simulator_folder()).add([faults.request(kind, options)])
+
+    def source_objects(self, bucket: str) -> BulkObjects:
+        """Return the objects of a bucket that holds sources of datasets."""
+        if bucket not in self._sources:
+            project = self.config.require("project")
+            client = google_clients.storage_client(project, self.credentials, self.endpoints.storage)
+            self._closers.append(client.close)
+            from tpuctl.cloud.bulk.objects import BulkObjects  # noqa: PLC0415  after Google's client
+
+            self._sources[bucket] = BulkObjects(client, bucket, shell_setup=self.endpoints.shell_setup)
+        return self._sources[bucket]
+
+    def bucket_location(self, name: str) -> BucketLocation:
+        """Return where any bucket is; raises ConfigError without storage.buckets.get."""
+        own = [self.data_bucket] if name == self.data_bucket.name else []
+        return (*own, self._bucket(name))[0].location()
 
     def _bucket(self, name: str) -> Bucket:
         project = self.config.require("project")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import quote, urlsplit
 
 import requests
@@ -21,12 +23,22 @@ from tpuctl.cloud.media_connections import Answer, MediaConnections
 if TYPE_CHECKING:
     from google.cloud import storage
 
-    from tpuctl.cloud.storage import Object
-
 _RETRIABLE = frozenset({408, 429, 500, 502, 503, 504})
 _UNAUTHORIZED = 401
+_GZIP = b"\x1f\x8b"
 _LONGEST_MESSAGE = 10_000
 """Bytes of a refusal that are read."""
+
+
+class Listed(Protocol):
+    """An object as it was listed."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
 
 
 class BrokenOffError(Exception):
@@ -38,6 +50,17 @@ class Body:
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
+
+    def read_all(self) -> bytes:
+        """Return all bytes, unpacked if they came packed; raises BrokenOffError."""
+        with _broken_off():
+            data = self._answer.read()
+        return gzip.decompress(data) if data[:2] == _GZIP else data
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, fewer than `size` only at the end; raises BrokenOffError."""
+        with _broken_off():
+            return self._answer.read(size)
 
     def readinto(self, buffer: memoryview) -> int:
         """Read the next bytes into a buffer and return their number, 0 at the end; raises BrokenOffError."""
@@ -54,27 +77,38 @@ class MediaRequests:
         self._lock = threading.Lock()
 
     @contextmanager
-    def open(self, item: Object, start: int, end: int) -> Iterator[Body]:
+    def open(self, item: Listed, start: int, end: int) -> Iterator[Body]:
         """Yield the stored bytes from `start` to before `end` of one generation of an object.
 
         Raises BrokenOffError where another request may succeed, else an error of google.api_core.
         """
         partial = start > 0 or end < item.size
         selection = {"Range": f"bytes={start}-{end - 1}"} if partial else {}
-        headers = self._headers()
-        with self._get(item, headers | selection) as answer:
-            if answer.status != _UNAUTHORIZED:
-                yield _body(answer, partial=partial)
-                return
-        with self._get(item, self._headers(refused=headers) | selection) as answer:
+        path = f"/download/storage/v1/b/{self._bucket}/o/{quote(item.name, safe='')}"
+        with self._authorized(f"{path}?alt=media&generation={item.generation}", selection) as answer:
             yield _body(answer, partial=partial)
 
+    def read_json(self, path: str) -> bytes:
+        """Return what the JSON API answers at a path below the bucket; raises as `open` does."""
+        with self._authorized(f"/storage/v1/b/{self._bucket}{path}", {}) as answer:
+            body = _body(answer, partial=False)
+            return body.read_all()
+
     @contextmanager
-    def _get(self, item: Object, headers: dict[str, str]) -> Iterator[Answer]:
-        path = f"/download/storage/v1/b/{self._bucket}/o/{quote(item.name, safe='')}"
+    def _authorized(self, target: str, selection: dict[str, str]) -> Iterator[Answer]:
+        """Yield the answer to a GET; a token that is refused is renewed once."""
+        headers = self._headers()
+        with self._get(target, headers | selection) as answer:
+            if answer.status != _UNAUTHORIZED:
+                yield answer
+                return
+        with self._get(target, self._headers(refused=headers) | selection) as answer:
+            yield answer
+
+    @contextmanager
+    def _get(self, target: str, headers: dict[str, str]) -> Iterator[Answer]:
         with ExitStack() as stack:
             with _broken_off():
-                target = f"{path}?alt=media&generation={item.generation}"
                 answer = stack.enter_context(self._connections.get(target, headers))
             yield answer
 
@@ -123,6 +157,10 @@ def _body(answer: Answer, *, partial: bool) -> Body:
 
 
 def _refusal(status: int, message: str) -> Exception:
+    try:
+        message = str(json.loads(message)["error"]["message"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass  # a download is refused in plain text
     error: Exception = from_http_status(status, message)  # type: ignore[no-untyped-call]
     return error
 

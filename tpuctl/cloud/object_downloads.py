@@ -98,7 +98,7 @@ class ObjectDownloads:
                 if part.position > position:
                     pauses, deadline, position = BACKOFF.pauses(), time.monotonic() + PATIENCE, part.position
                 elif time.monotonic() > deadline:
-                    raise _given_up(error) from error
+                    raise given_up(error) from error
                 self._sleep(next(pauses))
 
 
@@ -131,7 +131,7 @@ class _Part:
             data, position = data[written:], position + written
 
 
-def _given_up(error: BrokenOffError) -> Exception:
+def given_up(error: BrokenOffError) -> Exception:
     """Return the error of the service, or that of a connection."""
     cause = error.__cause__
     return cause if isinstance(cause, GoogleAPICallError) else requests.exceptions.ConnectionError(str(cause))

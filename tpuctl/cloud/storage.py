@@ -310,7 +310,7 @@ class Bucket:
             with translated(gs(self.name, name), SERVICE):
                 yield
         except NotFoundError as error:
-            if _names_bucket(str(error.__cause__)):
+            if names_bucket(str(error.__cause__)):
                 raise BucketMissingError(self.name, self._shell_setup) from error.__cause__
             raise
         except DataCorruption as error:
@@ -339,7 +339,7 @@ class DryRunBucket(Bucket):
         return list(self._recorder.requests)
 
 
-def _names_bucket(message: str) -> bool:
+def names_bucket(message: str) -> bool:
     """Return whether a 404 is the bucket's; a missing object's own name may hold any words."""
     return "bucket does not exist" in message and "No such object: " not in message
 

@@ -34,6 +34,7 @@ from tpuctl.data.source import Observations, ScanProgress, Source, closed_on_err
 from tpuctl.data.sources.registry import open_source
 from tpuctl.data.tokens.tokenizing import check_tokens, tokenized
 from tpuctl.data.tokens.vocabulary import Vocabulary
+from tpuctl.data.trees.tree import Tree
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 
@@ -176,7 +177,7 @@ class DatasetPlan:
 
 
 def plan(
-    source: Path,
+    source: Path | Tree,
     *,
     name: str,
     version: str = "1.0.0",

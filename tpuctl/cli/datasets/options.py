@@ -14,7 +14,7 @@ import click
 from tpuctl import accelerators
 from tpuctl.cli.datasets.tokens import TOKEN_OPTIONS, token_options
 from tpuctl.cli.session import Command
-from tpuctl.cli.value_types import ACCELERATOR, LOCAL_PATH
+from tpuctl.cli.value_types import ACCELERATOR, SOURCE
 from tpuctl.data.options import Channels, Options, TokenKind
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
@@ -39,7 +39,7 @@ ref_argument = click.argument("ref", metavar="NAME", type=_RefType())
 
 SOURCE_OPTIONS = (
     click.argument("name"),
-    click.argument("source", type=LOCAL_PATH),
+    click.argument("source", type=SOURCE),
     click.option("--version", default="1.0.0", show_default=True, help="Version of the dataset."),
     click.option("--split", help="Share of each split, for a source without splits: train=0.8,test=0.2"),
     click.option(
@@ -87,8 +87,9 @@ def source_options(command: Command) -> Command:
 
 
 def upload_request(
-    *, name: str, source: Path, version: str, split: str | None, accelerator: str | None, hosts: int | None,
-    shards: int | None, shard_size: str, seed: int, resize: str | None, channels: str | None, label: str,
+    *, name: str, source: str | Path, version: str, split: str | None, accelerator: str | None,
+    hosts: int | None, shards: int | None, shard_size: str, seed: int, resize: str | None,
+    channels: str | None, label: str,
     types: Iterable[str],
     tokens: TokenKind | None, vocabulary: str | None, length: int | None, text: str | None,
     kind: str | None, skip_bad: bool,

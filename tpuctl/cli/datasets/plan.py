@@ -16,6 +16,7 @@ from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, with_session
 
 if TYPE_CHECKING:
+    from tpuctl.bucket_objects.listed import ListedObjects
     from tpuctl.data.plan import DatasetPlan
     from tpuctl.data.source import Source
     from tpuctl.flows.datasets.request import UploadRequest
@@ -36,7 +37,7 @@ def plan(session: Session, request: UploadRequest) -> None:
       tpuctl data plan reviews ./reviews.csv --tokens wordpiece --vocabulary 8000
       tpuctl data plan cats_dogs ./images --for v3-32
     """
-    with listed_plan(request) as dataset_plan:
+    with listed_plan(session, request) as dataset_plan:
         if session.as_json:
             output.json(_fields(dataset_plan))
         else:
@@ -47,13 +48,16 @@ def plan(session: Session, request: UploadRequest) -> None:
 
 
 @contextmanager
-def listed_plan(request: UploadRequest) -> Iterator[DatasetPlan]:
+def listed_plan(session: Session, request: UploadRequest) -> Iterator[DatasetPlan]:
     """Yield the plan of a request, with progress while its source is listed; the block's end closes it."""
     from tpuctl.flows.datasets.plan import open_plan  # noqa: PLC0415  NumPy: not for the other commands
 
+    def open_bucket(name: str) -> ListedObjects:
+        return session.cloud.source_objects(name)
+
     with ExitStack() as sources:
         with show_count("records listed") as report:
-            dataset_plan = sources.enter_context(open_plan(request, report))
+            dataset_plan = sources.enter_context(open_plan(request, report, open_bucket))
         yield dataset_plan
 
 

@@ -52,8 +52,10 @@ def upload(
     --tokens replaces text by a vector of token ids. The vocabulary is built from the training split, unless
     --vocabulary names a file, and is stored beside the shards as vocabulary.txt.
 
-    --runner beam produces byte-identical shards. Every worker reads SOURCE from the same path: on a network
-    file system or in the workers' image. gs:// sources are not supported yet.
+    SOURCE may be in a bucket: gs://BUCKET/FOLDER or gs://BUCKET/OBJECT, in every format.
+
+    --runner beam produces byte-identical shards. Every worker reads SOURCE itself: from a bucket, or from the
+    same path, on a network file system or in the workers' image.
 
     \b
     Example:
@@ -64,7 +66,7 @@ def upload(
     _check_runner(session, request, runner, beam_options, keep)
     if request.source_exists:  # else the plan says so
         session.cloud.data_bucket.check()  # before a large source is listed for nothing
-    with listed_plan(request) as plan:
+    with listed_plan(session, request) as plan:
         if dry_run:
             _show_requests(session, plan)
             return

@@ -1,4 +1,4 @@
-"""Reads a source's files at any offset from many threads; gzip files are unpacked first."""
+"""Reads a source's files at any offset from many threads; those packed or far away are copied first."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ from tpuctl.data.trees.tree import Ranges
 
 BLOCK = 1 << 20
 """Bytes read at once where a file is read from its beginning to its end."""
+MOST_COPIED = 16 << 30
+"""Bytes of files in a bucket that are copied to the local disk, as their rows are read in any order; those
+beyond are read where they are, a request for each row or run of rows."""
 _OPEN = 128
 """Files held open at once; of a source of more, each is opened whenever it is read."""
 
 
 class Contents:
-    """The content of each of `files`, by its number; a `.gz` file is unpacked into a temporary file."""
+    """The content of each of `files`, by its number.
+
+    A `.gz` file is unpacked into a temporary file, and one in a bucket is copied there.
+    """
 
     def __init__(self, files: SourceFiles, progress: ScanProgress) -> None:
         """Unpack gzip files; raises UsageError that names a damaged or unreadable file."""
@@ -81,14 +87,27 @@ class Contents:
             temp_file.close()
 
     def _unpack(self, progress: ScanProgress) -> None:
+        copied, remote = 0, self.files.tree.is_remote
         for number in range(len(self.files)):
-            if not self.files.name(number).lower().endswith(".gz"):
+            is_packed = self.files.name(number).lower().endswith(".gz")
+            if not is_packed:
+                copied += self.sizes[number]
+            if not is_packed and not (remote and copied <= MOST_COPIED):
                 continue
             self._temp_file = self._temp_file or TempFile()
             self._unpacked[number] = self._temp_file.size
-            for block in decompressed(self.files.stream(number), self.files.name(number).rpartition("/")[2]):
+            for block in self._content(number, is_packed):
                 self._temp_file.append(block)
                 progress(self._temp_file.size, 0)
             self.sizes[number] = self._temp_file.size - self._unpacked[number]
         if self._temp_file:
             self._descriptor = self._temp_file.finish()
+
+    def _content(self, number: int, is_packed: bool) -> Iterator[bytes]:
+        stream = self.files.stream(number)
+        if is_packed:
+            yield from decompressed(stream, self.files.name(number).rpartition("/")[2])
+            return
+        with stream:
+            while block := stream.read(BLOCK):
+                yield block

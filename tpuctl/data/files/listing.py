@@ -36,6 +36,7 @@ class Listing:
         self._ends = array("q", [0])
         self._sizes = array("q")
         self._stamps = array("q")
+        self._checksums = array("q")
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -51,6 +52,7 @@ class Listing:
         self._ends.append(len(self._names))
         self._sizes.append(entry.size)
         self._stamps.append(entry.stamp)
+        self._checksums.append(entry.checksum)
 
     def key(self, index: int) -> str:
         """Return a file's path below the root, with `/`."""
@@ -97,7 +99,7 @@ class Listing:
 
     def file(self, index: int) -> ListedFile:
         """Return a file as it was listed."""
-        return ListedFile(self.key(index), self._sizes[index], self._stamps[index])
+        return ListedFile(self.key(index), self._sizes[index], self._stamps[index], self._checksums[index])
 
     def read(self, index: int) -> bytes:
         """Return a file's bytes; raises UsageError (`changed`) if it was written to since, OSError."""
@@ -108,7 +110,7 @@ class Listing:
         return self.tree.read_each([self.file(index) for index in indices.tolist()])
 
     def read_heads(self, indices: Indices, size: int) -> Iterator[bytes | OSError]:
-        """Yield the first `size` bytes of each file, as `Tree.read_heads`."""
+        """Yield at least the first `size` bytes of each file, as `Tree.read_heads`."""
         return self.tree.read_heads([self.file(index) for index in indices.tolist()], size)
 
     def wait_past_newest(self) -> None:

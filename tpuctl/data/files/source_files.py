@@ -15,7 +15,7 @@ from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.class_folders import SPLIT_FOLDERS, printable
 from tpuctl.data.files.listing import Folder, Listing, unreadable
 from tpuctl.data.source import Indices
-from tpuctl.data.trees.tree import Entry, Ranges, Tree
+from tpuctl.data.trees.tree import Entry, Ranges, RangeStream, Tree
 from tpuctl.errors import UsageError
 
 SPLIT_WORDS = {**SPLIT_FOLDERS, "valid": "validation", "dev": "validation", "t10k": "test"}
@@ -63,10 +63,10 @@ class SourceFiles:
         """Open a file to read it from its beginning on; raises OSError."""
         return self.tree.stream(self.listing.file(number))
 
-    def by_path_or_stream(self, number: int) -> Path | IO[bytes]:
+    def by_path_or_stream(self, number: int) -> Path | RangeStream:
         """Return where a file lies on this disk, else a stream of it, for libraries that take both."""
         file = self.listing.file(number)
-        return self.tree.local_path(file) or self.tree.stream(file)
+        return self.tree.local_path(file) or RangeStream(self.open(number), file.size)
 
     def unchanged(self, number: int) -> None:
         """Raise UsageError (`changed`) if a file was removed or modified since the listing."""

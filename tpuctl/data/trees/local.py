@@ -20,6 +20,8 @@ _TICK = 20_000_000
 class LocalTree:
     """The files below a folder, or one file in it; a file's stamp is when it was last written to."""
 
+    is_remote = False
+
     def __init__(self, root: Path, only: str = "") -> None:
         self.root = root
         self.only = only

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, Protocol
 
+from tpuctl.bucket_objects.listed import UNKNOWN
+
 LARGEST = 1 << 30
 """Bytes of the largest file that becomes one record."""
 
@@ -24,6 +26,8 @@ class Entry(NamedTuple):
     """Of a file: another number after each write; a time in nanoseconds, or a generation."""
     problem: str = ""
     """Why it cannot be read, to complete a sentence about it: `is a link that leads nowhere`."""
+    checksum: int = UNKNOWN
+    """CRC-32C of a file, where the listing says it: what `read` returns has it."""
 
 
 class ListedFile(NamedTuple):
@@ -32,6 +36,7 @@ class ListedFile(NamedTuple):
     path: str
     size: int
     stamp: int
+    checksum: int = UNKNOWN
 
 
 class Ranges(Protocol):
@@ -57,6 +62,10 @@ class Tree(Protocol):
         """Last part of where it lies, for messages: `people.csv`."""
 
     @property
+    def is_remote(self) -> bool:
+        """Whether each read is a request to a service."""
+
+    @property
     def only(self) -> str:
         """Path of the file that is all of the source; empty where that is a folder."""
 
@@ -76,7 +85,7 @@ class Tree(Protocol):
         """Yield the bytes of each file in turn, or the error of reading it; some are fetched ahead."""
 
     def read_heads(self, files: Sequence[ListedFile], size: int) -> Iterator[bytes | OSError]:
-        """Yield the first `size` bytes of each file in turn, all of a smaller one, or the error."""
+        """Yield at least the first `size` bytes of each file in turn, all of a smaller one, or the error."""
 
     def open(self, file: ListedFile) -> Ranges:
         """Open a file to read it at any place."""

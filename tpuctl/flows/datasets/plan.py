@@ -6,22 +6,42 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tpuctl.bucket_layout import split_gs
+from tpuctl.bucket_objects.listed import ListedObjects
 from tpuctl.data.output.shard_counts import DEFAULT_SIZE
 from tpuctl.data.plan import DatasetPlan, plan
 from tpuctl.data.tokens.vocabulary import Vocabulary
+from tpuctl.data.trees.objects import object_tree
+from tpuctl.data.trees.tree import Tree
+from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.request import UploadRequest
 
 ReportRecords = Callable[[int, int], None]
 """Takes the records listed so far and their number, 0 while it is not known."""
 
 
-def make_plan(request: UploadRequest, report: ReportRecords = lambda listed, total: None) -> DatasetPlan:
+OpenBucket = Callable[[str], ListedObjects]
+"""Returns the objects of a bucket by its name."""
+
+
+def no_buckets(name: str) -> ListedObjects:
+    """Refuse every bucket: for callers whose sources are on this machine."""
+    raise UsageError(
+        f"gs://{name} cannot be read here.", hint="Copy the source to this machine.", bucket=name
+    )
+
+
+def make_plan(
+    request: UploadRequest,
+    report: ReportRecords = lambda listed, total: None,
+    open_bucket: OpenBucket = no_buckets,
+) -> DatasetPlan:
     """List the records of the source and decide on splits and shards; the caller closes `plan.source`.
 
-    Raises UsageError that names the option, or what is bad in the source.
+    Raises UsageError that names the option, or what is bad in the source, and the errors of its bucket.
     """
     return plan(
-        Path(request.source),
+        _source(request, open_bucket),
         name=request.ref.name,
         version=request.ref.version,
         kind=request.kind,
@@ -39,11 +59,20 @@ def make_plan(request: UploadRequest, report: ReportRecords = lambda listed, tot
 
 @contextmanager
 def open_plan(
-    request: UploadRequest, report: ReportRecords = lambda listed, total: None
+    request: UploadRequest,
+    report: ReportRecords = lambda listed, total: None,
+    open_bucket: OpenBucket = no_buckets,
 ) -> Iterator[DatasetPlan]:
     """Yield the plan of a request; its source is closed when the block ends."""
-    dataset_plan = make_plan(request, report)
+    dataset_plan = make_plan(request, report, open_bucket)
     try:
         yield dataset_plan
     finally:
         dataset_plan.source.close()
+
+
+def _source(request: UploadRequest, open_bucket: OpenBucket) -> Path | Tree:
+    if not request.is_in_bucket:
+        return Path(request.source)
+    bucket, name = split_gs(request.source)
+    return object_tree(open_bucket(bucket), name)

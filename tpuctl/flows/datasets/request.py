@@ -14,7 +14,7 @@ class UploadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A source, and all that decides on the dataset that is made of it; can be sent as JSON or pickled."""
 
     source: str
-    """Path of a file or a folder."""
+    """Path of a file or a folder; `gs://BUCKET/NAME` of an object or a folder in a bucket."""
     ref: DatasetRef
     kind: str | None = None
     """Kind of source, a key of `READERS`; None: inferred from the names of files."""
@@ -34,10 +34,16 @@ class UploadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens by their ids; None: no tokens, or a vocabulary made from the training split."""
 
     @property
+    def is_in_bucket(self) -> bool:
+        """Whether the source is in a bucket, and not on this machine."""
+        return self.source.startswith("gs://")
+
+    @property
     def source_exists(self) -> bool:
-        """Whether there is a file or a folder at the path of the source."""
-        return Path(self.source).exists()
+        """Whether there is a file or a folder at the path of the source; in a bucket, reading it tells."""
+        return self.is_in_bucket or Path(self.source).exists()
 
     def fixed(self, vocabulary: tuple[str, ...] | None) -> UploadRequest:
         """Return the request with an absolute path and the vocabulary of its plan: for other processes."""
-        return msgspec.structs.replace(self, source=str(Path(self.source).absolute()), vocabulary=vocabulary)
+        source = self.source if self.is_in_bucket else str(Path(self.source).absolute())
+        return msgspec.structs.replace(self, source=source, vocabulary=vocabulary)

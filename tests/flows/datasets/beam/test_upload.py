@@ -192,7 +192,6 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("gs://bucket/pets", "--runner", "beam"), "gs://bucket/pets is in a bucket"),
             (("pets", "more"), "unexpected argument: more"),
             (("pets", "--", "--runner=DirectRunner"), "unexpected argument: --runner=DirectRunner"),
             (("pets", "--runner", "beam", "more"), "unexpected argument: more"),

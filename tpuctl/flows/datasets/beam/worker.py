@@ -173,7 +173,7 @@ class Worker:
 
     @cached_property
     def _plan(self) -> DatasetPlan:
-        plan = make_plan(self._task.request)
+        plan = make_plan(self._task.request, open_bucket=self._cloud.source_objects)
         if _digest(plan) != self._task.digest:
             raise UsageError(
                 f"'{self._task.request.source}' is not the source that was listed at the start.",

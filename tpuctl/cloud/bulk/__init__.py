@@ -1,0 +1,1 @@
+"""Many objects of a bucket, listed and read with little CPU time for each."""

@@ -1,0 +1,153 @@
+"""Lists and reads the objects of a bucket that is a source, by requests that take little CPU time."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+from google.cloud import storage
+from google.cloud.storage.exceptions import DataCorruption
+from requests.adapters import HTTPAdapter
+
+from tpuctl.bucket_layout import gs
+from tpuctl.bucket_objects.listed import UNKNOWN, ListedObject, ObjectPage
+from tpuctl.cloud.error_mapping import translated
+from tpuctl.cloud.media_requests import BrokenOffError, MediaRequests
+from tpuctl.cloud.object_downloads import BACKOFF, PATIENCE, given_up
+from tpuctl.cloud.storage import SERVICE, names_bucket
+from tpuctl.errors import DeadlineError, NotFoundError
+from tpuctl.object_content import crc32c
+from tpuctl.polling import retry
+
+T = TypeVar("T")
+CONNECTIONS = 32
+"""Connections that are kept."""
+_FIELDS = "name,size,generation,crc32c,contentEncoding"
+_ATTEMPTS = 3
+"""How often an object is fetched that arrives damaged."""
+
+
+class SourceBucketMissingError(NotFoundError):
+    """The bucket itself does not exist."""
+
+    def __init__(self, name: str, shell_setup: str = "") -> None:
+        super().__init__(
+            f"The bucket gs://{name} does not exist.",
+            hint=f"Check its name: {f'{shell_setup} && ' * bool(shell_setup)}gcloud storage ls",
+            bucket=name,
+        )
+
+
+class BulkObjects:
+    """The objects of one bucket, from any thread; raises tpuctl's errors. Failures that pass are retried."""
+
+    def __init__(self, client: storage.Client, name: str, *, shell_setup: str = "") -> None:
+        adapter = HTTPAdapter(pool_maxsize=CONNECTIONS)
+        for scheme in ("https://", "http://"):
+            client._http.mount(scheme, adapter)
+        self._requests = MediaRequests(client, name)
+        self._shell_setup = shell_setup
+        self.bucket = name
+
+    def page(self, prefix: str, token: str = "", most: int = 0) -> ObjectPage:
+        """Return the objects directly under a prefix, and the folders there, a page at a time."""
+        query = {
+            "prefix": prefix,
+            "delimiter": "/",
+            "fields": f"items({_FIELDS}),prefixes,nextPageToken",
+            "pageToken": token,
+            "maxResults": str(most or ""),
+        }
+        path = f"/o?{urlencode({key: value for key, value in query.items() if value})}"
+        answer = self._call(prefix, lambda: _PAGES.decode(self._requests.read_json(path)))
+        return ObjectPage([_item(listed) for listed in answer.items], answer.prefixes, answer.nextPageToken)
+
+    def find(self, name: str) -> ListedObject | None:
+        """Return an object as it is now; None where there is none."""
+        path = f"/o/{quote(name, safe='')}?{urlencode({'fields': _FIELDS})}"
+        try:
+            return _item(self._call(name, lambda: _ITEMS.decode(self._requests.read_json(path))))
+        except NotFoundError as error:
+            if isinstance(error, SourceBucketMissingError):
+                raise
+            return None
+
+    def read(self, item: ListedObject, start: int, end: int) -> bytes:
+        """Return the stored bytes from `start` to before `end` of the generation that was listed.
+
+        All of an object is verified by its checksum. Raises NotFoundError when the generation is gone.
+        """
+        if start >= end:
+            return b""
+        is_whole = (start, end) == (0, item.size) and item.crc32c != UNKNOWN
+
+        def fetch() -> bytes:
+            data = self._call(item.name, lambda: self._fetch(item, start, end))
+            if is_whole and crc32c(data) != item.crc32c:
+                raise DataCorruption(None, item.name)
+            return data
+
+        try:
+            return retry(fetch, on=DataCorruption, attempts=_ATTEMPTS, backoff=BACKOFF)
+        except DataCorruption as error:
+            raise DeadlineError(
+                f"{gs(self.bucket, item.name)} arrived damaged {_ATTEMPTS} times.",
+                hint="Run the command again: nothing was published.",
+            ) from error
+
+    def _fetch(self, item: ListedObject, start: int, end: int) -> bytes:
+        with self._requests.open(item, start, end) as body:
+            data = body.read(end - start)
+            if len(data) < end - start or body.read(1):
+                raise BrokenOffError
+            return data
+
+    def _call(self, name: str, call: Callable[[], T]) -> T:
+        with self._translated(name):
+            try:
+                return retry(call, on=BrokenOffError, timeout=PATIENCE, backoff=BACKOFF)
+            except BrokenOffError as error:
+                raise given_up(error) from error
+
+    @contextmanager
+    def _translated(self, name: str) -> Iterator[None]:
+        try:
+            with translated(gs(self.bucket, name), SERVICE):
+                yield
+        except NotFoundError as error:
+            if names_bucket(str(error.__cause__)):
+                raise SourceBucketMissingError(self.bucket, self._shell_setup) from error.__cause__
+            raise
+
+
+class _Listed(msgspec.Struct):
+    name: str
+    size: str = "0"
+    generation: str = "0"
+    crc32c: str = ""
+    contentEncoding: str = ""
+
+
+class _Answer(msgspec.Struct):
+    items: list[_Listed] = []
+    prefixes: list[str] = []
+    nextPageToken: str = ""
+
+
+_PAGES = msgspec.json.Decoder(_Answer)
+_ITEMS = msgspec.json.Decoder(_Listed)
+
+
+def _item(listed: _Listed) -> ListedObject:
+    try:
+        checksum = int.from_bytes(base64.b64decode(listed.crc32c), "big") if listed.crc32c else UNKNOWN
+    except binascii.Error:
+        checksum = UNKNOWN
+    return ListedObject(
+        listed.name, int(listed.size), int(listed.generation), checksum, listed.contentEncoding
+    )
