@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -11,12 +12,13 @@ from numpy.typing import NDArray
 
 from tpuctl.data.files.contents import Contents
 from tpuctl.data.files.source_files import SourceFiles
+from tpuctl.data.files.spans import read_spans
 from tpuctl.data.files.temp_files import RecordOffsets
 from tpuctl.data.source import Indices, Part, ScanProgress, evenly_spaced
 
 _SAMPLE, _SAMPLE_BYTES = 20_000, 8 << 20
 """Rows from which types are inferred, and about how many bytes; of a smaller source, all rows."""
-_BATCH, _BATCH_BYTES = 2048, 2 << 20
+_BATCH, _BATCH_BYTES = 16_384, 2 << 20
 """Rows that are read at once, and about how many bytes."""
 
 Begins = Callable[[Contents, int], Iterable[NDArray[np.int64]]]
@@ -59,12 +61,21 @@ class Rows:
         """Return the bytes of these rows; fewer where a file has become shorter."""
         if not len(indices):
             return []
+        order = np.argsort(indices)
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        rows = self.read_sorted(indices[order])
+        return [rows[place] for place in places.tolist()]
+
+    def read_sorted(self, indices: Indices) -> list[bytes]:
+        """Return the same for indices in their order: rows that lie close together are read at once."""
         files = self._file_of(indices)
-        spans = self._spans(files, indices)
-        if files[0] == files[-1] and (np.diff(indices) == 1).all():
-            return self._neighbours(int(files[0]), spans)
-        places = zip(files.tolist(), spans.tolist(), strict=True)
-        return [self.contents.read(file, begin, end - begin) for file, (begin, end) in places]
+        spans, rows = self._spans(files, indices), list[bytes]()
+        cuts = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)]
+        for first, after in pairwise(cuts):
+            read = partial(self.contents.read, int(files[first]))
+            rows += read_spans(read, spans[first:after])
+        return rows
 
     def in_order(self) -> Iterator[list[bytes]]:
         """Yield all rows, a batch at a time."""
@@ -140,11 +151,6 @@ class Rows:
 
     def _file_of(self, indices: Indices) -> Indices:
         return np.searchsorted(self.firsts, indices, side="right").astype(np.int64) - 1
-
-    def _neighbours(self, file: int, spans: NDArray[np.int64]) -> list[bytes]:
-        start = int(spans[0, 0])
-        data = self.contents.read(file, start, int(spans[-1, 1]) - start)
-        return [data[begin:end] for begin, end in (spans - start).tolist()]
 
 
 def _estimate(sizes: NDArray[np.int64], chosen: NDArray[np.bool_], records: int) -> int:

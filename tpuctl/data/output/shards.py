@@ -13,6 +13,7 @@ from tpuctl.data.bad_records import BadRecord, BadRecordsError
 from tpuctl.data.order.splits import Members
 from tpuctl.data.output.manifest import MOST_BAD, ShardEntry
 from tpuctl.data.source import Indices, Observations, Source
+from tpuctl.data.tfrecord.frames import Frames
 from tpuctl.data.tfrecord.framing import OVERHEAD, frame_parts
 from tpuctl.object_content import ContentDigest
 
@@ -136,7 +137,13 @@ class ShardStream:
         size, records = 0, 0
         bad: list[BadRecord] = []
         for indices in self._shard.indices():
-            for record in self._shard.source.read(indices, self._observations):
+            for record in self._shard.source.blocks(indices, self._observations):
+                if isinstance(record, Frames):
+                    if parts or bad:
+                        yield b"".join(parts), records, bad
+                    parts, size, records, bad = [], 0, 0, []
+                    yield from self._framed(record)
+                    continue
                 self._records += 1
                 if isinstance(record, BadRecord):
                     bad.append(record)
@@ -154,3 +161,8 @@ class ShardStream:
                 parts, size, records, bad = [foot], 0, 0, []
         if parts or bad:
             yield b"".join(parts), records, bad
+
+    def _framed(self, frames: Frames) -> Iterator[tuple[bytes, int, list[BadRecord]]]:
+        for piece, records in frames.pieces(_CHUNK):
+            self._records += records
+            yield piece, records, []

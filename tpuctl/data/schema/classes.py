@@ -52,9 +52,18 @@ class ClassCollector:
         """Add the values of the next records, None for a missing one; raises UsageError for too many."""
         keys = self._keys
         labels = [keys.setdefault(_hashable(value), len(keys)) for value in values]
+        self._add(np.array(labels, np.int32))
+
+    def add_ranked(self, values: Iterable[Hashable], ranks: NDArray[np.int64]) -> None:
+        """Add the same by the different values, and which of them each of the records has."""
+        keys = self._keys
+        self._add(np.array([keys.setdefault(value, len(keys)) for value in values], np.int32)[ranks])
+
+    def _add(self, labels: NDArray[np.int32]) -> None:
         self._records += len(labels)
         if self._records <= MOST_LABELS:
-            self._labels.extend(labels)
+            self._labels.frombytes(labels.tobytes())
+        keys = self._keys
         if len(keys) > _MOST:
             raise UsageError(
                 f"The column '{self.column}' has more than {_MOST} different values: they are no classes.",

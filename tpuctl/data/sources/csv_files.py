@@ -17,9 +17,11 @@ from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import list_files
 from tpuctl.data.options import Options
 from tpuctl.data.source import ScanProgress, closed_on_error
+from tpuctl.data.tables.cell_splitting import split_cells
 from tpuctl.data.tables.columns import check_width
 from tpuctl.data.tables.csv_cells import given_column, infer_column
 from tpuctl.data.tables.table import Dialect, Parsed, TableSource, read_table
+from tpuctl.data.tfrecord.texts import Texts
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError
 
@@ -37,7 +39,7 @@ def read_csv(tree: Tree, options: Options, progress: ScanProgress) -> TableSourc
     with closed_on_error(Rows(list_files(tree, FILES), lines, header=True, progress=progress)) as rows:
         names = _header(rows, lines.delimiter)
         parser = _Parser(lines.delimiter, len(names))
-        dialect = Dialect("csv", names, parser, infer_column, given_column)
+        dialect = Dialect("csv", names, parser, infer_column, given_column, parser.split)
         return read_table(rows, dialect, options, tree.name, progress)
 
 
@@ -69,6 +71,10 @@ class _Parser:
         if len(cells) == len(rows) and last == [_NEXT] and all(len(row) == self.width for row in cells):
             return cells
         return [self._one(row) for row in rows]
+
+    def split(self, rows: Sequence[bytes]) -> Sequence[Texts] | None:
+        """Return the cells of each column; None where the rows are better split one by one."""
+        return split_cells(rows, self.delimiter, self.width, self)
 
     def _one(self, row: bytes) -> Parsed[str]:
         try:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
 
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import MISSING, Classes
 from tpuctl.data.schema.features import TYPES, Feature, Label, Tensor, example_kind
-from tpuctl.data.source import supervised_pair
+from tpuctl.data.source import Indices, supervised_pair
+from tpuctl.data.tfrecord.column_encoding import ColumnEncoder, Values
 from tpuctl.data.tfrecord.example_encoding import Encoder, Value
+from tpuctl.data.tfrecord.frames import Frames
 from tpuctl.errors import UsageError, nearest
 
 LABEL_NAMES = ("label", "class")
@@ -39,6 +43,8 @@ class Column(NamedTuple, Generic[Cell]):
     """Raises ValueError, TypeError or KeyError for a cell that does not fit."""
     holds: str
     """`whole numbers`: for the user."""
+    convert_many: Callable[[Any], Values] | None = None
+    """Return the values of all cells, held as the reader holds a column; raises what `convert` raises."""
 
 
 class Record(NamedTuple):
@@ -58,7 +64,8 @@ class Columns(Generic[Cell]):
         self.supervised = supervised_pair([column.name for column in columns], target)
         self._columns = tuple(columns)
         self._converters = tuple(column.convert for column in columns)
-        self._encoder = Encoder({column.name: example_kind(column.feature) for column in columns})
+        kinds = {column.name: example_kind(column.feature) for column in columns}
+        self._encoder, self._column_encoder = Encoder(kinds), ColumnEncoder(kinds)
 
     def record(self, cells: Sequence[Cell]) -> Record:
         """Return the example of a row that has a cell for each column."""
@@ -78,6 +85,30 @@ class Columns(Generic[Cell]):
         except _MISFITS:
             return None
         return self._encoder.encode_all(values)
+
+    def frames(
+        self,
+        cells: Sequence[Any],
+        to_list: Callable[[Any], Sequence[Any]],
+        classes: Indices | None,
+    ) -> Frames | None:
+        """Return the records of many rows, framed; None where a cell does not fit.
+
+        `cells` are held as the reader holds a column, and `to_list` returns them one by one; `classes` are
+        those of the rows, where they are known.
+        """
+        values: list[Values] = []
+        try:
+            for column, held in zip(self._columns, cells, strict=True):
+                if classes is not None and isinstance(column.feature, Label):
+                    values.append(_whole_classes(classes))
+                elif column.convert_many:
+                    values.append(column.convert_many(held))
+                else:
+                    values.append([*map(column.convert, to_list(held))])
+        except _MISFITS:
+            return None
+        return self._column_encoder.frames(values)
 
     def _misfit(self, cells: Sequence[Cell]) -> Record:
         for column, cell in zip(self._columns, cells, strict=True):
@@ -149,7 +180,15 @@ def target_column(column: Column[Cell]) -> Column[Cell]:
             raise InvalidValue
         return value
 
-    return column._replace(convert=checked)
+    many = column.convert_many
+
+    def checked_many(cells: Any) -> Values:
+        values = many(cells) if many else ()
+        if isinstance(values, np.ndarray) and np.isnan(values).any():
+            raise InvalidValue
+        return values
+
+    return column._replace(convert=checked, convert_many=checked_many if many else None)
 
 
 def whole(value: int) -> int:
@@ -164,6 +203,12 @@ def real(value: float) -> float:
     if -_MOST_FLOAT < value < _MOST_FLOAT or not math.isfinite(value):
         return value
     raise InvalidValue
+
+
+def _whole_classes(classes: Indices) -> Indices:
+    if (classes < 0).any():
+        raise InvalidValue
+    return classes
 
 
 def _explained(column: Column[Cell], cell: Cell) -> Record:

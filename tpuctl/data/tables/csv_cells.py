@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from tpuctl.data.schema.classes import MISSING
 from tpuctl.data.schema.features import TYPES
+from tpuctl.data.tables.cell_numbers import by_distinct, plain_cells, real_numbers, whole_numbers
 from tpuctl.data.tables.columns import Column, InvalidValue, real, whole
+from tpuctl.data.tfrecord.column_encoding import Values
 from tpuctl.data.tfrecord.example_encoding import Value
+from tpuctl.data.tfrecord.texts import Texts
 
 _SHARE = 0.99
 """Share of cells that decides on the type of a column: the records of the others are bad."""
@@ -21,33 +27,70 @@ _REAL = re.compile(r"\s*[+-]?(\d{1,18}|\d*\.\d+|\d+\.\d*|\d+(\.\d*)?[eE][+-]?\d+
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 
 
-def infer_column(name: str, cells: Sequence[str]) -> Column[str]:
+def infer_column(name: str, cells: Sequence[str] | Texts) -> Column[str]:
     """Return a column of the type that (nearly) all cells have: whole numbers, numbers, truth or text.
 
     Whole numbers with missing cells become floats, if a float holds them exactly; a missing one is NaN.
     """
-    return given_column(name, _type_of([cell.strip().lower() for cell in cells]))
+    counts = _count_texts(cells) if isinstance(cells, Texts) else _count(cells)
+    return given_column(name, _type_of(counts))
 
 
 def given_column(name: str, kind: str) -> Column[str]:
     """Return a column of a type in `features.TYPES`."""
-    convert, holds = _CONVERTERS[kind]
-    return Column(name, TYPES[kind], convert, holds)
+    convert, convert_many, holds = _CONVERTERS[kind]
+    return Column(name, TYPES[kind], convert, holds, convert_many)
 
 
-def _type_of(cells: Sequence[str]) -> str:
-    present = [cell for cell in cells if cell not in MISSING]
-    wholes = [cell for cell in present if _WHOLE.fullmatch(cell)]
-    reals = sum(1 for cell in present if _REAL.fullmatch(cell) and not _is_code(cell))
-    enough = max(len(present) * _SHARE, 1)
-    if reals >= enough and len(wholes) < reals:
+class _Counts(NamedTuple):
+    """How the cells of a column are written."""
+
+    cells: int = 0
+    present: int = 0
+    wholes: int = 0
+    reals: int = 0
+    truths: int = 0
+    largest: int = 0
+    """Of the whole numbers, without their signs."""
+
+
+def _type_of(counts: _Counts) -> str:
+    enough = max(counts.present * _SHARE, 1)
+    if counts.reals >= enough and counts.wholes < counts.reals:
         return "float"
-    if len(wholes) >= enough:
-        gaps = len(present) < len(cells)
-        return "float" if gaps and max(abs(int(cell)) for cell in wholes) <= _EXACT else "int"
-    if sum(cell in ("true", "false") for cell in present) >= enough:
-        return "bool"
-    return "text"
+    if counts.wholes >= enough:
+        gaps = counts.present < counts.cells
+        return "float" if gaps and counts.largest <= _EXACT else "int"
+    return "bool" if counts.truths >= enough else "text"
+
+
+def _count(cells: Iterable[str]) -> _Counts:
+    texts = [cell.strip().lower() for cell in cells]
+    present = [text for text in texts if text not in MISSING]
+    wholes = [text for text in present if _WHOLE.fullmatch(text)]
+    return _Counts(
+        cells=len(texts),
+        present=len(present),
+        wholes=len(wholes),
+        reals=sum(1 for text in present if _REAL.fullmatch(text) and not _is_code(text)),
+        truths=sum(text in ("true", "false") for text in present),
+        largest=max((abs(int(text)) for text in wholes), default=0),
+    )
+
+
+def _count_texts(texts: Texts) -> _Counts:
+    """Return the counts of the cells: plain numbers and words at once, the others one by one."""
+    plain = plain_cells(texts)
+    others = _count(texts.chosen(np.flatnonzero(plain.others)).strings())
+    numbers = len(plain.wholes) + plain.fractions
+    return _Counts(
+        cells=len(texts.sizes),
+        present=others.present + numbers + plain.words,
+        wholes=others.wholes + len(plain.wholes),
+        reals=others.reals + numbers,
+        truths=others.truths,
+        largest=max(others.largest, int(plain.wholes.max(initial=0))),
+    )
 
 
 def _is_code(cell: str) -> bool:
@@ -81,10 +124,14 @@ def _text(cell: str) -> str:
     return cell
 
 
-_CONVERTERS: dict[str, tuple[Callable[[str], Value], str]] = {
-    "int": (_whole, "whole numbers"),
-    "float": (_real, "numbers"),
-    "bool": (_truth, "true or false"),
-    "text": (_text, "texts"),
-    "bytes": (_text, "bytes"),
+def _texts(cells: Texts) -> Texts:
+    return cells
+
+
+_CONVERTERS: dict[str, tuple[Callable[[str], Value], Callable[[Texts], Values], str]] = {
+    "int": (_whole, lambda cells: whole_numbers(cells, _whole), "whole numbers"),
+    "float": (_real, lambda cells: real_numbers(cells, _real), "numbers"),
+    "bool": (_truth, lambda cells: by_distinct(cells, _truth), "true or false"),
+    "text": (_text, _texts, "texts"),
+    "bytes": (_text, _texts, "bytes"),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,15 @@ from tpuctl.data.files.rows import Rows
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import ClassCollector, Classes
 from tpuctl.data.schema.features import Feature, Tensor
-from tpuctl.data.source import Indices, Observations, Records, ScanProgress, Source
+from tpuctl.data.source import (
+    Blocks,
+    Indices,
+    Observations,
+    Records,
+    ScanProgress,
+    Source,
+    single_records,
+)
 from tpuctl.data.tables.columns import (
     Cell,
     Column,
@@ -23,8 +31,16 @@ from tpuctl.data.tables.columns import (
     label_column,
     target_column,
 )
+from tpuctl.data.tfrecord.frames import Frames
+from tpuctl.data.tfrecord.texts import Texts
 from tpuctl.errors import UsageError
 
+_FEWEST = 16
+"""Rows from which on columns at once are faster than one row after the other."""
+_ENCODED, _ENCODED_BYTES = 8192, 4 << 20
+"""Rows that are encoded at once, and about how many bytes."""
+_FIRST_ENCODED = 256
+"""Rows that are encoded at once while the size of a record is not known."""
 _MEASURED = 2000
 """Records that are encoded to estimate the size of all."""
 
@@ -39,10 +55,12 @@ class Dialect(NamedTuple, Generic[Cell]):
     names: tuple[str, ...]
     """Of the columns."""
     parse: Callable[[Sequence[bytes]], Sequence[Parsed[Cell]]]
-    infer: Callable[[str, Sequence[Cell]], Column[Cell]]
-    """Return a column from its name and some of its cells."""
+    infer: Callable[[str, Any], Column[Cell]]
+    """Return a column from its name and some of its cells: a sequence, or Texts where there is a `split`."""
     given: Callable[[str, str], Column[Cell]]
     """Return a column from its name and its type, of those in `features.TYPES`."""
+    split: Callable[[Sequence[bytes]], Sequence[Texts] | None] | None = None
+    """Return the cells of each column of many rows; None where the rows are better parsed one by one."""
 
 
 class TableSource(Source, Generic[Cell]):
@@ -53,8 +71,10 @@ class TableSource(Source, Generic[Cell]):
     ) -> None:
         self._rows = rows
         self._parse = dialect.parse
+        self._split = dialect.split
         self._columns = columns
         self._lists = _lists(columns.features)
+        self._encoded = _FIRST_ENCODED
         super().__init__(
             kind=dialect.kind,
             origin=rows.files,
@@ -63,18 +83,28 @@ class TableSource(Source, Generic[Cell]):
             labels=labels,
             parts=rows.parts(self._measured()),
         )
+        mean = sum(part.size for part in self.parts) // len(rows) + 1
+        self._encoded = min(max(_ENCODED_BYTES // mean, 16), _ENCODED)
 
     def read(self, indices: Indices, observations: Observations) -> Records:
+        return single_records(self.blocks(indices, observations))
+
+    def blocks(self, indices: Indices, observations: Observations) -> Blocks:
         for start in range(0, len(indices), self._rows.batch):
             batch = indices[start : start + self._rows.batch]
-            parsed = self._parse(self._rows.read(batch))
-            rows = [row for row in parsed if not isinstance(row, str)]
-            examples = self._columns.examples(rows) if len(rows) == len(batch) else None
-            if examples is None:
-                yield from self._one_by_one(batch, parsed, observations)
-                continue
-            self._note_lengths(rows, observations)
-            yield from examples
+            order = np.argsort(batch)
+            places = np.empty(len(batch), np.int64)
+            places[order] = np.arange(len(batch))
+            rows = self._rows.read_sorted(batch[order])
+            cells = self._split(rows) if self._split and len(rows) >= _FEWEST else None
+            for first in range(0, len(batch), self._encoded):
+                chosen, numbers = places[first : first + self._encoded], batch[first : first + self._encoded]
+                frames = self._frames(numbers, cells, chosen)
+                if frames is None:
+                    lines = [rows[place] for place in chosen.tolist()]
+                    yield from self._by_rows(numbers, lines, observations)
+                else:
+                    yield frames
 
     def final_features(self, observations: Observations) -> Mapping[str, Feature]:
         """Return the features; lists that all had the same length have it in their shape."""
@@ -87,6 +117,23 @@ class TableSource(Source, Generic[Cell]):
 
     def close(self) -> None:
         self._rows.close()
+
+    def _frames(self, indices: Indices, cells: Sequence[Texts] | None, places: Indices) -> Frames | None:
+        """Return all records, where each is as usual; `places` says which cells are those of an index."""
+        if cells is None:
+            return None
+        classes = None if self.labels is None else self.labels[indices].astype(np.int64)
+        return self._columns.frames([texts.chosen(places) for texts in cells], Texts.strings, classes)
+
+    def _by_rows(self, indices: Indices, lines: Sequence[bytes], observations: Observations) -> Records:
+        parsed = self._parse(lines)
+        rows = [row for row in parsed if not isinstance(row, str)]
+        examples = self._columns.examples(rows) if len(rows) == len(indices) else None
+        if examples is None:
+            yield from self._one_by_one(indices, parsed, observations)
+            return
+        self._note_lengths(rows, observations)
+        yield from examples
 
     def _one_by_one(
         self, indices: Indices, parsed: Sequence[Parsed[Cell]], observations: Observations
@@ -147,7 +194,9 @@ def read_table(
 def _columns(
     rows: Rows, dialect: Dialect[Cell], options: Options, label: str, classes: Classes | None
 ) -> list[Column[Cell]]:
-    sample = [row for row in dialect.parse(rows.read(rows.sample())) if not isinstance(row, str)]
+    sample = rows.read(rows.sample())
+    texts = dialect.split(sample) if dialect.split else None
+    cells = [] if texts else [row for row in dialect.parse(sample) if not isinstance(row, str)]
     columns: list[Column[Cell]] = []
     for place, name in enumerate(dialect.names):
         if classes and name == label:
@@ -156,7 +205,7 @@ def _columns(
         if name in options.types:
             column = dialect.given(name, options.types[name])
         else:
-            column = dialect.infer(name, [row[place] for row in sample])
+            column = dialect.infer(name, texts[place] if texts else [row[place] for row in cells])
         columns.append(target_column(column) if name == label else column)
     return columns
 
@@ -164,7 +213,12 @@ def _columns(
 def _classes(rows: Rows, dialect: Dialect[Cell], label: str, progress: ScanProgress) -> Classes:
     place, collector, scanned = dialect.names.index(label), ClassCollector(label), 0
     for batch in rows.in_order():
-        collector.add(None if isinstance(row, str) else row[place] for row in dialect.parse(batch))
+        cells = dialect.split(batch) if dialect.split else None
+        if cells:
+            texts, ranks = cells[place].distinct()
+            collector.add_ranked([text.decode() for text in texts], ranks)
+        else:
+            collector.add(None if isinstance(row, str) else row[place] for row in dialect.parse(batch))
         scanned += len(batch)
         progress(scanned, len(rows))
     return collector.finish()

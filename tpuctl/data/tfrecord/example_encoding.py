@@ -42,11 +42,11 @@ class Encoder:
         """`kinds` names the fields in the order in which `encode` gets their values."""
         fields = sorted(enumerate(kinds.items()), key=_name)
         order = [index for index, _ in fields]
-        self._entries = tuple(_ENTRIES[kind](name) for _, (name, kind) in fields)
+        self._entries = tuple(entry_of(name, kind) for _, (name, kind) in fields)
         self._sorted: Callable[[Sequence[Any]], Sequence[Any]] = (
             itemgetter(*order) if len(order) > 1 else tuple
         )
-        self._heads = _Cache(lambda size: _FIRST + varint(size))
+        self._heads = _Cache(record_head)
 
     def encode(self, values: Sequence[Value]) -> bytes:
         """Return the Example of one record.
@@ -73,6 +73,16 @@ def encode(values: Mapping[str, Value]) -> bytes:
     """
     kinds = {name: _kind(name, value) for name, value in values.items()}
     return Encoder(kinds).encode(list(values.values()))
+
+
+def record_head(size: int) -> bytes:
+    """Return the bytes of an Example before its features, which have so many bytes."""
+    return _FIRST + varint(size)
+
+
+def entry_of(name: str, kind: Kind) -> Callable[[Any], bytes]:
+    """Return what encodes a field of a record: its name and its value."""
+    return _ENTRIES[kind](name)
 
 
 def delimited(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -148,7 +158,7 @@ class _Cache(dict[int, bytes]):
         return computed
 
 
-class _Heads:
+class FieldHeads:
     """The bytes of a field's map entry before the content of its list, by the size of that content."""
 
     def __init__(self, name: str, kind: Kind) -> None:
@@ -169,7 +179,7 @@ class _Heads:
 
 
 def _bytes_entry(name: str) -> Callable[[_Texts], bytes]:
-    heads = _Heads(name, "bytes")
+    heads = FieldHeads(name, "bytes")
     of_one, of_list = heads.of_one, heads.of_list
 
     def encoded(value: _Texts) -> bytes:
@@ -186,7 +196,7 @@ def _bytes_entry(name: str) -> Callable[[_Texts], bytes]:
 
 
 def _float_entry(name: str) -> Callable[[_Floats], bytes]:
-    heads, pack = _Heads(name, "float"), struct.Struct("<f").pack
+    heads, pack = FieldHeads(name, "float"), struct.Struct("<f").pack
     head = heads.of_one[4]
 
     def encoded(value: _Floats) -> bytes:
@@ -198,7 +208,7 @@ def _float_entry(name: str) -> Callable[[_Floats], bytes]:
 
 
 def _int_entry(name: str) -> Callable[[_Ints], bytes]:
-    heads = _Heads(name, "int64")
+    heads = FieldHeads(name, "int64")
     of_one = _Cache(lambda value: heads.packed(varint(value)))
 
     def encoded(value: _Ints) -> bytes:

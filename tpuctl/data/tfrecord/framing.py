@@ -24,7 +24,8 @@ LONGEST = 1 << 30
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
-_MASK_DELTA = 0xA282EAD8
+MASK_DELTA = 0xA282EAD8
+"""Added to each checksum, rotated by 15 bits, modulo 2**32."""
 
 
 class Readable(Protocol):
@@ -40,7 +41,7 @@ def frame(record: bytes) -> bytes:
 
 def frame_parts(record: bytes) -> tuple[bytes, bytes, bytes]:
     """Return these bytes in parts, so that the record itself is not copied."""
-    return _head(len(record)), record, _checksum(record)
+    return frame_head(len(record)), record, _checksum(record)
 
 
 def framed_length(head: bytes) -> int | None:
@@ -80,7 +81,8 @@ def read_records(stream: Readable, size: int = LONGEST) -> Iterator[bytes]:
 
 
 @lru_cache(1 << 14)
-def _head(size: int) -> bytes:
+def frame_head(size: int) -> bytes:
+    """Return the bytes before a record of so many bytes."""
     length = _LENGTH.pack(size)
     return length + _checksum(length)
 
@@ -88,7 +90,7 @@ def _head(size: int) -> bytes:
 def _checksum(data: bytes) -> bytes:
     crc: int = google_crc32c.value(data)
     rotated = (crc >> 15) | (crc << 17)
-    return _CHECKSUM.pack((rotated + _MASK_DELTA) & 0xFFFFFFFF)
+    return _CHECKSUM.pack((rotated + MASK_DELTA) & 0xFFFFFFFF)
 
 
 def _read(stream: Readable, size: int, offset: int, *, at_end_of_record: bool = False) -> bytes:
