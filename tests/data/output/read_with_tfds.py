@@ -14,11 +14,16 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from tests.data.output.other_readers import compared
 from tests.data.source_trees import close_opened, produce
 from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
 
-OPTIONS = {"tokens": Options(tokens=TokenOptions("wordpiece", 6, vocabulary_size=30))}
+OPTIONS = {
+    "tokens": Options(tokens=TokenOptions("wordpiece", 6, vocabulary_size=30)),
+    "zoo_keep": Options(channels="keep"),
+    "zoo_rgba": Options(channels=4),
+}
 """By the name of the source."""
 
 
@@ -33,6 +38,8 @@ def main(root: Path) -> None:
             (folder / file).write_bytes(data)
         close_opened()
         report[source.name] = {"kind": planned.source.kind, **read(folder)}
+        if source.name.startswith("zoo"):
+            report[source.name]["others"] = compared(folder)
     print(json.dumps(report))
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.data.images.zoo.files import LITTER, ZOO
 from tests.data.source_trees import write_image
 from tests.forks.tensorflow_python import report_of
 from tests.paths import ROOT
@@ -20,6 +21,8 @@ from tpuctl.data.sources.registry import READERS
 from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.data.tfrecord.framing import frame
 
+USABLE = {name: odd for name, odd in ZOO.items() if not odd.why.startswith("bad")}
+"""The odd files that are kept or converted."""
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 4), np.uint8)
 NUMBERS = np.array([2, 1, 0, 1, 2, 0])
 ROWS: list[dict[str, Any]] = [
@@ -52,6 +55,8 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name).mkdir(parents=True)
     for number in range(3):
         write_image(root / "images" / ("cat", "dog")[number % 2] / f"{number}.png", shade=number)
+    for name in ("zoo", "zoo_keep", "zoo_rgba"):
+        write_zoo(root / name)
     with (root / "csv" / "people.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(ROWS[0]))
         writer.writeheader()
@@ -97,6 +102,16 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def write_zoo(root: Path) -> None:
+    """Write all odd files that are used in two classes, and the litter of systems among them."""
+    for folder in ("camera/__MACOSX", "scraper"):
+        (root / folder).mkdir(parents=True)
+    for number, (name, odd) in enumerate(USABLE.items()):
+        (root / ("camera", "scraper")[number % 2] / name).write_bytes(odd.make())
+    for name in LITTER:
+        (root / "camera" / name).write_bytes(b"litter")
+
+
 @pytest.fixture(scope="module")
 def report(sources: Path) -> dict[str, Any]:
     program = "tests.data.output.read_with_tfds"
@@ -117,7 +132,27 @@ def test_every_kind_of_source_is_read(report: dict[str, Any]) -> None:
         "tfrecord": {"train": 3},
         "theirs": {"train": 3, "test": 2},
         "tokens": {"train": 2},
+        **{name: {"train": len(USABLE)} for name in ("zoo", "zoo_keep", "zoo_rgba")},
     }
+
+
+def test_tfds_reads_every_picture_that_is_used_with_the_channels_of_the_dataset(
+    report: dict[str, Any],
+) -> None:
+    shapes = {
+        name: {record["image"][2] for record in report[name]["records"]}
+        for name in ("zoo", "zoo_rgba", "zoo_keep")
+    }
+    assert shapes == {"zoo": {3}, "zoo_rgba": {4}, "zoo_keep": {1, 2, 3, 4}}
+    assert {record["image"][0] for record in report["zoo"]["records"]} == {1, 32}
+
+
+def test_tf_data_grain_and_plain_python_read_the_same_pictures(report: dict[str, Any]) -> None:
+    for name, channels in (("zoo", [3]), ("zoo_rgba", [4]), ("zoo_keep", [1, 2, 3, 4])):
+        others = report[name]["others"]
+        assert others["counts"] == [len(USABLE)] * 3
+        assert (others["shapes"], others["alike"]) == (channels, True)
+        assert others["difference"] <= 8  # TensorFlow and Pillow decode a JPEG with other rounding
 
 
 def in_order(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

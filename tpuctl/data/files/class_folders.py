@@ -18,7 +18,8 @@ from tpuctl.errors import UsageError
 SPLIT_FOLDERS = {"train": "train", "test": "test", "validation": "validation", "val": "validation"}
 """Names of split folders, in lower case, and the TFDS names of their splits."""
 
-_LITTER = ("Thumbs.db", "desktop.ini")
+_LITTER = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir", "icon\r"})
+"""What Windows, macOS and network drives leave in folders, in small letters."""
 _LAYOUT = "One folder for each class, with its files in it: SOURCE/cat/1.png; or SOURCE/train/cat/1.png."
 
 
@@ -150,7 +151,7 @@ class _Walk:
     def _entries(self, folder: str) -> Iterator[Entry]:
         """Yield the entries of a folder by name, except litter; those with a problem become bad."""
         for entry in self._scan(folder):
-            if entry.name in _LITTER:
+            if entry.name.lower() in _LITTER:
                 continue
             if entry.problem:
                 self._note(_below(folder, entry.name), entry.problem)

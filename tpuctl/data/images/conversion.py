@@ -44,6 +44,7 @@ class Goal(NamedTuple):
 def converted(data: bytes, info: ImageInfo, goal: Goal, why: tuple[str, ...]) -> bytes:
     """Return the image `data`, which `info` describes, as a PNG or JPEG; raises InvalidImage."""
     with decodable(data, goal.size) as image:
+        image.load()  # Pillow turns a TIFF upright itself, and says so only then
         picture = _upright(_coloured(_sized(image, goal.size)), image)
         if goal.size and picture.size != goal.size[::-1]:
             picture = _resized(picture, goal.size)

@@ -27,7 +27,9 @@ from tpuctl.data.trees.local import LocalTree
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError, nearest
 
-_IMAGES = (".png", ".jpg", ".jpeg")
+_IMAGES = (
+    ".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2",
+)  # fmt: skip
 _MOST_NAMES = 1000
 """Names in a folder from which its kind is inferred."""
 

@@ -1,0 +1,274 @@
+"""Odd files that a camera, a phone, a scraper and a colleague leave behind, and what becomes of each."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pillow_heif
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from tests.data.images.bombs import blank_png
+from tests.data.images.zoo.pictures import (
+    BLUE,
+    GREEN,
+    RED,
+    WHITE,
+    chunk,
+    clear_index,
+    exif,
+    long_profile,
+    of_mode,
+    picture,
+    png_of,
+    profile,
+    save,
+    stored,
+    tiff_of_16_bits,
+    wide_rows,
+)
+
+Colours = tuple[tuple[int, ...], ...]
+PLACES = ((6, 6), (40, 6), (6, 25))
+"""At the top left, the top right, and the bottom left."""
+CLEAR: Colours = (RED, WHITE, BLUE)
+GREYS: Colours = ((88,) * 3, (124,) * 3, (70,) * 3)
+CLEAR_GREYS: Colours = (GREYS[0], WHITE, GREYS[2])
+BITS: Colours = ((0,) * 3, WHITE, (0,) * 3)
+
+
+class OddFile(NamedTuple):
+    """A file, and what becomes of it in a dataset of RGB."""
+
+    make: Callable[[], bytes]
+    why: str = ""
+    """Why it is converted; `bad: ` and why it is bad; empty where its bytes stay as they are."""
+    colours: Colours | None = (RED, GREEN, BLUE)
+    """At `PLACES`; None where it shows no picture, or other colours by intention."""
+
+
+TURNED, TO_3, TO_8, TO_SRGB = "turned upright (EXIF)", "to 3 channels", "to 8 bits", "to sRGB"
+FIRST = "the first frame of several"
+
+
+def jpeg(image: Image.Image | None = None, **options: object) -> bytes:
+    """Return a JPEG."""
+    return save(image or picture(), "JPEG", **{"quality": 95, "subsampling": "4:4:4", **options})
+
+
+def png(image: Image.Image | None = None, **options: object) -> bytes:
+    """Return a PNG."""
+    return save(image or picture(), "PNG", **options)
+
+
+def frames(encoding: str, **options: object) -> bytes:
+    """Return a file with the picture and another one after it."""
+    other = picture().transpose(Image.Transpose.ROTATE_180)
+    return save(picture(), encoding, save_all=True, append_images=[other], **options)
+
+
+def heic(image: Image.Image | None = None, **options: object) -> bytes:
+    """Return a HEIC file as pillow-heif writes it."""
+    stream = io.BytesIO()
+    pillow_heif.from_pillow(image or picture()).save(stream, quality=95, chroma=444, **options)
+    return stream.getvalue()
+
+
+def patched(data: bytes, old: bytes, new: bytes) -> bytes:
+    """Return data with its first `old` replaced."""
+    assert old in data
+    return data.replace(old, new, 1)
+
+
+def without_adobe(data: bytes) -> bytes:
+    """Return a JPEG without the segment of Adobe, which says that its inks are inverted."""
+    start = data.index(b"\xff\xee")
+    (size,) = struct.unpack_from(">H", data, start + 2)
+    return data[:start] + data[start + 2 + size :]
+
+
+def with_exif(data: bytes, segment: bytes) -> bytes:
+    """Return a JPEG with a segment of EXIF data before all others."""
+    return data[:2] + b"\xff\xe1" + struct.pack(">H", len(segment) + 2) + segment + data[2:]
+
+
+def broken_png() -> bytes:
+    """Return a PNG with a flipped bit in its pixels."""
+    data = bytearray(png())
+    data[data.index(b"IDAT") + 8] ^= 1
+    return bytes(data)
+
+
+def png_notes(kind: bytes, data: bytes) -> PngInfo:
+    """Return a chunk for Pillow to write."""
+    notes = PngInfo()
+    notes.add(kind, data)
+    return notes
+
+
+JPEGS = {
+    "photograph.jpg": OddFile(jpeg),
+    "grey.jpg": OddFile(lambda: jpeg(of_mode("L")), TO_3, GREYS),
+    "progressive.jpg": OddFile(lambda: jpeg(progressive=True)),
+    "chroma-420.jpg": OddFile(lambda: jpeg(subsampling="4:2:0", optimize=True)),
+    "restarts.jpg": OddFile(lambda: jpeg(restart_marker_rows=1)),
+    "comment.jpg": OddFile(lambda: jpeg(comment="x" * 60_000)),
+    "cmyk.jpg": OddFile(lambda: jpeg(of_mode("CMYK"), subsampling=0), "from CMYK"),
+    "cmyk-plain.jpg": OddFile(lambda: without_adobe(jpeg(of_mode("CMYK"), subsampling=0)), "from CMYK", None),
+    "ycck.jpg": OddFile(
+        lambda: patched(jpeg(of_mode("CMYK"), subsampling=0), b"Adobe\0d\0\0\0\0\0", b"Adobe\0d\0\0\0\0\2"),
+        "from CMYK",
+        None,
+    ),
+    **{
+        f"orientation-{n}.jpg": OddFile(lambda n=n: jpeg(stored(n), exif=exif(n)), TURNED)  # type: ignore[misc]
+        for n in range(2, 9)
+    },
+    "orientation-1.jpg": OddFile(lambda: jpeg(exif=exif(1))),
+    "orientation-9.jpg": OddFile(lambda: jpeg(exif=exif(9))),
+    "orientation-motorola.jpg": OddFile(lambda: jpeg(stored(6), exif=exif(6, ">")), TURNED),
+    "exif-cut.jpg": OddFile(lambda: with_exif(jpeg(), exif(6)[:12])),
+    "exif-thumbnail.jpg": OddFile(lambda: with_exif(jpeg(stored(8)), exif(8) + bytes(60_000)), TURNED),
+    "grey-lying.jpg": OddFile(lambda: jpeg(stored(6).convert("L"), exif=exif(6)), f"{TURNED}, {TO_3}", GREYS),
+    "adobe-rgb.jpg": OddFile(lambda: jpeg(icc_profile=profile("Adobe RGB")), TO_SRGB, None),
+    "display-p3.jpg": OddFile(lambda: jpeg(icc_profile=profile("Display P3")), TO_SRGB, None),
+    "profile-long.jpg": OddFile(lambda: jpeg(icc_profile=long_profile("Adobe RGB")), TO_SRGB, None),
+    "profile-srgb.jpg": OddFile(lambda: jpeg(icc_profile=profile())),
+    "profile-damaged.jpg": OddFile(lambda: jpeg(icc_profile=b"no profile at all")),
+    "two-lenses.jpg": OddFile(lambda: frames("MPO")),
+    "garbage-behind.jpg": OddFile(lambda: jpeg() + b"uploaded by somebody" * 50),
+    "padded.jpg": OddFile(lambda: jpeg() + bytes(5_000)),
+    "wide.jpg": OddFile(lambda: jpeg(Image.new("RGB", (65_500, 1))), "", None),
+    "png-inside.jpg": OddFile(png),
+    "webp-inside.jpg": OddFile(lambda: save(picture(), "WEBP", quality=95), "from WebP"),
+    "heic-inside.jpg": OddFile(heic, "from HEIC"),
+    "truncated.jpg": OddFile(lambda: jpeg()[:-30], "bad: cannot be decoded (it ends before its last marker)"),
+    "truncated-head.jpg": OddFile(lambda: jpeg()[:200], "bad: cannot be decoded (it ends in the middle)"),
+    "empty.jpg": OddFile(bytes, "bad: is empty"),
+    "twelve-bits.jpg": OddFile(
+        lambda: patched(jpeg(), b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c"),
+        "bad: cannot be decoded (it has 12 bits a pixel and channel, expected 8)",
+    ),
+    "arithmetic.jpg": OddFile(
+        lambda: patched(jpeg(), b"\xff\xc0", b"\xff\xc9"),
+        "bad: cannot be decoded (its kind of compression is not supported)",
+    ),
+    "no-height.jpg": OddFile(
+        lambda: patched(jpeg(), b"\x08\0\x20\0\x30", b"\x08\0\0\0\x30"),
+        "bad: cannot be decoded (its header is damaged)",
+    ),
+    "error-page.jpg": OddFile(
+        lambda: b"<!DOCTYPE html><html><body>404 Not Found</body></html>",
+        "bad: is an HTML page, not an image",
+    ),
+    "notes.jpg": OddFile(
+        lambda: "заметки\n".encode("ascii", "backslashreplace"), "bad: is a text, not an image"
+    ),
+    "noise.jpg": OddFile(lambda: bytes(range(256)) * 9, "bad: is not an image, or of an unknown format"),
+}
+PNGS = {
+    "drawing.png": OddFile(png),
+    "grey.png": OddFile(lambda: png(of_mode("L")), TO_3, GREYS),
+    "clear.png": OddFile(lambda: png(of_mode("RGBA")), TO_3, CLEAR),
+    "clear-grey.png": OddFile(lambda: png(of_mode("LA")), TO_3, CLEAR_GREYS),
+    "palette.png": OddFile(lambda: png(of_mode("P"))),
+    "palette-clear.png": OddFile(lambda: png(of_mode("P"), transparency=clear_index()), TO_3, CLEAR),
+    "clear-colour.png": OddFile(lambda: png(transparency=(1, 2, 3))),
+    "one-bit.png": OddFile(lambda: png(of_mode("1")), TO_3, BITS),
+    "sixteen-bits-grey.png": OddFile(lambda: png(of_mode("I;16")), f"{TO_3}, {TO_8}", GREYS),
+    "sixteen-bits.png": OddFile(lambda: png_of(wide_rows(3), 16, 2)),
+    "interlaced.png": OddFile(lambda: png_of(b"\0\1\2\3", 8, 2, (1, 1), 1), "", None),
+    "animated.png": OddFile(lambda: frames("PNG")),
+    "lying.png": OddFile(lambda: png(stored(6), exif=exif(6)), TURNED),
+    "adobe-rgb.png": OddFile(lambda: png(icc_profile=profile("Adobe RGB")), TO_SRGB, None),
+    "gamma.png": OddFile(lambda: png(pnginfo=png_notes(b"gAMA", struct.pack(">I", 45_455)))),
+    "garbage-behind.png": OddFile(lambda: png() + bytes(20_000)),
+    "jpeg-inside.png": OddFile(jpeg),
+    "text-chunk.png": OddFile(lambda: png(pnginfo=png_notes(b"tEXt", b"Comment\0" + b"x" * 9_000))),
+    "flipped-bit.png": OddFile(
+        broken_png, "bad: cannot be decoded (the checksum of its IDAT chunk does not match)"
+    ),
+    "truncated.png": OddFile(lambda: png()[:-20], "bad: cannot be decoded (it ends in the middle)"),
+    "head-only.png": OddFile(
+        lambda: png()[:33] + chunk(b"IEND", b""), "bad: cannot be decoded (it has no pixels)"
+    ),
+    "no-width.png": OddFile(
+        lambda: png_of(b"", 8, 2, (0, 32)), "bad: cannot be decoded (its header is damaged)"
+    ),
+    "bomb.png": OddFile(
+        lambda: blank_png(30_000, 30_000, depth=1, colour=0),
+        "bad: has 30000 × 30000 pixels, more than TensorFlow decodes",
+    ),
+    "bomb-grey.png": OddFile(
+        lambda: blank_png(12_000, 12_000, depth=1, colour=0),
+        "bad: has 12000 × 12000 pixels, and at most 134 megapixels are decoded",
+    ),
+}
+OTHERS = {
+    "still.gif": OddFile(lambda: save(picture(), "GIF"), "from GIF"),
+    "animated.gif": OddFile(lambda: frames("GIF"), f"from GIF, {FIRST}"),
+    "clear.gif": OddFile(
+        lambda: save(of_mode("P"), "GIF", transparency=clear_index()), f"from GIF, {TO_3}", CLEAR
+    ),
+    "grey.gif": OddFile(lambda: save(of_mode("L"), "GIF"), "from GIF", GREYS),
+    "truncated.gif": OddFile(lambda: save(picture(), "GIF")[:9], "bad: cannot be decoded"),
+    "lossy.webp": OddFile(lambda: save(picture(), "WEBP", quality=95), "from WebP"),
+    "lossless.webp": OddFile(lambda: save(picture(), "WEBP", lossless=True), "from WebP"),
+    "clear.webp": OddFile(lambda: save(of_mode("RGBA"), "WEBP", quality=95), f"from WebP, {TO_3}", CLEAR),
+    "animated.webp": OddFile(lambda: frames("WEBP", quality=95), f"from WebP, {FIRST}"),
+    "lying.webp": OddFile(lambda: save(stored(6), "WEBP", quality=95, exif=exif(6)), f"from WebP, {TURNED}"),
+    "display-p3.webp": OddFile(
+        lambda: save(picture(), "WEBP", quality=95, icc_profile=profile("Display P3")),
+        f"from WebP, {TO_SRGB}",
+        None,
+    ),
+    "truncated.webp": OddFile(lambda: save(picture(), "WEBP")[:40], "bad: cannot be decoded"),
+    "paint.bmp": OddFile(lambda: save(picture(), "BMP"), "from BMP"),
+    "palette.bmp": OddFile(lambda: save(of_mode("P"), "BMP"), "from BMP"),
+    "one-bit.bmp": OddFile(lambda: save(of_mode("1"), "BMP"), f"from BMP, {TO_3}", BITS),
+    "scan.tif": OddFile(lambda: save(picture(), "TIFF"), "from TIFF"),
+    "lzw.tif": OddFile(lambda: save(picture(), "TIFF", compression="tiff_lzw"), "from TIFF"),
+    "jpeg.tif": OddFile(lambda: save(picture(), "TIFF", compression="jpeg", quality=95), "from TIFF"),
+    "fax.tif": OddFile(lambda: save(of_mode("1"), "TIFF", compression="group4"), f"from TIFF, {TO_3}", BITS),
+    "pages.tif": OddFile(lambda: frames("TIFF"), f"from TIFF, {FIRST}"),
+    "clear.tif": OddFile(lambda: save(of_mode("RGBA"), "TIFF"), f"from TIFF, {TO_3}", CLEAR),
+    "cmyk.tif": OddFile(lambda: save(of_mode("CMYK"), "TIFF"), "from TIFF, from CMYK"),
+    "lab.tif": OddFile(lambda: save(of_mode("LAB"), "TIFF"), "from TIFF"),
+    "ycbcr.tif": OddFile(lambda: save(of_mode("YCbCr"), "TIFF"), "from TIFF"),
+    "sixteen-bits-grey.tif": OddFile(
+        lambda: save(of_mode("I;16"), "TIFF"), f"from TIFF, {TO_3}, {TO_8}", GREYS
+    ),
+    "sixteen-bits.tif": OddFile(tiff_of_16_bits, "from TIFF"),
+    "lying.tif": OddFile(lambda: save(stored(6), "TIFF", exif=exif(6)[6:]), f"from TIFF, {TURNED}"),
+    "floats.tif": OddFile(
+        lambda: save(of_mode("F"), "TIFF"), "bad: has pixels of the kind F, expected 8 or 16 bits a channel"
+    ),
+    "thumbnail-first.dng": OddFile(
+        lambda: save(picture(), "TIFF", tiffinfo={254: 1}),
+        "bad: is a raw photograph, whose first image is a thumbnail",
+    ),
+    "truncated.tif": OddFile(lambda: save(picture(), "TIFF")[:60], "bad: cannot be decoded"),
+    "archive.jp2": OddFile(lambda: save(picture(), "JPEG2000"), "from JPEG 2000"),
+    "stream.j2k": OddFile(lambda: save(picture(), "JPEG2000", no_jp2=True), "from JPEG 2000"),
+    "phone.avif": OddFile(lambda: save(picture(), "AVIF", quality=95), "from AVIF"),
+    "clear.avif": OddFile(lambda: save(of_mode("RGBA"), "AVIF", quality=95), f"from AVIF, {TO_3}", CLEAR),
+    "phone.heic": OddFile(heic, "from HEIC"),
+    "clear.heic": OddFile(lambda: heic(of_mode("RGBA")), f"from HEIC, {TO_3}", CLEAR),
+    "film.jpg": OddFile(lambda: b"\0\0\0\x18ftypisom" + bytes(40), "bad: is a video, not an image"),
+    "logo.svg": OddFile(
+        lambda: b'<svg xmlns="http://www.w3.org/2000/svg"/>', "bad: is an SVG drawing, which has no pixels"
+    ),
+    "layers.psd": OddFile(lambda: b"8BPS\0\1" + bytes(40), "bad: is a Photoshop document"),
+    "paper.pdf": OddFile(lambda: save(picture(), "PDF"), "bad: is a PDF document"),
+    "favicon.ico": OddFile(lambda: save(picture(), "ICO"), "bad: is an icon (ICO)"),
+    "next.jxl": OddFile(lambda: b"\xff\x0a" + bytes(40), "bad: is a JPEG XL image"),
+    "picture.png.gz": OddFile(lambda: gzip.compress(png()), "bad: is a gzip file"),
+}
+ZOO = {**JPEGS, **PNGS, **OTHERS}
+"""By the name of the file."""
+LITTER = (".DS_Store", "._photograph.jpg", "Thumbs.db", "desktop.ini", "__MACOSX/._photograph.jpg")
+"""Names that systems leave in folders: they are no pictures, and nothing is said of them."""
