@@ -25,7 +25,7 @@ def test_results_come_in_the_order_of_the_items_whichever_ends_first() -> None:
 
     def work(item: int) -> int:
         if item == 0:
-            assert later.wait(30)
+            assert later.wait(60)
         if item == 3:
             later.set()
         return item
@@ -50,7 +50,7 @@ def test_a_single_item_needs_no_thread() -> None:
 
 
 def test_as_many_as_the_width_run_at_once_and_no_more() -> None:
-    together = threading.Barrier(3, timeout=30)
+    together = threading.Barrier(3, timeout=60)
 
     def work(_: int) -> str:
         together.wait()  # breaks, failing the test, unless three are here at once

@@ -53,7 +53,7 @@ def nothing_created(simulator):
 
 def objects(simulator) -> list[str]:
     storage = simulator.simulator.endpoints["storage"]
-    listing = requests.get(f"{storage}/storage/v1/b/sim-project-tpuctl/o", timeout=10).json()
+    listing = requests.get(f"{storage}/storage/v1/b/sim-project-tpuctl/o", timeout=60).json()
     return [item["name"] for item in listing.get("items", [])]
 
 
@@ -329,7 +329,7 @@ def record(simulator) -> None:
     for name, content in (("runs/r1/attempts/1/attempt.json", attempt), ("runs/r1/run.json", run)):
         requests.post(
             f"{simulator.simulator.endpoints['storage']}/upload/storage/v1/b/sim-project-tpuctl/o",
-            params={"uploadType": "media", "name": name}, data=runs.encode(content), timeout=10,
+            params={"uploadType": "media", "name": name}, data=runs.encode(content), timeout=60,
         ).raise_for_status()  # fmt: skip
 
 
@@ -337,7 +337,7 @@ def forget(simulator) -> None:
     for name in objects(simulator):
         quoted = name.replace("/", "%2F")
         url = f"{simulator.simulator.endpoints['storage']}/storage/v1/b/sim-project-tpuctl/o/{quoted}"
-        requests.delete(url, timeout=10).raise_for_status()
+        requests.delete(url, timeout=60).raise_for_status()
 
 
 class TestConfiguration:

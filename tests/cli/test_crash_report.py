@@ -123,7 +123,7 @@ def test_another_user_cannot_read_the_report(bug: Callable[[], int], tmp_path: P
         ["setpriv", "--reuid=65534", "--clear-groups", "cat", str(path)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
     assert reading.returncode != 0
     assert "denied" in reading.stderr

@@ -27,7 +27,7 @@ def test_the_location_is_as_the_service_names_it(
     simulator: RunningSimulator, resource: dict[str, object], location: BucketLocation
 ) -> None:
     url = f"{simulator.simulator.endpoints['storage']}/storage/v1/b"
-    created = requests.post(url, params={"project": "p"}, json={"name": "b-1", **resource}, timeout=20)
+    created = requests.post(url, params={"project": "p"}, json={"name": "b-1", **resource}, timeout=60)
     assert created.status_code == 200, created.text
     cloud = connect(load({"bucket": "b-1"}))
     assert cloud.bucket.location() == location

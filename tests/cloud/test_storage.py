@@ -53,7 +53,7 @@ class TestLimits:
             f"{simulator.simulator.endpoints['storage']}/upload/storage/v1/b/{bucket.name}/o",
             params={"uploadType": "media", "name": "bomb", "contentEncoding": "gzip"},
             data=packed,
-            timeout=10,
+            timeout=60,
         ).raise_for_status()
         assert bucket.read("bomb", 1 << 20) == packed
         (item,) = bucket.objects("bomb")

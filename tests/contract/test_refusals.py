@@ -24,7 +24,7 @@ def sim() -> Iterator[Simulator]:
     with Simulator() as started:
         url = f"{started.endpoints.storage}/upload/storage/v1/b/{started.endpoints.bucket}/o"
         requests.post(
-            url, params={"uploadType": "media", "name": "o"}, data=b"x", timeout=10
+            url, params={"uploadType": "media", "name": "o"}, data=b"x", timeout=60
         ).raise_for_status()
         yield started
 
@@ -40,7 +40,7 @@ def test_the_json_api_refuses_what_it_does_not_have(
 ) -> None:
     where = path.replace("{bucket}", sim.endpoints.bucket).replace("{object}", "o")
     url = f"{sim.endpoints.storage}/storage/v1/{re.sub(r'{[^}]+}', 'x', where)}"
-    answer = requests.request(verb, url, data=BODIES.get(verb), timeout=10)
+    answer = requests.request(verb, url, data=BODIES.get(verb), timeout=60)
     assert answer.status_code in (405, 501), f"{method}: {answer.status_code} {answer.text}"
     assert answer.json()["error"]["code"] == answer.status_code
 
@@ -52,28 +52,28 @@ def test_the_xml_api_refuses_what_it_does_not_have(sim: Simulator, request_line:
         kind
     ]
     url = f"{sim.endpoints.storage}{path}{''.join(subresource)}"
-    answer = requests.request(verb, url, data=BODIES.get(verb), timeout=10)
+    answer = requests.request(verb, url, data=BODIES.get(verb), timeout=60)
     assert answer.status_code in (405, 501), f"{request_line}: {answer.status_code} {answer.text}"
 
 
 def test_what_the_json_api_never_had_is_not_found(sim: Simulator) -> None:
-    assert requests.get(f"{sim.endpoints.storage}/storage/v1/nonsense", timeout=10).status_code == 404
+    assert requests.get(f"{sim.endpoints.storage}/storage/v1/nonsense", timeout=60).status_code == 404
 
 
 def test_the_cloud_tpu_api_refuses_what_it_does_not_have(sim: Simulator) -> None:
     with grpc.insecure_channel(sim.endpoints.tpu_grpc, options=[("grpc.enable_http_proxy", 0)]) as channel:
         call = channel.unary_unary("/google.cloud.tpu.v2.Tpu/ReimageNode")
         with pytest.raises(grpc.RpcError) as refused:
-            call(b"", timeout=10)
+            call(b"", timeout=60)
     assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
-    answer = requests.post(f"{sim.endpoints.tpu_rest}/v2/{PARENT}/nodes/n:reimage", json={}, timeout=10)
+    answer = requests.post(f"{sim.endpoints.tpu_rest}/v2/{PARENT}/nodes/n:reimage", json={}, timeout=60)
     assert answer.status_code == 404
     assert "There is no method" in answer.json()["error"]["message"]
 
 
 def test_compute_engine_refuses_all_but_what_slices_need(sim: Simulator) -> None:
     url = f"{sim.endpoints.compute_rest}/compute/v1/projects/sim-project/zones/europe-west4-a/disks"
-    assert requests.get(url, timeout=10).status_code == 404
+    assert requests.get(url, timeout=60).status_code == 404
 
 
 @pytest.mark.contract(
@@ -84,8 +84,8 @@ def test_compute_engine_refuses_all_but_what_slices_need(sim: Simulator) -> None
 def test_a_policy_is_not_enforced(sim: Simulator) -> None:
     bucket = f"{sim.endpoints.storage}/storage/v1/b/{sim.endpoints.bucket}"
     nobody = {"bindings": [{"role": "roles/storage.objectViewer", "members": ["user:else@example.com"]}]}
-    assert requests.put(f"{bucket}/iam", json=nobody, timeout=10).json()["bindings"] == nobody["bindings"]
-    assert requests.get(f"{bucket}/o/o", timeout=10).status_code == 200
+    assert requests.put(f"{bucket}/iam", json=nobody, timeout=60).json()["bindings"] == nobody["bindings"]
+    assert requests.get(f"{bucket}/o/o", timeout=60).status_code == 200
 
 
 @pytest.mark.contract(
@@ -96,7 +96,7 @@ def test_a_policy_is_not_enforced(sim: Simulator) -> None:
 def test_every_permission_is_there(sim: Simulator) -> None:
     url = f"{sim.endpoints.storage}/storage/v1/b/{sim.endpoints.bucket}/iam/testPermissions"
     permissions = {"permissions": "storage.objects.delete"}
-    assert requests.get(url, params=permissions, timeout=10).json()["permissions"] == [
+    assert requests.get(url, params=permissions, timeout=60).json()["permissions"] == [
         "storage.objects.delete"
     ]
 
@@ -104,10 +104,10 @@ def test_every_permission_is_there(sim: Simulator) -> None:
 @pytest.mark.contract("storage.managedFolders.list", client="REST", differs="Always returns an empty list.")
 def test_there_are_no_managed_folders(sim: Simulator) -> None:
     url = f"{sim.endpoints.storage}/storage/v1/b/{sim.endpoints.bucket}/managedFolders"
-    assert "items" not in requests.get(url, timeout=10).json()
+    assert "items" not in requests.get(url, timeout=60).json()
 
 
 @pytest.mark.contract("v2alpha1.ListReservations", client="REST", differs="Always returns an empty list.")
 def test_there_are_no_reservations(sim: Simulator) -> None:
     url = f"{sim.endpoints.tpu_rest}/v2alpha1/{PARENT}/reservations"
-    assert requests.get(url, timeout=10).json() == {}
+    assert requests.get(url, timeout=60).json() == {}

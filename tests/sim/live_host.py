@@ -74,7 +74,7 @@ class User:
                 key_filename=str(self.key),
                 allow_agent=False,
                 look_for_keys=False,
-                timeout=20,
+                timeout=60,
             )
             _, out, err = client.exec_command(command, timeout=timeout)
             text, errors = out.read().decode(), err.read().decode()

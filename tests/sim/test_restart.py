@@ -23,7 +23,7 @@ from tpuctl.sim.state.database import Database
 JOB = """
 import json, os, pathlib, time, urllib.request
 def ask(url, **how):
-    with urllib.request.urlopen(urllib.request.Request(url, **how), timeout=5) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, **how), timeout=60) as answer:
         return answer.read()
 def step(number):
     where = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/instance/service-accounts/default/token"

@@ -168,7 +168,7 @@ class Workload:
                    f"ServerAliveInterval={self._timeout_factor}", "ServerAliveCountMax=3")  # fmt: skip
         command = [*ssh, *(word for option in options for word in ("-o", option)), address, JOB]
         result = subprocess.run(
-            command, capture_output=True, text=True, timeout=30 * self._timeout_factor, check=True
+            command, capture_output=True, text=True, timeout=60 * self._timeout_factor, check=True
         )
         assert result.stdout.split() == ["499500", "started"]
 

@@ -30,7 +30,7 @@ def alone():
     gc.collect()  # a server that is collected ends gRPC's thread, which nobody can join
     return threading.active_count() == 1 or None
 def left():
-    poll(alone, awaiting="the threads to end", timeout=10, backoff=Backoff(0.01))
+    poll(alone, awaiting="the threads to end", timeout=60, backoff=Backoff(0.01))
     return len(os.listdir("/proc/self/fd")), sorted(os.listdir(tempfile.gettempdir()))
 with Simulator():
     pass  # the first one imports, and opens what stays open
@@ -47,7 +47,7 @@ def create(sim: Simulator, name: str, zone: str = "europe-west4-a") -> None:
     import requests
 
     url = f"{sim.endpoints.tpu_rest}/v2/projects/sim-project/locations/{zone}/nodes"
-    requests.post(url, params={"nodeId": name}, json=NODE, timeout=10).raise_for_status()
+    requests.post(url, params={"nodeId": name}, json=NODE, timeout=60).raise_for_status()
 
 
 def test_a_node_is_seen_from_creation_to_its_end(tpu_simulator: Simulator) -> None:
@@ -96,7 +96,7 @@ def test_a_wrong_scenario_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch,
     poll(
         lambda: set(threading.enumerate()) <= threads or None,
         awaiting="threads to end",
-        timeout=10,
+        timeout=60,
         backoff=Backoff(0.01),
     )
 

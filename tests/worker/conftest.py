@@ -59,6 +59,6 @@ def wait_for_end() -> Callable[[int], None]:
             except OSError:
                 return None
 
-        poll(ended, awaiting=f"process {pid} to end", timeout=30, backoff=Backoff(0.02, 0.1))
+        poll(ended, awaiting=f"process {pid} to end", timeout=60, backoff=Backoff(0.02, 0.1))
 
     return wait

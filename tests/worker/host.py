@@ -233,7 +233,7 @@ def kill_with_guard(supervisor: int) -> None:
     # either holds the attempt's lock until the kernel has ended it
     poll(
         lambda: all(map(_has_ended, both)) or None,
-        awaiting="the end of the guard", timeout=30, backoff=Backoff(0.02, 0.1),
+        awaiting="the end of the guard", timeout=60, backoff=Backoff(0.02, 0.1),
     )  # fmt: skip
 
 

@@ -427,7 +427,7 @@ class TestStop:
             os.kill(pid, signal.SIGTERM)
             table = Path(f"/proc/{pid}")  # also that of a zombie, until the supervisor has seen it end
             poll(
-                lambda: not table.exists() or None, awaiting="its end", timeout=30, backoff=Backoff(0.02, 0.1)
+                lambda: not table.exists() or None, awaiting="its end", timeout=60, backoff=Backoff(0.02, 0.1)
             )
             process.terminate()
         status = host.finished()
@@ -467,7 +467,7 @@ class TestStop:
         poll(
             lambda: True if host.status().state == "running" else None,
             awaiting="running",
-            timeout=30,
+            timeout=60,
             backoff=Backoff(0.02),
         )
         kill_with_guard(pid)
@@ -566,12 +566,12 @@ class TestBucketTrouble:
     def test_log_and_heartbeats_arrive_while_the_script_runs(self, host: Host) -> None:
         with host.supervise(WAIT, FAST) as process:
             poll(
-                lambda: host.log() or None, awaiting="the first chunk", timeout=30, backoff=Backoff(0.05, 0.1)
+                lambda: host.log() or None, awaiting="the first chunk", timeout=60, backoff=Backoff(0.05, 0.1)
             )
             first = host.bucket.objects(STATUS)[0].generation
             poll(
                 lambda: True if host.bucket.objects(STATUS)[0].generation > first else None,
-                awaiting="a heartbeat", timeout=30, backoff=Backoff(0.05, 0.1),
+                awaiting="a heartbeat", timeout=60, backoff=Backoff(0.05, 0.1),
             )  # fmt: skip
             process.terminate()
         assert host.status().is_finished
@@ -590,12 +590,12 @@ class TestBucketTrouble:
         constants = f"{FAST}; timing.STOP_GRACE = 0.2\nfrom tpuctl.worker.reporting import logs"
         constants += "\nlogs.CHUNK = 1000"
         with host.supervise(script, constants) as process:
-            poll(lambda: host.chunks() or None, awaiting="a chunk", timeout=30, backoff=Backoff(0.05))
+            poll(lambda: host.chunks() or None, awaiting="a chunk", timeout=60, backoff=Backoff(0.05))
             for number in range(3):
                 first = host.bucket.objects(STATUS)[0].generation
                 poll(
                     lambda first=first: True if host.bucket.objects(STATUS)[0].generation > first else None,
-                    awaiting=f"heartbeat {number}", timeout=30, backoff=Backoff(0.05, 0.1),
+                    awaiting=f"heartbeat {number}", timeout=60, backoff=Backoff(0.05, 0.1),
                 )  # fmt: skip
             process.terminate()
             wait_for_end(int((host.folder / "pid").read_text()))
@@ -613,13 +613,13 @@ class TestBucketTrouble:
         )
         with host.supervise(script, f"{FAST}; timing.REQUEST_PAUSES = (0, 0.05)"):
             poll(
-                lambda: host.log() or None, awaiting="the first chunk", timeout=30, backoff=Backoff(0.05, 0.1)
+                lambda: host.log() or None, awaiting="the first chunk", timeout=60, backoff=Backoff(0.05, 0.1)
             )
             simulator.faults.add(grpc_fault("storage.objects.create", 14, "away"))
             poll(
                 lambda: True if "503" in host.supervisor_log() else None,
                 awaiting="trouble",
-                timeout=30,
+                timeout=60,
                 backoff=Backoff(0.05),
             )
             simulator.faults.clear()
@@ -649,7 +649,7 @@ class TestBucketTrouble:
             poll(
                 lambda: True if "503" in host.supervisor_log() else None,
                 awaiting="trouble",
-                timeout=30,
+                timeout=60,
                 backoff=Backoff(0.02),
             )
             simulator.faults.clear()
@@ -671,7 +671,7 @@ class TestBucketTrouble:
             tries = host.supervisor_log().count("503") + 8  # more than a heartbeat and a shipping in flight
             poll(
                 lambda: True if host.supervisor_log().count("503") > tries else None,
-                awaiting="trouble", timeout=30, backoff=Backoff(0.02),
+                awaiting="trouble", timeout=60, backoff=Backoff(0.02),
             )  # fmt: skip
             assert process.poll() is None, "it keeps trying"
             assert not host.status().is_finished
@@ -687,7 +687,7 @@ class TestBucketTrouble:
         with host.supervise("import os\nprint(os.getpid(), flush=True)\n" + WAIT, FAST) as process:
             host.wait_for_output(b"step 1")
             other = supervisor_status(host)
-            assert process.wait(30) != 0
+            assert process.wait(60) != 0
         wait_for_end(int((host.folder / "log").read_bytes().split()[0]))
         assert host.bucket.read(STATUS) == other
         assert "of the same attempt has written" in host.supervisor_log()
@@ -705,7 +705,7 @@ class TestBucketTrouble:
                 host.bucket.upload(STATUS, [b'{"state": "finished", "exit_code": 0}'], "application/json")
                 poll(
                     lambda: host.bucket.read(STATUS).count(b'"seal"') or None,
-                    awaiting=f"the status after write {number}", timeout=30, backoff=Backoff(0.02),
+                    awaiting=f"the status after write {number}", timeout=60, backoff=Backoff(0.02),
                 )  # fmt: skip
             (host.folder / "go").touch()
         assert (host.finished().exit_code, host.status().stopped) == (0, "")

@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.server.answers_two_at_once:
-            self.server.answers_two_at_once.wait(30)
+            self.server.answers_two_at_once.wait(60)
         status = 404 if self.path == "/missing" else 200
         body = b"connection %d" % self.number
         self.send_response(status)

@@ -186,7 +186,7 @@ def test_watch_shows_each_change_as_a_line_until_ctrl_c(
         assert next(line for line in lines if "gone" in line).rstrip().endswith("-> gone")
     finally:
         watching.send_signal(signal.SIGINT)
-        _, errors = watching.communicate(timeout=30)
+        _, errors = watching.communicate(timeout=60)
     assert watching.returncode == 130
     assert "Traceback" not in errors
 

@@ -62,7 +62,7 @@ def test_a_port_is_forwarded_until_ctrl_c(remote: RunningSimulator, board: int, 
     assert (shown["node"], shown["worker"], shown["ports"][0]["remote"]) == ("n1", 0, board)
     assert [read(shown["ports"][0]["local"]) for _ in range(3)] == [b"hello"] * 3
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
 
 
@@ -76,7 +76,7 @@ def test_a_port_on_which_only_the_forward_itself_listens_is_said(remote: Running
     assert len(msgspec.json.decode(process.stdout.readline())["ports"]) == 1
     assert [read(port) for _ in range(3)] == [b""] * 3
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert f"nothing listens on port {port} of the host yet" in errors
     assert "Traceback" not in errors
 

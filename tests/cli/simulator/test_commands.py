@@ -41,7 +41,7 @@ def kill(folder: Path) -> None:
     endpoints = simulator_process.running(folder)
     assert endpoints
     os.kill(endpoints.pid, signal.SIGKILL)
-    poll(lambda: is_stopped(folder) or None, awaiting="its end", timeout=30, backoff=Backoff(0.02, 0.1))
+    poll(lambda: is_stopped(folder) or None, awaiting="its end", timeout=60, backoff=Backoff(0.02, 0.1))
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def busy_host(folder: Path, tpuctl) -> Path:
     poll(
         lambda: len(host_processes(folder)) >= 2 or None,
         awaiting="two programs",
-        timeout=30,
+        timeout=60,
         backoff=Backoff(0.02),
     )
     kill(folder)
@@ -147,7 +147,7 @@ def test_logs_are_followed_until_the_simulator_stops(folder: Path, tpuctl) -> No
             log.write("one\n")
         assert following.stdout.readline() == "one\n"
         assert tpuctl("sim", "stop").code == 0
-        assert following.wait(30) == 0
+        assert following.wait(60) == 0
 
 
 def test_a_long_log_is_put_aside_by_the_next_start(folder: Path, tpuctl) -> None:

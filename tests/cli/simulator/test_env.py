@@ -48,11 +48,11 @@ print(project, credentials.service_account_email.partition("-")[2], credentials.
 print(id_token.fetch_id_token(request, "https://service.example").count("."))
 blob = storage.Client(credentials=credentials).bucket("sim-project-tpuctl").blob("signed")
 blob.upload_from_string("by its key")
-print(requests.get(blob.generate_signed_url(60, version="v4"), timeout=10).text)
+print(requests.get(blob.generate_signed_url(60, version="v4"), timeout=60).text)
 forged = credentials._make_authorization_grant_assertion().decode().rpartition(".")[0] + ".AAAA"
 grant = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 for form in ({"grant_type": grant, "assertion": forged}, {"grant_type": "refresh_token"}):
-    answer = requests.post(credentials._token_uri, data=form, timeout=10)
+    answer = requests.post(credentials._token_uri, data=form, timeout=60)
     print(answer.status_code, answer.json()["error"])
 """
 GFILE = """

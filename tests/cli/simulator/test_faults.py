@@ -108,7 +108,7 @@ class TestCommands:
             assert listed == {"ListNodes", "ListQueuedResources"}
             call("sim", "stop")
             assert following.stdout.read() == ""
-            assert following.wait(20) == 0
+            assert following.wait(60) == 0
 
 
 class TestHelp:
@@ -283,6 +283,6 @@ class TestVerbs:
         assert "was preempted: the host of worker 0 announced its preemption" in result.err
         assert "step 5\n" in result.out
         assert (
-            poll(lambda: simulator.world.nodes.all() or None, awaiting="it", timeout=5)[0].state
+            poll(lambda: simulator.world.nodes.all() or None, awaiting="it", timeout=60)[0].state
             == "PREEMPTED"
         )

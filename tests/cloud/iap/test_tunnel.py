@@ -119,7 +119,7 @@ def test_ten_megabytes_each_way_at_once(relay: ScriptedRelay) -> None:
     (session,) = relay.sessions.values()
     poll(
         lambda: session.acknowledged > len(MEGABYTES) - 65_536 or None,
-        awaiting="the last acknowledgement", timeout=30, backoff=Backoff(0.01, 0.1),
+        awaiting="the last acknowledgement", timeout=60, backoff=Backoff(0.01, 0.1),
     )  # fmt: skip
 
 
@@ -302,7 +302,7 @@ def test_what_was_sent_before_a_close_arrives() -> None:
     with backend(serve) as port, scripted_relay(port) as relay:
         with connect(relay) as stream:
             stream.sendall(MEGABYTES[: 1 << 20])
-        assert ended.wait(20)
+        assert ended.wait(60)
     assert received == MEGABYTES[: 1 << 20]
 
 
@@ -330,5 +330,5 @@ def test_a_tunnel_ends_with_its_near_end(relay: ScriptedRelay) -> None:
     stream = connect(relay)
     (thread,) = {thread for thread in threading.enumerate() if thread.name.startswith("iap ")} - threads
     stream.close()
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()

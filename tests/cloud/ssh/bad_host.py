@@ -65,7 +65,7 @@ class BadHost(paramiko.ServerInterface):
                 self._transport.packetizer.complete_handshake()
                 self._transport.close()
             self._listener.close()
-            self._thread.join(10)
+            self._thread.join(60)
 
     def _serve(self) -> None:
         self._stream, _ = self._listener.accept()

@@ -29,7 +29,7 @@ def ends_its_threads() -> Iterator[None]:
     yield
     for thread in threading.enumerate():
         if isinstance(thread, (threading.Timer, paramiko.Transport)):
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive(), thread
 
 
@@ -96,7 +96,7 @@ class TestLaptopThatSlept:
         monkeypatch.setattr(handshake, "KEEP_ALIVE", 0.05)
         host = BadHost("output", tmp_path)
         with host.served(), Ssh("ada", key, host.dial).connect(node(), 0, host.host_key):
-            assert host.asked_alive.wait(20)
+            assert host.asked_alive.wait(60)
 
     @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has no such option")
     def test_packets_that_nobody_acknowledges_for_a_minute_end_a_connection(self) -> None:

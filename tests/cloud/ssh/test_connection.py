@@ -18,7 +18,7 @@ def test_threads_share_no_configuration_that_fabric_changes(monkeypatch: pytest.
 
     def init(self: fabric.Connection, *arguments: object, config: fabric.Config) -> None:
         configurations.append(id(config))
-        both.wait(30)
+        both.wait(60)
         make(self, *arguments, config=config)
 
     monkeypatch.setattr(fabric.Connection, "__init__", init)

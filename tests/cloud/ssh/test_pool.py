@@ -52,7 +52,7 @@ def test_a_connection_is_opened_once_for_all_rounds_and_closed_at_the_end() -> N
 
 
 def test_connections_are_opened_side_by_side() -> None:
-    hosts, together = Hosts(), threading.Barrier(8, timeout=20)
+    hosts, together = Hosts(), threading.Barrier(8, timeout=60)
     with hosts.pool as pool:
         pool.run_all(lambda session, worker: together.wait(), range(8))
 

@@ -36,7 +36,7 @@ def in_state(provider: CloudTpu, state: QueueState) -> QueuedResource:
         queued = provider.get_queued_resource(QUEUED)
         return queued if queued.state is state else None
 
-    return poll(reached, awaiting=f"{QUEUED.name} to be {state}", timeout=30, backoff=Backoff(0.01, 0.05))
+    return poll(reached, awaiting=f"{QUEUED.name} to be {state}", timeout=60, backoff=Backoff(0.01, 0.05))
 
 
 def test_it_has_what_was_requested(provider: CloudTpu) -> None:

@@ -28,7 +28,7 @@ class Ends:
 
     def join(self) -> None:
         """Wait for the end of the relay."""
-        self._thread.join(30)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         self.host.close()
 

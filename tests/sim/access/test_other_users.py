@@ -56,7 +56,7 @@ class Victim:
     def put(self, name: str, content: bytes) -> None:
         """Store an object, as the user."""
         url = f"{self.endpoints['storage']}/{BUCKET}/{name}"
-        with urllib.request.urlopen(urllib.request.Request(url, content, method="PUT"), timeout=20):
+        with urllib.request.urlopen(urllib.request.Request(url, content, method="PUT"), timeout=60):
             pass
 
     def look(self) -> list[str]:
@@ -86,7 +86,7 @@ class Victim:
 
     def read(self, url: str) -> str:
         """Read as the user."""
-        with urllib.request.urlopen(url, timeout=20) as response:
+        with urllib.request.urlopen(url, timeout=60) as response:
             return str(response.read().decode())
 
     def address(self, name: str) -> str:
@@ -195,7 +195,7 @@ def test_a_forwarded_port_is_for_its_user_alone(victim: Victim) -> None:
         assert transport is not None
         forwarded = transport.request_port_forward("127.0.0.1", 0)
         assert attack(("banner", f"127.0.0.1:{forwarded}")) == [""]
-        with closing(socket.create_connection(("127.0.0.1", forwarded), timeout=20)):
+        with closing(socket.create_connection(("127.0.0.1", forwarded), timeout=60)):
             channel = transport.accept(20)
             assert channel is not None, "its own user is let through"
             channel.close()

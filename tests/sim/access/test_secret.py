@@ -48,12 +48,12 @@ def test_http_needs_it_as_bearer_or_in_the_url(blind: RunningSimulator, http: re
     url = f"{storage}/storage/v1/b/{BUCKET}"
     with_user = url.replace("http://", f"http://sim:{secret}@")
     answers = [
-        http.get(url, timeout=20),
-        http.get(url, timeout=20, headers={"Authorization": "Bearer wrong"}),
-        http.get(url, timeout=20, headers={"Authorization": f"Bearer {secret}"}),
-        http.get(with_user, timeout=20),
-        http.get(with_user, timeout=20, headers={"Origin": "https://evil.example"}),
-        http.get(f"http://{blind.simulator.endpoints['metadata']}/computeMetadata/v1/", timeout=20),
+        http.get(url, timeout=60),
+        http.get(url, timeout=60, headers={"Authorization": "Bearer wrong"}),
+        http.get(url, timeout=60, headers={"Authorization": f"Bearer {secret}"}),
+        http.get(with_user, timeout=60),
+        http.get(with_user, timeout=60, headers={"Origin": "https://evil.example"}),
+        http.get(f"http://{blind.simulator.endpoints['metadata']}/computeMetadata/v1/", timeout=60),
     ]
     assert [answer.status_code for answer in answers] == [403, 403, 200, 200, 403, 403]
 
@@ -61,7 +61,7 @@ def test_http_needs_it_as_bearer_or_in_the_url(blind: RunningSimulator, http: re
 def test_a_header_of_any_bytes_is_a_wrong_secret(blind: RunningSimulator) -> None:
     """Else anybody could fill the simulator's log with tracebacks."""
     host, _, port = blind.simulator.endpoints["storage"].removeprefix("http://").rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xc3\xa9\r\n\r\n")
         assert connection.recv(4096).startswith(b"HTTP/1.1 403 ")
 
@@ -76,9 +76,9 @@ def test_the_proxy_needs_it_once_and_what_is_inside_is_trusted(
         f"https://tpu.googleapis.com/v2/{PARENT}/nodes",
     ]
     with pytest.raises(requests.exceptions.ProxyError, match="407"):
-        http.get(urls[0], proxies={"https": endpoints["proxy"]}, timeout=20)
+        http.get(urls[0], proxies={"https": endpoints["proxy"]}, timeout=60)
     proxy = endpoints["proxy"].replace("http://", f"http://sim:{secret_of(blind)}@")
-    assert [http.get(url, proxies={"https": proxy}, timeout=20).status_code for url in urls] == [200, 200]
+    assert [http.get(url, proxies={"https": proxy}, timeout=60).status_code for url in urls] == [200, 200]
 
 
 def test_grpc_needs_it_in_the_metadata_and_ssh_a_key(blind: RunningSimulator, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def send(address: str, method: str, path: str, content_type: str, body: str, fie
     head = f"{method} {path} HTTP/1.1\r\n{fields}{typed}{length}Connection: close\r\n\r\n"
     host, _, port = address.rpartition(":")
     received = b""
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall((head + body).encode())
         while data := connection.recv(65536):
             received += data
@@ -117,7 +117,7 @@ def test_a_refused_request_uses_up_no_fault_and_leaves_no_event(victim: Victim) 
 def test_a_body_is_not_waited_for(victim: Victim) -> None:
     address = victim.address("storage")
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         head = f"POST {UPLOAD} HTTP/1.1\r\nHost: {address}\r\n{CROSS_SITE}Content-Length: 1000000\r\n\r\n"
         connection.sendall(head.encode())
         assert b" 403 " in connection.recv(4096)

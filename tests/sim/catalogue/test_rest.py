@@ -58,7 +58,7 @@ class Google:
 
     def quotas(self, path: str, *, status: int = 200) -> Any:
         """Return what a path of the Cloud Quotas API answers, or its error if that is the `status`."""
-        response = requests.get(f"{self._quotas}/v1/{path}", timeout=20)
+        response = requests.get(f"{self._quotas}/v1/{path}", timeout=60)
         assert response.status_code == status, response.text
         return response.json()
 

@@ -65,7 +65,7 @@ class Site:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             request = urllib.request.Request(address, data=data, headers=JSON, method=method)
-            with opener.open(request, timeout=20) as answer:
+            with opener.open(request, timeout=60) as answer:
                 parsed, code = json.load(answer), answer.status
         except urllib.error.HTTPError as error:
             with error:

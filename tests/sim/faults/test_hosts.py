@@ -86,7 +86,7 @@ class Rig:
             "-o", "UserKnownHostsFile=/dev/null",
         ]  # fmt: skip
         return subprocess.run(
-            ["ssh", *options, f"{USER}@{host}", *command], capture_output=True, text=True, timeout=30
+            ["ssh", *options, f"{USER}@{host}", *command], capture_output=True, text=True, timeout=60
         )
 
     def until(self, kind: str) -> None:
@@ -153,7 +153,7 @@ def test_a_host_that_hangs_keeps_clients_waiting_and_goes_on_afterwards(rig: Rig
     rig.over("host-hang")
     wait_until(lambda: ticks.read_text() != stood)
     assert rig.ssh("echo", "back").stdout == "back\n"
-    _, out, _ = open_before.exec_command("echo still there", timeout=10)
+    _, out, _ = open_before.exec_command("echo still there", timeout=60)
     assert out.read() == b"still there\n"
     open_before.close()
 
@@ -174,7 +174,7 @@ def test_one_of_four_hosts_dies_and_comes_back_without_its_programs(slice_of_fou
     assert waiting.stdout.readline() == "began\n"
     fault = rig.simulator.faults.add("host-death", worker="2", count=1)
     wait_until(lambda: has_ended(pid.read_text()))
-    assert waiting.communicate(timeout=20)[1].strip().endswith("not responding.")
+    assert waiting.communicate(timeout=60)[1].strip().endswith("not responding.")
     assert waiting.returncode == 255
     assert rig.ssh("true", worker=2, patience=1).returncode == 255
     assert [rig.ssh("true", worker=worker).returncode for worker in (0, 1, 3)] == [0, 0, 0]
@@ -261,7 +261,7 @@ def test_a_wrong_host_key_is_noticed(rig: Rig, tmp_path: Path) -> None:
             f"{USER}@{host}",
             "true",
         ]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30)
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     fault = rig.simulator.faults.add("wrong-host-key", node="one")
     rig.until("wrong-host-key")
@@ -305,7 +305,7 @@ def test_a_full_disk_stops_programs_scp_and_sftp(rig: Rig, tmp_path: Path) -> No
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
     client.connect(host, port, USER, key_filename=str(rig.user.key), allow_agent=False, look_for_keys=False)
-    stdin, stdout, _ = client.exec_command(f"python3 -c {shlex.quote(WRITER)}", timeout=20)
+    stdin, stdout, _ = client.exec_command(f"python3 -c {shlex.quote(WRITER)}", timeout=60)
     assert stdout.readline() == "ready\n"
     fault = rig.simulator.faults.add("disk-full", node="one")
     rig.until("disk-full")
@@ -322,7 +322,7 @@ def test_a_full_disk_stops_programs_scp_and_sftp(rig: Rig, tmp_path: Path) -> No
     copied = subprocess.run(
         ["scp", "-F", "none", "-i", rig.user.key, "-P", str(port), "-o", "StrictHostKeyChecking=no",
          "-o", "UserKnownHostsFile=/dev/null", source, f"{USER}@{host}:there"],
-        capture_output=True, text=True, timeout=30,
+        capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert copied.returncode
     with client.open_sftp() as sftp, pytest.raises(OSError, match=r"Failure|space"):

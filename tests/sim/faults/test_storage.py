@@ -93,7 +93,7 @@ def test_each_of_grpcs_codes_has_the_http_status_of_googles_clients(
     simulator.faults.add("error", code=code, method="storage.objects.get")
     url = f"{bucket.client._connection.API_BASE_URL}/storage/v1/b/{bucket.name}/o/a"
     expected = STATUS_OF_CODE.get(code) or exceptions.from_grpc_status(grpc.StatusCode[code], "").code
-    assert requests.get(url, timeout=30).status_code == expected
+    assert requests.get(url, timeout=60).status_code == expected
     assert [event.service for event in simulator.events.find(kind="fault")] == ["storage"]
 
 
@@ -219,6 +219,6 @@ def test_downloads_through_the_proxy_meet_faults_too(
         "https://storage.googleapis.com/sim-project-tpuctl/a",
         proxies={"https": endpoints["proxy"]},
         verify=endpoints["ca_file"],
-        timeout=10,
+        timeout=60,
     )
     assert answer.content[0] == BIG[0] ^ 0xFF

@@ -21,7 +21,7 @@ def inside(site: Site) -> Host:
 
 
 def banner(address: tuple[str, int]) -> bytes:
-    with socket.create_connection(address, timeout=20) as connection:
+    with socket.create_connection(address, timeout=60) as connection:
         return connection.recv(4)
 
 

@@ -110,7 +110,7 @@ def test_a_closed_connection_is_nobodys_and_its_port_may_be_anothers_next() -> N
         connection.close()
         with socket.socket() as own:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            poll(lambda: _binds(own, address), awaiting="the kernel's reset of the connection", timeout=30)
+            poll(lambda: _binds(own, address), awaiting="the kernel's reset of the connection", timeout=60)
             own.connect(running.listener.getsockname())
             assert owners.mark_at(address) == ""
 

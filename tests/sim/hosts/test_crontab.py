@@ -47,7 +47,7 @@ def test_lines_for_each_boot_run_in_the_home_and_others_do_not(site: Site, lines
     said = poll(
         lambda: file.read_text() if file.exists() and file.read_text() else None,
         awaiting="a boot",
-        timeout=30,
+        timeout=60,
         backoff=Backoff(0.02, 0.1),
     )
     assert said == "booted\n"

@@ -270,7 +270,7 @@ def where_and_who(site: Site, host: Host) -> tuple[object, ...]:
         address = connection.run("echo $GCE_METADATA_HOST").stdout.strip()
     token = "/computeMetadata/v1/instance/service-accounts/default/token"
     request = urllib.request.Request(f"http://{address}{token}", headers={"Metadata-Flavor": "Google"})
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
         return site.dial(host), address, json.load(answer)["access_token"]
 
 

@@ -23,7 +23,7 @@ def lines(site: Site, host: Host, count: int) -> list[str]:
         text = file.read_text().splitlines() if file.exists() else []
         return text if len(text) >= count else None
 
-    return poll(written, awaiting=f"{count} boots", timeout=30, backoff=FAST)
+    return poll(written, awaiting=f"{count} boots", timeout=60, backoff=FAST)
 
 
 def test_each_host_runs_it_at_each_boot(site: Site) -> None:
@@ -58,7 +58,7 @@ def test_the_script_of_the_project_runs_where_the_node_has_none(site: Site) -> N
 def test_a_script_that_cannot_run_stops_nothing_and_leaves_its_reason(site: Site) -> None:
     hosts = site.up(hosts_of(), {"startup-script": "#!/no/such/shell\n"})
     log = HostDisk(site.folder, hosts[0]).folder / "startup-script.log"
-    poll(lambda: (log.exists() and log.read_text()) or None, awaiting="its log", timeout=30, backoff=FAST)
+    poll(lambda: (log.exists() and log.read_text()) or None, awaiting="its log", timeout=60, backoff=FAST)
     with site.fabric(hosts[0]) as connection:
         assert connection.run("true").ok
     site.stop(hosts)
@@ -104,5 +104,5 @@ def test_who_is_logged_in_can_be_seen_on_the_host(site: Site) -> None:
         titles = connection.run("cd $TPUCTL_SIM_DISK/root && cat proc/*/cmdline").stdout
         assert titles == "sshd: ada@notty"
     view = HostDisk(site.folder, hosts[0]).view
-    poll(lambda: not list((view / "proc").iterdir()) or None, awaiting="the logout", timeout=30, backoff=FAST)
+    poll(lambda: not list((view / "proc").iterdir()) or None, awaiting="the logout", timeout=60, backoff=FAST)
     site.stop(hosts)

@@ -109,22 +109,22 @@ def test_permissions_can_be_tested(rehearse: Start) -> None:
     simulator = rehearse()
     names = ["storage.objects.create", "storage.objects.setIamPolicy", "storage.buckets.get"]
     address = f"{storage(simulator)}/{MINIMAL.runs}/iam/testPermissions"
-    tested = requests.get(address, params={"permissions": names}, timeout=10).json()
+    tested = requests.get(address, params={"permissions": names}, timeout=60).json()
     assert tested["permissions"] == ["storage.objects.create", "storage.buckets.get"]
 
 
 def test_a_changed_policy_counts_at_once_and_members_may_not_change_it(rehearse: Start) -> None:
     simulator = rehearse(user="user:owner@example.com")
     address = f"{storage(simulator)}/{MINIMAL.runs}/iam"
-    policy = requests.get(address, timeout=10).json()
+    policy = requests.get(address, timeout=60).json()
     assert any("condition" in binding for binding in policy["bindings"])
     bad = {**policy, "bindings": [{"role": "roles/storage.wizard", "members": ["user:a@example.com"]}]}
-    assert requests.put(address, json=bad, timeout=10).status_code == 400
+    assert requests.put(address, json=bad, timeout=60).status_code == 400
     policy["bindings"] = [
         binding for binding in policy["bindings"] if "projectOwner" not in json.dumps(binding)
     ]
-    assert requests.put(address, json=policy, timeout=10).status_code == 200
-    refused = requests.get(address, timeout=10)
+    assert requests.put(address, json=policy, timeout=60).status_code == 200
+    refused = requests.get(address, timeout=60)
     assert refused.status_code == 403
     assert refused.json()["error"]["message"] == (
         "owner@example.com does not have storage.buckets.getIamPolicy access to the Google Cloud Storage "

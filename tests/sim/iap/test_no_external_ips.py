@@ -45,7 +45,7 @@ def test_the_relay_alone_reaches_a_host(site: Site) -> None:
     assert in_loop(work)[:4] == b"SSH-"
     host, port = json.loads(Path(site.url("hosts_file")).read_text())[site.host.address]
     with (
-        socket.create_connection((host, port), timeout=20) as connection,
+        socket.create_connection((host, port), timeout=60) as connection,
         pytest.raises(ConnectionResetError),
     ):
         connection.recv(1)

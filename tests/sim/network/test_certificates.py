@@ -79,7 +79,7 @@ def python_accepts(authority: CertificateAuthority, name: str) -> str:
     context = ssl.create_default_context(cafile=str(authority.ca_file))
     with (
         server(authority.server_context([name])) as port,
-        closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection,
+        closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as connection,
     ):
         try:
             context.wrap_socket(connection, server_hostname=name).close()
@@ -111,10 +111,10 @@ def test_requests_and_curl_agree(folder: Path, name: str, trusted: bool) -> None
             session.mount("https://", _ToLoopback(name))
             url, roots = f"https://127.0.0.1:{port}/", str(authority.ca_file)
             if trusted:
-                assert session.get(url, verify=roots, timeout=20).text == "ok"
+                assert session.get(url, verify=roots, timeout=60).text == "ok"
             else:
                 with pytest.raises(requests.exceptions.SSLError, match="permitted subtree violation"):
-                    session.get(url, verify=roots, timeout=20)
+                    session.get(url, verify=roots, timeout=60)
 
 
 class _ToLoopback(requests.adapters.HTTPAdapter):

@@ -260,7 +260,7 @@ def test_http_is_refused_where_the_host_is_and_otherwise_not_served(network: Net
         (b"GET http://example.com/a HTTP/1.1", b"405 "),
         (b"GET http://[/a HTTP/1.1", b"405 "),
     ):
-        with socket.create_connection(("127.0.0.1", network.port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", network.port), timeout=60) as connection:
             connection.sendall(request + b"\r\nHost: x\r\n\r\n")
             assert connection.recv(4096).startswith(b"HTTP/1.1 " + status)
 
@@ -280,7 +280,7 @@ def test_a_host_that_cannot_be_reached_is_a_bad_gateway(network: Network) -> Non
     ["GET http://example.com/ HTTP/1.1", "CONNECT nowhere HTTP/1.1", "CONNECT a:99999 HTTP/1.1", "x"],
 )
 def test_only_connect_is_known(network: Network, request_line: str) -> None:
-    with socket.create_connection(("127.0.0.1", network.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", network.port), timeout=60) as connection:
         connection.sendall(f"{request_line}\r\n\r\n".encode())
         assert connection.recv(4096).startswith(b"HTTP/1.1 405 ")
 

@@ -124,11 +124,11 @@ def test_a_data_disk_is_attached_and_detached_and_only_read_by_several_hosts(
 
 
 def test_gcloud_lists_the_tensorflow_versions_of_api_v1(api: Api) -> None:
-    answer = requests.get(f"{api.rest_address}/v1/{PARENT}/tensorflowVersions", timeout=10)
+    answer = requests.get(f"{api.rest_address}/v1/{PARENT}/tensorflowVersions", timeout=60)
     versions = [version["version"] for version in answer.json()["tensorflowVersions"]]
     assert "2.17.0" in versions
     wrong = f"{api.rest_address}/v1/projects/rehearsal/locations/mars/tensorflowVersions"
-    assert requests.get(wrong, timeout=10).status_code == 403
+    assert requests.get(wrong, timeout=60).status_code == 403
 
 
 def test_requests_and_transitions_are_noted_in_order_with_their_time(

@@ -156,7 +156,7 @@ def secure(environment: dict[str, str], *, protocols: list[str] | None = None) -
     if protocols:
         context.set_alpn_protocols(protocols)
     host, port = environment["https_proxy"].removeprefix("http://").split(":")
-    connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=20)
+    connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
     connection.set_tunnel("tpu.googleapis.com", 443)
     return connection
 

@@ -33,7 +33,7 @@ socket.socket.connect = lambda own, to: connect(
 import httplib2
 try:
     token = {"Authorization": "Bearer of the simulator"}
-    answer, body = httplib2.Http(timeout=20).request(url, headers=token)
+    answer, body = httplib2.Http(timeout=60).request(url, headers=token)
     print(answer.status, body.decode())
 except Exception as error:
     print(type(error).__name__)

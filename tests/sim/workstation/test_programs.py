@@ -37,7 +37,7 @@ def own(tmp_path: Path) -> Path:
 def run(programs: Programs, name: str, path: str, *words: str) -> tuple[int, list[str]]:
     environment = {"PATH": path, "HOME": "/home/ada"}
     command = ["/bin/sh", "-c", 'exec "$@"', "sh", str(programs.folder / name), *words]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     return result.returncode, (result.stdout or result.stderr).splitlines()
 
 

@@ -57,7 +57,7 @@ def test_it_ends_with_its_children_when_the_run_is_stopped(tmp_path: Path) -> No
         poll(
             lambda: (tmp_path / "child").exists() or None,
             awaiting="a child",
-            timeout=30,
+            timeout=60,
             backoff=Backoff(0.05),
         )
         raise Stop
@@ -85,4 +85,4 @@ def wait_for_end(pid: int) -> None:
         except OSError:
             return True
 
-    poll(ended, awaiting=f"process {pid} to end", timeout=30, backoff=Backoff(0.02, 0.1))
+    poll(ended, awaiting=f"process {pid} to end", timeout=60, backoff=Backoff(0.02, 0.1))

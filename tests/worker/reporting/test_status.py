@@ -217,7 +217,7 @@ def test_an_errand_that_fails_is_done_again(
     errand = Errand(lambda: True, lambda: reporter.attempt(work))
     errand.start()
     try:
-        assert is_done.wait(20)
+        assert is_done.wait(60)
     finally:
         errand.end()
     assert capsys.readouterr().err.splitlines() == [

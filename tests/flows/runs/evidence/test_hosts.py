@@ -86,7 +86,7 @@ def test_a_host_that_dies_and_a_maintenance_end_the_run(
     death = simulator.faults.add("host-death", node="pod", worker="1")
     poll(
         lambda: simulator.events.find(kind="fault", what="host-death") or None,
-        awaiting="the death", timeout=30, backoff=Backoff(0.05),
+        awaiting="the death", timeout=60, backoff=Backoff(0.05),
     )  # fmt: skip
     simulator.faults.add("maintenance", node="pod", notice=0.5)
     poll(

@@ -107,7 +107,7 @@ class Nonsense:
 
 
 def ask(port: int, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(method, path, body=body, headers=headers)
         answer = connection.getresponse()
@@ -157,7 +157,7 @@ def test_nonsense_never_breaks_the_server(
 def test_invalid_http_is_never_a_success(
     gcs: RunningGcs, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], sent: bytes
 ) -> None:
-    with socket.create_connection(("127.0.0.1", gcs.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", gcs.port), timeout=60) as connection:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
         received = b""

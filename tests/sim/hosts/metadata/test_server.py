@@ -37,7 +37,7 @@ class Metadata:
         url = f"http://{self.address}{path}"
         request = urllib.request.Request(url, data=data, headers=headers, method=method)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
-        return opener.open(request, timeout=20)
+        return opener.open(request, timeout=60)
 
     def get(self, path: str) -> str:
         with self.open(f"/computeMetadata/v1/{path}") as answer:
@@ -195,7 +195,7 @@ def test_a_client_that_waits_for_a_change_gets_it(site: Site, hosts: list[Host],
         waiting = threads.submit(metadata.get, f"{wait}&last_etag={now.headers['ETag']}")
         site.loop.run(site.pool.update_metadata(hosts, {"unrelated": "change"}))
         site.loop.run(site.pool.announce(hosts, Notices(preempted=True, maintenance_event="NONE")))
-        assert waiting.result(20) == "TRUE"
+        assert waiting.result(60) == "TRUE"
     assert metadata.get("instance/preempted?wait_for_change=true&last_etag=0") == "TRUE"
     assert metadata.get("instance/preempted?wait_for_change=true&timeout_sec=0.01") == "TRUE"
 
@@ -255,7 +255,7 @@ def test_parameters_that_make_no_sense_are_a_bad_request(metadata: Metadata, que
 )
 def test_a_path_that_makes_no_sense_is_no_failure_of_the_server(metadata: Metadata, path: str) -> None:
     host, port = metadata.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         request = (
             f"GET /computeMetadata/v1{path} HTTP/1.1\r\nHost: localhost\r\nMetadata-Flavor: Google\r\n\r\n"
         )
@@ -275,7 +275,7 @@ def test_a_project_wide_attribute_shows_on_the_hosts_of_the_project(
         waiting = threads.submit(metadata.get, wait)
         site.set_project("other", {"colour": "red"})
         site.set_project("demo", {"colour": "blue"})
-        assert json.loads(waiting.result(20)) == {"colour": "blue"}
+        assert json.loads(waiting.result(60)) == {"colour": "blue"}
     assert metadata.get("project/attributes/colour") == "blue"
     metadata.refused("/computeMetadata/v1/instance/attributes/colour")
 

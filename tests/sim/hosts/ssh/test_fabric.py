@@ -333,7 +333,7 @@ def test_nothing_outside_the_simulated_network_is_reached_through_a_host(
 ) -> None:
     connection.open()
     with pytest.raises(paramiko.ChannelException) as refused:
-        connection.transport.open_channel("direct-tcpip", ("192.0.2.1", 80), ("127.0.0.1", 0), timeout=10)
+        connection.transport.open_channel("direct-tcpip", ("192.0.2.1", 80), ("127.0.0.1", 0), timeout=60)
     assert refused.value.code == 1, "administratively prohibited"
 
 
@@ -366,10 +366,10 @@ def arrived(port: int) -> socket.socket:
 def client_channel(connection: fabric.Connection) -> paramiko.Channel:
     """Return a new session channel of fabric's connection, to speak SSH by hand."""
     connection.open()
-    return connection.transport.open_session(timeout=10)
+    return connection.transport.open_session(timeout=60)
 
 
 def shown_key(site: Site, host: object) -> paramiko.PKey:
     with paramiko.Transport(site.dial(host)) as transport:
-        transport.start_client(timeout=10)
+        transport.start_client(timeout=60)
         return transport.get_remote_server_key()

@@ -39,7 +39,7 @@ class OpenSsh:
         self.target = f"{USER}@{self.address}"
 
     def ssh(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(self.command(*words), input=stdin, capture_output=True, timeout=30)
+        return subprocess.run(self.command(*words), input=stdin, capture_output=True, timeout=60)
 
     def command(self, *words: str) -> list[str]:
         """Return the command line of ssh; words before `--` are options."""
@@ -49,7 +49,7 @@ class OpenSsh:
 
     def copy(self, tool: str, *words: str) -> subprocess.CompletedProcess[bytes]:
         command = [program(tool), *self.options, "-P", str(self.port), *words]
-        return subprocess.run(command, capture_output=True, timeout=30)
+        return subprocess.run(command, capture_output=True, timeout=60)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_rsync_sends_what_has_changed_and_fetches_it(openssh: OpenSsh, tmp_path:
 
     def copy(*words: str) -> str:
         command = [rsync, "-a", "--itemize-changes", f"--rsync-path={rsync}", "-e", shell, *words]
-        completed = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert completed.returncode == 0, completed.stderr
         return completed.stdout
 
@@ -140,7 +140,7 @@ def test_the_simulators_ssh_config_knows_every_hosts_port(
     ]
     for host in hosts:
         command = [program("ssh"), *options, f"{USER}@{host.address}", "echo $HOSTNAME"]
-        completed = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert completed.stdout == f"{host.hostname}\n", completed.stderr
 
 
@@ -156,7 +156,7 @@ def test_a_port_of_the_host_is_forwarded_to_the_user(openssh: OpenSsh, tmp_path:
             with on_host:
                 assert on_host.recv(3) == b"GET"
         tunnel.terminate()
-        tunnel.wait(10)
+        tunnel.wait(60)
 
 
 @pytest.mark.parametrize("bind", ["", "localhost:", "0.0.0.0:", "*:"])

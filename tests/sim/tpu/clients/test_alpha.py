@@ -202,13 +202,13 @@ def test_rest_has_the_same_paths_and_what_gcloud_adds(api: Api) -> None:
         "provisioningModel": "SPOT",
     }
     body["tpu"]["nodeSpec"][0]["node"]["runtimeVersion"] = RUNTIME
-    answer = requests.post(f"{base}/queuedResources?queuedResourceId=q", json=body, timeout=10)
+    answer = requests.post(f"{base}/queuedResources?queuedResourceId=q", json=body, timeout=60)
     assert answer.json()["metadata"]["apiVersion"] == "v2alpha1"
     wait_for_active(api)
-    assert requests.get(f"{base}/reservations", timeout=10).json() == {}
-    answer = requests.post(f"{base}/nodes/one:simulateMaintenanceEvent", json={}, timeout=10)
+    assert requests.get(f"{base}/reservations", timeout=60).json() == {}
+    answer = requests.post(f"{base}/nodes/one:simulateMaintenanceEvent", json={}, timeout=60)
     assert answer.json()["metadata"]["verb"] == "simulateMaintenanceEvent"
     body["provisioningModel"] = "FLEX_START"
-    answer = requests.post(f"{base}/queuedResources?queuedResourceId=r", json=body, timeout=10)
+    answer = requests.post(f"{base}/queuedResources?queuedResourceId=r", json=body, timeout=60)
     assert answer.status_code == 400
     assert "FLEX_START cannot be combined with spot" in answer.json()["error"]["message"]

@@ -36,19 +36,19 @@ def flex_start(
 
 def queue(session: AuthorizedSession, api: Api, body: dict[str, Any]) -> requests.Response:
     url = f"{api.rest_address}/v2alpha1/{PARENT}/queuedResources?queuedResourceId=q"
-    return session.post(url, json=body, timeout=10)
+    return session.post(url, json=body, timeout=60)
 
 
 class TestUpcomingMaintenance:
     def test_v2_shows_it_with_its_node(self, api: Api, session: AuthorizedSession) -> None:
         assert "upcomingMaintenance" not in ready_node(api)
         address = f"{api.rest_address}/v2alpha1{ZONE}/nodes/one"
-        operation = session.post(f"{address}:simulateMaintenanceEvent", json={"workerIds": ["0"]}, timeout=10)
+        operation = session.post(f"{address}:simulateMaintenanceEvent", json={"workerIds": ["0"]}, timeout=60)
         api.run(api.world.operations.wait(operation.json()["name"], 10))
-        alpha = session.get(address, timeout=10).json()
-        v2 = session.get(f"{api.rest_address}/v2{ZONE}/nodes/one", timeout=10).json()
+        alpha = session.get(address, timeout=60).json()
+        v2 = session.get(f"{api.rest_address}/v2{ZONE}/nodes/one", timeout=60).json()
         (listed,) = session.get(
-            f"{api.rest_address}/v2/projects/rehearsal/locations/-/nodes", timeout=10
+            f"{api.rest_address}/v2/projects/rehearsal/locations/-/nodes", timeout=60
         ).json()["nodes"]
         announced = alpha["upcomingMaintenance"]
         assert v2["upcomingMaintenance"] == listed["upcomingMaintenance"] == announced
@@ -112,7 +112,7 @@ class TestFlexStart:
             "schedulingConfig": {"provisioningModel": "FLEX_START"},
         }
         url = f"{api.rest_address}/v2alpha1/{PARENT}/nodes?nodeId=one"
-        answer = session.post(url, json=body, timeout=10)
+        answer = session.post(url, json=body, timeout=60)
         assert answer.status_code == 400
         assert "only available through queued resources" in answer.json()["error"]["message"]
         assert api.world.idle()

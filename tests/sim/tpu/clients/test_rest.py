@@ -17,11 +17,11 @@ BODY = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 
 
 def create(api: Api, **fields: Any) -> requests.Response:
-    return requests.post(f"{api.rest_address}/v2{ZONE}/nodes?nodeId=one", json={**BODY, **fields}, timeout=10)
+    return requests.post(f"{api.rest_address}/v2{ZONE}/nodes?nodeId=one", json={**BODY, **fields}, timeout=60)
 
 
 def get(api: Api, path: str) -> requests.Response:
-    return requests.get(f"{api.rest_address}{path}", timeout=10)
+    return requests.get(f"{api.rest_address}{path}", timeout=60)
 
 
 def ready_node(api: Api) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def test_v1_has_no_other_method(api: Api, verb: str, path: str) -> None:
     api.run(api.world.operations.wait(operation, 10))
     path = path.replace("operations/ID", "operations/" + operation.rpartition("/")[2])
     at = path if path.startswith(":") else f"/{path}"
-    answer = requests.request(verb, f"{api.rest_address}/v1{ZONE}{at}", json={}, timeout=10)
+    answer = requests.request(verb, f"{api.rest_address}/v1{ZONE}{at}", json={}, timeout=60)
     assert (answer.status_code, answer.json()["error"]["status"]) == (404, "NOT_FOUND")
     assert [node.state for node in api.world.nodes.all()] == ["READY"]
 
@@ -112,7 +112,7 @@ def test_a_field_that_the_api_lacks_is_refused_in_the_body_and_in_the_query(api:
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"metadata": 3}'])
 def test_a_body_that_is_not_the_message_is_refused(api: Api, body: bytes) -> None:
-    answer = requests.post(f"{api.rest_address}/v2{ZONE}/nodes?nodeId=one", data=body, timeout=10)
+    answer = requests.post(f"{api.rest_address}/v2{ZONE}/nodes?nodeId=one", data=body, timeout=60)
     assert (answer.status_code, answer.json()["error"]["status"]) == (400, "INVALID_ARGUMENT")
 
 
@@ -122,7 +122,7 @@ def test_a_mask_can_have_both_spellings(api: Api, mask: str) -> None:
     answer = requests.patch(
         f"{api.rest_address}/v2{ZONE}/nodes/one?updateMask={mask}",
         json={"networkConfig": {"enableExternalIps": True}},
-        timeout=10,
+        timeout=60,
     )
     api.run(api.world.operations.wait(answer.json()["name"], 10))
     (node,) = api.world.nodes.all()

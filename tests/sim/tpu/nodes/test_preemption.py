@@ -56,7 +56,7 @@ def test_a_node_is_ready_between_the_notice_and_its_end(
     assert grpc_client.get_node(name=NODE).state == State.READY
     assert api.hosts.up
     api.run(time.advance(30))
-    preempting.result(10)
+    preempting.result(60)
     assert grpc_client.get_node(name=NODE).state == State.PREEMPTED
     assert not api.hosts.up
     noted = [(event.kind, event.what) for event in api.world.events if event.what == "PREEMPTED"]
@@ -74,7 +74,7 @@ def test_hosts_end_before_the_node_is_preempted_and_nothing_else_is_allowed_mean
     with pytest.raises(exceptions.InvalidArgument, match="while in state PREEMPTED"):
         grpc_client.stop_node(request={"name": NODE})
     api.run(_release(api))
-    preempting.result(10)
+    preempting.result(60)
     assert grpc_client.get_node(name=NODE).state == State.PREEMPTED
 
 
@@ -86,7 +86,7 @@ def test_a_node_deleted_during_its_notice_is_not_preempted(
     grpc_client.delete_node(name=NODE).result(polling=POLLING)
     again = create(grpc_client)
     api.run(time.advance(30))
-    preempting.result(10)
+    preempting.result(60)
     assert grpc_client.get_node(name=NODE) == again
 
 
