@@ -23,7 +23,7 @@ def in_terminal(
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
-    reading = Thread(target=_read_all, args=(leader, chunks := []))
+    reading = Thread(target=_read_all, args=(leader, chunks := []), daemon=True)
     reading.start()
     os.write(leader, typed.encode())
     try:

@@ -44,7 +44,7 @@ def _forked(command: Sequence[str], options: Mapping[str, Any]) -> subprocess.Co
     pipes = [os.pipe(), os.pipe()]
     outputs = ["", ""]
     readers = [
-        Thread(target=_collect, args=(os.fdopen(read, errors="replace"), outputs, number))
+        Thread(target=_collect, args=(os.fdopen(read, errors="replace"), outputs, number), daemon=True)
         for number, (read, _) in enumerate(pipes)
     ]
     for reader in readers:

@@ -20,8 +20,6 @@ from tpuctl.cloud.ssh import make_key, read_public_key
 
 USER = "ada"
 POLLING = DEFAULT_POLLING.with_delay(0.01, 0.1).with_timeout(60)
-APART = range(10_000, 20_000)
-"""Ports for tests that need them free for a while: other simulators and the kernel give out others."""
 PARENT = "projects/sim-project/locations/europe-west4-a"
 
 

@@ -17,7 +17,7 @@ def test_a_still_clock_wakes_at_the_moment_and_not_before() -> None:
         clock.advance(9.5)
         await asyncio.sleep(0.01)
         assert not sleeping.done()
-        threading.Thread(target=clock.advance, args=(0.5,)).start()
+        threading.Thread(target=clock.advance, args=(0.5,), daemon=True).start()
         await asyncio.wait_for(sleeping, 10)
         assert clock.now() == begun + 10
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.live_host import APART, User, wait_until
+from tests.isolation.ports import APART
+from tests.sim.live_host import User, wait_until
 from tpuctl.cloud import simulator as simulator_process
 from tpuctl.cloud.simulator import PublishedEndpoints
 from tpuctl.sim.state.database import Database

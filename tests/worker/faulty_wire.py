@@ -28,7 +28,7 @@ class FaultyWire:
         self.expires_in = 3600
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.wire = self  # type: ignore[attr-defined]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
 

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.isolation.ports import refusing_port
 from tpuctl.worker import wire
 from tpuctl.worker.wire import Wire
 
@@ -53,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def service() -> Iterator[Service]:
     with Service() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
         server.shutdown()
@@ -79,9 +80,11 @@ def test_a_connection_that_the_service_has_closed_is_replaced(service: Service, 
 
 
 def test_a_new_connection_that_fails_is_not_tried_again(service: Service) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with closing(Wire(f"http://127.0.0.1:{port}")) as client, pytest.raises(ConnectionError):
+    with (
+        refusing_port() as port,
+        closing(Wire(f"http://127.0.0.1:{port}")) as client,
+        pytest.raises(ConnectionError),
+    ):
         client.request("GET", "/")
 
 
@@ -99,12 +102,12 @@ def test_threads_share_a_connection_unless_they_ask_at_once(service: Service, cl
 
     answers: list[str] = []
     for _ in range(2):
-        thread = threading.Thread(target=ask)
+        thread = threading.Thread(target=ask, daemon=True)
         thread.start()
         thread.join()
     assert answers == ["connection 1"] * 2
     service.answers_two_at_once = threading.Barrier(2)
-    threads = [threading.Thread(target=ask) for _ in range(2)]
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -142,7 +145,7 @@ def test_https_goes_through_the_environments_proxy(monkeypatch: pytest.MonkeyPat
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         monkeypatch.setenv("HTTPS_PROXY", f"http://a%40b:secret@127.0.0.1:{port}")
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         with (
             closing(Wire("https://storage.googleapis.com")) as client,

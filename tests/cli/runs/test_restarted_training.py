@@ -116,7 +116,7 @@ def preempting(
             if not preempt_next():
                 ended.wait(0.1)
 
-    thread = threading.Thread(target=loop, name="preempting")
+    thread = threading.Thread(target=loop, name="preempting", daemon=True)
     thread.start()
     try:
         yield attempts

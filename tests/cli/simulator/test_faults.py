@@ -229,7 +229,7 @@ class TestVerbs:
             threading.Event().wait(1)
             simulator.faults.remove(fault)
 
-        removing = threading.Thread(target=end_it_soon)
+        removing = threading.Thread(target=end_it_soon, daemon=True)
         removing.start()
         result = tpuctl("up", "v3-8", "--name", "n1", "--yes")
         removing.join()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.iap.scripted_relay import ScriptedRelay, refusal, scripted_relay
+from tests.isolation.ports import refusing_port
 from tpuctl.cloud.iap import Instance, Patience, Relay, TunnelSocket, open_tunnel
 from tpuctl.errors import ConfigError, HostError, TpuctlError
 from tpuctl.polling import Backoff, poll
@@ -270,13 +271,12 @@ def test_what_is_no_relay_is_named_in_time(speaks: bool) -> None:
 
 
 def test_a_relay_that_is_not_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    relay = Relay(lambda renew: "", f"ws://127.0.0.1:{port}/v4", is_local=True)
-    with pytest.raises(
-        HostError, match="no connection through IAP: the relay cannot be reached: Connection refused"
-    ):
-        open_tunnel(relay, INSTANCE, "Worker 0 of 'n1'")
+    with refusing_port() as port:
+        relay = Relay(lambda renew: "", f"ws://127.0.0.1:{port}/v4", is_local=True)
+        with pytest.raises(
+            HostError, match="no connection through IAP: the relay cannot be reached: Connection refused"
+        ):
+            open_tunnel(relay, INSTANCE, "Worker 0 of 'n1'")
 
 
 def test_a_host_that_closes_the_connection_is_the_end_of_the_stream() -> None:

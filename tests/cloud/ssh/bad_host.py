@@ -33,7 +33,7 @@ class BadHost(paramiko.ServerInterface):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._transport: paramiko.Transport | None = None
         self._stream: socket.socket | None = None
-        self._thread = threading.Thread(target=self._serve)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self.asked_alive = threading.Event()
         """Set once the client has sent a packet for its own sake."""
         self._dialed: list[socket.socket] = []

@@ -87,7 +87,7 @@ class TestConnecting:
 
     def test_a_server_that_hangs_up_is_a_lost_host(self, cloud: Cloud, ready: Node, host_key: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
-            thread = threading.Thread(target=lambda: server.accept()[0].close())
+            thread = threading.Thread(target=lambda: server.accept()[0].close(), daemon=True)
             thread.start()
             self.refused(Ssh("ada", cloud.ssh.key, dials(server)), ready, host_key)
             thread.join()

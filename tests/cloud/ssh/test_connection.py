@@ -23,7 +23,7 @@ def test_threads_share_no_configuration_that_fabric_changes(monkeypatch: pytest.
 
     monkeypatch.setattr(fabric.Connection, "__init__", init)
     connection._pattern.cache_clear()
-    threads = [threading.Thread(target=connection._pattern) for _ in range(2)]
+    threads = [threading.Thread(target=connection._pattern, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -82,7 +82,7 @@ def test_rows_come_in_any_order_and_again_and_from_two_threads(tmp_path: Path) -
     def work(place: int) -> None:
         results[place] += items(source, *range(place, 5000, 7))
 
-    threads = [Thread(target=work, args=(place,)) for place in range(2)]
+    threads = [Thread(target=work, args=(place,), daemon=True) for place in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -35,7 +35,7 @@ def test_of_two_uploads_at_once_one_wins_and_the_other_says_so(bucket: Bucket, p
             results[seed] = error
         cloud.close()
 
-    threads = [threading.Thread(target=upload_it, args=(seed,)) for seed in (1, 2)]
+    threads = [threading.Thread(target=upload_it, args=(seed,), daemon=True) for seed in (1, 2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -58,7 +58,7 @@ def test_two_uploads_of_the_same_at_once_both_succeed(bucket: Bucket, pictures: 
             results.append(error)
         cloud.close()
 
-    threads = [threading.Thread(target=upload_it) for _ in range(2)]
+    threads = [threading.Thread(target=upload_it, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

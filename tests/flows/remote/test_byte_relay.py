@@ -19,7 +19,7 @@ class Ends:
         self.host, self.stream = socket.socketpair()
         self.source, self.to_source = os.pipe()
         self.from_sink, self.sink = os.pipe()
-        self._thread = threading.Thread(target=self._relay)
+        self._thread = threading.Thread(target=self._relay, daemon=True)
         self._thread.start()
 
     def _relay(self) -> None:
@@ -55,7 +55,7 @@ def test_a_megabyte_goes_each_way_and_back_unchanged(ends: Ends) -> None:
         with os.fdopen(ends.to_source, "wb") as source:
             source.write(content)
 
-    threads = [threading.Thread(target=work) for work in (echo, feed)]
+    threads = [threading.Thread(target=work, daemon=True) for work in (echo, feed)]
     for thread in threads:
         thread.start()
     assert ends.read_sink() == content

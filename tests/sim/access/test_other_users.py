@@ -16,6 +16,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
+from tests.isolation.ports import free_port
 from tests.running_simulator import RunningSimulator
 from tests.sim.access.other_user import NOBODY, as_root, attack
 from tests.sim.live_host import PARENT, User
@@ -76,7 +77,7 @@ class Victim:
         async def wait() -> None:
             released.wait()
 
-        holding = threading.Thread(target=self.simulator.call, args=(wait(),))
+        holding = threading.Thread(target=self.simulator.call, args=(wait(),), daemon=True)
         holding.start()
         try:
             yield
@@ -214,6 +215,7 @@ class Connection:
     def __init__(self, family: socket.AddressFamily, address: str) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.client = socket.socket(family)
+        self.client.bind(("", free_port()))  # no other program has a connection from it
         self.client.connect((address, self.listener.getsockname()[1]))
         self.server, _ = self.listener.accept()
         self.ends = plain(self.server.getpeername()), plain(self.server.getsockname())
@@ -279,7 +281,7 @@ def test_a_guard_trusts_its_own_user_and_root(tmp_path: Path) -> None:
 def test_the_own_processes_are_those_of_the_user(tmp_path: Path) -> None:
     """macOS shows no others; here root sees all, and still takes its own alone."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
+        listener.settimeout(60)
         command = [sys.executable, "-c", HOLD, str(listener.getsockname()[1])]
         with subprocess.Popen(command, stdin=subprocess.PIPE), closing(listener.accept()[0]) as server:
             ends = plain(server.getpeername()), plain(server.getsockname())

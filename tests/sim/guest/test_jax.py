@@ -16,6 +16,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.isolation.ports import free_port
 from tpuctl.sim.guest import FOLDER, environment
 
 OWN = "127.78.200.1"
@@ -60,11 +61,6 @@ def sentence(completed: subprocess.CompletedProcess[str]) -> str:
     assert completed.returncode == 1, completed.stdout
     (line,) = completed.stderr.splitlines()
     return line
-
-
-def free_port(address: str = "127.0.0.1") -> int:
-    with socket.create_server((address, 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def is_free(endpoint: str) -> bool:

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from tests.sim.live_host import APART
+from tests.isolation.ports import APART
 from tpuctl.polling import poll
 from tpuctl.sim.hosts import connections
 from tpuctl.sim.hosts.connections import ConnectionOwners, can_tell

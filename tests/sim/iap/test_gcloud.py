@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.isolation.ports import free_port
 from tests.sim.iap.site import Site
 from tests.sim.iap.test_relay import LARGE
 
@@ -39,8 +40,7 @@ def start(site: Site, port: int, *options: str) -> subprocess.Popen[str]:
 @contextmanager
 def connected(site: Site, port: int) -> Iterator[socket.socket]:
     """Yield a connection to the host's port through gcloud."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        local = free.getsockname()[1]
+    local = free_port()
     process = start(site, port, f"--local-host-port=127.0.0.1:{local}")
     try:
         with connect(local, process) as connection:
@@ -66,7 +66,7 @@ def connect(port: int, process: subprocess.Popen[str]) -> socket.socket:
 def test_bytes_go_both_ways_and_a_tunnel_that_is_cut_goes_on(site: Site, echo_port: int) -> None:
     with connected(site, echo_port) as connection:
         site.running.faults.add("iap-cut", bytes=2_000_000, count=1)
-        sending = threading.Thread(target=connection.sendall, args=(LARGE,))
+        sending = threading.Thread(target=connection.sendall, args=(LARGE,), daemon=True)
         sending.start()
         received = bytearray()
         while len(received) < len(LARGE):

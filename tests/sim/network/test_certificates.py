@@ -64,7 +64,7 @@ def server(context: ssl.SSLContext) -> Iterator[int]:
                 except OSError:
                     continue
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     try:
         yield listener.getsockname()[1]

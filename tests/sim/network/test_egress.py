@@ -61,7 +61,7 @@ def package_index(folder: Path, authority: CertificateAuthority) -> Iterator[str
     ) as server:
         context = authority.server_context(["127.0.0.1"])
         server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
             yield f"https://127.0.0.1:{server.server_port}/"

@@ -223,7 +223,7 @@ def test_tunnels_carry_bytes_both_ways_until_one_side_ends(network: Network, hos
     with connection:
         assert head.startswith(b"HTTP/1.1 200 ")
         data = os.urandom(4 << 20)
-        sender = threading.Thread(target=connection.sendall, args=(data,))
+        sender = threading.Thread(target=connection.sendall, args=(data,), daemon=True)
         sender.start()
         received = bytearray()
         while len(received) < len(data):

@@ -112,7 +112,7 @@ def test_another_thread_waits_for_the_end_of_a_transaction(database: SqliteFile)
         with database.transaction():
             database.execute(INSERT, ("other thread",))
 
-    other = threading.Thread(target=insert)
+    other = threading.Thread(target=insert, daemon=True)
     with suppress(RuntimeError), database.transaction():
         other.start()
         database.execute(INSERT, ("this thread",))

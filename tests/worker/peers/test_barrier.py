@@ -164,7 +164,7 @@ class TestEnd:
         ends: list[Decision] = []
         threads = [
             threading.Thread(
-                target=lambda each=each, number=number: ends.append(each.end(f"worker {number}"))
+                target=lambda each=each, number=number: ends.append(each.end(f"worker {number}")), daemon=True
             )
             for number, each in enumerate(objects)
         ]

@@ -248,7 +248,10 @@ class TestRuns:
     def test_two_at_once_install_once(self, index: Path, ensure: Ensure, tmp_path: Path) -> None:
         wheel(index, "optax_of_test")
         folders: list[str] = []
-        threads = [threading.Thread(target=lambda: folders.append(ensure("optax-of-test"))) for _ in range(3)]
+        threads = [
+            threading.Thread(target=lambda: folders.append(ensure("optax-of-test")), daemon=True)
+            for _ in range(3)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from tests.isolation.ports import free_port
 from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.remote.forwarding.listeners import PortPair, is_port, listen, parse_ports
 
@@ -38,9 +39,8 @@ def test_only_this_machine_can_connect() -> None:
 
 
 def test_a_port_that_is_taken_is_named_and_no_other_one_stays_open() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as probe:
-        port, free = taken.getsockname()[1], probe.getsockname()[1]
-        probe.close()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port, free = taken.getsockname()[1], free_port()
         with pytest.raises(StateError, match=f"Port {port} of this machine is used by another") as error:
             listen([PortPair(free, 1), PortPair(port, 6006)])
         assert "16006:6006" in error.value.hint

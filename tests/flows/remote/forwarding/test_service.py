@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.isolation.ports import listens
 from tpuctl.flows.remote.forwarding import link as link_module
 from tpuctl.flows.remote.forwarding import service as service_module
 from tpuctl.flows.remote.forwarding.link import Link
@@ -36,7 +37,7 @@ class Ports:
             with theirs:
                 self.handler(theirs)
 
-        self.threads.append(threading.Thread(target=serve))
+        self.threads.append(threading.Thread(target=serve, daemon=True))
         self.threads[-1].start()
         return ours
 
@@ -67,8 +68,7 @@ def serving(ports: Ports | None, reports: list[str] | None = None) -> Iterator[t
     for thread in set(threading.enumerate()) - before:
         thread.join(60)
         assert not thread.is_alive()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", listener.ports.local))
+    assert not listens(("127.0.0.1", listener.ports.local))
 
 
 def read_all(client: socket.socket) -> bytes:
@@ -91,13 +91,15 @@ def test_many_clients_at_once_get_their_own_bytes() -> None:
 
     def ask(number: int, port: int) -> None:
         with socket.create_connection(("127.0.0.1", port)) as client:
-            sender = threading.Thread(target=lambda: (client.sendall(contents[number]), client.shutdown(1)))
+            sender = threading.Thread(
+                target=lambda: (client.sendall(contents[number]), client.shutdown(1)), daemon=True
+            )
             sender.start()
             answers[number] = read_all(client)
             sender.join()
 
     with serving(Ports(echo)) as (port, _, _):
-        clients = [threading.Thread(target=ask, args=(number, port)) for number in range(50)]
+        clients = [threading.Thread(target=ask, args=(number, port), daemon=True) for number in range(50)]
         for client in clients:
             client.start()
         for client in clients:
@@ -157,7 +159,7 @@ def test_two_clients_of_such_a_port_at_once_are_told_once() -> None:
     class Remembered(set[int]):
         def add(self, port: int) -> None:
             """Be the second one, as far as the first allows."""
-            second = threading.Thread(target=service._report_once, args=(port,))
+            second = threading.Thread(target=service._report_once, args=(port,), daemon=True)
             if service._lock.acquire(blocking=False):
                 service._lock.release()
                 service._refused = set()

@@ -52,7 +52,7 @@ def writer(tpuctl: Callable[..., CommandResult], run: StoredRun, tmp_path: Path)
     def write() -> None:
         ended.append(python("-c", WRITER, place, tmp_path / "stop", variables=variables))
 
-    thread = Thread(target=write)
+    thread = Thread(target=write, daemon=True)
     thread.start()
 
     def is_writing() -> bool | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import random
 import socket
 import sys
 from pathlib import Path
@@ -13,8 +12,8 @@ import fabric
 import paramiko
 import pytest
 
+from tests.isolation.ports import free_port
 from tests.sim.hosts.site import USER, KeyPair, Site, hosts_of, published_key, wait_until
-from tests.sim.live_host import APART
 from tpuctl.sim.hosts.network import has_aliases
 
 
@@ -335,17 +334,6 @@ def test_nothing_outside_the_simulated_network_is_reached_through_a_host(
     with pytest.raises(paramiko.ChannelException) as refused:
         connection.transport.open_channel("direct-tcpip", ("192.0.2.1", 80), ("127.0.0.1", 0), timeout=60)
     assert refused.value.code == 1, "administratively prohibited"
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on, and nobody else is given meanwhile."""
-    while True:
-        port = random.choice(APART)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return port
 
 
 def arrived(port: int) -> socket.socket:
