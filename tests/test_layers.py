@@ -74,6 +74,7 @@ SUBPACKAGES = {
         "output": {"order", "schema", "tfrecord", "tokens"},
         "public": {"order"},
     },
+    "data/sources": {"annotated": set()},
     "cloud": {"bulk": set(), "iap": set(), "simulator": set(), "ssh": set(), "tpu": set()},
     "cloud/tpu": {"rules": set()},
     "flows": {
@@ -149,6 +150,11 @@ SUBPACKAGES = {
 MODULES = {
     # package with subpackages: its own modules
     "data": {"plan", "source", "options", "bad_records"},
+    "data/sources": {
+        "csv_files", "example_fields", "idx_files", "image_fields", "image_folders", "json_lines",
+        "numpy_files", "parquet_columns", "parquet_files", "registry", "text_folders", "tfds_features",
+        "tfds_folder", "tfrecord_files",
+    },
     "cloud": {
         "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "media_connections",
         "media_requests",

@@ -15,6 +15,7 @@ import pytest
 
 from tests.data.images.zoo.files import LITTER, ZOO
 from tests.data.source_trees import write_image
+from tests.data.sources.annotated.trees import write_coco, write_mask
 from tests.forks.tensorflow_python import report_of
 from tests.paths import ROOT
 from tpuctl.data.sources.registry import READERS
@@ -53,6 +54,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     for name in folders:
         (root / name).mkdir(parents=True)
+    write_coco(root / "coco")
+    write_image(root / "masks" / "images" / "1.png", shade=1)
+    write_mask(root / "masks" / "masks" / "1.png")
     for number in range(3):
         write_image(root / "images" / ("cat", "dog")[number % 2] / f"{number}.png", shade=number)
     for name in ("zoo", "zoo_keep", "zoo_rgba"):
@@ -122,10 +126,12 @@ def test_every_kind_of_source_is_read(report: dict[str, Any]) -> None:
     assert {described["kind"] for described in report.values()} == set(READERS)
     counts = {name: described["counts"] for name, described in report.items()}
     assert counts == {
+        "coco": {"train": 3},
         "csv": {"train": 2},
         "idx": {"train": 6},
         "images": {"train": 3},
         "jsonl": {"train": 2},
+        "masks": {"train": 1},
         "numpy": {"train": 4, "test": 2},
         "parquet": {"train": 2},
         "text": {"train": 2},
@@ -192,6 +198,23 @@ def test_arrays_have_their_values_and_types(report: dict[str, Any]) -> None:
     assert in_order(report["idx"]["records"]) == in_order(
         [{"points": [2 * number, 2 * number + 1]} for number in range(6)]
     )
+
+
+def test_boxes_and_masks_are_those_of_the_pictures(report: dict[str, Any]) -> None:
+    assert report["coco"]["names"] == {"objects": ["cat", "dog"]}
+    assert report["coco"]["types"]["objects"] == "Sequence"
+    record = next(record for record in report["coco"]["records"] if record["image/id"] == 12)
+    assert record["image/filename"] == "2.png"
+    assert record["objects"] == {
+        "area": [12, 12],
+        "bbox": [[0.25, 0.25, 0.75, 0.75], [0.25, 0.25, float(np.float32(3.5 / 6)), 0.75]],
+        "id": [200, 201],
+        "is_crowd": [False, True],
+        "label": [0, 1],
+    }
+    assert report["masks"]["types"] == {"image": "Image", "segmentation_mask": "Image"}
+    assert report["masks"]["records"][0]["segmentation_mask"] == [6, 8, 1, 72]
+    assert report["masks"]["supervised"] == 2
 
 
 def test_token_ids_are_a_vector(report: dict[str, Any]) -> None:

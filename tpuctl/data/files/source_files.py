@@ -23,6 +23,8 @@ SPLIT_WORDS = {**SPLIT_FOLDERS, "valid": "validation", "dev": "validation", "t10
 
 _InSplit = tuple[str, str, Entry]
 """Split, path of the folder, and file."""
+_SHOWN = ("_annotations.coco.json",)
+"""Files that are read although their names begin with `_`: Roboflow's annotations."""
 _BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -112,6 +114,18 @@ def list_files(tree: Tree, pattern: re.Pattern[str]) -> SourceFiles:
     return SourceFiles(tree, again, _listing(tree, files), tuple(bad))
 
 
+def every_file(tree: Tree, pattern: re.Pattern[str]) -> SourceFiles:
+    """Return all files whose names, in small letters, match `pattern`, by path and in no split."""
+    bad: list[BadRecord] = []
+    files = [
+        ("", folder, entry)
+        for folder, entry in _below(tree, "", bad)
+        if pattern.search(_path(folder, entry).lower())
+    ]
+    files.sort(key=lambda file: (file[1], file[2].name))
+    return SourceFiles(tree, lambda: every_file(tree.again(), pattern), _listing(tree, files), tuple(bad))
+
+
 def chosen_files(tree: Tree, chosen: Sequence[tuple[str, str]]) -> SourceFiles:
     """Return files by split and name; raises UsageError for one missing, or a link that leaves the tree."""
     files = []
@@ -145,7 +159,9 @@ def words(name: str) -> list[str]:
 def _below(tree: Tree, folder: str, bad: list[BadRecord]) -> Iterator[tuple[str, Entry]]:
     """Yield every file below a folder, each with the path of its folder."""
     try:
-        entries = [entry for entry in tree.scan(folder) if not entry.name.startswith("_")]
+        entries = [
+            entry for entry in tree.scan(folder) if not entry.name.startswith("_") or entry.name in _SHOWN
+        ]
     except OSError as error:
         raise unreadable(folder or str(tree), error) from error
     for entry in entries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +24,14 @@ from tpuctl.data.sources import (
     tfds_folder,
     tfrecord_files,
 )
+from tpuctl.data.sources.annotated import coco, masks
+from tpuctl.data.sources.annotated.fields import PICTURES
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.data.trees.tree import Tree
 from tpuctl.errors import UsageError, nearest
 
-_IMAGES = (
-    ".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2",
-)  # fmt: skip
-_MOST_NAMES = 1000
-"""Names in a folder from which its kind is inferred."""
+_MOST_NAMES, _MOST_OF_ENDING = 1000, 20
+"""Names from which the kind of a source is inferred, and those of each folder with the same ending."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,13 @@ class SourceNames:
         """Tell whether any of the names ends so, in small or capital letters."""
         return any(name.lower().endswith(suffixes) for name in self.names)
 
+    def any(self, pattern: re.Pattern[str]) -> bool:
+        """Tell whether there is a file of such a name."""
+        return any(pattern.search(name.lower()) for name in self.names)
+
     def match(self, pattern: re.Pattern[str]) -> bool:
         """Tell whether there are files of such names, and no images: beside images, a table is an extra."""
-        return any(pattern.search(name.lower()) for name in self.names) and not self.has(*_IMAGES)
+        return any(pattern.search(name.lower()) for name in self.names) and not self.has(*PICTURES)
 
 
 class Reader(NamedTuple):
@@ -65,6 +69,16 @@ READERS: dict[str, Reader] = {
         lambda names: names.has(tfds_folder.INFO) and names.has(tfds_folder.FEATURES),
         tfds_folder.read_tfds,
         "a folder that TFDS wrote",
+    ),
+    "coco": Reader(
+        lambda names: names.folder and names.any(coco.FILES) and names.has(*PICTURES),
+        coco.read_coco,
+        "pictures with the JSON of COCO instances",
+    ),
+    "masks": Reader(
+        lambda names: names.folder and masks.shows_masks(names.names),
+        masks.read_masks,
+        "pictures with a mask beside each",
     ),
     "tfrecord": Reader(
         lambda names: names.match(tfrecord_files.FILES),
@@ -83,7 +97,7 @@ READERS: dict[str, Reader] = {
     ),
     "idx": Reader(lambda names: names.match(idx_files.FILES), idx_files.read_idx, "IDX files, as MNIST's"),
     "text": Reader(
-        lambda names: names.folder and names.has(*text_folders.SUFFIXES) and not names.has(*_IMAGES),
+        lambda names: names.folder and names.has(*text_folders.SUFFIXES) and not names.has(*PICTURES),
         text_folders.read_text_files,
         "a folder with one folder of texts (.txt) for each class",
     ),
@@ -135,11 +149,15 @@ def _names(tree: Tree) -> SourceNames:
     waiting, scanned = [""], 0
     while waiting and len(names) < _MOST_NAMES and scanned < _MOST_NAMES:  # links may lead in circles
         folder, scanned = waiting.pop(), scanned + 1
-        for entry in tree.scan(folder)[:_MOST_NAMES]:
+        endings: Counter[str] = Counter()
+        for entry in tree.scan(folder):
             name = f"{folder}/{entry.name}" if folder else entry.name
             if entry.kind == "folder":
                 waiting.append(name)
-            else:
+                continue
+            ending = entry.name.rpartition(".")[2].lower()
+            endings[ending] += 1
+            if endings[ending] <= _MOST_OF_ENDING:
                 names.append(name)
     return SourceNames(True, tuple(names))
 

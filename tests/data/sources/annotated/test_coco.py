@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.data.source_trees import examples, items, no_progress, opened, produce, write_image
+from tests.data.sources.annotated.trees import CATEGORIES, coco_content, write_coco
+from tpuctl.data.bad_records import BadRecord, BadRecordsError
+from tpuctl.data.options import Options
+from tpuctl.data.plan import plan
+from tpuctl.data.schema.features import Box, Label, Objects, Tensor
+from tpuctl.data.source import Source
+from tpuctl.data.sources.registry import open_source
+from tpuctl.errors import UsageError
+
+NOT_THERE = "is listed in 'annotations/instances_train2017.json', and is not there"
+OF_NONE = "is of the image 12, which is not listed"
+
+
+def read(root: Path, options: Options = Options(), kind: str | None = None) -> Source:  # noqa: B008
+    return opened(open_source(root, kind, options, no_progress))
+
+
+def float32(*values: float) -> list[float]:
+    return list(struct.unpack(f"{len(values)}f", struct.pack(f"{len(values)}f", *values)))
+
+
+def test_a_record_has_a_picture_and_its_boxes_as_tfds_has_coco(tmp_path: Path) -> None:
+    write_coco(tmp_path)
+    source = read(tmp_path)
+    assert (source.kind, source.bad) == ("coco", ())
+    assert [(part.split, part.records) for part in source.parts] == [("train", 3)]
+    assert source.features["objects"] == Objects(
+        {
+            "area": Tensor("int64"),
+            "bbox": Box(),
+            "id": Tensor("int64"),
+            "is_crowd": Tensor("bool"),
+            "label": Label(("cat", "dog")),
+        }
+    )
+    records = examples(source)
+    assert records[0]["objects/bbox"] == []
+    assert records[2] == {
+        "image": [(tmp_path / "train2017" / "2.png").read_bytes()],
+        "image/filename": [b"2.png"],
+        "image/id": [12],
+        "objects/area": [12, 12],
+        "objects/bbox": float32(1.5 / 6, 0.25, 4.5 / 6, 0.75, 1.5 / 6, 0.25, 3.5 / 6, 0.75),
+        "objects/id": [200, 201],
+        "objects/is_crowd": [0, 1],
+        "objects/label": [0, 1],
+    }
+
+
+def test_splits_are_those_of_the_files_and_pictures_may_have_the_same_names(tmp_path: Path) -> None:
+    write_coco(tmp_path)
+    write_coco(tmp_path, coco_content(2), split="val2017")
+    write_image(tmp_path / "val2017" / "0.png", shade=50)
+    source = read(tmp_path)
+    assert [(part.split, part.records) for part in source.parts] == [("train", 3), ("validation", 2)]
+    images = [record["image"][0] for record in examples(source)]
+    assert images[3] == (tmp_path / "val2017" / "0.png").read_bytes() != images[0]
+
+
+def test_the_layout_of_roboflow_is_read(tmp_path: Path) -> None:
+    for split in ("train", "valid", "test"):
+        write_image(tmp_path / split / "0.png", shade=len(split))
+        (tmp_path / split / "_annotations.coco.json").write_text(json.dumps(coco_content(1)))
+    source = read(tmp_path)
+    assert {part.split: part.records for part in source.parts} == {"test": 1, "train": 1, "validation": 1}
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    """Annotations whose last box has other values."""
+    content = coco_content()
+    content["annotations"][-1] |= fields
+    return content
+
+
+def changed_image(**fields: Any) -> dict[str, Any]:
+    content = coco_content()
+    content["images"][-1] |= fields
+    return content
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (changed(bbox=[2, 1, 8, 2]), "'2.png' has a box that leaves the picture, the annotation 201"),
+        (changed(bbox=[-2, 1, 1, 1]), "'2.png' has a box that leaves the picture, the annotation 201"),
+        (changed(bbox=[2, 1, -1, 2]), "'2.png' has a box with the size -1 × 2, the annotation 201"),
+        (changed(category_id=9), "'2.png' has a box of the category 9, which is not listed"),
+        (changed(id=200), "'2.png' has a box with the id 200 of another"),
+        (changed_image(file_name="9.png"), f"'9.png' {NOT_THERE}"),
+        (changed_image(file_name="../../etc/passwd"), f"'../../etc/passwd' {NOT_THERE}"),
+        (changed_image(file_name="1.png"), "'1.png' is listed twice"),
+        (changed_image(width=0), "'2.png' is listed with a size of 0 × 6"),
+        (changed_image(width=9), "'train2017/2.png' has 8 × 6 pixels, and the annotations say 9 × 6"),
+    ],
+)  # fmt: skip
+def test_a_picture_whose_boxes_cannot_be_used_is_a_bad_record(
+    tmp_path: Path, content: dict[str, Any], why: str
+) -> None:
+    write_coco(tmp_path, content)
+    source = read(tmp_path)
+    records = items(source)
+    assert [str(bad) for bad in (*source.bad, *records) if isinstance(bad, BadRecord)] == [why]
+    assert sum(isinstance(record, bytes) for record in records) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "bad"),
+    [
+        (changed(bbox=[1, 2, 3]), ["annotation 3", "'2.png' has a bad annotation, number 3"]),
+        (changed(bbox="1 2 3 4"), ["annotation 3", "'2.png' has a bad annotation, number 3"]),
+        (changed(image_id=99), ["annotation 3 of 'annotations/instances_train2017.json' is of the image 99"]),
+        (changed(image_id=None), ["annotation 3 of 'annotations/instances_train2017.json' is not one"]),
+        (changed_image(id=10), ["'2.png' has the id of", "'0.png' has the id 10", *2 * [OF_NONE]]),
+        (changed_image(id="x"), ["image 3 of", *2 * [OF_NONE]]),
+    ],
+)  # fmt: skip
+def test_an_entry_that_is_none_is_named_by_its_number(
+    tmp_path: Path, content: dict[str, Any], bad: list[str]
+) -> None:
+    write_coco(tmp_path, content)
+    texts = [str(record) for record in read(tmp_path).bad]
+    assert len(texts) == len(bad)
+    for part in bad:
+        assert any(part in text for text in texts), (part, texts)
+    with pytest.raises(BadRecordsError):
+        plan(tmp_path, name="coco")
+    assert opened(plan(tmp_path, name="coco", skip_bad=True, shards=1).source).parts
+
+
+def two_names() -> dict[str, Any]:
+    return {**coco_content(), "categories": [{"id": 1, "name": "cat"}, {"id": 3, "name": "cat"}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "'annotations/instances_train2017.json' is not a file of COCO instances"),
+        ("[]", "is not a file of COCO instances"),
+        ('{"images": NaN}', "is not a file of COCO instances"),
+        (json.dumps(coco_content()).replace("12.75", "NaN"), "not a file of COCO instances: invalid"),
+        ("[" * 100_000, "is not a file of COCO instances"),
+        ({"images": [], "categories": CATEGORIES, "annotations": []}, "has no picture with annotations"),
+        ({"images": []}, "is not a file of COCO instances: Object missing required field `categories`"),
+        (two_names(), "Two categories are called 'cat'"),
+        ({**coco_content(), "categories": [*CATEGORIES, {"id": 1, "name": "cow"}]}, "two categories with"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: Any, message: str) -> None:
+    write_coco(tmp_path, content)
+    with pytest.raises(UsageError, match=message):
+        read(tmp_path)
+
+
+def test_a_box_that_is_rounded_out_of_its_picture_is_cut(tmp_path: Path) -> None:
+    write_coco(tmp_path, changed(bbox=[-0.5, 0, 9, 6.5]))
+    assert examples(read(tmp_path))[2]["objects/bbox"][4:] == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_pictures_follow_one_rule_and_may_be_resized(tmp_path: Path) -> None:
+    write_coco(tmp_path)
+    write_image(tmp_path / "train2017" / "1.png", mode="L", shade=1)
+    source = read(tmp_path, Options(resize=(3, 4)))
+    assert source.images
+    assert source.images.converted == 1
+    assert len(examples(source)) == 3
+
+
+def test_any_name_is_read_with_the_format_named(tmp_path: Path) -> None:
+    write_coco(tmp_path).rename(tmp_path / "boxes.json")
+    assert len(examples(read(tmp_path, kind="coco"))) == 3
+    (tmp_path / "boxes.json").unlink()
+    with pytest.raises(UsageError, match="There is no JSON with annotations"):
+        read(tmp_path, kind="coco")
+
+
+@pytest.mark.parametrize("change", [lambda root: (root / "train2017" / "1.png").unlink(), write_coco])
+def test_a_change_under_way_stops_the_manifest(tmp_path: Path, change: Callable[[Path], object]) -> None:
+    write_coco(tmp_path)
+    planned = plan(tmp_path, name="coco")
+    files = produce(planned)
+    assert files["objects-label.labels.txt"] == b"cat\ndog\n"
+    change(tmp_path)
+    with pytest.raises(UsageError, match="The source changed during the conversion"):
+        planned.source.check()
+
+
+def test_the_identity_of_a_shard_is_that_of_its_pictures_and_of_the_boxes(tmp_path: Path) -> None:
+    def identities() -> list[str]:
+        planned = plan(tmp_path, name="coco", shards=3)
+        opened(planned.source)
+        return [shard.identity for shard in planned.shards()]
+
+    write_coco(tmp_path)
+    first = identities()
+    assert identities() == first
+    write_image(tmp_path / "train2017" / "1.png", shade=9)
+    assert len(set(first) & set(identities())) == 2
+    (tmp_path / "annotations" / "instances_train2017.json").write_text(json.dumps(coco_content()))
+    assert not set(first) & set(identities())

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.data.source_trees import examples, items, no_progress, opened, write_image
+from tests.data.sources.annotated.trees import write_mask
+from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Image as ImageFeature
+from tpuctl.data.source import Source
+from tpuctl.data.sources.registry import open_source
+from tpuctl.errors import UsageError
+
+
+def read(root: Path, options: Options = Options()) -> Source:  # noqa: B008
+    return opened(open_source(root, None, options, no_progress))
+
+
+@pytest.mark.parametrize(
+    ("picture", "mask", "split"),
+    [
+        ("images/1.jpg", "masks/1.png", ""),
+        ("train/images/1.jpg", "train/masks/1.png", "train"),
+        ("images/val/a/1.jpg", "masks/val/a/1.png", "validation"),
+        ("JPEGImages/1.jpg", "SegmentationClass/1.png", ""),
+        ("images/1.jpg", "masks/1_mask.png", ""),
+        ("1.jpg", "1_mask.png", ""),
+        ("photos/1.jpg", "photos/1-seg.png", ""),
+    ],
+)
+def test_a_picture_and_its_mask_are_a_record(tmp_path: Path, picture: str, mask: str, split: str) -> None:
+    write_image(tmp_path / picture, shade=1)
+    write_mask(tmp_path / mask)
+    source = read(tmp_path)
+    assert (source.kind, source.bad, source.supervised) == ("masks", (), ("image", "segmentation_mask"))
+    assert source.features["segmentation_mask"] == ImageFeature((None, None, 1), "uint8", "png")
+    assert [part.split for part in source.parts] == [split]
+    (record,) = examples(source)
+    assert record == {
+        "image": [(tmp_path / picture).read_bytes()],
+        "segmentation_mask": [(tmp_path / mask).read_bytes()],
+    }
+
+
+def test_the_numbers_of_a_palette_are_the_classes(tmp_path: Path) -> None:
+    write_image(tmp_path / "images" / "1.png")
+    path = write_mask(tmp_path / "masks" / "1.png", mode="P")
+    (data,) = examples(read(tmp_path))[0]["segmentation_mask"]
+    assert isinstance(data, bytes)
+    image = Image.open(io.BytesIO(data))
+    assert image.mode == "L"
+    assert np.array_equal(np.asarray(image), np.asarray(Image.open(path)))
+    assert set(np.asarray(image).ravel()) == {0, 1, 2, 3}
+
+
+def test_what_has_no_partner_or_another_size_is_named(tmp_path: Path) -> None:
+    for name in "abcde":
+        write_image(tmp_path / "images" / f"{name}.png")
+        write_mask(tmp_path / "masks" / f"{name}.png")
+    (tmp_path / "masks" / "a.png").unlink()
+    (tmp_path / "images" / "b.png").unlink()
+    write_mask(tmp_path / "masks" / "c.png", size=(6, 8))
+    write_mask(tmp_path / "masks" / "d.png", mode="RGB")
+    write_image(tmp_path / "images" / "e.jpg")
+    source = read(tmp_path)
+    bad = [str(record) for record in (*source.bad, *items(source)) if isinstance(record, BadRecord)]
+    assert bad == [
+        "'images/e.png' has the same name as 'images/e.jpg'",
+        "'images/a.png' has no mask",
+        "'masks/b.png' is the mask of no picture",
+        "'masks/c.png' has 6 × 8 pixels, and its picture 8 × 6",
+        "'masks/d.png' is a PNG with 3 channels of uint8, and a mask is a PNG with one of uint8",
+    ]
+
+
+def test_folders_of_classes_are_no_masks(tmp_path: Path) -> None:
+    for name in ("masks", "no_masks"):
+        write_image(tmp_path / name / "1.png")
+    assert read(tmp_path).kind == "images"
+
+
+def test_a_thousand_masks_are_found_beside_a_thousand_pictures(tmp_path: Path) -> None:
+    data = write_image(tmp_path / "images" / "a.png").read_bytes()
+    mask = write_mask(tmp_path / "masks" / "a.png").read_bytes()
+    for number in range(1100):
+        (tmp_path / "images" / f"{number}.png").write_bytes(data)
+        (tmp_path / "masks" / f"{number}.png").write_bytes(mask)
+    source = read(tmp_path)
+    assert (source.kind, source.parts[0].records) == ("masks", 1101)
+
+
+def test_masks_are_not_resized(tmp_path: Path) -> None:
+    write_image(tmp_path / "images" / "a.png")
+    write_mask(tmp_path / "masks" / "a.png")
+    with pytest.raises(UsageError, match="Masks have the size of their pictures"):
+        read(tmp_path, Options(resize=(3, 3)))

@@ -1,0 +1,102 @@
+"""Turns the files of a field into its values: pictures by the rule of the dataset."""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple, Protocol
+
+from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.files.listing import Listing, unreadable
+from tpuctl.data.images.header import ImageInfo, inspect_image
+from tpuctl.data.images.survey import Survey
+from tpuctl.data.options import Options
+from tpuctl.data.schema.features import Feature
+from tpuctl.data.source import Observations, ScanProgress
+from tpuctl.data.sources.image_fields import image_feature
+from tpuctl.data.tfrecord.example_encoding import Value
+from tpuctl.errors import UsageError
+
+PICTURES = (
+    ".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".jp2", ".avif", ".heic", ".heif",
+)  # fmt: skip
+"""Endings of the names of pictures, in small letters."""
+
+
+class Content(NamedTuple):
+    """What a file becomes in a record."""
+
+    value: Value
+    height: int = 0
+    """Of a picture."""
+    width: int = 0
+
+
+class MediaField(Protocol):
+    """A field whose values are in files, one for each record."""
+
+    name: str
+    listing: Listing
+
+    def feature(self, observations: Observations) -> Feature:
+        """Return the feature, as far as the observations show it."""
+
+    def slow(self, index: int) -> bool:
+        """Tell whether a file takes long to convert."""
+
+    def content(self, data: bytes) -> Content:
+        """Return what a file becomes; raises InvalidImage."""
+
+    def note(self, content: Content, observations: Observations) -> None:
+        """Add what the feature needs of a record."""
+
+
+class Pictures:
+    """Pictures that follow one rule, which their headers decide."""
+
+    def __init__(self, name: str, listing: Listing, options: Options, progress: ScanProgress) -> None:
+        self.name = name
+        self.listing = listing
+        self._survey = Survey(listing, progress)
+        counts = self._survey.counts
+        self.rule = counts.rule(options.channels, options.resize)
+        self.report = counts.report(self.rule)
+        self.bad = self._survey.bad
+
+    def feature(self, observations: Observations) -> Feature:
+        """As `MediaField.feature`."""
+        return image_feature(self.rule, observations, self.name)
+
+    def slow(self, index: int) -> bool:
+        """As `MediaField.slow`."""
+        kind = self._survey.kind(index)
+        return not kind.bad and bool(self.rule.size or self.rule.reasons(kind))
+
+    def content(self, data: bytes) -> Content:
+        """As `MediaField.content`."""
+        final, info = self.rule.apply(data)
+        return Content(final, info.height, info.width)
+
+    def note(self, content: Content, observations: Observations) -> None:
+        """As `MediaField.note`."""
+        assert isinstance(content.value, bytes)
+        _note(self.name, inspect_image(content.value), observations)
+
+
+def unreadable_file(name: str, error: OSError) -> BadRecord:
+    """Return the bad record for a file that cannot be read; raises UsageError if it was removed."""
+    if isinstance(error, FileNotFoundError):
+        raise unreadable(name, error) from error
+    hint = "" if error.errno in (errno.EFBIG, errno.EIO) else "Check its permissions."
+    return BadRecord(name, f"cannot be read: {error.strerror}", hint=hint)
+
+
+def no_options(options: Options, what: str) -> None:
+    """Raise UsageError for options of tables; `what` is the source: `A source of COCO`."""
+    if options.types or options.label:
+        raise UsageError(f"{what} says itself what its fields are.", hint="Run it without --type or --label.")
+
+
+def _note(name: str, info: ImageInfo, observations: Observations) -> None:
+    observations.note(f"{name} height", info.height)
+    observations.note(f"{name} width", info.width)
+    observations.note(f"{name} encoding", info.encoding)
