@@ -7,6 +7,7 @@ import io
 import weakref
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO
 
 from tpuctl.data.archives.members import Members, damaged
@@ -24,6 +25,8 @@ SUFFIXES = (*ZIP, *TAR, *PACKED_TAR)
 _BLOCK = 1 << 20
 _HEADERS = 1 << 16
 """Bytes that are read at once while headers are read."""
+_REQUESTS = 16
+"""Members of an archive in a bucket that are fetched at once."""
 _RATIO, _LEAST = 250, 1 << 30
 """How many times its own size an archive may unpack to, and the bytes that it always may."""
 
@@ -31,10 +34,12 @@ _RATIO, _LEAST = 250, 1 << 30
 class OpenArchive:
     """The members of an archive, and its bytes, which are closed when nothing refers to it any more."""
 
-    def __init__(self, members: Members, ranges: Ranges, *, zipped: bool) -> None:
+    def __init__(self, members: Members, ranges: Ranges, *, zipped: bool, remote: bool) -> None:
         self.members = members
         self.ranges = ranges
         self.zipped = zipped
+        self.pool = ThreadPoolExecutor(_REQUESTS, thread_name_prefix="member") if remote else None
+        """Threads that fetch members ahead where each is a request."""
         weakref.finalize(self, ranges.close)
 
 
@@ -45,11 +50,13 @@ def opened_archive(outer: Tree, file: ListedFile, progress: ScanProgress) -> Ope
         temp = _unpacked(outer, file, name, progress)
         with closed_on_error(temp):
             ranges: Ranges = TempRanges(temp)
-            return OpenArchive(_listed(ranges, temp.size, name, zipped=False), ranges, zipped=False)
+            members = _listed(ranges, temp.size, name, zipped=False)
+            return OpenArchive(members, ranges, zipped=False, remote=False)
     zipped = name.lower().endswith(ZIP)
     ranges = outer.open(file)
     with closed_on_error(ranges):
-        return OpenArchive(_listed(ranges, file.size, name, zipped=zipped), ranges, zipped=zipped)
+        members = _listed(ranges, file.size, name, zipped=zipped)
+        return OpenArchive(members, ranges, zipped=zipped, remote=outer.is_remote)
 
 
 def _listed(ranges: Ranges, size: int, name: str, *, zipped: bool) -> Members:

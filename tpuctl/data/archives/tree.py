@@ -6,7 +6,7 @@ import errno
 import io
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +15,7 @@ from tpuctl.data.archives.opened import OpenArchive, opened_archive
 from tpuctl.data.archives.ranges import PartRanges, held
 from tpuctl.data.archives.zip_members import HEADER, content_begins, unpacked
 from tpuctl.data.source import ScanProgress, changed
+from tpuctl.data.trees.fetching import in_turn
 from tpuctl.data.trees.tree import LARGEST, Entry, ListedFile, Ranges, RangeStream, Tree
 
 _SLACK = 256
@@ -48,6 +49,11 @@ class ArchiveTree:
         """Name of the archive, or of the folder in it."""
         return (self._folder or self._file.path).rpartition("/")[2]
 
+    @property
+    def is_remote(self) -> bool:
+        """As `Tree.is_remote`: what is unpacked is not."""
+        return self._archive.pool is not None
+
     def __str__(self) -> str:
         archive = str(self._outer) if self._outer.only else f"{self._outer}/{self._file.path}"
         return f"{archive}/{self._folder}" if self._folder else archive
@@ -73,19 +79,11 @@ class ArchiveTree:
 
     def read_each(self, files: Sequence[ListedFile]) -> Iterator[bytes | OSError]:
         """As `Tree.read_each`."""
-        for file in files:
-            try:
-                yield self.read(file)
-            except OSError as error:
-                yield error
+        return self._each(files, self.read)
 
     def read_heads(self, files: Sequence[ListedFile], size: int) -> Iterator[bytes | OSError]:
         """As `Tree.read_heads`."""
-        for file in files:
-            try:
-                yield self._content(self._member(file), min(size, file.size))
-            except OSError as error:
-                yield error
+        return self._each(files, lambda file: self._content(self._member(file), min(size, file.size)))
 
     def open(self, file: ListedFile) -> Ranges:
         """As `Tree.open`; a compressed member is unpacked first."""
@@ -121,6 +119,18 @@ class ArchiveTree:
     def settle(self, newest: int) -> None:
         """As `Tree.settle`."""
         self._outer.settle(newest)
+
+    def _each(
+        self, files: Sequence[ListedFile], read: Callable[[ListedFile], bytes]
+    ) -> Iterator[bytes | OSError]:
+        if self._archive.pool:
+            yield from in_turn(self._archive.pool, read, files, lambda file: file.size)
+            return
+        for file in files:
+            try:
+                yield read(file)
+            except OSError as error:
+                yield error
 
     def _path(self, path: str) -> str:
         return "/".join(filter(None, (self._folder, path)))

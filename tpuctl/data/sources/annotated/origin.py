@@ -42,10 +42,10 @@ def chosen(files: SourceFiles, numbers: Sequence[int]) -> Listing:
     """Return the listing of some of the files, in this order."""
     listing, folder = Listing(files.tree), None
     for number in numbers:
-        path, size, stamp = files.listing.file(number)
-        above, _, name = path.rpartition("/")
+        file = files.listing.file(number)
+        above, _, name = file.path.rpartition("/")
         if above != folder:
             listing.start(Folder(above, "", ""))
             folder = above
-        listing.add(Entry(name, "file", size, stamp))
+        listing.add(Entry(name, "file", file.size, file.stamp, checksum=file.checksum))
     return listing
