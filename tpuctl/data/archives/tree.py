@@ -40,11 +40,6 @@ class ArchiveTree:
         return cls(outer, file, opened_archive(outer, file, progress))
 
     @property
-    def is_remote(self) -> bool:
-        """Whether the archive is in a bucket."""
-        return self._outer.is_remote
-
-    @property
     def name(self) -> str:
         """Name of the archive, or of the folder in it."""
         return (self._folder or self._file.path).rpartition("/")[2]
