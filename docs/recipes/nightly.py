@@ -2,10 +2,11 @@
 
 import datetime
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import tpuctl
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import NotFoundError, TpuctlError
 
 SCRIPT = Path(__file__).with_name("train.py")
 WORST = 0.001
@@ -15,8 +16,8 @@ WORST = 0.001
 def retrain(client: tpuctl.Client, data: Path, night: datetime.date, out: Path) -> float:
     """Train with the data of a night, bring the results into `out`, and return the last loss."""
     dataset = client.upload("nightly", data, version=f"{night.year}.{night.month}.{night.day}")
-    node = client.up("v3-8", name="nightly", spot=True, ttl="3h")
     try:
+        node = client.up("v3-8", name="nightly", spot=True, ttl=datetime.timedelta(hours=3))
         run = client.submit(
             SCRIPT, name=f"nightly-{night}", node=node.name, dataset=f"nightly/{dataset.version}", restarts=3
         )
@@ -27,8 +28,8 @@ def retrain(client: tpuctl.Client, data: Path, night: datetime.date, out: Path) 
         (line,) = run.logs(text="loss", tail=1)
         return float(line.text.split()[-1])
     finally:
-        if any(info.name == node.name for info in client.nodes()):
-            node.down()
+        with suppress(NotFoundError):  # it was not created, or was replaced after a preemption
+            client.down("nightly")
 
 
 def main(data: str, out: str) -> int:

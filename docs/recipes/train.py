@@ -3,7 +3,8 @@
 import argparse
 import random
 
-POINTS = [(x, 3.0 * x + 1.0) for x in (random.Random(7).uniform(-1, 1) for _ in range(200))]
+RANDOM = random.Random(7)
+POINTS = [(x, 3.0 * x + 1.0) for x in (RANDOM.uniform(-1, 1) for _ in range(200))]
 
 
 def main() -> None:

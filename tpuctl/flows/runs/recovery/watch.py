@@ -49,7 +49,7 @@ class _Watched:
     """A run that is watched."""
 
     run: StoredRun
-    pauses: Iterator[float] = field(default_factory=PAUSES.pauses)
+    pauses: Iterator[float] = field(default_factory=lambda: PAUSES.pauses())
     due: float = 0.0
     """The monotonic time before which no step is taken."""
     shown: str = ""
