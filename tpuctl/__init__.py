@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from tpuctl.client.runs.run import Run
     from tpuctl.display.listing import Listing
+    from tpuctl.display.picture import Picture
 
 _PLACES = {
     "client.calls": ("Stop",),
@@ -57,14 +58,16 @@ _PLACES = {
     ),
     "client.runs.run": ("Run",),
     "display.listing": ("Listing",),
+    "display.picture": ("Picture",),
 }  # fmt: skip
 """Module -> the public names that it defines: imported when one of them is used."""
 
 __all__ = [
     "AttemptInfo", "Client", "CommandResult", "CopyResult", "Cost", "CostGroup", "CostReport", "Curve",
     "Dataset", "DatasetCopy", "DatasetInfo", "DownPlan", "Example", "Listing", "LogLine", "Metrics", "Node",
-    "NodeInfo", "NodeOptions", "NodePlan", "Point", "Progress", "Record", "RequestInfo", "Run", "RunCopy",
-    "RunEnd", "RunInfo", "SplitInfo", "Stop", "SubmitOptions", "UploadOptions", "WatchEvent", "WorkerResult",
+    "NodeInfo", "NodeOptions", "NodePlan", "Picture", "Point", "Progress", "Record", "RequestInfo", "Run",
+    "RunCopy", "RunEnd", "RunInfo", "SplitInfo", "Stop", "SubmitOptions", "UploadOptions", "WatchEvent",
+    "WorkerResult",
     "__version__", "errors", "testing",
 ]  # fmt: skip
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
@@ -120,9 +119,3 @@ class Kernel:
             self._thread.finish(self._setup.__aexit__(None, None, None))
         finally:
             shutil.rmtree(self._own, ignore_errors=True)
-
-
-def without_ipython(source: str) -> list[str]:
-    """Return the command that runs a program in a Python in which IPython cannot be imported."""
-    hidden = "import sys; sys.modules['IPython'] = None\n"
-    return [sys.executable, "-c", hidden + source]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
+from PIL import Image
 
 from tests.conftest import FOREIGN
 from tests.data.events.files import event
@@ -200,6 +203,18 @@ def test_names_from_strangers_are_text_and_never_markup(kernel: Kernel, folder: 
     check_harmless(shown.html)
     assert "&lt;script&gt;alert(1)&lt;" in shown.html
     assert "&lt;img src=x&gt; \\u202etext" in shown.html
+
+
+def test_the_contact_sheet_of_a_dataset_is_a_picture(kernel: Kernel, folder: Path) -> None:
+    for name in ("cats", "dogs"):
+        (folder / "pets" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8), "red").save(folder / "pets" / name / "a.png")
+    shown = kernel.run("client.upload('pets', 'pets').contact_sheet()")
+    assert shown.value == "<2 pictures of pets: .save('FILE.png')>"
+    (bundle,) = shown.bundles
+    assert Image.open(BytesIO(b64decode(bundle["image/png"]))).size[0] > 2 * 128
+    refused = kernel.run("client.dataset('texts').contact_sheet()")
+    assert "UsageError: The dataset 'texts' holds no images." in refused.error
 
 
 def test_the_extension_can_be_unloaded_and_loaded_again(kernel: Kernel) -> None:

@@ -11,6 +11,7 @@ from tpuctl.client.datasets import steps
 from tpuctl.client.datasets.records import DatasetCopy, DatasetInfo, Example
 from tpuctl.client.records import ProgressCallback
 from tpuctl.datasets import DatasetRef
+from tpuctl.display.picture import Picture
 from tpuctl.display.records import record_html
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ class Dataset:
             Example(each.split, {name: tuple(values) for name, values in each.values.items()})
             for each in examples
         )
+
+    def contact_sheet(self, count: int = 16, *, split: str = "") -> Picture:
+        """Return the pictures of the first examples of a split side by side, which a notebook shows."""
+        from tpuctl.client.datasets.pictures import sheet  # noqa: PLC0415  NumPy: not for the other calls
+
+        examples, _ = steps.head(self._context, self._manifest, split, count)
+        return sheet(examples, self._manifest)
 
     def verify(
         self, *, deep: bool = False, progress: ProgressCallback | None = None, stop: Stop | None = None
