@@ -34,8 +34,8 @@ checkov: .checkov/ready  ## judge terraform/ by the rules of checkov, in an envi
 test-tensorflow: .venv/ready  ## test the emulated TPU with every TensorFlow from 2.16 on; installs each
 	$(BIN)/python tests/sim/guest/tensorflow_versions.py
 
-test-beam: .beam/ready  ## test datasets made by an Apache Beam pipeline, which needs other versions of packages
-	.beam/bin/python -m pytest tests/flows/datasets/beam/test_upload.py
+test-beam: .beam/ready  ## test datasets made by Apache Beam, also on a Dask cluster; needs other versions of packages
+	.beam/bin/python -m pytest tests/flows/datasets/beam
 
 mutate: .venv/ready  ## make one-line mistakes in the code that differs from BASE (main), and see whether a test fails
 	$(BIN)/python -m tests.mutation --base $(or $(BASE),main) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
@@ -70,7 +70,7 @@ bench: .venv/ready  ## run all benchmarks; they print JSON and a table
 
 .beam/ready: pyproject.toml
 	$(PYTHON) -m venv .beam
-	.beam/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,beam]'
+	.beam/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,beam]' 'apache-beam[dask]'
 	@touch $@
 
 # checkov holds many packages at exact versions, and has another module named hcl2

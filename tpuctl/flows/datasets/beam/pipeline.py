@@ -11,14 +11,25 @@ from typing import NoReturn
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState, create_runner
+from apache_beam.utils.shared import Shared
 
 from tpuctl.errors import HostError, UsageError, nearest
 from tpuctl.flows.datasets.beam.worker import Task, Worker
 
-_IN_PROCESS = "FnApiRunner"
-"""Beam's DirectRunner without its first attempt, which downloads another program to run the pipeline in."""
+_RUNNERS = {
+    # Beam's DirectRunner without its first attempt, which downloads another program to run the pipeline in
+    "direct": "FnApiRunner",
+    # one that Beam has, and does not know by its short name
+    "dask": "apache_beam.runners.dask.dask_runner.DaskRunner",
+}
+"""Short name of a runner -> the name by which Beam creates it."""
 _ASK_THEIR_SERVER = {"portable", "flink", "spark", "prism", "samza", "kafkastreams"}
 """Runners with options that only their job server knows."""
+
+
+_PARTITIONS = ("--dask_npartitions", "--dask_partition_size")
+_MOST_PARTITIONS = 1000
+"""Parts of the work that Dask deals out: by itself it makes one of 128 shards, for one worker."""
 
 
 class Options:
@@ -26,16 +37,24 @@ class Options:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         """Raise UsageError for an option or a runner that Beam does not know, and for a wrong value."""
+        _import_options_of_dask()
         name: str = _parsed(arguments).runner or "DirectRunner"
         self.in_google_cloud = _short(name) == "dataflow"
         """Whether the workers are there, and not on this machine or around it."""
         self._runner = _runner(name)
-        self._pipeline = PipelineOptions(list(arguments))
+        self._is_dask = _short(name) == "dask"
+        self._arguments = list(arguments)
+
+    def with_partitions(self, elements: int) -> Options:
+        """Return the options with which a runner deals so many elements to all workers."""
+        if not self._is_dask or any(argument.startswith(_PARTITIONS) for argument in self._arguments):
+            return self
+        return Options([*self._arguments, f"--dask_npartitions={min(elements, _MOST_PARTITIONS)}"])
 
     def pipeline(self) -> beam.Pipeline:
         """Return an empty pipeline; raises UsageError when its runner lacks an option, HostError."""
         try:
-            return beam.Pipeline(runner=self._runner, options=self._pipeline)
+            return beam.Pipeline(runner=self._runner, options=PipelineOptions(self._arguments))
         except ValueError as error:
             why = " ".join(str(error).split()).removeprefix("Pipeline has validations errors: ")
             raise _wrong(why, "Give what is missing after --.") from error
@@ -48,7 +67,7 @@ def run(options: Options, task: Task, shards: Sequence[tuple[int, str]]) -> None
 
     Raises UsageError for missing options, HostError when the pipeline fails. Ctrl-C cancels it.
     """
-    pipeline = options.pipeline()
+    pipeline = options.with_partitions(len(shards)).pipeline()
     pipeline | beam.Create(shards) | beam.Reshuffle() | "Stage shards" >> beam.ParDo(_Stage(task))
     state = _state(pipeline)
     if state not in (None, PipelineState.DONE):
@@ -69,6 +88,10 @@ def _state(pipeline: beam.Pipeline) -> str | None:
             ended.set_result(running[0].wait_until_finish())
         except BaseException as error:
             ended.set_exception(error)
+        finally:
+            for result in running:
+                if close := getattr(getattr(result, "client", None), "close", None):
+                    close()  # Dask's client, and the cluster if it was made for it
 
     Thread(target=work, name="pipeline", daemon=True).start()
     try:
@@ -82,19 +105,20 @@ def _state(pipeline: beam.Pipeline) -> str | None:
 
 
 class _Stage(beam.DoFn):  # type: ignore[misc]  # Beam is not always there when types are checked
-    """Stages shards with one Worker for all elements that this copy of it gets."""
+    """Stages shards with one Worker for all copies in its process: each would list the source again."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
+        self._shared = Shared()
 
     def setup(self) -> None:
-        self._worker = Worker(self._task)
+        self._worker = self._shared.acquire(lambda: Worker(self._task), tag=self._task.run)
 
     def process(self, element: tuple[int, str]) -> None:
         self._worker.stage(*element)
 
     def teardown(self) -> None:
-        self._worker.close()
+        del self._worker
 
 
 class _Parser(argparse.ArgumentParser):
@@ -121,9 +145,17 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return parsed
 
 
+def _import_options_of_dask() -> None:
+    """Have Beam know the options of its Dask runner, where that is installed."""
+    try:
+        import apache_beam.runners.dask.dask_runner  # noqa: F401, PLC0415
+    except ImportError:
+        pass
+
+
 def _runner(name: str) -> PipelineRunner:
     try:
-        return create_runner(_IN_PROCESS if _short(name) == "direct" else name)
+        return create_runner(_RUNNERS.get(_short(name), name))
     except ValueError as error:
         names = ", ".join(StandardOptions.KNOWN_RUNNER_NAMES)
         raise _wrong(f"there is no runner {name}", f"One of {names}.") from error

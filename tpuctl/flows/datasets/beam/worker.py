@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -129,12 +130,13 @@ class Failures:
 
 
 class Worker:
-    """Converts and stages shards, one after another; opened and closed on the machine where it works."""
+    """Converts and stages shards, from any thread; opened and closed on the machine where it works."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._cloud = Cloud(task.config, task.endpoints)
         self._failures = Failures(self._cloud.data_bucket, task)
+        self._planning = Lock()
 
     def stage(self, index: int, identity: str) -> None:
         """Stage the shard with this number in the plan, unless another has failed; a failure is written down.
@@ -154,9 +156,14 @@ class Worker:
             self._plan.source.close()
         self._cloud.close()
 
+    def __del__(self) -> None:
+        """Close it when the last of those that share it in their process is gone: nobody else knows."""
+        self.close()
+
     def _stage(self, index: int, identity: str) -> None:
         skip_bad = self._task.request.skip_bad
-        planned = self._shards[index]
+        with self._planning:
+            planned = self._shards[index]
         shard = Assigned(
             planned.file,
             planned.split,
