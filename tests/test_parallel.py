@@ -9,6 +9,7 @@ import pytest
 
 from tpuctl.errors import HostError
 from tpuctl.parallel import Result, fanout, values
+from tpuctl.polling import Stopped, check, sleep, stopped_by
 
 
 def fail_on(*bad: int) -> Callable[[int], int]:
@@ -91,3 +92,28 @@ def test_values_may_be_none() -> None:
 
 def test_an_iterator_is_read_once() -> None:
     assert values(fanout(fail_on(), iter([1, 2]))) == [10, 20]
+
+
+def test_a_stop_ends_the_work_on_every_item_and_is_raised_once() -> None:
+    event, ended = threading.Event(), list[int]()
+    begun = threading.Barrier(4)
+
+    def work(item: int) -> None:
+        begun.wait(30)
+        try:
+            sleep(3600)
+        finally:
+            ended.append(item)
+
+    def stop() -> None:
+        begun.wait(30)
+        event.set()
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    with stopped_by(event):
+        with pytest.raises(Stopped):
+            fanout(work, range(3))
+        check()  # a clean-up of the caller is not cut short
+    stopper.join()
+    assert sorted(ended) == [0, 1, 2]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from itertools import islice
 
 import pytest
 
 from tpuctl.errors import ConflictError, DeadlineError
-from tpuctl.polling import NO_PAUSE, Backoff, poll, retry
+from tpuctl.polling import NO_PAUSE, Backoff, Stopped, check, poll, retry, sleep, stopped_by
 
 
 class Time:
@@ -123,3 +124,50 @@ class TestRetry:
         with pytest.raises(ValueError, match="broken"):
             retry(fails(1, ValueError("broken")), on=ConflictError, sleep=time.sleep, clock=time)
         assert time.slept == []
+
+
+class TestStop:
+    def test_a_pause_ends_when_another_thread_says_so(self) -> None:
+        event = threading.Event()
+        other = threading.Thread(target=event.set)
+        other.start()
+        with stopped_by(event), pytest.raises(Stopped):
+            sleep(3600)
+        other.join()
+
+    def test_it_comes_once_so_that_a_clean_up_can_pause(self) -> None:
+        event = threading.Event()
+        event.set()
+        with stopped_by(event):
+            with pytest.raises(Stopped):
+                check()
+            check()
+            sleep(0)
+
+    def test_a_thread_that_nobody_told_looks_at_the_event_itself(self) -> None:
+        event = threading.Event()
+        check(event)
+        event.set()
+        with pytest.raises(Stopped):
+            check(event)
+
+    def test_it_holds_for_the_block_alone(self) -> None:
+        event = threading.Event()
+        event.set()
+        with stopped_by(event):
+            pass
+        check()
+        sleep(0)
+
+    def test_poll_and_retry_pause_so(self) -> None:
+        event = threading.Event()
+        event.set()
+        with stopped_by(event), pytest.raises(Stopped):
+            poll(lambda: None, awaiting="nothing", timeout=3600)
+        with stopped_by(event), pytest.raises(Stopped):
+            retry(fail, on=ConflictError)
+
+
+def fail() -> None:
+    """Fail as somebody else's change does."""
+    raise ConflictError("Another was first.")

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tpuctl.client.datasets.dataset import Dataset
     from tpuctl.client.datasets.records import DatasetCopy, DatasetInfo, Example, SplitInfo
     from tpuctl.client.nodes.client import NodeOptions
-    from tpuctl.client.nodes.node import Node
+    from tpuctl.client.nodes.node import Node, OutputCallback
     from tpuctl.client.nodes.plans import DownPlan, NodePlan
     from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, RequestInfo, WorkerResult
-    from tpuctl.client.records import Cost, Progress, Record
+    from tpuctl.client.records import Cost, Progress, ProgressCallback, Record
     from tpuctl.client.runs.client import SubmitOptions
     from tpuctl.client.runs.records import (
         AttemptInfo,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         WatchEvent,
     )
     from tpuctl.client.runs.run import Run
+    from tpuctl.client.spans import Span
     from tpuctl.display.listing import Listing
     from tpuctl.display.picture import Picture
 
@@ -47,16 +48,17 @@ _PLACES = {
     "client.datasets.dataset": ("Dataset",),
     "client.datasets.records": ("DatasetCopy", "DatasetInfo", "Example", "SplitInfo"),
     "client.nodes.client": ("NodeOptions",),
-    "client.nodes.node": ("Node",),
+    "client.nodes.node": ("Node", "OutputCallback"),
     "client.nodes.plans": ("DownPlan", "NodePlan"),
     "client.nodes.records": ("CommandResult", "CopyResult", "NodeInfo", "RequestInfo", "WorkerResult"),
-    "client.records": ("Cost", "Progress", "Record"),
+    "client.records": ("Cost", "Progress", "ProgressCallback", "Record"),
     "client.runs.client": ("SubmitOptions",),
     "client.runs.records": (
         "AttemptInfo", "CostGroup", "CostReport", "Curve", "LogLine", "Metrics", "Point", "RunCopy", "RunEnd",
         "RunInfo", "WatchEvent",
     ),
     "client.runs.run": ("Run",),
+    "client.spans": ("Span",),
     "display.listing": ("Listing",),
     "display.picture": ("Picture",),
 }  # fmt: skip
@@ -64,11 +66,11 @@ _PLACES = {
 
 __all__ = [
     "AttemptInfo", "Client", "CommandResult", "CopyResult", "Cost", "CostGroup", "CostReport", "Curve",
-    "Dataset", "DatasetCopy", "DatasetInfo", "DownPlan", "Example", "Listing", "LogLine", "Metrics", "Node",
-    "NodeInfo", "NodeOptions", "NodePlan", "Picture", "Point", "Progress", "Record", "RequestInfo", "Run",
-    "RunCopy", "RunEnd", "RunInfo", "SplitInfo", "Stop", "SubmitOptions", "UploadOptions", "WatchEvent",
-    "WorkerResult",
-    "__version__", "errors", "testing",
+    "Dataset", "DatasetCopy", "DatasetInfo", "DownPlan", "Example", "Listing", "LogLine", "Metrics",
+    "Node", "NodeInfo", "NodeOptions", "NodePlan", "OutputCallback", "Picture", "Point", "Progress",
+    "ProgressCallback", "Record", "RequestInfo", "Run", "RunCopy", "RunEnd", "RunInfo", "Span",
+    "SplitInfo", "Stop", "SubmitOptions", "UploadOptions", "WatchEvent", "WorkerResult", "__version__",
+    "errors", "testing",
 ]  # fmt: skip
 
 

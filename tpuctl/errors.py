@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+__all__ = [
+    "ConfigError", "ConflictError", "DeadlineError", "DeclinedError", "HostError", "InterruptedByUser",
+    "JobFailedError", "NotFoundError", "PreemptedError", "QuotaError", "StateError", "StockoutError",
+    "TpuctlError", "UsageError",
+]  # fmt: skip
+"""The errors of the Python API."""
+
 EXIT_CODES = {
     "ok": 0,
     "bug": 1,
@@ -27,7 +34,10 @@ class TpuctlError(Exception):
     `facts` go into the JSON form of the error, so that a program need not parse the sentence.
     """
 
-    kind = "bug"
+    kind: str = "bug"
+    message: str
+    hint: str
+    facts: dict[str, object]
     result: Mapping[str, object] = {}
     """What the command shows although it failed; stands beside the error in the JSON form."""
 
@@ -44,7 +54,7 @@ class TpuctlError(Exception):
 
 
 class UsageError(TpuctlError):
-    """The command line is wrong: an unknown accelerator, a missing file."""
+    """The command line, or an argument of a call, is wrong: an unknown accelerator, a missing file."""
 
     kind = "usage"
 
@@ -112,7 +122,7 @@ class JobFailedError(TpuctlError):
 
 
 class InterruptedByUser(TpuctlError):
-    """Ctrl-C: the message says what keeps running, the hint how to come back to it."""
+    """Ctrl-C, or the `Stop` of a call: the message says what keeps running, the hint how to come back."""
 
     kind = "interrupted"
 

@@ -14,12 +14,13 @@ import click
 from tpuctl import clock
 from tpuctl.cli import printing
 from tpuctl.cli.warning_lines import WarningLines
-from tpuctl.cloud import endpoints
+from tpuctl.client.context import Context
 from tpuctl.config import Config, load
 from tpuctl.errors import DeclinedError
 
 if TYPE_CHECKING:
     from tpuctl.cli.completion.names import ListedNames
+    from tpuctl.cloud.endpoints import Cloud
     from tpuctl.flows.nodes.prices import Prices
     from tpuctl.flows.runs.evidence.witnesses import Witnesses
 
@@ -36,12 +37,13 @@ class Session:
         self.warn = WarningLines()
         """Takes a line about each object of the bucket that is left out."""
         self._announced = False
+        self.context = Context(config, self.warn, self.announce)
+        """What the calls of the Python API take; says on stderr when it is that of the simulator."""
 
-    @cached_property
-    def cloud(self) -> endpoints.Cloud:
-        """The clients; says on stderr when they are those of the simulator."""
-        self.announce()
-        return endpoints.connect(self.config)
+    @property
+    def cloud(self) -> Cloud:
+        """The clients."""
+        return self.context.cloud
 
     def announce(self) -> None:
         """Say once, on stderr, when the command runs on the simulator, and which settings it does not use."""
@@ -65,7 +67,7 @@ class Session:
 
     def from_flag(self, name: str) -> str | None:
         """Return a setting's value if it is an option of this command, else None."""
-        return self.config.get(name) if self.config.values[name].origin == f"--{name}" else None
+        return self.context.from_flag(name)
 
     @cached_property
     def listed(self) -> ListedNames:
@@ -74,34 +76,25 @@ class Session:
 
         return ListedNames(self.config)
 
-    @cached_property
+    @property
     def prices(self) -> Prices:
-        """What TPUs cost: by the configuration, else by the provider's list, read when it is needed."""
-        from tpuctl.flows.nodes.prices import Prices  # noqa: PLC0415  not every command shows a price
+        """What TPUs cost."""
+        return self.context.prices
 
-        return Prices(
-            self.config.prices,
-            lambda generation: self.cloud.read_rates(generation),
-            lambda generation: self.cloud.kept_rates(generation),
-        )
-
-    @cached_property
+    @property
     def witnesses(self) -> Witnesses:
         """Who can be asked about a run whose workers are silent."""
-        from tpuctl.flows.runs.evidence.witnesses import Witnesses  # noqa: PLC0415  not every command asks
-
-        return Witnesses(lambda: self.cloud.provider, lambda: self.cloud.ssh)
+        return self.context.witnesses
 
     def close(self) -> None:
         """Close the clients, when any were built, and say how many warnings were not shown."""
         self.warn.close()
-        if "cloud" in self.__dict__:
-            self.cloud.close()
+        self.context.close()
 
     @property
     def owner(self) -> str:
         """The account whose TPUs and runs are this user's own."""
-        return self.config.require("owner")
+        return self.context.owner
 
 
 def with_session(command: Command) -> Command:

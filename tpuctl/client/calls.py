@@ -108,7 +108,7 @@ class Call:
         except BaseException as error:
             self._failure = error
             self._event.set()
-            polling.check(self._event)
+        polling.check(self._event)
 
     def line(self, text: str) -> None:
         """Report a step."""

@@ -14,7 +14,7 @@ from tests.cli.pseudo_terminal import in_terminal
 from tests.running_simulator import CommandResult, RunningSimulator
 from tpuctl import runs
 from tpuctl.cli.main import run
-from tpuctl.cli.runs import busy
+from tpuctl.client.runs import busy
 from tpuctl.cloud.endpoints import Cloud
 from tpuctl.cloud.storage import Bucket
 from tpuctl.config import load

@@ -8,8 +8,8 @@ from tpuctl.cli import output
 from tpuctl.cli.datasets import rendering
 from tpuctl.cli.datasets.options import ref_argument
 from tpuctl.cli.session import Session, with_session
+from tpuctl.client.datasets import steps
 from tpuctl.datasets import DatasetRef
-from tpuctl.flows.datasets.lookup import read_manifest
 
 
 @click.command()
@@ -23,7 +23,7 @@ def describe(session: Session, ref: DatasetRef) -> None:
       tpuctl data describe digits
     """
     bucket = session.cloud.data_bucket
-    manifest = read_manifest(bucket, ref, session.warn)
+    manifest = steps.manifest(session.context, ref)
     if session.as_json:
         uri = manifest.ref.uri(bucket.name)
         output.json({"uri": uri, "digest": manifest.digest, "manifest": manifest})

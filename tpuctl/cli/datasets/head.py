@@ -12,12 +12,12 @@ from tpuctl.cli import output
 from tpuctl.cli.datasets.options import ref_argument
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
+from tpuctl.client.datasets import steps
 from tpuctl.data.options import TOKENS
 from tpuctl.data.output.manifest import Manifest
 from tpuctl.data.schema.features import Audio, Box, Feature, Image, Label, Objects, Several
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
-from tpuctl.flows.datasets.lookup import read_manifest
 
 if TYPE_CHECKING:
     from tpuctl.data.tfrecord.example_decoding import Values
@@ -46,12 +46,9 @@ def head(session: Session, ref: DatasetRef, split: str, count: int, image: Path 
     Example:
       tpuctl data head digits -n 16 --image digits.png
     """
-    from tpuctl.flows.datasets import head as flow  # noqa: PLC0415  NumPy: not for the other commands
-
-    bucket = session.cloud.data_bucket
-    manifest = read_manifest(bucket, ref, session.warn)
-    examples = flow.head(bucket, manifest, split=split, count=count)
-    _show(session, examples, manifest, flow.read_vocabulary(bucket, manifest))
+    manifest = steps.manifest(session.context, ref)
+    examples, vocabulary = steps.head(session.context, manifest, split, count)
+    _show(session, examples, manifest, vocabulary)
     if image:
         _write_sheet(image, examples, manifest)
 

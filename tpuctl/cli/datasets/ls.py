@@ -7,7 +7,7 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.datasets import rendering
 from tpuctl.cli.session import Session, with_session
-from tpuctl.flows.datasets.lookup import list_manifests
+from tpuctl.client.datasets import steps
 
 
 @click.command()
@@ -20,7 +20,7 @@ def ls(session: Session) -> None:
       tpuctl data ls
     """
     bucket = session.cloud.data_bucket
-    manifests = list(list_manifests(bucket, session.warn))
+    manifests = steps.manifests(session.context)
     session.listed.replace("datasets", (name for item in manifests for name in (item.name, str(item.ref))))
     if session.as_json:
         output.json({"datasets": [rendering.fields(manifest, bucket.name) for manifest in manifests]})

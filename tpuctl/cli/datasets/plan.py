@@ -14,9 +14,9 @@ from tpuctl.cli.datasets.options import source_options
 from tpuctl.cli.datasets.tokens import describe_tokens
 from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, with_session
+from tpuctl.client.datasets import steps
 
 if TYPE_CHECKING:
-    from tpuctl.bucket_objects.listed import ListedObjects
     from tpuctl.data.plan import DatasetPlan
     from tpuctl.data.source import Source
     from tpuctl.flows.datasets.request import UploadRequest
@@ -50,14 +50,9 @@ def plan(session: Session, request: UploadRequest) -> None:
 @contextmanager
 def listed_plan(session: Session, request: UploadRequest) -> Iterator[DatasetPlan]:
     """Yield the plan of a request, with progress while its source is listed; the block's end closes it."""
-    from tpuctl.flows.datasets.plan import open_plan  # noqa: PLC0415  NumPy: not for the other commands
-
-    def open_bucket(name: str) -> ListedObjects:
-        return session.cloud.source_objects(name)
-
     with ExitStack() as sources:
         with show_count("records listed") as report:
-            dataset_plan = sources.enter_context(open_plan(request, report, open_bucket))
+            dataset_plan = sources.enter_context(steps.opened_plan(session.context, request, report))
         yield dataset_plan
 
 

@@ -12,8 +12,8 @@ from tpuctl.cli.datasets.options import ref_argument
 from tpuctl.cli.progress import resumable, show_transfer
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
+from tpuctl.client.datasets import steps
 from tpuctl.datasets import DatasetRef
-from tpuctl.flows.datasets.lookup import read_manifest
 
 
 @click.command()
@@ -29,16 +29,13 @@ def pull(session: Session, ref: DatasetRef, folder: Path | None) -> None:
     Example:
       tpuctl data pull digits --to ./digits-records
     """
-    from tpuctl.flows.datasets import pull as flow  # noqa: PLC0415  NumPy: not for the other commands
-
-    bucket = session.cloud.data_bucket
-    manifest = read_manifest(bucket, ref, session.warn)
+    manifest = steps.manifest(session.context, ref)
     place = folder or Path(ref.name)
     with (
         resumable(f"Interrupted: {place} has not all of dataset {manifest.ref}.", "what has arrived is kept"),
         show_transfer() as (report, progress),
     ):
-        copy = flow.pull(bucket, manifest, place, report, progress)
+        copy = steps.pull(session.context, manifest, place, report, progress)
     if session.as_json:
         fields = {"files": copy.files, "bytes": copy.size, "kept": copy.unchanged}
         output.json({"dataset": str(manifest.ref), "folder": str(copy.folder), **fields})

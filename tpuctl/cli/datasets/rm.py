@@ -9,6 +9,7 @@ import click
 from tpuctl.cli import output, printing
 from tpuctl.cli.datasets.options import ref_argument
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
+from tpuctl.client.datasets import steps
 from tpuctl.datasets import DatasetRef
 
 if TYPE_CHECKING:
@@ -29,15 +30,13 @@ def rm(session: Session, ref: DatasetRef, yes: bool, dry_run: bool) -> None:
     Example:
       tpuctl data rm digits/1.0.0
     """
-    from tpuctl.flows.datasets import rm as flow  # noqa: PLC0415  only for this command
-
     bucket = session.cloud.data_bucket
-    removal = flow.plan_removal(bucket, ref, session.warn)
+    removal = steps.plan_removal(session.context, ref)
     if dry_run:
-        output.requests(flow.requests(bucket, removal), as_json=session.as_json)
+        output.requests(steps.removal_requests(session.context, removal), as_json=session.as_json)
         return
     _confirm(removal, bucket.name, yes=yes)
-    flow.remove(bucket, removal)
+    steps.remove(session.context, removal)
     session.listed.remove("datasets", [str(removal.ref)])
     _show_removed(session, removal)
 

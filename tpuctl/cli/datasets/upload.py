@@ -14,6 +14,7 @@ from tpuctl.cli.datasets.plan import listed_plan, show_notes
 from tpuctl.cli.progress import resumable, show_conversion
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
+from tpuctl.client.datasets import steps
 from tpuctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ def upload(
       tpuctl data upload cats_dogs ./images --runner beam -- --direct_num_workers=4
     """
     _check_runner(session, request, runner, beam_options, keep)
-    if request.source_exists:  # else the plan says so
-        session.cloud.data_bucket.check()  # before a large source is listed for nothing
+    steps.check_source(session.context, request)
     with listed_plan(session, request) as plan:
         if dry_run:
             _show_requests(session, plan)
@@ -105,15 +105,8 @@ def _upload(
     beam_options: tuple[str, ...] | None,
     keep: Path | None,
 ) -> Uploaded:
-    from tpuctl.flows.datasets import upload as flow  # noqa: PLC0415  NumPy: not for the other commands
-
     with show_conversion(plan.records) as report:
-        if beam_options is None:
-            bucket = session.cloud.data_bucket
-            return flow.upload(bucket, plan, report, skip_bad=request.skip_bad, keep=keep)
-        from tpuctl.flows.datasets.beam import upload as beam  # noqa: PLC0415
-
-        return beam.upload(session.cloud, plan, request, beam_options, report)
+        return steps.upload(session.context, plan, request, report, keep, beam_options)
 
 
 def _show_requests(session: Session, plan: DatasetPlan) -> None:

@@ -11,8 +11,8 @@ from tpuctl.cli.datasets import rendering
 from tpuctl.cli.datasets.options import ref_argument
 from tpuctl.cli.progress import show_count
 from tpuctl.cli.session import Session, with_session
+from tpuctl.client.datasets import steps
 from tpuctl.datasets import DatasetRef
-from tpuctl.flows.datasets.lookup import read_manifest
 
 if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
@@ -31,12 +31,9 @@ def verify(session: Session, ref: DatasetRef, deep: bool) -> None:
     Example:
       tpuctl data verify digits --deep
     """
-    from tpuctl.flows.datasets import verify as flow  # noqa: PLC0415  NumPy: not for the other commands
-
-    bucket = session.cloud.data_bucket
-    manifest = read_manifest(bucket, ref, session.warn)
+    manifest = steps.manifest(session.context, ref)
     with show_count("files checked") as report:
-        flow.verify(bucket, manifest, deep=deep, report=report)
+        steps.verify(session.context, manifest, report, deep=deep)
     _show_verified(session, manifest, deep=deep)
 
 

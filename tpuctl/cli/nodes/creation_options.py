@@ -10,21 +10,16 @@ from typing import Any, TypeVar
 
 import click
 
-from tpuctl import accelerators
-from tpuctl.accelerators import Accelerator
 from tpuctl.cli import output
 from tpuctl.cli.session import Session
 from tpuctl.cli.value_types import ACCELERATOR_OR_GENERATION, LOCAL_PATH, MOMENT
-from tpuctl.config import subnetworks
-from tpuctl.config.formats import normalize
+from tpuctl.client.nodes import creation
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.options import UpOptions
-from tpuctl.flows.nodes.plan import default_name
 from tpuctl.job_header import FRAMEWORKS
 from tpuctl.masking.arguments import masked_arguments
 from tpuctl.masking.names import is_secret
 from tpuctl.masking.text import secrets_in
-from tpuctl.nodes import DataDisk
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -180,19 +175,12 @@ def _up_options(
 ) -> UpOptions:  # fmt: skip
     """Return the options as the command line and the configuration say; raises UsageError."""
     _refuse_boot_disk(boot_disk)
-    kind = _type(session, accelerator, topology)
-    return UpOptions(
-        accelerator=kind.type,
-        name=name or default_name(session.config.require("ssh_user"), kind.type),
+    machine = creation.Machine(
+        accelerator=accelerator,
+        name=name,
         runtime=runtime,
         framework=framework,
         spot=spot,
-        network=_setting(session, "network", network) or "default",
-        service_account=_setting(session, "service_account", service_account),
-        owner=session.owner,
-        subnetwork=_setting(session, "subnetwork", subnetwork),
-        subnetworks={} if subnetwork else subnetworks.of_config(session.config),
-        external_ips=session.config.require_bool("external_ips") and not internal_ips,
         queued=queued,
         reserved=reserved,
         reservation=reservation,
@@ -201,13 +189,17 @@ def _up_options(
         topology=topology,
         labels=_pairs("--label", _parts(labels)),
         tags=tuple(_parts(tags)),
+        network=network,
+        subnetwork=subnetwork,
+        internal_ips=internal_ips,
+        service_account=service_account,
         scopes=tuple(_parts(scopes)),
-        data_disks=tuple(_disk(disk) for disk in data_disks),
+        data_disks=data_disks,
         startup_script=_content(startup_script, "--startup-script") if startup_script else "",
         metadata=_metadata(metadata),
         secure_boot=secure_boot,
-        typed=typed_words(),
     )
+    return creation.up_options(session.context, machine, typed_words())
 
 
 def typed_words() -> tuple[str, ...]:
@@ -232,26 +224,6 @@ def warn_of_secrets(options: UpOptions) -> None:
             output.note(f"Warning: --metadata {key} looks like a secret: {open_to}.")
     if secrets_in(options.startup_script, is_code=True):
         output.note(f"Warning: the startup script seems to hold a secret: {open_to}.")
-
-
-def _type(session: Session, name: str | None, topology: str) -> Accelerator:
-    """Return the type that the command line, else the configuration names; raises UsageError."""
-    name = name or session.config.get("accelerator") or ""
-    if topology:
-        return accelerators.of_topology(topology, name)
-    if not name:
-        raise UsageError(
-            "There is no TPU type.",
-            hint="Name one: tpuctl up v3-8. For a project: accelerator in its tpuctl.toml.",
-        )
-    return accelerators.accelerator(name)
-
-
-def _setting(session: Session, name: str, flag: str | None) -> str | None:
-    """Return what an option says, else the configuration; raises UsageError for a malformed option."""
-    if flag is None:
-        return session.config.get(name)
-    return normalize(name, flag, f"--{name.replace('_', '-')}")
 
 
 def _parts(values: Iterable[str]) -> list[str]:
@@ -292,11 +264,3 @@ def _content(path: Path, option: str) -> str:
     except UnicodeDecodeError:
         reason = "it is no text in UTF-8"
     raise UsageError(f"{option} cannot be read from '{path}': {reason}.", hint="Name a text file.")
-
-
-def _disk(text: str) -> DataDisk:
-    """Return the disk that `DISK`, `DISK:ro` or `DISK:rw` names."""
-    source, _, mode = text.rpartition(":")
-    if mode in ("ro", "rw") and source:
-        return DataDisk(source, read_only=mode == "ro")
-    return DataDisk(text)

@@ -10,7 +10,7 @@ from tpuctl.cli import output
 from tpuctl.cli.nodes.table import allocation_table
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
-from tpuctl.flows.nodes import down as flow
+from tpuctl.client.nodes import changes
 from tpuctl.flows.nodes.inventory import Allocation
 
 
@@ -28,17 +28,17 @@ def down(session: Session, names: tuple[str, ...], yes: bool, dry_run: bool) -> 
     Example:
       tpuctl down
     """
-    provider = session.cloud.provider
-    plan = flow.plan_down(provider, names, session.owner, session.from_flag("zone"))
+    context = session.context
+    plan = changes.plan_down(context, names, session.from_flag("zone"))
     if dry_run:
-        output.requests(flow.requests(provider, plan), as_json=session.as_json)
+        output.requests(changes.down_requests(context, plan), as_json=session.as_json)
         return
     count = len(plan.allocations)
     if count:
         allocation_table(plan.allocations, session.now, err=True)
         confirm(f"Delete {count} TPU{'s' if count > 1 else ''}?", yes=yes)
     with show_steps() as report:
-        flow.down(provider, plan, report)
+        changes.down(context, plan, report)
     session.listed.remove("nodes", (allocation.name for allocation in plan.allocations))
     _show_deleted(session, plan.allocations)
 

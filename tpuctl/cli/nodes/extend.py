@@ -9,7 +9,7 @@ from tpuctl.cli import output
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, dry_run_option, with_session
 from tpuctl.cli.value_types import DURATION
-from tpuctl.flows.nodes import expiry as flow
+from tpuctl.client.nodes import changes
 
 
 @click.command()
@@ -24,14 +24,13 @@ def extend(session: Session, name: str, duration: int, dry_run: bool) -> None:
     Example:
       tpuctl extend ada-v3-8 2h
     """
-    provider = session.cloud.provider
-    now = session.cloud.server_time()
-    extension = flow.plan_extension(provider, name, duration, now, session.from_flag("zone"))
+    context = session.context
+    extension = changes.plan_extension(context, name, duration, session.from_flag("zone"))
     if dry_run:
-        output.requests(flow.requests(provider, extension), as_json=session.as_json)
+        output.requests(changes.extension_requests(context, extension), as_json=session.as_json)
         return
     with show_steps() as report:
-        flow.extend(provider, extension, report)
+        changes.extend(context, extension, report)
     expires = clock.iso(extension.expires)
     if session.as_json:
         output.json({"name": name, "zone": extension.allocation.zone, "expires": expires})

@@ -8,8 +8,7 @@ from tpuctl.cli import output
 from tpuctl.cli.nodes.table import allocation_table, show_nodes
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_session, yes_option
-from tpuctl.flows.nodes import power as flow
-from tpuctl.flows.nodes.expiry import require_time_left
+from tpuctl.client.nodes import changes
 from tpuctl.flows.nodes.inventory import Allocation
 
 
@@ -27,17 +26,17 @@ def stop(session: Session, node: str, yes: bool, dry_run: bool) -> None:
     Example:
       tpuctl stop my-tpu
     """
-    provider = session.cloud.provider
-    plan = flow.plan_stop(provider, node, session.from_flag("zone"))
+    context = session.context
+    plan = changes.plan_stop(context, node, session.from_flag("zone"))
     if dry_run:
-        output.requests(flow.stop_requests(provider, plan), as_json=session.as_json)
+        output.requests(changes.stop_requests(context, plan), as_json=session.as_json)
         return
     if plan.change:
         allocation_table([Allocation((plan.node,))], session.now, err=True)
         output.note("Its programs end, and others may take its chips: it can fail to start again.")
         confirm(f"Stop {node}?", yes=yes)
     with show_steps() as report:
-        stopped = flow.stop(provider, plan, report)
+        stopped = changes.stop(context, plan, report)
     show_nodes(session, [stopped])
     output.note("Its chips do not bill while it is STOPPED; its boot disk does, and so do its data disks.")
     output.hint(f"tpuctl start {stopped.name}, or to end all billing: {stopped.deletion}")
@@ -56,19 +55,16 @@ def start(session: Session, node: str, yes: bool, dry_run: bool) -> None:
     Example:
       tpuctl start my-tpu
     """
-    provider, ssh = session.cloud.provider, session.cloud.ssh
-    plan = flow.plan_start(provider, node, session.from_flag("zone"))
-    if plan.change:
-        require_time_left(plan.node, session.cloud.server_time)
+    context = session.context
+    plan = changes.plan_start(context, node, session.from_flag("zone"))
     if dry_run:
-        planned = flow.start_requests(provider, plan, ssh.login_key())
-        output.requests(planned, as_json=session.as_json)
+        output.requests(changes.start_requests(context, plan), as_json=session.as_json)
         return
     if plan.change:
         allocation_table([Allocation((plan.node,))], session.now, err=True)
         output.facts({"price per hour": str(session.prices.of(plan.node))}, err=True)
         confirm(f"Start {node}?", yes=yes)
     with show_steps() as report:
-        started = flow.start(provider, ssh, plan, ssh.login_key(), report)
+        started = changes.start(context, plan, report)
     show_nodes(session, [started])
     output.hint("tpuctl submit SCRIPT")

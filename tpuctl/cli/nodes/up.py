@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import click
 
@@ -15,19 +14,17 @@ from tpuctl.cli.nodes.zone_options import (
     note_far_zones,
     note_order,
     price_text,
-    search_of,
     wait_option,
     zone_facts,
 )
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_zones, yes_option
+from tpuctl.client.nodes import creation
 from tpuctl.flows.hosts import os_login, way_in
-from tpuctl.flows.nodes import up as flow
-from tpuctl.flows.nodes.expiry import require_time_left
 from tpuctl.flows.nodes.inventory import Inventory
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.options import UpOptions
-from tpuctl.flows.nodes.plan import UpPlan, plan_up
+from tpuctl.flows.nodes.plan import UpPlan
 from tpuctl.flows.project.rights import DEFAULT_ACCOUNT
 
 NO_FACTS: Mapping[str, str] = {}
@@ -54,20 +51,16 @@ def up(
     Example:
       tpuctl up v3-8 --spot
     """
-    lifetime.check(slices=options.slices, scopes=options.scopes)
-    options = replace(options, lifetime=lifetime, bucket=session.config.get("bucket"))
-    search = search_of(session, options.type, zones, race=race, wait=wait_capacity, detach=detach)
-    provider, ssh = session.cloud.provider, session.cloud.ssh
-    plan = plan_up(provider, ssh.login_key(), options, search)
-    if plan.stopped:
-        require_time_left(plan.stopped, session.cloud.server_time)
+    context = session.context
+    search = creation.search_of(context, options.type, zones, race=race, wait=wait_capacity, detach=detach)
+    plan = creation.plan(context, options, lifetime, search)
     if dry_run:
-        output.requests(flow.requests(provider, plan), as_json=session.as_json)
+        output.requests(creation.requests(context, plan), as_json=session.as_json)
         note_order(plan)
         return
     ask(session, plan, yes=yes)
     with show_steps() as report:
-        allocation = flow.up(provider, ssh, plan, report)
+        allocation = creation.create(context, plan, report)
     session.listed.add("nodes", allocation.name)
     show_inventory(session, Inventory((allocation,)))
     if detach:

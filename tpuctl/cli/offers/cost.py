@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import get_args
 
 import click
@@ -13,8 +12,9 @@ from tpuctl.cli import output
 from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
+from tpuctl.client.runs import steps
 from tpuctl.flows.costs.entries import By, Entry, Group, grouped
-from tpuctl.flows.costs.report import CostReport, take_costs
+from tpuctl.flows.costs.report import CostReport
 
 
 @click.command()
@@ -37,11 +37,7 @@ def cost(session: Session, since: int, by: By) -> None:
     Example:
       tpuctl cost --since 7d --by user
     """
-    cloud = session.cloud
-    report = take_costs(
-        cloud.bucket, cloud.provider, session.witnesses, lambda node: session.prices.of(node),
-        cloud.bucket.now() - timedelta(seconds=since), session.warn,
-    )  # fmt: skip
+    report = steps.costs(session.context, since)
     groups = grouped(report.entries, by)
     if session.as_json:
         _print_json(report, groups, by)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import show_overview
 from tpuctl.cli.overview.watch import watch_overview
 from tpuctl.cli.session import Session, with_session
+from tpuctl.client.nodes import overview as calls
 from tpuctl.flows.nodes.inventory import Inventory
-from tpuctl.flows.overview.views import Overview, take_overview
+from tpuctl.flows.overview.views import Overview
 
 
 @click.command()
@@ -28,15 +27,11 @@ def ls(session: Session, all_users: bool, watch: bool) -> None:
     Example:
       tpuctl ls --json
     """
-    session.config.get("zone")  # a malformed one is an error, also where every zone is listed
-    zone = session.from_flag("zone")
-    provider = session.cloud.provider
+    context, zone = session.context, session.from_flag("zone")
 
     def take() -> tuple[Inventory, Overview]:
-        overview = take_overview(provider, lambda: session.cloud.bucket, zone, session.warn)
-        inventory = overview.inventory
-        listed = inventory if all_users else inventory.without_others(session.owner)
-        return inventory, replace(overview, inventory=listed)
+        overview = calls.every_overview(context, zone)
+        return overview.inventory, overview if all_users else calls.own(context, overview)
 
     if watch:
         watch_overview(session, lambda: take()[1])

@@ -10,10 +10,10 @@ from tpuctl.cli import output
 from tpuctl.cli.remote.copy_progress import show_bytes
 from tpuctl.cli.remote.hosts import find, reach
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
+from tpuctl.client.nodes import hosts as calls
 from tpuctl.errors import StateError, TpuctlError, UsageError
-from tpuctl.flows.remote.copy import Copied, copy
+from tpuctl.flows.remote.copy import Copied
 from tpuctl.flows.remote.copy_paths import parse_copy
-from tpuctl.flows.remote.targets import admission_requests
 from tpuctl.flows.remote.workers import ALL_WORKERS, chosen_workers
 from tpuctl.parallel import Result
 
@@ -47,14 +47,13 @@ def cp(session: Session, paths: tuple[str, ...], worker: str | None, recursive: 
         raise UsageError("There is no destination.", hint="tpuctl cp FILE NAME: or tpuctl cp NAME:FILE .")
     request = parse_copy(paths[:-1], paths[-1])
     hosts = find(session, request.host, chosen_workers(request.host, worker, ALL_WORKERS))
-    cloud = session.cloud
+    context = session.context
     if dry_run:
-        planned = admission_requests(cloud.provider, hosts.node, cloud.ssh.login_key())
-        output.requests(planned, as_json=session.as_json)
+        output.requests(calls.admissions(context, hosts), as_json=session.as_json)
         return
     hosts = reach(session, hosts)
     with show_bytes(hosts.workers) as report:
-        results = copy(cloud.ssh, hosts, request, report)
+        results = calls.copy(context, hosts, request, report)
     _show(session, hosts.node.name, results)
 
 

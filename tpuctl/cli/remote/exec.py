@@ -10,15 +10,16 @@ import click
 
 from tpuctl.cli import output, printing
 from tpuctl.cli.remote.after_dashes import AfterDashes
-from tpuctl.cli.remote.hosts import find, host_name, reach
+from tpuctl.cli.remote.hosts import find, reach
 from tpuctl.cli.remote.lines import LinePrinter, write_raw
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
 from tpuctl.cli.value_types import DURATION, OUTPUT_PATH
+from tpuctl.client.nodes import hosts as calls
+from tpuctl.client.nodes.hosts import host_name
 from tpuctl.errors import UsageError
-from tpuctl.flows.remote.command import Results, run_command
+from tpuctl.flows.remote.command import Results
 from tpuctl.flows.remote.execution import Ended, Output
 from tpuctl.flows.remote.output_places import OutputEnds, OutputFiles
-from tpuctl.flows.remote.targets import admission_requests
 from tpuctl.flows.remote.workers import ALL_WORKERS, chosen_workers
 from tpuctl.text.worker_numbers import ranges
 
@@ -62,15 +63,14 @@ def execute(
     hosts = find(session, host, chosen_workers(host, worker, ALL_WORKERS))
     if raw and (len(hosts.workers) > 1 or folder or session.as_json):
         raise UsageError("--raw is for one worker, without --json.", hint="Name it: --worker 0")
-    cloud = session.cloud
+    context = session.context
     if dry_run:
-        planned = admission_requests(cloud.provider, hosts.node, cloud.ssh.login_key())
-        output.requests(planned, as_json=session.as_json)
+        output.requests(calls.admissions(context, hosts), as_json=session.as_json)
         return None
     hosts = reach(session, hosts)
 
     def run(take: Callable[[Output], None]) -> Results:
-        return run_command(cloud.ssh, hosts, words, take, timeout)
+        return calls.execute(context, hosts, words, take, timeout)
 
     with ExitStack() as stack:
         files = stack.enter_context(OutputFiles(folder, hosts.workers)) if folder else None

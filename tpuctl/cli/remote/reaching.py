@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from tpuctl.cli.remote.hosts import find, host_name
+from tpuctl.cli.remote.hosts import find
 from tpuctl.cli.session import Session
+from tpuctl.client.nodes.hosts import host_name
 from tpuctl.config.files import state_folder
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote import openssh

@@ -6,24 +6,22 @@ import functools
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from tpuctl import clock
 from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session
 from tpuctl.cli.value_types import DURATION
+from tpuctl.client.runs import busy
+from tpuctl.client.runs.busy import QUEUE, REPLACE, BusyError, Policy
 from tpuctl.errors import DeclinedError, UsageError
-from tpuctl.flows.runs.control import occupants as flow
 from tpuctl.flows.runs.submission.plan import SubmitPlan
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
-QUEUE, REPLACE = "queue", "replace"
 queue_option = click.option(
     "--queue", "policy", flag_value=QUEUE, help="Wait in line for a TPU that is busy; no server is needed."
 )
@@ -36,16 +34,6 @@ queue_timeout_option = click.option(
     "--queue-timeout", type=DURATION, default=0, metavar="DURATION",
     help="Give up the place in line after so long, such as 6h: the run has failed then.",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a submission does about a TPU that is busy."""
-
-    name: str | None = None
-    """QUEUE, REPLACE, or None to refuse, or ask at a terminal."""
-    queue_timeout: int = 0
-    """Seconds for which it waits in line; 0 for no limit."""
 
 
 def policy_options(command: Command) -> Command:
@@ -63,47 +51,17 @@ def policy_options(command: Command) -> Command:
 def on_free_node(
     session: Session, plan: SubmitPlan, policy: Policy, script: Path, command: str = "submit"
 ) -> SubmitPlan:
-    """Return the plan for a free node, or to wait in line; stops what runs if that is the policy.
+    """Return the plan for a free node, or to wait in line; a user at a terminal is asked about that.
 
-    `command` is that of tpuctl, as hints name it.
-    Raises StateError for a busy node without a policy, DeclinedError for a no.
+    `command` is that of tpuctl, as hints name it. Raises BusyError without a policy, DeclinedError for a no.
     """
-    cloud = session.cloud
-    busy = [
-        occupant
-        for occupant in flow.occupants(cloud.bucket, session.witnesses, plan.node, session.warn)
-        if occupant.run != plan.run.run  # the same `run` at the same time; a `submit` is refused by its name
-    ]
-    if policy.name == QUEUE:
-        if busy:
-            output.note(f"{plan.node.name} is busy: {len(busy)} ahead, the next is '{busy[0].run}'.")
-        return replace(plan, waits=True, queue_timeout=policy.queue_timeout)
-    if any(occupant.is_ending for occupant in busy):
-        with show_steps() as report:
-            busy = flow.await_endings(cloud.bucket, plan.node, busy, report)
-    if not busy:
-        return replace(plan, takes_turn=True)
-    if policy.name == REPLACE:
-        flow.check_replaceable(cloud.bucket, plan.node, busy, plan.run.run)
-        names = ", ".join(f"'{occupant.run}' of {occupant.submitter}" for occupant in busy)
-        output.note(f"Stopping {names}.")
-        with show_steps() as report:
-            flow.stop_all(
-                cloud.bucket,
-                cloud.provider,
-                cloud.ssh,
-                session.witnesses,
-                plan.node,
-                busy,
-                session.owner,
-                report,
-            )
-        return replace(plan, takes_turn=True)
-    ages = [f"{clock.age(occupant.since, session.now)} ago" for occupant in busy]
-    error = flow.busy_error(plan.node, busy, ages, command, shlex.quote(str(script)))
-    if not sys.stdin.isatty():
-        raise error
-    output.note(error.message)
-    if not printing.confirm("Wait in line for it (--queue)?"):
-        raise DeclinedError("Declined: nothing was started.", hint=error.hint)
-    return replace(plan, waits=True)
+    again = (command, shlex.quote(str(script)))
+    try:
+        return busy.on_free_node(session.context, plan, policy, again, output.note, show_steps)
+    except BusyError as error:
+        if not sys.stdin.isatty():
+            raise
+        output.note(error.message)
+        if not printing.confirm("Wait in line for it (--queue)?"):
+            raise DeclinedError("Declined: nothing was started.", hint=error.hint) from None
+        return busy.in_line(plan)

@@ -6,11 +6,10 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.progress import show_steps
-from tpuctl.cli.runs.watch import tools
 from tpuctl.cli.session import Session, confirm, dry_run_option, iap_option, with_session, yes_option
 from tpuctl.cli.value_types import DURATION
+from tpuctl.client.runs import steps
 from tpuctl.flows.nodes.lookup import is_deletable
-from tpuctl.flows.runs.control import cancel as flow
 from tpuctl.flows.runs.control.cancel import Cancellation, CancelPlan
 from tpuctl.flows.runs.recovery import cancellation as recovery
 
@@ -35,18 +34,15 @@ def cancel(session: Session, run: str, grace: int, yes: bool, dry_run: bool) -> 
     Example:
       tpuctl cancel digits-20260131-120000 --grace 2m
     """
-    cloud = session.cloud
-    plan = flow.plan_cancel(cloud.bucket, session.witnesses, run, session.owner, grace, is_rehearsal=dry_run)
+    context = session.context
+    plan = steps.plan_cancel(context, run, grace, is_rehearsal=dry_run)
     if dry_run:
-        output.requests(flow.requests(cloud.bucket, plan), as_json=session.as_json)
+        output.requests(steps.cancel_requests(context, plan), as_json=session.as_json)
         return
     if not plan.is_over:
         confirm(_question(plan), yes=yes)
     with show_steps() as report:
-        cancellation = flow.cancel(cloud.provider, cloud.ssh, session.witnesses, plan, report)
-        if plan.attempt and plan.run.restarts:
-            verdict = recovery.end(plan.run, tools(session, report)) or cancellation.verdict
-            cancellation = cancellation._replace(verdict=verdict)
+        cancellation = steps.cancel(context, plan, report)
     _show(session, plan, cancellation)
 
 

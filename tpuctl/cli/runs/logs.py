@@ -11,13 +11,13 @@ from tpuctl.cli import output
 from tpuctl.cli.runs.log_screen import LogScreen
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
+from tpuctl.client.runs import steps
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote.workers import parse_workers
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.logs.following import follow as follow_run
 from tpuctl.flows.runs.logs.reader import LogReader, last
 from tpuctl.flows.runs.logs.startup_lines import hides_startup_lines, is_startup_line
-from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.runs import Verdict
@@ -56,8 +56,8 @@ def logs(
     if raw and (session.as_json or timestamps):
         other = "--json" if session.as_json else "--timestamps"
         raise UsageError(f"--raw and {other} are two forms of a log.", hint="Remove one of them.")
-    stored = find_run(session.cloud.bucket, run, session.warn)
-    attempt = _attempt(stored, number)
+    stored = steps.find(session.context, run)
+    attempt = steps.attempt_of(stored, number)
     hides = not (everything or raw or session.as_json) and hides_startup_lines(stored.record)
     reader = LogReader(attempt, _workers(worker, attempt), is_startup_line if hides else None, text)
     screen = _screen(session, reader, raw=raw, timestamps=timestamps)
@@ -86,18 +86,6 @@ def follow_to_end(session: Session, stored: StoredRun) -> Verdict:
 def _reader(session: Session, stored: StoredRun) -> LogReader:
     hides = not session.as_json and hides_startup_lines(stored.record)
     return LogReader(stored.last_readable_attempt(), None, is_startup_line if hides else None)
-
-
-def _attempt(stored: StoredRun, number: int | None) -> StoredAttempt:
-    if number is None:
-        return stored.last_readable_attempt()
-    numbers = stored.attempt_numbers()
-    if number not in numbers:
-        raise UsageError(
-            f"Run '{stored.name}' has no attempt {number}.",
-            hint=f"It has: {', '.join(map(str, numbers)) or 'none'}.",
-        )
-    return stored.attempt(number)
 
 
 def _workers(text: str | None, attempt: StoredAttempt) -> list[int] | None:

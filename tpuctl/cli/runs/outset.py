@@ -11,16 +11,17 @@ from tpuctl import accelerators
 from tpuctl.cli import output
 from tpuctl.cli.nodes.creation_options import Machine, warn_of_secrets
 from tpuctl.cli.nodes.up import ask
-from tpuctl.cli.nodes.zone_options import search_of
 from tpuctl.cli.progress import show_late_count, show_steps
-from tpuctl.cli.runs.busy import Policy
 from tpuctl.cli.session import Session
+from tpuctl.client.nodes import creation
+from tpuctl.client.runs import submission
+from tpuctl.client.runs.busy import Policy
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.expiry import require_time_left
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.nodes.plan import UpPlan, plan_up
-from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, on_node, plan_submit, read_header
+from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, on_node, read_header
 from tpuctl.flows.runs.whole import machine
 from tpuctl.flows.runs.whole.stage import node_name
 from tpuctl.nodes import Node
@@ -59,17 +60,8 @@ class Outset:
 
     def planned(self, node: Node | None = None) -> SubmitPlan:
         """Return the plan of the submission, on a node or on one that fits; says what is to be said of it."""
-        cloud, session = self._cloud, self._session
         with show_late_count() as report:
-            plan = plan_submit(
-                cloud.data_bucket,
-                cloud.provider,
-                session.owner,
-                self._whole.request,
-                session.now,
-                report,
-                node,
-            )
+            plan = submission.plan(self._session.context, self._whole.request, report, node)
         for text in plan.notes:
             output.note(text)
         return plan
@@ -106,7 +98,14 @@ class Outset:
                 options, lifetime=whole.lifetime, bucket=session.config.get("bucket"), run=whole.run,
                 typed=tuple(shlex.split(whole.again)[1:]),
             )  # fmt: skip
-            search = search_of(session, options.type, whole.zones, race=False, wait=whole.wait, detach=False)
+            search = creation.search_of(
+                session.context,
+                options.type,
+                whole.zones,
+                race=False,
+                wait=whole.wait,
+                detach=False,
+            )
             plans.append(plan_up(provider, key, options, search))
         warn_of_secrets(plans[0].options)
         return plans

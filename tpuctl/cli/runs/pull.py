@@ -11,13 +11,12 @@ from tpuctl.cli import output
 from tpuctl.cli.progress import resumable, show_transfer
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import OUTPUT_PATH
+from tpuctl.client.runs import steps
 from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs import pull as flow
 from tpuctl.flows.runs.local_copy.copy import Refusal
 from tpuctl.flows.runs.local_copy.selection import PARTS, Selection
-from tpuctl.flows.runs.lookup import find_run
-from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 
@@ -76,21 +75,12 @@ def pull(
     if latest and step is not None:
         raise UsageError("--latest and --step exclude each other.", hint="Name the step, or take the newest.")
     selection = Selection(PARTS if only is None else only, step, latest, unfinished)
-    stored = find_run(session.cloud.bucket, run, session.warn)
+    context = session.context
+    stored = steps.find(context, run)
     place = folder or Path(stored.name)
     problem = f"Interrupted: {place} has not all of run '{stored.name}'."
     with resumable(problem, "what has arrived is kept"), show_transfer() as (report, progress):
-        state = settle(stored, session.witnesses)
-        if follow:
-
-            def has_ended() -> bool:
-                nonlocal state
-                state = settle(stored, session.witnesses)
-                return state.verdict is not None and not state.verdict.restarts
-
-            result = flow.follow(stored, place, report, has_ended, selection, progress)
-        else:
-            result = flow.pull(stored, place, report, selection, progress)
+        result, state = steps.pull(context, stored, place, report, selection, progress, follow=follow)
     _finish(session, stored, result, state)
 
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TypeVar
 
 import click
 
-from tpuctl.cli.session import Session
 from tpuctl.cli.value_types import LOCAL_PATH
-from tpuctl.config import subnetworks
-from tpuctl.config.formats import normalize
-from tpuctl.errors import UsageError
-from tpuctl.flows.nodes.placement.search import is_zone
-from tpuctl.flows.runs.submission.restart_policy import RestartRequest
 
 Command = TypeVar("Command", bound=Callable[..., object])
-AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 OPTIONS = (
     click.option(
@@ -57,21 +49,3 @@ def value_options(environment_help: str, secret_help: str) -> Callable[[Command]
         return command
 
     return give
-
-
-def restart_request(
-    session: Session, restarts: str | None, restarts_on_failure: str | None, zones: tuple[str, ...],
-    max_price: str | None,
-) -> RestartRequest:  # fmt: skip
-    """Return the options together with the configuration; raises UsageError or ConfigError."""
-    config, is_typed = session.config, restarts is not None or restarts_on_failure is not None
-    if max_price is not None and not AMOUNT.fullmatch(max_price):
-        raise UsageError(f"--max-price {max_price} is no amount.", hint="For instance --max-price 12.50.")
-    return RestartRequest(
-        after_loss=(restarts if is_typed else config.get("restarts")) or "",
-        after_failure=(restarts_on_failure if is_typed else config.get("restarts_on_failure")) or "",
-        is_configured=not is_typed,
-        zones=tuple(normalize("zone", zone, "--restart-zone") if is_zone(zone) else zone for zone in zones),
-        max_price=max_price or "",
-        subnetworks=subnetworks.of_config(config),
-    )

@@ -13,12 +13,13 @@ from tpuctl.cli import output
 from tpuctl.cli.nodes.creation_options import Machine, machine_options, typed_words, with_machine
 from tpuctl.cli.nodes.lifetime_options import lifetime_options
 from tpuctl.cli.nodes.zone_options import wait_option
-from tpuctl.cli.runs.busy import Policy, policy_options
+from tpuctl.cli.runs.busy import policy_options
 from tpuctl.cli.runs.outset import WholeRun
 from tpuctl.cli.runs.steps import Steps
 from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_zones, yes_option
 from tpuctl.cli.value_types import OUTPUT_PATH
+from tpuctl.client.runs.busy import Policy
 from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.lifetime import Lifetime
 from tpuctl.flows.runs.submission.plan import SubmitRequest

@@ -16,12 +16,13 @@ from tpuctl.cli.runs.upkeep.gc import gc
 from tpuctl.cli.runs.upkeep.tag import notes_fields
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
+from tpuctl.client.runs import steps
 from tpuctl.errors import UsageError
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.metrics.latest import Metric, known_metrics
 from tpuctl.flows.runs.metrics.names import METRICS
 from tpuctl.flows.runs.state import LABELS
-from tpuctl.flows.runs.summaries import WIDTH, Page, Selection, take_page
+from tpuctl.flows.runs.summaries import WIDTH, Page, Selection
 from tpuctl.parallel import fanout, values
 from tpuctl.runs import SUCCEEDED
 from tpuctl.upkeep.notes import Notes, TagCondition
@@ -70,9 +71,7 @@ def runs(
         return
     conditions = [TagCondition.parse(tag) for tag in tags]
     selection = Selection(states, datasets, since, limit or None, conditions)
-    page = take_page(
-        session.cloud.bucket, session.witnesses, session.warn, selection, lambda tpu: session.prices.of(tpu)
-    )
+    page = steps.page(session.context, selection)
     columns = columns or shown(page.runs)
     lines = _lines(session, page, columns)
     session.listed.replace("runs", page.names[-MOST_NAMES:])

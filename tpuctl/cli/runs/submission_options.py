@@ -14,6 +14,7 @@ import click
 from tpuctl.cli.runs import restart_options
 from tpuctl.cli.session import Session
 from tpuctl.cli.value_types import ACCELERATOR, DURATION, LOCAL_PATH
+from tpuctl.client.runs import requests
 from tpuctl.flows.runs.code import bundles
 from tpuctl.flows.runs.submission.environment import variables_of
 from tpuctl.flows.runs.submission.plan import SubmitRequest
@@ -119,7 +120,7 @@ def _request(
         script, arguments, include, name, tpu, accelerator, dataset, variables, stored, setup, setup_timeout,
         wheelhouse=wheelhouse, code_limit=code_limit * 1_000_000,
         secrets=tuple(pair.partition("=")[0] for pair in secrets),
-        restarts=restart_options.restart_request(
-            session, restarts, restarts_on_failure, restart_zones, max_price
+        restarts=requests.restart_request(
+            session.context, restarts, restarts_on_failure, restart_zones, max_price
         ),
     )  # fmt: skip

@@ -9,16 +9,15 @@ import click
 
 from tpuctl.cli import output
 from tpuctl.cli.progress import show_late_count
-from tpuctl.cli.runs.busy import Policy, on_free_node, policy_options
+from tpuctl.cli.runs.busy import on_free_node, policy_options
 from tpuctl.cli.runs.submission_options import submission_options, with_request
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
-from tpuctl.errors import ConflictError, InterruptedByUser
+from tpuctl.client.runs import steps, submission
+from tpuctl.client.runs.busy import Policy
+from tpuctl.errors import InterruptedByUser
 from tpuctl.flows.nodes.lookup import NoTpuError
 from tpuctl.flows.runs.code.bundles import Bundle, Report
-from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import access
-from tpuctl.flows.runs.submission import submit as flow
-from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, plan_submit, priced
+from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest
 from tpuctl.runs import Run
 from tpuctl.text.worker_numbers import ranges
 
@@ -55,39 +54,36 @@ def start_planned(
     is_attached: bool = False, dry_run: bool = False,
 ) -> None:  # fmt: skip
     """Start a planned run and show it, or show the requests; `command` with `script` is what hints name."""
-    cloud = session.cloud
+    context = session.context
     for text in plan.notes:
         output.note(text)
     if dry_run:
-        keys = access.requests(cloud.provider, plan, cloud.ssh.login_key())
-        output.requests([*keys, *flow.requests(cloud.bucket, plan)], as_json=session.as_json)
+        output.requests(submission.requests(context, plan), as_json=session.as_json)
         return
     plan = on_free_node(session, plan, policy, script, command)
-    plan = access.admit(cloud.provider, cloud.ssh, plan, output.note)
+    plan = submission.admit(context, plan, output.note)
     with show_late_count() as report:
-        submission = _start(session, plan, report)
-    for text in submission.notes:
+        started = submission.start(context, plan, output.note, report)
+    for text in started.notes:
         output.note(text)
-    session.listed.add("runs", submission.run.run)
+    name = started.run.run
+    session.listed.add("runs", name)
     try:
-        _show(session, submission.run, plan, is_attached=is_attached)
+        _show(session, started.run, plan, is_attached=is_attached)
         if is_attached:
             from tpuctl.cli.runs.logs import attach  # noqa: PLC0415  slow to import, and not always needed
 
-            attach(session, StoredRun(cloud.bucket, submission.run.run, session.warn))
+            attach(session, steps.named(context, name))
     except (KeyboardInterrupt, InterruptedByUser) as interrupt:
         from tpuctl.flows.runs.control.wait import next_steps  # noqa: PLC0415  as above
 
-        name = submission.run.run
         raise InterruptedByUser(f"Interrupted; run '{name}' goes on.", hint=next_steps(name)) from interrupt
 
 
 def _plan(session: Session, request: SubmitRequest, report: Report, *, offers_up: bool) -> SubmitPlan:
     """Plan the run; where no TPU fits, a user at a terminal is asked whether to create one."""
-    cloud = session.cloud
-    arguments = (cloud.data_bucket, cloud.provider, session.owner, request)
     try:
-        return plan_submit(*arguments, session.now, report)
+        return submission.plan(session.context, request, report)
     except NoTpuError as error:
         if not offers_up or session.as_json or not sys.stdin.isatty():
             raise
@@ -99,31 +95,11 @@ def _plan(session: Session, request: SubmitRequest, report: Report, *, offers_up
         if given.get("iap") is not None:
             options.append("--iap" if given["iap"] else "--no-iap")
         up.main([error.accelerator, *options], "tpuctl up", standalone_mode=False)
-        return plan_submit(*arguments, session.now, report)
+        return submission.plan(session.context, request, report)
 
 
 _PLACES = ("target", "project", "zone", "bucket")
 """Options that submit and up share."""
-
-
-def _start(session: Session, plan: SubmitPlan, report: Report) -> flow.Submission:
-    """Submit the run; where its name has a submission that was killed before all had started, go on."""
-    cloud, plan = session.cloud, priced(plan, session.prices.recorded)
-    try:
-        return flow.submit(cloud.bucket, cloud.provider, cloud.ssh, plan, report)
-    except ConflictError as error:
-        from tpuctl.flows.runs.submission import continuation  # noqa: PLC0415  as above
-
-        stored = StoredRun(cloud.bucket, plan.run.run, session.warn)
-        seconds = continuation.free_in(stored, session.witnesses) if plan.is_named else None
-        if seconds:
-            error.hint = (
-                f"If its submission was killed, the same command goes on in {seconds:.0f} s. {error.hint}"
-            )
-        if seconds is None or seconds > 0:
-            raise
-    output.note(f"Run '{plan.run.run}' was submitted before, and not started on every worker: it is now.")
-    return continuation.go_on(cloud.bucket, cloud.provider, cloud.ssh, plan, report)
 
 
 def _show(session: Session, run: Run, plan: SubmitPlan, *, is_attached: bool) -> None:

@@ -12,8 +12,9 @@ from tpuctl.cli.nodes.table import show_inventory
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, iap_option, with_session
 from tpuctl.cli.value_types import DURATION
+from tpuctl.client.nodes import changes
+from tpuctl.client.runs import steps
 from tpuctl.errors import NotFoundError, TpuctlError
-from tpuctl.flows.nodes import wait as node_flow
 from tpuctl.flows.nodes.inventory import Inventory
 from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.control import wait as flow
@@ -67,7 +68,7 @@ def _run(session: Session, name: str) -> StoredRun | None:
 
 def _wait_for_run(session: Session, run: StoredRun, seconds: float) -> None:
     with show_steps() as report:
-        verdict = flow.await_end(run, session.witnesses, seconds, lambda text: report(f"{run.name}: {text}"))
+        verdict = steps.await_end(session.context, run, seconds, lambda text: report(f"{run.name}: {text}"))
     error = flow.failure_of(verdict)
     if error:
         raise error
@@ -79,10 +80,7 @@ def _wait_for_run(session: Session, run: StoredRun, seconds: float) -> None:
 
 
 def _wait_for_node(session: Session, name: str, seconds: float) -> None:
-    ssh = session.cloud.ssh
     with show_steps() as report:
-        allocation = node_flow.wait(
-            session.cloud.provider, ssh, ssh.login_key(), name, session.from_flag("zone"), seconds, report
-        )
+        allocation = changes.await_ready(session.context, name, session.from_flag("zone"), seconds, report)
     show_inventory(session, Inventory((allocation,)))
     output.hint("tpuctl submit SCRIPT")

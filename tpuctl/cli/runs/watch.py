@@ -12,6 +12,7 @@ from tpuctl.cli import output, printing
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.runs.restart_options import value_options
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
+from tpuctl.client.runs import steps
 from tpuctl.errors import InterruptedByUser, UsageError
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs import consequences
@@ -22,7 +23,7 @@ from tpuctl.flows.runs.recovery.watch import Watcher, interrupted, is_own, open_
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.environment import variables_of
 from tpuctl.flows.runs.whole.restart import await_restart
-from tpuctl.runs import Verdict, check_name, submitter
+from tpuctl.runs import Verdict
 
 
 @click.command()
@@ -68,7 +69,7 @@ def watch(
 
 
 def _stored(session: Session, runs: tuple[str, ...]) -> list[StoredRun]:
-    return [StoredRun(session.cloud.bucket, check_name(run), session.warn) for run in dict.fromkeys(runs)]
+    return [steps.named(session.context, run) for run in dict.fromkeys(runs)]
 
 
 def _rehearse(session: Session, runs: tuple[str, ...], values: dict[str, str]) -> None:
@@ -95,12 +96,7 @@ def starts_again(session: Session, stored: StoredRun, verdict: Verdict) -> bool:
 
 def tools(session: Session, report: Report, values: dict[str, str] | None = None) -> Tools:
     """Return what a watcher of this session works with."""
-    cloud = session.cloud
-    return Tools(
-        cloud.bucket, cloud.data_bucket.name, cloud.provider, cloud.ssh, session.witnesses,
-        lambda creation: session.prices.of_creation(creation), f"{submitter()} ({os.getpid()})", report,
-        values or {}, session.prices.recorded,
-    )  # fmt: skip
+    return steps.tools(session.context, report, values)
 
 
 def _show(session: Session, event: Event) -> None:

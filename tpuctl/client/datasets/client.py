@@ -79,19 +79,17 @@ class DatasetClient:
         self, name: str, source: str | Path, *, progress: ProgressCallback | None = None,
         stop: Stop | None = None, **options: Unpack[UploadOptions],
     ) -> Dataset:  # fmt: skip
-        """Convert a source to TFRecord shards in the bucket, and return the dataset.
+        """Convert a source, here or `gs://`, to TFRecord shards in the bucket, and return the dataset.
 
         The dataset appears when all of it is there. After a stop or a failure the same call converts only
         what is missing. Raises ConflictError where this version is there with other content, UsageError and
         BadRecordsError for what is wrong with the source.
         """
-        from tpuctl.flows.datasets.plan import open_plan  # noqa: PLC0415  NumPy: not for the other calls
-
         request = _request(name, source, options)
         keep = options.get("keep")
         with Call(progress, stop).running() as call:
             steps.check_source(self._context, request)
-            with open_plan(request, call.count("records", "records listed")) as plan:
+            with steps.opened_plan(self._context, request, call.count("records", "records listed")) as plan:
 
                 def report(state: ConversionProgress) -> None:
                     text = f"{state.records} of {state.total} records"

@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 class Dataset:
     """One version of a dataset in the bucket, as it was when this handle was made."""
 
+    name: str
+    version: str
+    info: DatasetInfo
+    """What is known of it."""
+
     def __init__(self, context: Context, manifest: Manifest) -> None:
         self._context = context
         self._manifest = manifest
         self.name = manifest.name
         self.version = manifest.version
         self.info = DatasetInfo._of(manifest, context.cloud.data_bucket.name)
-        """What is known of it."""
 
     def __repr__(self) -> str:
         return f"<tpuctl.Dataset {self.name}/{self.version}: {self.info.records} records>"

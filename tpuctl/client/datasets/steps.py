@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.client.context import Context
 from tpuctl.datasets import DatasetRef
 from tpuctl.flows.datasets import lookup
+from tpuctl.nodes import HttpRequest
 
 if TYPE_CHECKING:
     from tpuctl.data.output.manifest import Manifest
@@ -40,6 +42,15 @@ def check_source(context: Context, request: UploadRequest) -> None:
     """Raise an error of the bucket before a large source is listed for nothing."""
     if request.source_exists:  # else the plan says so
         context.cloud.data_bucket.check()
+
+
+def opened_plan(
+    context: Context, request: UploadRequest, report: Callable[[int, int], None]
+) -> AbstractContextManager[DatasetPlan]:
+    """Open the plan of a request, whose source may lie in a bucket; the block's end closes it."""
+    from tpuctl.flows.datasets.plan import open_plan  # noqa: PLC0415
+
+    return open_plan(request, report, lambda bucket: context.cloud.source_objects(bucket))
 
 
 def upload(
@@ -83,6 +94,13 @@ def plan_removal(context: Context, ref: DatasetRef) -> Removal:
     from tpuctl.flows.datasets import rm as flow  # noqa: PLC0415
 
     return flow.plan_removal(context.cloud.data_bucket, ref, context.warn)
+
+
+def removal_requests(context: Context, removal: Removal) -> list[HttpRequest]:
+    """Return what `remove` would send."""
+    from tpuctl.flows.datasets import rm as flow  # noqa: PLC0415
+
+    return flow.requests(context.cloud.data_bucket, removal)
 
 
 def remove(context: Context, removal: Removal) -> None:

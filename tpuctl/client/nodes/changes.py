@@ -11,12 +11,17 @@ from tpuctl.flows.nodes import expiry, power
 from tpuctl.flows.nodes import wait as wait_flow
 from tpuctl.flows.nodes.inventory import Allocation
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import Node
+from tpuctl.nodes import HttpRequest, Node
 
 
 def plan_down(context: Context, names: Sequence[str], zone: str | None) -> down_flow.DownPlan:
     """Return what is deleted: what is named, or all that tpuctl created for this user."""
     return down_flow.plan_down(context.cloud.provider, names, context.owner, zone)
+
+
+def down_requests(context: Context, plan: down_flow.DownPlan) -> list[HttpRequest]:
+    """Return what `down` would send."""
+    return down_flow.requests(context.cloud.provider, plan)
 
 
 def down(context: Context, plan: down_flow.DownPlan, report: Report) -> None:
@@ -27,6 +32,11 @@ def down(context: Context, plan: down_flow.DownPlan, report: Report) -> None:
 def plan_stop(context: Context, name: str, zone: str | None) -> power.PowerPlan:
     """Return what a stop of a node changes."""
     return power.plan_stop(context.cloud.provider, name, zone)
+
+
+def stop_requests(context: Context, plan: power.PowerPlan) -> list[HttpRequest]:
+    """Return what `stop` would send."""
+    return power.stop_requests(context.cloud.provider, plan)
 
 
 def stop(context: Context, plan: power.PowerPlan, report: Report) -> Node:
@@ -42,6 +52,12 @@ def plan_start(context: Context, name: str, zone: str | None) -> power.PowerPlan
     return plan
 
 
+def start_requests(context: Context, plan: power.PowerPlan) -> list[HttpRequest]:
+    """Return what `start` would send."""
+    cloud = context.cloud
+    return power.start_requests(cloud.provider, plan, cloud.ssh.login_key())
+
+
 def start(context: Context, plan: power.PowerPlan, report: Report) -> Node:
     """Start a node as it is planned, and wait for SSH."""
     cloud = context.cloud
@@ -52,6 +68,11 @@ def plan_extension(context: Context, name: str, seconds: int, zone: str | None) 
     """Return the later end of a node's --ttl."""
     now: datetime = context.cloud.server_time()
     return expiry.plan_extension(context.cloud.provider, name, seconds, now, zone)
+
+
+def extension_requests(context: Context, plan: expiry.Extension) -> list[HttpRequest]:
+    """Return what `extend` would send."""
+    return expiry.requests(context.cloud.provider, plan)
 
 
 def extend(context: Context, plan: expiry.Extension, report: Report) -> None:

@@ -20,7 +20,7 @@ from tpuctl.flows.nodes.options import UpOptions
 from tpuctl.flows.nodes.placement.search import Search, expand, is_zone
 from tpuctl.flows.nodes.plan import UpPlan, default_name, plan_up
 from tpuctl.flows.progress import Report
-from tpuctl.nodes import DataDisk
+from tpuctl.nodes import DataDisk, HttpRequest
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,11 @@ def plan(context: Context, options: UpOptions, lifetime: Lifetime, search: Searc
     if planned.stopped:
         require_time_left(planned.stopped, cloud.server_time)
     return planned
+
+
+def requests(context: Context, planned: UpPlan) -> list[HttpRequest]:
+    """Return what `create` would send."""
+    return flow.requests(context.cloud.provider, planned)
 
 
 def create(context: Context, planned: UpPlan, report: Report) -> Allocation:

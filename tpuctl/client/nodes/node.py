@@ -29,7 +29,10 @@ OutputCallback = Callable[[int, str, bytes], None]
 
 
 class Node:
-    """A TPU: one node, or a request for several slices. Each attribute is read anew when it is used."""
+    """A TPU: one node, or a request for several slices. What may change is read anew when it is used."""
+
+    name: str
+    zone: str
 
     def __init__(self, context: Context, allocation: Allocation) -> None:
         self._context = context

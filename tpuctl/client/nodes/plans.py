@@ -11,7 +11,6 @@ from tpuctl.client.nodes.node import Node
 from tpuctl.client.nodes.records import RequestInfo
 from tpuctl.client.records import Cost, ProgressCallback
 from tpuctl.flows.nodes import down as down_flow
-from tpuctl.flows.nodes import up as up_flow
 from tpuctl.flows.nodes.plan import UpPlan
 from tpuctl.nodes import HttpRequest
 
@@ -19,19 +18,26 @@ from tpuctl.nodes import HttpRequest
 class NodePlan:
     """What `client.up` with the same options would do; nothing is done before `create`."""
 
+    name: str
+    accelerator: str
+    hosts: int
+    """Hosts of one slice."""
+    chips: int
+    """Chips of one slice."""
+    exists: bool
+    """Whether there is a TPU of this name, which is used."""
+    zones: tuple[str, ...]
+    """In the order in which they are tried."""
+
     def __init__(self, context: Context, plan: UpPlan) -> None:
         self._context = context
         self._plan = plan
         self.name = plan.options.name
         self.accelerator = plan.options.accelerator
         self.hosts = plan.hosts
-        """Hosts of one slice."""
         self.chips = plan.chips
-        """Chips of one slice."""
         self.exists = plan.existing is not None
-        """Whether there is a TPU of this name, which is used."""
         self.zones = tuple(each.request.id.zone for each in plan.creations)
-        """In the order in which they are tried."""
 
     @property
     def price_per_hour(self) -> Cost:
@@ -41,7 +47,7 @@ class NodePlan:
     @property
     def requests(self) -> tuple[RequestInfo, ...]:
         """What `create` would send."""
-        return request_records(up_flow.requests(self._context.cloud.provider, self._plan))
+        return request_records(creation.requests(self._context, self._plan))
 
     def create(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> Node:
         """Do it, and return the TPU once every host answers over SSH."""
@@ -52,6 +58,8 @@ class NodePlan:
 class DownPlan:
     """What `client.down` with the same names would delete; nothing is deleted before `delete`."""
 
+    names: tuple[str, ...]
+
     def __init__(self, context: Context, plan: down_flow.DownPlan) -> None:
         self._context = context
         self._plan = plan
@@ -60,7 +68,7 @@ class DownPlan:
     @property
     def requests(self) -> tuple[RequestInfo, ...]:
         """What `delete` would send."""
-        return request_records(down_flow.requests(self._context.cloud.provider, self._plan))
+        return request_records(changes.down_requests(self._context, self._plan))
 
     def delete(
         self, *, progress: ProgressCallback | None = None, stop: Stop | None = None

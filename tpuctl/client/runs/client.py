@@ -100,6 +100,7 @@ class RunClient:
             again = ("submit", str(script))
             planned = busy.on_free_node(self._context, planned, policy, again, call.line, opened)
             planned = submission.admit(self._context, planned, call.line)
+            call.line(f"starting {planned.run.run} on {planned.node.name}")
             started = submission.start(self._context, planned, call.line, count)
             for note in started.notes:
                 self._tell(note, call)

@@ -39,7 +39,9 @@ ATTEMPTS = {
 
 
 class Run:
-    """A run in the bucket, which outlives its TPU. Each attribute is read anew when it is used."""
+    """A run in the bucket, which outlives its TPU. What may change is read anew when it is used."""
+
+    name: str
 
     def __init__(self, context: Context, name: str) -> None:
         self._context = context

@@ -20,6 +20,7 @@ from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.nodes import HttpRequest
 from tpuctl.runs import Verdict, check_name, submitter
 
 if TYPE_CHECKING:
@@ -83,6 +84,11 @@ def plan_cancel(
     return cancel_flow.plan_cancel(
         context.cloud.bucket, context.witnesses, name, context.owner, int(grace), is_rehearsal=is_rehearsal
     )
+
+
+def cancel_requests(context: Context, plan: cancel_flow.CancelPlan) -> list[HttpRequest]:
+    """Return what `cancel` would send."""
+    return cancel_flow.requests(context.cloud.bucket, plan)
 
 
 def cancel(context: Context, plan: cancel_flow.CancelPlan, report: Report) -> cancel_flow.Cancellation:

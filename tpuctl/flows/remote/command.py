@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
+from tpuctl import polling
 from tpuctl.errors import DeadlineError, InterruptedByUser, TpuctlError
 from tpuctl.flows.remote.execution import Ended, Execution, Output
 from tpuctl.flows.remote.targets import Hosts
@@ -61,7 +63,7 @@ def run_command(
     late: list[int] = []
     try:
         with execution:
-            for event in execution.events(timeout and time.monotonic() + timeout):
+            for event in execution.events(time.monotonic() + (timeout or inf), polling.check):
                 if isinstance(event, Ended):
                     ends[event.worker] = event
                 else:

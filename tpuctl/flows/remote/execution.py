@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -42,7 +43,7 @@ IN_LOGIN_SHELL = '"${SHELL:-/bin/sh}" -c "$0"'
 GRACE = ("INT", 3.0), ("TERM", 3.0), ("KILL", 3.0)
 """What ends a command, and the seconds that each gets."""
 CHECK_INTERVAL = 0.5
-"""Seconds between looks whether anybody still takes the output."""
+"""Seconds between looks whether anybody still takes the output, and whether to stop."""
 QUEUED = 64
 """Pieces of output that wait to be shown; then the hosts wait."""
 
@@ -115,18 +116,21 @@ class Execution:
         for process in self._processes.values():
             process.close()
 
-    def events(self, deadline: float | None = None) -> Iterator[Event]:
+    def events(self, deadline: float = inf, check: Callable[[], None] = lambda: None) -> Iterator[Event]:
         """Yield output as it comes, and the end of each worker.
 
         Ends when every command has ended, or at `deadline`, a time of `time.monotonic`. Raises what a
-        worker's thread raised that is no TpuctlError.
+        worker's thread raised that is no TpuctlError, and what `check` does, which is called meanwhile.
         """
         while self.running:
-            wait = None if deadline is None else deadline - time.monotonic()
+            check()
+            remaining = deadline - time.monotonic()
             try:
-                event = self._events.get(timeout=wait if wait is None else max(wait, 0))
+                event = self._events.get(timeout=max(0.0, min(remaining, CHECK_INTERVAL)))
             except queue.Empty:
-                return
+                if remaining <= 0:
+                    return
+                continue
             if not isinstance(event, Output):
                 self.running.discard(event.worker)
             if isinstance(event, _Bug):

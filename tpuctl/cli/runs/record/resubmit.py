@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
-from tpuctl.cli.runs.busy import Policy, policy_options
+from tpuctl.cli.runs.busy import policy_options
 from tpuctl.cli.runs.restart_options import value_options
 from tpuctl.cli.runs.submit import start_planned
 from tpuctl.cli.session import Session, dry_run_option, iap_option, with_session
-from tpuctl.flows.runs.lookup import find_run
-from tpuctl.flows.runs.record.repetition import RepeatRequest, plan_repetition
+from tpuctl.client.runs import steps, submission
+from tpuctl.client.runs.busy import Policy
+from tpuctl.flows.runs.record.repetition import RepeatRequest
 from tpuctl.flows.runs.submission.environment import variables_of
 
 
@@ -50,10 +51,9 @@ def resubmit(
       tpuctl resubmit digits-20260131-120000
       tpuctl resubmit digits-20260131-120000 --on big -- --lr 0.1
     """
-    cloud = session.cloud
+    context = session.context
     values = variables_of(environment, env_files, secrets, (), os.environ)
     names = tuple(pair.partition("=")[0] for pair in secrets)
     request = RepeatRequest(name, tpu, changes, is_all, values, names)
-    stored = find_run(cloud.bucket, run, session.warn)
-    plan = plan_repetition(stored, cloud.data_bucket, cloud.provider, session.owner, request, session.now)
+    plan = submission.plan_again(context, steps.find(context, run), request)
     start_planned(session, plan, policy, Path(run), "resubmit", dry_run=dry_run)

@@ -1,0 +1,124 @@
+"""Tests what a client says that is closed, not configured, or asked for what does not exist."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tpuctl
+from tests.running_simulator import RunningSimulator
+from tpuctl import Client
+from tpuctl.errors import ConfigError, NotFoundError, StateError, UsageError
+
+
+def test_a_client_that_is_closed_says_so(simulator: RunningSimulator) -> None:
+    with Client() as client:
+        assert client.nodes() == ()
+        run = tpuctl.Run(client._context, "r1")
+    calls: list[Callable[[], object]] = [
+        client.nodes, client.runs, client.datasets, client.watch, lambda: client.up("v3-8"),
+        lambda: run.state, lambda: next(run.logs()),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(StateError, match=r"^This client is closed\.$"):
+            call()
+    client.close()  # once more does nothing
+
+
+def test_without_a_project_the_hint_says_how_to_configure_one(home: Path) -> None:
+    with Client(target="gcp", zone="europe-west4-a") as client:
+        with pytest.raises(ConfigError, match="No project is configured") as caught:
+            client.up("v3-8")
+        assert "tpuctl init" in caught.value.hint
+        with pytest.raises(ConfigError, match=r"^No (project|bucket) is configured"):
+            client.runs()
+
+
+def test_arguments_are_the_options_of_the_command_line(home: Path) -> None:
+    Path("tpuctl.toml").write_text('target = "gcp"\nproject = "from-the-file"\nzone = "us-central1-a"\n')
+    client = Client(project="from-python")
+    config = client._context.config
+    assert (client.target, config.require("project")) == ("gcp", "from-python")
+    assert config.require("zone") == "us-central1-a"
+    assert client._context.from_flag("project") == "from-python"
+    assert client._context.from_flag("zone") is None
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_the_configuration(home: Path) -> None:
+    Path("tpuctl.toml").write_text("target = ")
+    with pytest.raises(ConfigError, match=r"tpuctl\.toml"):
+        Client()
+
+
+def test_an_unknown_target_is_refused(home: Path) -> None:
+    with pytest.raises(ConfigError, match="'aws'"):
+        Client(target="aws")
+
+
+def test_unknown_names_are_not_found(client: Client) -> None:
+    client.up("v3-8", name="n1")
+    with pytest.raises(NotFoundError, match="There is no node 'n2'") as caught:
+        client.node("n2")
+    assert caught.value.hint == "Did you mean n1?"
+    with pytest.raises(NotFoundError, match="There is no run"):
+        client.run("r1")
+    with pytest.raises(NotFoundError, match="There is no run yet"):
+        client.run()
+    with pytest.raises(NotFoundError, match="There is no dataset 'digits'"):
+        client.dataset("digits")
+
+
+def test_names_that_none_can_have_are_refused(client: Client) -> None:
+    with pytest.raises(UsageError):
+        client.run("No Run")
+    with pytest.raises(UsageError, match="cannot name a node"):
+        client.up("v3-8", name="No Node")
+    with pytest.raises(UsageError, match="accelerator"):
+        client.up("v99-8")
+
+
+def test_a_node_that_is_gone_is_not_found_any_more(client: Client) -> None:
+    node = client.up("v3-8", name="n1")
+    assert client.down("n1") == ("n1",)
+    with pytest.raises(NotFoundError):
+        node.state  # noqa: B018  read for its error
+
+
+def test_a_failed_run_is_a_result_and_with_check_an_error(client: Client, script: Path) -> None:
+    client.up("v3-8", name="n1")
+    run = client.submit(script, environment={"CODE": "3"})
+    end = run.wait()
+    assert (end.outcome, end.exit_code, end.succeeded) == ("failed", 3, False)
+    with pytest.raises(tpuctl.errors.JobFailedError) as caught:
+        run.wait(check=True)
+    assert caught.value.exit_code == 100
+    assert type(end.error) is tpuctl.errors.JobFailedError
+
+
+def test_a_busy_node_is_an_error_unless_the_run_waits_in_line(client: Client, script: Path) -> None:
+    client.up("v3-8", name="n1")
+    first = client.submit(script, ["--wait"], name="first")
+    with pytest.raises(StateError, match="n1 is busy with run 'first'"):
+        client.submit(script, name="second")
+    second = client.submit(script, name="second", busy="queue")
+    first.cancel(grace=1)
+    assert second.wait().succeeded
+
+
+def test_nothing_is_printed_and_warnings_are_logged(
+    client: Client, simulator: RunningSimulator, capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    client._context.cloud.bucket.create("runs/r1/run.json", b"{}")
+    with caplog.at_level(logging.WARNING, "tpuctl"):
+        assert client.runs() == ()
+    assert [record.name for record in caplog.records] == ["tpuctl"]
+    assert "runs/r1/run.json" in caplog.text
+    warnings = list[str]()
+    with Client(warn=warnings.append) as other:
+        other.runs()
+    assert "runs/r1/run.json" in warnings[0]
+    assert capfd.readouterr() == ("", "")

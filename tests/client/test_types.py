@@ -1,0 +1,41 @@
+"""Tests that mypy --strict accepts a user's program, and sees the mistakes of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+FOLDER = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def report(pytestconfig: pytest.Config) -> str:
+    """What mypy says of both programs, with no other configuration than --strict."""
+    assert pytestconfig.cache
+    cache = pytestconfig.cache.mkdir("mypy-of-users")  # the next run takes seconds less
+    scripts = [str(FOLDER / name) for name in ("user_script.py", "wrong_script.py")]
+    options = ["--strict", "--config-file=", f"--cache-dir={cache}", "--follow-imports=silent"]
+    out, err, _ = api.run([*options, "--no-error-summary", *scripts])
+    assert err == ""
+    return out
+
+
+def test_a_users_program_is_accepted(report: str) -> None:
+    assert [line for line in report.splitlines() if "user_script" in line] == []
+
+
+def test_mistakes_are_seen(report: str) -> None:
+    text = (FOLDER / "wrong_script.py").read_text().splitlines()
+    expected = {
+        number: line.partition("#")[2].strip() for number, line in enumerate(text, 1) if "  # " in line
+    }
+    said = {
+        int(line.split(":")[1]): line
+        for line in report.splitlines()
+        if "wrong_script" in line and "error" in line
+    }
+    assert said.keys() == expected.keys()
+    for number, words in expected.items():
+        assert words in said[number]
