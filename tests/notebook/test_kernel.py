@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
+import nbformat
 import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
@@ -17,6 +18,8 @@ from tests.conftest import FOREIGN
 from tests.data.events.files import event
 from tests.display.test_markup import check_harmless
 from tests.notebook.kernel import Kernel, Outputs
+from tests.recipes.document import RECIPES
+from tests.recipes.stage import lay_out
 from tpuctl.testing import Simulator
 
 MODULE = """
@@ -215,6 +218,22 @@ def test_the_contact_sheet_of_a_dataset_is_a_picture(kernel: Kernel, folder: Pat
     assert Image.open(BytesIO(b64decode(bundle["image/png"]))).size[0] > 2 * 128
     refused = kernel.run("client.dataset('texts').contact_sheet()")
     assert "UsageError: The dataset 'texts' holds no images." in refused.error
+
+
+def test_the_notebook_of_the_recipes_runs(kernel: Kernel, folder: Path) -> None:
+    lay_out(folder)
+    cells = nbformat.read(RECIPES / "notebook.ipynb", as_version=4).cells
+    shown = [kernel.run(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert [outputs.error for outputs in shown if outputs.error] == []
+    nodes, pictures, cell, training, metrics, runs, final = shown
+    assert "notebook" in nodes.value
+    assert "image/png" in pictures.bundles[0]
+    assert "step 3\n" in cell.text
+    assert "test accuracy 0.978" in training.html
+    assert "none yet" in metrics.value
+    assert "tpu-cell-" in runs.value
+    assert "notebook" not in final.value
+    assert (folder / ".demo" / "result" / "run.json").is_file()
 
 
 def test_the_extension_can_be_unloaded_and_loaded_again(kernel: Kernel) -> None:

@@ -6,10 +6,7 @@ import importlib.util
 import sys
 from types import ModuleType
 
-from tests.paths import ROOT
-
-RECIPES = ROOT / "docs" / "recipes"
-DOCUMENT = ROOT / "docs" / "python.md"
+from tests.recipes.document import RECIPES
 
 
 def recipe(name: str) -> ModuleType:

@@ -8,16 +8,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "testing.md"
 EXAMPLES = Path(__file__).with_name("examples")
-PLACE = re.compile(r"<!-- (\w+\.py) -->\n(?:\n```python\n.*?\n```\n)?", re.DOTALL)
+PLACE = re.compile(r"<!-- (\w+\.(?:py|yml)) -->\n(?:\n```(?:python|yaml)\n.*?\n```\n)?", re.DOTALL)
+LANGUAGES = {".py": "python", ".yml": "yaml"}
 
 
-def rendered(text: str) -> str:
-    """Return the document with the files as they are now, each after the comment that names it."""
-    return PLACE.sub(lambda match: f"<!-- {match[1]} -->\n\n```python\n{_text(match[1])}```\n", text)
+def rendered(text: str, folder: Path = EXAMPLES) -> str:
+    """Return a document with the files of a folder as they are now, each after what names it."""
 
+    def block(match: re.Match[str]) -> str:
+        language = LANGUAGES[Path(match[1]).suffix]
+        return f"<!-- {match[1]} -->\n\n```{language}\n{(folder / match[1]).read_text()}```\n"
 
-def _text(name: str) -> str:
-    return (EXAMPLES / name).read_text()
+    return PLACE.sub(block, text)
 
 
 if __name__ == "__main__":
