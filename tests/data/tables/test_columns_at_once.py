@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.data.source_trees import no_progress
+from tests.data.tables.hostile_arrow import write_parquet
 from tests.data.tables.hostile_tables import csv_table
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
@@ -15,16 +17,18 @@ from tpuctl.data.plan import plan
 from tpuctl.data.source import Observations
 from tpuctl.data.sources import csv_files
 from tpuctl.data.sources.registry import open_source
+from tpuctl.data.tables.columns import Columns
 from tpuctl.data.tfrecord.frames import Frames
 from tpuctl.errors import UsageError
 
 TABLES = 50
+NO_TYPES: Mapping[str, str] = {}
 
 
-def reading(file: Path, seed: int) -> object:
+def reading(file: Path, seed: int, types: Mapping[str, str] = NO_TYPES) -> object:
     """What a reader says of a file, and its records in a shuffled order; or why it refuses the file."""
     try:
-        source = open_source(file, None, Options(), no_progress)
+        source = open_source(file, None, Options(types=dict(types)), no_progress)
     except UsageError as error:
         return error.message, error.hint
     order = np.random.default_rng(seed).permutation(sum(part.records for part in source.parts))
@@ -49,6 +53,16 @@ def test_hostile_tables_are_read_as_row_by_row(tmp_path: Path, monkeypatch: pyte
     for seed in range(TABLES):
         file.write_bytes(csv_table(seed))
         assert reading(file, seed) == at_once[seed], seed
+
+
+def test_hostile_parquet_files_are_read_as_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rows.parquet"
+    at_once = [reading(file, seed, write_parquet(file, seed)) for seed in range(TABLES)]
+    monkeypatch.setattr(Columns, "frames", lambda *arguments: None)
+    for seed in range(TABLES):
+        assert reading(file, seed, write_parquet(file, seed)) == at_once[seed], seed
 
 
 def test_the_hostile_tables_take_both_ways(tmp_path: Path) -> None:

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from threading import Lock
 
 import numpy as np
 
 from tpuctl.data.bad_records import BadRecord
+from tpuctl.data.files.spans import read_spans
 from tpuctl.data.files.temp_files import RecordOffsets, TempFile
-from tpuctl.data.source import Indices, Observations, Records, Source, changed
+from tpuctl.data.source import Blocks, Indices, Observations, Records, Source, changed, single_records
+from tpuctl.data.tfrecord.frames import Frames
+from tpuctl.data.tfrecord.framing import frame
 
 _BATCH = 4096
 """Offsets held before they are stored."""
+_BLOCK = 4 << 20
+"""Bytes of records that are read together, besides a last one that is longer."""
 
 
 @dataclass(eq=False, kw_only=True)
 class CachedSource(Source):
     """A source whose records come from `stream`, in the order of their indices; the first read calls it.
 
-    That read writes all serialised examples to a temporary file, as large as the dataset; later reads use
-    the file. So nothing is written where only a plan is needed.
+    That read writes all records, framed, to a temporary file, as large as the dataset; later reads use the
+    file. So nothing is written where only a plan is needed.
     """
 
-    stream: Callable[[], Records]
+    stream: Callable[[], Blocks]
     """Yields as many records as `parts` say, or raises UsageError."""
     _lock: Lock = field(default_factory=Lock, init=False)
     _file: TempFile | None = field(default=None, init=False)
@@ -34,17 +39,40 @@ class CachedSource(Source):
     _bad_records: dict[int, BadRecord] = field(default_factory=dict, init=False)
 
     def read(self, indices: Indices, observations: Observations) -> Records:
+        return single_records(self.blocks(indices, observations))
+
+    def blocks(self, indices: Indices, observations: Observations) -> Blocks:
         with self._lock:
             if self._file is None:
                 self._fill()
-        for index, (begin, end) in zip(indices.tolist(), self._offsets.spans(indices).tolist(), strict=True):
-            yield self._bad_records.get(index) or os.pread(self._descriptor, end - begin, begin)
+        spans = self._offsets.spans(indices)
+        size = np.cumsum(spans[:, 1] - spans[:, 0])
+        cuts = np.flatnonzero(np.diff(size // _BLOCK)) + 1
+        for chosen in np.split(np.arange(len(indices)), cuts):
+            frames = self._frames(spans[chosen])
+            bad = (
+                [self._bad_records.get(index) for index in indices[chosen].tolist()]
+                if self._bad_records
+                else []
+            )
+            if any(bad):
+                for record, content in zip(bad, frames, strict=True):
+                    yield record or Frames.joined([content])
+            elif frames:
+                yield Frames.joined(frames)
 
     def close(self) -> None:
         """Give the space of the temporary files back."""
         self._offsets.close()
         if self._file:
             self._file.close()
+
+    def _frames(self, spans: Indices) -> list[bytes]:
+        order = np.argsort(spans[:, 0], kind="stable")
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        parts = read_spans(lambda at, size: os.pread(self._descriptor, size, at), spans[order])
+        return [parts[place] for place in places.tolist()]
 
     def _fill(self) -> None:
         file = TempFile()
@@ -57,19 +85,33 @@ class CachedSource(Source):
         self._file = file
 
     def _write(self, file: TempFile) -> None:
-        begins, count = [0], 0
-        for record in self.stream():
-            if isinstance(record, BadRecord):
-                self._bad_records[count] = record
-            else:
-                file.append(record)
-            begins.append(file.size)
-            count += 1
-            if len(begins) >= _BATCH:
-                self._offsets.extend(np.array(begins, np.int64))
-                begins = []
-        self._offsets.extend(np.array(begins, np.int64))
+        offsets = self._offsets
+        offsets.extend(np.zeros(1, np.int64))
+        for ends in self._append_all(file):
+            offsets.extend(ends)
         listed = sum(part.records for part in self.parts)
-        if count != listed:
-            raise changed(self.kind, f"had {listed} records, and now {count}")
-        self._offsets.finish()
+        if len(offsets) != listed:
+            raise changed(self.kind, f"had {listed} records, and now {len(offsets)}")
+        offsets.finish()
+
+    def _append_all(self, file: TempFile) -> Iterator[Indices]:
+        """Write all records; yield where each ends, many at a time."""
+        ends: list[int] = []
+        count = 0
+        for block in self.stream():
+            if isinstance(block, Frames):
+                yield np.array(ends, np.int64)
+                yield file.size + block.ends
+                file.append(block.data)
+                ends, count = [], count + len(block)
+                continue
+            if isinstance(block, BadRecord):
+                self._bad_records[count] = block
+            else:
+                file.append(frame(block))
+            ends.append(file.size)
+            count += 1
+            if len(ends) >= _BATCH:
+                yield np.array(ends, np.int64)
+                ends = []
+        yield np.array(ends, np.int64)

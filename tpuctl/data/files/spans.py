@@ -25,7 +25,7 @@ def read_spans(read: Callable[[int, int], bytes], spans: NDArray[np.int64]) -> l
     parts: list[bytes] = []
     for first, after in pairwise([0, *(np.flatnonzero(apart) + 1).tolist(), len(spans)]):
         start = firsts[first]
-        block = read(start, lasts[after - 1] - start)
+        block = read(start, max(lasts[first:after]) - start)
         if after == first + 1:
             parts.append(block)
             continue

@@ -17,6 +17,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from tpuctl.data.files.spans import read_spans
 from tpuctl.data.source import Indices
 from tpuctl.errors import StateError, UsageError
 
@@ -101,8 +102,12 @@ class RecordOffsets:
         """Return an array of (begin, end) of these records."""
         if not self._file:
             return np.stack((self._in_memory[indices], self._in_memory[indices + 1]), axis=1)
-        pairs = b"".join([os.pread(self._descriptor, 16, 8 * index) for index in indices.tolist()])
-        return np.frombuffer(pairs, np.int64).reshape(-1, 2)
+        order = np.argsort(indices, kind="stable")
+        places = np.stack((8 * indices[order], 8 * indices[order] + 16), axis=1)
+        pairs = b"".join(read_spans(lambda at, size: os.pread(self._descriptor, size, at), places))
+        spans = np.empty((len(order), 2), np.int64)
+        spans[order] = np.frombuffer(pairs, np.int64).reshape(-1, 2)
+        return spans
 
     def close(self) -> None:
         """Give the space back."""

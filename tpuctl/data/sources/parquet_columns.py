@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tpuctl.data.images.header import InvalidImage, inspect_image
 from tpuctl.data.schema.features import Image, Tensor
+from tpuctl.data.tables.arrow_values import with_arrays
 from tpuctl.data.tables.columns import Column, InvalidValue
 from tpuctl.data.tables.typed_cells import given_column, infer_column, list_column
 from tpuctl.data.tfrecord.example_encoding import Value
@@ -34,22 +35,24 @@ def arrow_column(
     if is_.is_struct(kind) and any(field.name == "bytes" and is_.is_binary(field.type) for field in kind):
         return _image_column(name, first(), _bytes_of_struct) or _refuse(name, kind)
     if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
-        return _image_column(name, first(), _bytes) or given_column(name, "bytes")
+        return _image_column(name, first(), _bytes) or with_arrays(given_column(name, "bytes"), "bytes")
     if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
         return _lists(name, kind, is_)
     column = _scalars(name, kind, is_) or _refuse(name, kind)
-    return given_column(name, "float") if has_nulls and column.feature in _WHOLE else column
+    if has_nulls and column.feature in _WHOLE:
+        return with_arrays(given_column(name, "float"), "float")
+    return column
 
 
 def _scalars(name: str, kind: pyarrow.DataType, is_: ModuleType) -> Column[object] | None:
     if is_.is_integer(kind):
-        return infer_column(name, [0])._replace(feature=Tensor(str(kind)))
+        return with_arrays(infer_column(name, [0])._replace(feature=Tensor(str(kind))), "int")
     if is_.is_floating(kind):
-        return given_column(name, "float")
+        return with_arrays(given_column(name, "float"), "float")
     if is_.is_boolean(kind):
-        return given_column(name, "bool")
+        return with_arrays(given_column(name, "bool"), "bool")
     if is_.is_string(kind) or is_.is_large_string(kind):
-        return infer_column(name, [""])
+        return with_arrays(infer_column(name, [""]), "text")
     return None
 
 

@@ -7,17 +7,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.record_cache import CachedSource
 from tpuctl.data.files.source_files import SourceFiles, list_files
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import ClassCollector, Classes
-from tpuctl.data.source import Part, Records, ScanProgress, changed, evenly_spaced
+from tpuctl.data.source import Blocks, Part, ScanProgress, changed, evenly_spaced
+from tpuctl.data.sources.parquet_batches import batch_rows, cautious_rows
 from tpuctl.data.sources.parquet_columns import arrow_column
+from tpuctl.data.tables.arrow_values import add_classes, parts_of_batch, with_arrays
 from tpuctl.data.tables.columns import (
     Column,
     Columns,
@@ -36,11 +40,6 @@ if TYPE_CHECKING:
 
 FILES = re.compile(r"\.(parquet|pq)$")
 _BUFFER = 1 << 20
-_BATCH_BYTES, _LEAST_ROWS, _MOST_ROWS = 2 << 20, 16, 4096
-"""Size of a batch of rows in memory, about."""
-_DICTIONARY_BYTES, _DICTIONARY_ROWS = 1 << 26, 256
-"""Size of a batch whose texts are in a dictionary, at most; and its rows, by which reading gets no slower."""
-_TEXT = "BYTE_ARRAY"
 _MEASURED_GROUPS, _MEASURED_ROWS = 16, 200
 """Rows that are encoded to estimate the size of all."""
 
@@ -65,7 +64,7 @@ def read_parquet(tree: Tree, options: Options, progress: ScanProgress) -> Cached
         supervised=columns.supervised,
         labels=classes.labels if classes else None,
         parts=table.parts(columns),
-        stream=partial(table.stream, columns),
+        stream=partial(table.stream, columns, classes),
     )
 
 
@@ -94,7 +93,7 @@ class _Table:
                 columns.append(class_column(name, classes))
                 continue
             if name in options.types:
-                column = given_column(name, options.types[name])
+                column = with_arrays(given_column(name, options.types[name]), options.types[name])
             else:
                 kind = self._schema.field(name).type
                 column = arrow_column(name, kind, name in self._with_nulls, partial(self._first, name))
@@ -110,7 +109,7 @@ class _Table:
         collector, scanned = ClassCollector(name), 0
         for number in range(len(self.files)):
             for batch in self._batches(number, [name]):
-                collector.add(batch.column(0).to_pylist())
+                add_classes(collector, batch.column(0))
                 scanned += batch.num_rows
                 progress(scanned, sum(self.rows))
         classes = collector.finish()
@@ -123,17 +122,28 @@ class _Table:
             hint=f"To learn numbers, give its type: --label {name} --type {name}=float.",
         )
 
-    def stream(self, columns: Columns[object]) -> Records:
-        """Yield every record."""
+    def stream(self, columns: Columns[object], classes: Classes | None) -> Blocks:
+        """Yield every record, those of a batch together where each is as usual."""
+        first = 0
+        labels = classes.labels if classes else None
         for number in range(len(self.files)):
             row = 0
-            for batch in self._batches(number, self.names):
-                for cells in _transposed(batch):
-                    row += 1
-                    example, why, hint = columns.record(cells)
-                    yield BadRecord(self.files.name(number), why, row, hint, "row") if why else example
+            for batch in chain.from_iterable(map(parts_of_batch, self._batches(number, self.names))):
+                start, row = row, row + batch.num_rows
+                numbers = None if labels is None else labels[first + start : first + row].astype(np.int64)
+                frames = columns.frames(batch.columns, _cells, numbers)
+                yield from (frames,) if frames else self._by_rows(columns, number, start, batch)
             if row != self.rows[number]:
                 raise changed(self.files.name(number), "has changed")
+            first += row
+
+    def _by_rows(
+        self, columns: Columns[object], number: int, row: int, batch: pyarrow.RecordBatch
+    ) -> Iterator[bytes | BadRecord]:
+        for cells in _transposed(batch):
+            row += 1
+            example, why, hint = columns.record(cells)
+            yield BadRecord(self.files.name(number), why, row, hint, "row") if why else example
 
     def parts(self, columns: Columns[object]) -> list[Part]:
         """Return the splits, with sizes estimated from some rows of some row groups."""
@@ -153,7 +163,7 @@ class _Table:
             with self._open(number) as file, self._named(number):
                 groups = evenly_spaced(file.metadata.num_row_groups, max(_MEASURED_GROUPS // len(sample), 1))
                 for group in groups.tolist():
-                    rows = min(_MEASURED_ROWS, self._batch_rows(number, file.metadata))
+                    rows = min(_MEASURED_ROWS, cautious_rows(file.metadata))
                     batches = file.iter_batches(rows, row_groups=[group], columns=[*self.names])
                     for batch in islice(batches, 1):
                         records = map(columns.record, _transposed(batch))
@@ -162,23 +172,8 @@ class _Table:
 
     def _batches(self, number: int, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         with self._open(number) as file, self._named(number):
-            yield from file.iter_batches(self._batch_rows(number, file.metadata), columns=[*names])
-
-    def _batch_rows(self, number: int, metadata: pyarrow.parquet.FileMetaData) -> int:
-        """Return how many rows are held in memory at once.
-
-        A dictionary may hold one long text for all rows: what a row takes is then not in the metadata, only
-        that no text is longer than its column's chunk.
-        """
-        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-        row_size: int = max(sum(group.total_byte_size for group in groups) // max(self.rows[number], 1), 1)
-        rows = min(max(_BATCH_BYTES // row_size, _LEAST_ROWS), _MOST_ROWS)
-        chunks = (group.column(place) for group in groups for place in range(metadata.num_columns))
-        texts = [chunk for chunk in chunks if chunk.has_dictionary_page and chunk.physical_type == _TEXT]
-        longest: int = max((chunk.total_uncompressed_size for chunk in texts), default=0)
-        if longest <= 0:
-            return rows
-        return min(rows, _DICTIONARY_ROWS, max(_DICTIONARY_BYTES // longest, _LEAST_ROWS))
+            rows = batch_rows(file.metadata, partial(self._open, number))
+            yield from file.iter_batches(rows, columns=[*names])
 
     def _first(self, name: str) -> object:
         """Return the first value in a column that is not null."""
@@ -199,10 +194,14 @@ class _Table:
                 if chunk.is_stats_set and chunk.statistics.null_count:
                     self._with_nulls.add(chunk.path_in_schema.partition(".")[0])
 
-    def _open(self, number: int) -> pyarrow.parquet.ParquetFile:
+    def _open(self, number: int, dictionaries: Sequence[str] = ()) -> pyarrow.parquet.ParquetFile:
+        """Open a file; the columns named by `dictionaries` are read as these."""
         with self._named(number):
             return self._parquet.ParquetFile(
-                self.files.by_path_or_stream(number), buffer_size=_BUFFER, pre_buffer=False
+                self.files.by_path_or_stream(number),
+                buffer_size=_BUFFER,
+                pre_buffer=False,
+                read_dictionary=[*dictionaries],
             )
 
     @contextmanager
@@ -220,6 +219,11 @@ class _Table:
                 hint="Copy it again.",
                 file=self.files.name(number),
             ) from error
+
+
+def _cells(column: pyarrow.Array) -> list[object]:
+    cells: list[object] = column.to_pylist()
+    return cells
 
 
 def _transposed(batch: pyarrow.RecordBatch) -> Iterator[tuple[object, ...]]:

@@ -15,13 +15,14 @@ from tpuctl.data.source import Indices, supervised_pair
 from tpuctl.data.tfrecord.column_encoding import ColumnEncoder, Values
 from tpuctl.data.tfrecord.example_encoding import Encoder, Value
 from tpuctl.data.tfrecord.frames import Frames
+from tpuctl.data.tfrecord.texts import Texts
 from tpuctl.errors import UsageError, nearest
 
 LABEL_NAMES = ("label", "class")
 """A column of this name is the class unless the user names another, or it holds fractions."""
 MOST_COLUMNS = 100_000
 """Columns that a table may have: each record holds the names of all of its fields."""
-_MOST_FLOAT = 3.4028235677973366e38
+MOST_FLOAT = 3.4028235677973366e38
 """The first float that does not round to one of 32 bits."""
 _MISFITS = (ValueError, TypeError, KeyError, AttributeError)
 """What `Column.convert` raises for a cell that the column cannot hold."""
@@ -184,7 +185,11 @@ def target_column(column: Column[Cell]) -> Column[Cell]:
 
     def checked_many(cells: Any) -> Values:
         values = many(cells) if many else ()
-        if isinstance(values, np.ndarray) and np.isnan(values).any():
+        if isinstance(values, np.ndarray):
+            missing = bool(np.isnan(values).any())
+        else:
+            missing = not isinstance(values, Texts) and any(value != value for value in values)
+        if missing:
             raise InvalidValue
         return values
 
@@ -200,7 +205,7 @@ def whole(value: int) -> int:
 
 def real(value: float) -> float:
     """Return a number that a float of 32 bits holds, infinity and NaN too; raises InvalidValue."""
-    if -_MOST_FLOAT < value < _MOST_FLOAT or not math.isfinite(value):
+    if -MOST_FLOAT < value < MOST_FLOAT or not math.isfinite(value):
         return value
     raise InvalidValue
 
