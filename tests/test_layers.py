@@ -107,7 +107,7 @@ SUBPACKAGES = {
         "completion": {"simulator"}, "nodes": set(), "datasets": set(), "runs": {"nodes"}, "offers": set(),
         "overview": {"nodes"}, "project": set(), "remote": set(), "simulator": set(),
     },
-    "client": {"nodes": set(), "datasets": set(), "runs": set()},
+    "client": {"nodes": set(), "datasets": set(), "runs": {"nodes"}},
     "cli/runs": {"listing": set(), "record": set(), "upkeep": set()},
     "worker": {
         "control": {"job", "reporting"}, "job": {"reporting"}, "peers": {"reporting"}, "preparation": set(),

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from tpuctl.client.nodes.node import Node, OutputCallback
     from tpuctl.client.nodes.plans import DownPlan, NodePlan
     from tpuctl.client.nodes.records import CommandResult, CopyResult, NodeInfo, RequestInfo, WorkerResult
-    from tpuctl.client.records import Cost, Progress, ProgressCallback, Record
+    from tpuctl.client.records import Cost, Fact, Progress, ProgressCallback, Record
     from tpuctl.client.runs.client import SubmitOptions
+    from tpuctl.client.runs.plans import RunPlan
     from tpuctl.client.runs.records import (
         AttemptInfo,
         CostGroup,
@@ -51,8 +52,9 @@ _PLACES = {
     "client.nodes.node": ("Node", "OutputCallback"),
     "client.nodes.plans": ("DownPlan", "NodePlan"),
     "client.nodes.records": ("CommandResult", "CopyResult", "NodeInfo", "RequestInfo", "WorkerResult"),
-    "client.records": ("Cost", "Progress", "ProgressCallback", "Record"),
+    "client.records": ("Cost", "Fact", "Progress", "ProgressCallback", "Record"),
     "client.runs.client": ("SubmitOptions",),
+    "client.runs.plans": ("RunPlan",),
     "client.runs.records": (
         "AttemptInfo", "CostGroup", "CostReport", "Curve", "LogLine", "Metrics", "Point", "RunCopy", "RunEnd",
         "RunInfo", "WatchEvent",
@@ -66,11 +68,11 @@ _PLACES = {
 
 __all__ = [
     "AttemptInfo", "Client", "CommandResult", "CopyResult", "Cost", "CostGroup", "CostReport", "Curve",
-    "Dataset", "DatasetCopy", "DatasetInfo", "DownPlan", "Example", "Listing", "LogLine", "Metrics",
-    "Node", "NodeInfo", "NodeOptions", "NodePlan", "OutputCallback", "Picture", "Point", "Progress",
-    "ProgressCallback", "Record", "RequestInfo", "Run", "RunCopy", "RunEnd", "RunInfo", "Span",
-    "SplitInfo", "Stop", "SubmitOptions", "UploadOptions", "WatchEvent", "WorkerResult", "__version__",
-    "errors", "testing",
+    "Dataset", "DatasetCopy", "DatasetInfo", "DownPlan", "Example", "Fact", "Listing", "LogLine",
+    "Metrics", "Node", "NodeInfo", "NodeOptions", "NodePlan", "OutputCallback", "Picture", "Point",
+    "Progress", "ProgressCallback", "Record", "RequestInfo", "Run", "RunCopy", "RunEnd", "RunInfo",
+    "RunPlan", "Span", "SplitInfo", "Stop", "SubmitOptions", "UploadOptions", "WatchEvent",
+    "WorkerResult", "__version__", "errors", "testing",
 ]  # fmt: skip
 
 

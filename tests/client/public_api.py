@@ -14,7 +14,7 @@ import tpuctl.errors
 import tpuctl.testing
 
 RECORD = Path(__file__).parent / "public_api.txt"
-MADE_BY_CALLS = ("Node", "Run", "Dataset", "NodePlan", "DownPlan", "Listing")
+MADE_BY_CALLS = ("Node", "Run", "Dataset", "NodePlan", "DownPlan", "RunPlan", "Listing")
 """Classes whose objects calls return: how they are made is private."""
 BASES = ("TpuctlError", "StateError", "Exception", "tuple")
 """Classes besides those of tpuctl that a public one is said to be a kind of."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -65,6 +65,24 @@ class Cost(Record):
         if self.amount is None:
             return f"unknown: {self.reason}"
         return f"{self.amount.quantize(Decimal('0.01'))} {self.currency}"
+
+
+@dataclass(frozen=True)
+class Fact(Record):
+    """One thing that is known of a TPU or a run."""
+
+    name: str
+    value: str
+    source: str
+    """Where it is from."""
+
+
+FACTS: Mapping[str, Callable[[Fact], object]] = {
+    "fact": lambda fact: fact.name,
+    "value": lambda fact: fact.value,
+    "from": lambda fact: fact.source,
+}
+"""How facts are shown."""
 
 
 def moment(text: str) -> datetime | None:

@@ -10,13 +10,13 @@ import click
 from tpuctl.cli import output
 from tpuctl.cli.nodes.table import overview_fields
 from tpuctl.cli.session import Session, with_session
+from tpuctl.client.nodes import overview as calls
+from tpuctl.client.nodes.overview import Description
+from tpuctl.client.runs import steps
 from tpuctl.errors import ConfigError, NotFoundError, TpuctlError
 from tpuctl.flows.facts import Fact
-from tpuctl.flows.overview.description import facts_of, find_overview, keeper_note
-from tpuctl.flows.overview.views import Overview, next_command
 from tpuctl.flows.runs import consequences
-from tpuctl.flows.runs.description import RunDescription, find_described
-from tpuctl.parallel import fanout
+from tpuctl.flows.runs.description import find_described
 from tpuctl.runs import NAME as RUN_NAME
 
 
@@ -43,9 +43,10 @@ def describe(session: Session, name: str) -> None:
       tpuctl describe ada-v3-8
       tpuctl describe digits-20261122-141617
     """
-    overview, missing = _overview(session, name)
-    run = _run(session, name, is_needed=overview is None, missing=missing)
-    tpu = _tpu_part(session, overview) if overview else None
+    described, missing = _tpu(session, name)
+    run = _run(session, name, is_needed=described is None, missing=missing)
+    tpu = _Part(described.facts, described.command) if described else None
+    overview = described.overview if described else None
     if run and missing and not isinstance(missing, NotFoundError):
         output.note(f"Warning: whether there is a TPU '{name}' is unknown: {missing.message}")
     if session.as_json:
@@ -67,12 +68,10 @@ def _fields(part: _Part | None) -> dict[str, object]:
     return {"facts": facts, "next": part.command}
 
 
-def _overview(session: Session, name: str) -> tuple[Overview | None, TpuctlError | None]:
+def _tpu(session: Session, name: str) -> tuple[Description | None, TpuctlError | None]:
     """Return what is known of a TPU of this name, or why there is nothing: a run may have the name."""
-    zone = session.from_flag("zone")
     try:
-        provider = session.cloud.provider
-        return find_overview(provider, lambda: session.cloud.bucket, name, zone, session.warn), None
+        return calls.describe(session.context, name, session.from_flag("zone")), None
     except TpuctlError as error:
         return None, error
 
@@ -87,7 +86,7 @@ def _run(session: Session, name: str, *, is_needed: bool, missing: TpuctlError |
         if stored is None:
             raise NotFoundError(f"There is no run '{name}'.")
         stored.warn = session.warn
-        description = RunDescription(stored, session.witnesses, lambda tpu: session.prices.of(tpu))
+        description = steps.describe(session.context, stored)
         facts = list(description.facts())
     except TpuctlError as error:
         if not is_needed:
@@ -100,19 +99,3 @@ def _run(session: Session, name: str, *, is_needed: bool, missing: TpuctlError |
         raise NotFoundError(neither, hint=missing.hint) from error
     verdict = description.verdict
     return _Part(facts, consequences.next_command(verdict) if verdict else f"tpuctl logs {name} -f")
-
-
-def _tpu_part(session: Session, overview: Overview) -> _Part:
-    provider = session.cloud.provider
-    results = fanout(lambda node: keeper_note(provider, node), overview.inventory.nodes)
-    notes = {result.item.id.uid: result.value for result in results}
-    facts = [
-        fact
-        for allocation in overview.inventory.allocations
-        for fact in facts_of(allocation, overview, session.prices, notes, session.now)
-    ]
-    first = overview.inventory.allocations[0]
-    node = first.nodes[0] if first.nodes else None
-    run = overview.workload.on(node) if node else None
-    item = node or first.queued_resource
-    return _Part(facts, next_command(item, run) if item else "tpuctl ls")

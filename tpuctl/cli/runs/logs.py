@@ -11,12 +11,12 @@ from tpuctl.cli import output
 from tpuctl.cli.runs.log_screen import LogScreen
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import DURATION
+from tpuctl.client.runs import logs as calls
 from tpuctl.client.runs import steps
 from tpuctl.errors import UsageError
 from tpuctl.flows.remote.workers import parse_workers
 from tpuctl.flows.runs import consequences
-from tpuctl.flows.runs.logs.following import follow as follow_run
-from tpuctl.flows.runs.logs.reader import LogReader, last
+from tpuctl.flows.runs.logs.reader import LogReader
 from tpuctl.flows.runs.logs.startup_lines import hides_startup_lines, is_startup_line
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
 from tpuctl.flows.runs.stored_run import StoredRun
@@ -62,10 +62,10 @@ def logs(
     reader = LogReader(attempt, _workers(worker, attempt), is_startup_line if hides else None, text)
     screen = _screen(session, reader, raw=raw, timestamps=timestamps)
     reader.begin(tail, since)
-    if follow and attempt.number == stored.attempt_numbers()[-1]:
+    if follow and calls.is_newest(stored, reader):
         _end(_follow_with_restarts(session, stored, reader, screen, tail))
         return
-    for line in last(reader.present_lines(), tail):
+    for line in calls.present_lines(reader, tail):
         screen.show(line)
     _note_hidden(reader.hidden)
     _note_end(session, stored)
@@ -123,9 +123,7 @@ def _follow(
 ) -> Verdict:
     stored.warn = screen.warner(session.warn)
     try:
-        verdict = follow_run(
-            stored, session.witnesses, reader, screen.show, tail, show_unfinished=screen.show_unfinished
-        )
+        verdict = calls.show_new(session.context, stored, reader, screen.show, tail, screen.show_unfinished)
     finally:
         screen.clear()
     _note_hidden(reader.hidden)

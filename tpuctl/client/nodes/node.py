@@ -9,12 +9,12 @@ from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
 from tpuctl.client.nodes import changes, hosts, overview
 from tpuctl.client.nodes.records import CommandResult, NodeInfo, WorkerResult
-from tpuctl.client.records import ProgressCallback
+from tpuctl.client.records import FACTS, Fact, ProgressCallback
 from tpuctl.client.spans import Span, seconds
+from tpuctl.display.listing import Listing
 from tpuctl.display.records import record_html
 from tpuctl.errors import NotFoundError
 from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.overview.description import find_overview
 from tpuctl.flows.remote.execution import Output
 from tpuctl.flows.remote.output_places import OutputEnds
 from tpuctl.flows.remote.workers import HostName, WorkerSet
@@ -48,14 +48,17 @@ class Node:
     @property
     def info(self) -> NodeInfo:
         """What is known of it; raises NotFoundError once it is gone."""
-        context = self._context
-        found = find_overview(
-            context.cloud.provider, lambda: context.cloud.bucket, self.name, self.zone, context.warn
-        )
-        records = overview.records_of(context, found)
+        known = overview.find(self._context, self.name, self.zone)
+        records = overview.records_of(self._context, known)
         if not records:
             raise NotFoundError(f"There is no node '{self.name}'.")
         return records[0]
+
+    @property
+    def facts(self) -> Listing[Fact]:
+        """Everything that is known of it, each fact with where it is from."""
+        facts = overview.describe(self._context, self.name, self.zone).facts
+        return Listing([Fact(each.name, each.value, each.source) for each in facts], "facts", FACTS)
 
     @property
     def state(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpuctl import clock
@@ -10,12 +10,23 @@ from tpuctl.client.context import Context
 from tpuctl.client.nodes.records import NodeInfo
 from tpuctl.client.records import Cost, moment
 from tpuctl.display.listing import Listing
+from tpuctl.flows.facts import Fact
 from tpuctl.flows.nodes.inventory import Allocation
-from tpuctl.flows.overview.views import Overview, bills, cost_so_far, expiry, take_overview, troubles
+from tpuctl.flows.overview.description import facts_of, find_overview, keeper_note
+from tpuctl.flows.overview.views import (
+    Overview,
+    bills,
+    cost_so_far,
+    expiry,
+    next_command,
+    take_overview,
+    troubles,
+)
 from tpuctl.nodes import Node, QueuedResource, QueueState
+from tpuctl.parallel import fanout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 COLUMNS: Mapping[str, Callable[[NodeInfo], object]] = {
     "name": lambda node: node.name,
@@ -41,6 +52,35 @@ def every_overview(context: Context, zone: str | None) -> Overview:
 def own(context: Context, overview: Overview) -> Overview:
     """Return an overview without what tpuctl created for other people."""
     return replace(overview, inventory=overview.inventory.without_others(context.owner))
+
+
+def find(context: Context, name: str, zone: str | None) -> Overview:
+    """Return what is known of the TPU of a name; raises NotFoundError."""
+    cloud = context.cloud
+    return find_overview(cloud.provider, lambda: cloud.bucket, name, zone, context.warn)
+
+
+@dataclass(frozen=True)
+class Description:
+    """All that is known of the TPU of a name."""
+
+    overview: Overview
+    facts: Sequence[Fact]
+    command: str
+    """The next command that its user needs."""
+
+
+def describe(context: Context, name: str, zone: str | None) -> Description:
+    """Return all that is known of the TPU of a name, also by the keeper on its first host."""
+    seen, provider = find(context, name, zone), context.cloud.provider
+    results = fanout(lambda node: keeper_note(provider, node), seen.inventory.nodes)
+    notes = {result.item.id.uid: result.value for result in results}
+    allocations, now = seen.inventory.allocations, clock.now()
+    facts = [fact for item in allocations for fact in facts_of(item, seen, context.prices, notes, now)]
+    node = allocations[0].nodes[0] if allocations[0].nodes else None
+    item = node or allocations[0].queued_resource
+    run = seen.workload.on(node) if node else None
+    return Description(seen, facts, next_command(item, run) if item else "tpuctl ls")
 
 
 def records_of(context: Context, overview: Overview) -> list[NodeInfo]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
@@ -11,14 +10,14 @@ from typing import Literal, TypedDict, Unpack
 from tpuctl import clock
 from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
-from tpuctl.client.records import Cost, Progress, ProgressCallback
-from tpuctl.client.runs import busy, steps, submission
+from tpuctl.client.records import Cost, ProgressCallback
+from tpuctl.client.runs import starting, steps
+from tpuctl.client.runs.plans import RunPlan, planned
 from tpuctl.client.runs.records import CostGroup, CostReport, RunInfo, WatchEvent
 from tpuctl.client.runs.requests import submit_request
 from tpuctl.client.runs.run import Run
 from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
-from tpuctl.flows.progress import Report
 from tpuctl.upkeep.notes import TagCondition
 
 COLUMNS: Mapping[str, Callable[[RunInfo], object]] = {
@@ -85,26 +84,22 @@ class RunClient:
         it is busy, and UsageError for a script that cannot run. A call that is stopped before every worker
         has started ends the run; later the run goes on.
         """
-        request, policy = submit_request(self._context, Path(script), tuple(arguments), options)
         with Call(progress, stop).running() as call:
+            plan = self._planned_run(Path(script), arguments, options, call)
+            name = starting.start(self._context, plan._plan, plan._policy, plan._again, call)
+        return Run(self._context, name)
 
-            def count(text: str, done: int, total: int) -> None:
-                call.report(Progress(text, done, total or None))
+    def plan_submit(
+        self, script: str | Path, arguments: Sequence[str] = (), **options: Unpack[SubmitOptions]
+    ) -> RunPlan:
+        """Return what `submit` would start, and where; sends reads only."""
+        return self._planned_run(Path(script), arguments, options, Call())
 
-            def opened() -> AbstractContextManager[Report]:
-                return nullcontext(call.line)
-
-            planned = submission.plan(self._context, request, count)
-            for note in planned.notes:
-                self._tell(note, call)
-            again = ("submit", str(script))
-            planned = busy.on_free_node(self._context, planned, policy, again, call.line, opened)
-            planned = submission.admit(self._context, planned, call.line)
-            call.line(f"starting {planned.run.run} on {planned.node.name}")
-            started = submission.start(self._context, planned, call.line, count)
-            for note in started.notes:
-                self._tell(note, call)
-        return Run(self._context, started.run.run)
+    def _planned_run(
+        self, script: Path, arguments: Sequence[str], options: SubmitOptions, call: Call
+    ) -> RunPlan:
+        request, policy = submit_request(self._context, script, tuple(arguments), options)
+        return planned(self._context, request, policy, ("submit", str(script)), call)
 
     def runs(
         self, *, states: Sequence[str] = (), datasets: Sequence[str] = (), since: Span | None = None,
@@ -169,10 +164,3 @@ class RunClient:
             clock.parse(report.since), clock.parse(report.until), groups,
             Cost._of(report.total.price.rounded()), tuple(report.gaps),
         )  # fmt: skip
-
-    def _tell(self, note: str, call: Call) -> None:
-        """Pass a sentence on: a warning to who takes warnings, another one as progress."""
-        if note.startswith("Warning: "):
-            self._context.warn(note.removeprefix("Warning: "))
-        else:
-            call.line(note)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tpuctl.errors import TpuctlError
     from tpuctl.flows.runs.costs.attempts import AttemptCost
     from tpuctl.flows.runs.metrics.curves import Curves
+    from tpuctl.flows.runs.pull import PullResult
     from tpuctl.flows.runs.summaries import Summary
     from tpuctl.runs import Verdict
 
@@ -208,6 +209,15 @@ class RunCopy(Record):
     """Checkpoints that are not complete, and so not fetched, each with the reason."""
     refused: tuple[tuple[str, str], ...]
     """Objects that are not written to this disk, each with the reason."""
+
+    @classmethod
+    def _of(cls, run: str, result: PullResult) -> RunCopy:
+        return cls(
+            run, result.folder, result.files, result.size, result.unchanged,
+            tuple(each.name for each in result.checkpoints),
+            tuple((each.name, each.reason) for each in result.unfinished),
+            tuple((each.name, each.reason) for each in result.refused),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

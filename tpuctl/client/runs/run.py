@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
-from tpuctl.client.records import Cost, ProgressCallback, moment
-from tpuctl.client.runs import steps
+from tpuctl.client.records import FACTS, Cost, Fact, ProgressCallback
+from tpuctl.client.runs import starting, steps, submission, upkeep
+from tpuctl.client.runs.busy import Policy
 from tpuctl.client.runs.records import AttemptInfo, LogLine, Metrics, RunCopy, RunEnd, RunInfo
 from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
 from tpuctl.display.records import record_html
 from tpuctl.errors import NotFoundError, UsageError
 from tpuctl.flows.runs.costs.attempts import NOT_ON_A_NODE, RunCosts, known_costs, total
+from tpuctl.flows.runs.record.repetition import RepeatRequest
 from tpuctl.flows.runs.state import unstarted_label
 from tpuctl.flows.runs.stored_attempt import age_of
 from tpuctl.flows.runs.stored_run import StoredRun
 
 if TYPE_CHECKING:
     from tpuctl.flows.runs.costs.attempts import AttemptCost
-    from tpuctl.flows.runs.logs.reader import Line
-    from tpuctl.flows.runs.pull import PullResult
     from tpuctl.flows.runs.state import RunState
 
 Part = Literal["checkpoints", "logs", "tensorboard", "outputs"]
@@ -123,26 +123,13 @@ class Run:
         Begins with the last `tail` lines, or with those of the time `since`; only lines that have `text`.
         Also after its TPU was deleted. Nothing is read before the first line is asked for.
         """
-        call = Call(None, stop)
-        return call.each(self._lines(follow, workers, tail, since, text, attempt))
+        from tpuctl.client.runs.logs import log_lines  # noqa: PLC0415  slow to import
 
-    def _lines(
-        self, follow: bool, workers: Sequence[int] | None, tail: int | None, since: Span | None, text: str,
-        number: int | None,
-    ) -> Generator[LogLine, None, None]:  # fmt: skip
-        from tpuctl.flows.runs.logs.following import new_lines  # noqa: PLC0415  slow to import
-        from tpuctl.flows.runs.logs.reader import LogReader, last  # noqa: PLC0415
-
-        run = self._stored
-        attempt = steps.attempt_of(run, number)
-        reader = LogReader(attempt, workers, None, text)
-        reader.begin(tail, None if since is None else seconds(since))
-        if follow and attempt.number == run.attempt_numbers()[-1]:
-            lines: Iterator[Line] = new_lines(run, self._context.witnesses, reader, tail)
-        else:
-            lines = iter(last(reader.present_lines(), tail))
-        for line in lines:
-            yield LogLine(line.worker, moment(line.time), line.text)
+        lines = log_lines(
+            self._context, self._stored, follows=follow, workers=workers, tail=tail,
+            since=None if since is None else seconds(since), text=text, number=attempt,
+        )  # fmt: skip
+        return Call(None, stop).each(lines)
 
     def follow(self, *, live: bool | None = None, stop: Stop | None = None) -> RunEnd:
         """Show its state, last metrics and log until it ends, and return how it ended.
@@ -181,7 +168,7 @@ class Run:
             result, _ = steps.pull(
                 self._context, self._stored, place, call.line, selection, call.count("bytes"), follow=follow
             )
-        return _copy(self.name, result)
+        return RunCopy._of(self.name, result)
 
     def cancel(
         self, *, grace: Span = 30, progress: ProgressCallback | None = None, stop: Stop | None = None
@@ -191,6 +178,49 @@ class Run:
             plan = steps.plan_cancel(self._context, self.name, seconds(grace))
             result = steps.cancel(self._context, plan, call.line)
         return RunEnd._of(result.verdict)
+
+    def resubmit(
+        self, changes: Sequence[str] = (), *, name: str | None = None, node: str | None = None,
+        replaces_arguments: bool = False, environment: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None, progress: ProgressCallback | None = None,
+        stop: Stop | None = None,
+    ) -> Run:  # fmt: skip
+        """Start it again as a new run: the same code, arguments, packages, data and variables.
+
+        `changes` are arguments that replace those of the same option or are added, or with
+        `replaces_arguments` all arguments.
+        """
+        hidden = dict(secrets or {})
+        request = RepeatRequest(
+            name, node, tuple(changes), replaces_arguments, {**(environment or {}), **hidden}, tuple(hidden)
+        )
+        with Call(progress, stop).running() as call:
+            plan = submission.plan_again(self._context, self._stored, request)
+            started = starting.start(self._context, plan, Policy(), ("resubmit", self.name), call)
+        return Run(self._context, started)
+
+    def tag(self, *tags: str) -> Mapping[str, str]:
+        """Set tags, `KEY` or `KEY=VALUE`, or remove them, `KEY-`; return those that it has now."""
+        return dict(upkeep.update(self._stored, upkeep.tagging(tags)).tags)
+
+    def note(self, text: str) -> None:
+        """Write a note about it; everybody may add one."""
+        run = self._stored
+        upkeep.update(run, upkeep.noting(self._context, run, text))
+
+    def remove(self, *, progress: ProgressCallback | None = None, stop: Stop | None = None) -> None:
+        """Remove it from the bucket: records, logs, checkpoints and outputs. Datasets and code stay.
+
+        Raises StateError for one that goes on, or may.
+        """
+        with Call(progress, stop).running() as call:
+            upkeep.remove(self._context, upkeep.plan_removals(self._context, [self._stored]), call.line)
+
+    @property
+    def facts(self) -> Listing[Fact]:
+        """Everything that is known of it, each fact with where it is from."""
+        facts = steps.describe(self._context, self._stored).facts()
+        return Listing([Fact(each.name, each.value, each.source) for each in facts], "facts", FACTS)
 
     def _state(self, run: StoredRun) -> RunState | None:
         """Return what is known of it; None without an attempt."""
@@ -206,16 +236,3 @@ class Run:
             raise run.not_found()
         costs = RunCosts(run, context.prices.of, record.updated)
         return known_costs(costs, self._state(run), run.bucket.now())
-
-
-def _copy(run: str, result: PullResult) -> RunCopy:
-    return RunCopy(
-        run,
-        result.folder,
-        result.files,
-        result.size,
-        result.unchanged,
-        tuple(each.name for each in result.checkpoints),
-        tuple((each.name, each.reason) for each in result.unfinished),
-        tuple((each.name, each.reason) for each in result.refused),
-    )

@@ -26,6 +26,7 @@ from tpuctl.runs import Verdict, check_name, submitter
 if TYPE_CHECKING:
     from tpuctl.flows.byte_count import Progress
     from tpuctl.flows.costs.report import CostReport
+    from tpuctl.flows.runs.description import RunDescription
     from tpuctl.flows.runs.local_copy.selection import Selection as PullSelection
     from tpuctl.flows.runs.pull import PullResult
     from tpuctl.flows.runs.summaries import Page, Selection
@@ -70,6 +71,13 @@ def page(context: Context, selection: Selection) -> Page:
 def state(context: Context, run: StoredRun) -> RunState:
     """Return how a run is, after settling how it ended if that can be decided now."""
     return settle(run, context.witnesses)
+
+
+def describe(context: Context, run: StoredRun) -> RunDescription:
+    """Return all that is known of a run, after settling how it ended if that can be decided now."""
+    from tpuctl.flows.runs.description import RunDescription  # noqa: PLC0415  slow to import
+
+    return RunDescription(run, context.witnesses, lambda tpu: context.prices.of(tpu))
 
 
 def await_end(context: Context, run: StoredRun, seconds: float, report: Report) -> Verdict:

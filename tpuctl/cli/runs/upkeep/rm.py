@@ -11,16 +11,11 @@ from tpuctl.cli import output, printing
 from tpuctl.cli.price_fields import price_fields
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, confirm, dry_run_option, with_session, yes_option
+from tpuctl.client.runs import steps
+from tpuctl.client.runs import upkeep as calls
 from tpuctl.cloud.storage import DeletionTerms
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.upkeep import removal as flow
 from tpuctl.flows.runs.upkeep.removal import RemovalPlan
-from tpuctl.parallel import fanout, values
-from tpuctl.runs import check_name
-
-WIDTH = 8
-"""Runs looked at at once."""
 
 
 @click.command()
@@ -38,16 +33,11 @@ def rm(session: Session, run: tuple[str, ...], yes: bool, dry_run: bool) -> None
     Example:
       tpuctl rm digits-20260131-120000
     """
-    bucket = session.cloud.bucket
-    stored = [StoredRun(bucket, check_name(name), session.warn) for name in dict.fromkeys(run)]
-    plans = values(
-        fanout(
-            lambda one: flow.plan_removal(one, session.witnesses, session.prices.of, is_rehearsal=dry_run),
-            stored, width=WIDTH,
-        )
-    )  # fmt: skip
+    context = session.context
+    stored = [steps.named(context, name) for name in dict.fromkeys(run)]
+    plans = calls.plan_removals(context, stored, is_rehearsal=dry_run)
     if dry_run:
-        output.requests(flow.requests(bucket, plans), as_json=session.as_json)
+        output.requests(calls.removal_requests(context, plans), as_json=session.as_json)
         return
     remove_all(session, plans, yes=yes)
     output.hint("tpuctl runs")
@@ -58,10 +48,8 @@ def remove_all(session: Session, plans: Sequence[RemovalPlan], *, yes: bool) -> 
     if not yes:
         show_plans(session, plans)
     confirm(f"Remove {_count(len(plans), 'run')}?", yes=yes)
-    counts: dict[str, int] = {}
     with show_steps() as report:
-        for plan in plans:
-            counts[plan.run.name] = flow.remove(plan, session.owner, report)
+        counts = calls.remove(session.context, plans, report)
     session.listed.remove("runs", list(counts))
     _show_removed(session, plans, counts)
 

@@ -6,10 +6,10 @@ import click
 
 from tpuctl.cli import output, printing
 from tpuctl.cli.session import Session, dry_run_option, with_session
-from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.upkeep import notes as flow
-from tpuctl.runs import check_name
-from tpuctl.upkeep.notes import Notes, TagChange
+from tpuctl.client.runs import steps
+from tpuctl.client.runs import upkeep as calls
+from tpuctl.flows.runs.upkeep.notes import Change
+from tpuctl.upkeep.notes import Notes
 
 
 @click.command()
@@ -27,7 +27,7 @@ def tag(session: Session, run: str, tags: tuple[str, ...], dry_run: bool) -> Non
       tpuctl tag digits-20260131-120000 keep paper=figure-3
       tpuctl tag digits-20260131-120000 paper-
     """
-    change = flow.tagging(TagChange.parse(tags))
+    change = calls.tagging(tags)
     _change(session, run, change, dry_run=dry_run)
 
 
@@ -43,17 +43,16 @@ def note(session: Session, run: str, text: tuple[str, ...], dry_run: bool) -> No
     Example:
       tpuctl note digits-20260131-120000 "the rate was too high: see run digits-2"
     """
-    stored = StoredRun(session.cloud.bucket, check_name(run), session.warn)
-    change = flow.noting(" ".join(text), session.owner, flow.now(stored))
+    change = calls.noting(session.context, steps.named(session.context, run), " ".join(text))
     _change(session, run, change, dry_run=dry_run)
 
 
-def _change(session: Session, name: str, change: flow.Change, *, dry_run: bool) -> None:
-    run = StoredRun(session.cloud.bucket, check_name(name), session.warn)
+def _change(session: Session, name: str, change: Change, *, dry_run: bool) -> None:
+    run = steps.named(session.context, name)
     if dry_run:
-        output.requests(flow.requests(run, change), as_json=session.as_json)
+        output.requests(calls.change_requests(run, change), as_json=session.as_json)
         return
-    _show(session, flow.update(run, change))
+    _show(session, calls.update(run, change))
 
 
 def _show(session: Session, notes: Notes) -> None:

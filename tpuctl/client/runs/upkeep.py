@@ -1,0 +1,59 @@
+"""Tags, notes and the removal of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpuctl.client.context import Context
+from tpuctl.flows.progress import Report
+from tpuctl.flows.runs.stored_run import StoredRun
+from tpuctl.flows.runs.upkeep import notes, removal
+from tpuctl.nodes import HttpRequest
+from tpuctl.parallel import fanout, values
+from tpuctl.upkeep.notes import Notes, TagChange
+
+WIDTH = 8
+"""Runs looked at at once."""
+
+
+def tagging(words: Sequence[str]) -> notes.Change:
+    """Return the change that `KEY`, `KEY=VALUE` and `KEY-` mean."""
+    return notes.tagging(TagChange.parse(words))
+
+
+def noting(context: Context, run: StoredRun, text: str) -> notes.Change:
+    """Return the change that adds a note of this user's."""
+    return notes.noting(text, context.owner, notes.now(run))
+
+
+def change_requests(run: StoredRun, change: notes.Change) -> list[HttpRequest]:
+    """Return what `update` would send."""
+    return notes.requests(run, change)
+
+
+def update(run: StoredRun, change: notes.Change) -> Notes:
+    """Change tags and notes, and return them as they are now."""
+    return notes.update(run, change)
+
+
+def plan_removals(
+    context: Context, runs: Sequence[StoredRun], *, is_rehearsal: bool = False
+) -> list[removal.RemovalPlan]:
+    """Return what removes runs; raises the error of the first that goes on, or may."""
+
+    def plan(run: StoredRun) -> removal.RemovalPlan:
+        return removal.plan_removal(
+            run, context.witnesses, lambda tpu: context.prices.of(tpu), is_rehearsal=is_rehearsal
+        )
+
+    return values(fanout(plan, runs, width=WIDTH))
+
+
+def removal_requests(context: Context, plans: Sequence[removal.RemovalPlan]) -> list[HttpRequest]:
+    """Return what `remove` would send."""
+    return removal.requests(context.cloud.bucket, plans)
+
+
+def remove(context: Context, plans: Sequence[removal.RemovalPlan], report: Report) -> dict[str, int]:
+    """Remove runs, and return how many objects each had."""
+    return {plan.run.name: removal.remove(plan, context.owner, report) for plan in plans}
