@@ -65,7 +65,7 @@ SUBPACKAGES = {
         "tfrecord": {"schema"},
         "events": {"tfrecord"},
         "trees": set(),
-        "files": {"schema", "trees"},
+        "files": {"schema", "tfrecord", "trees"},
         "archives": {"files", "trees"},
         "tables": {"files", "schema", "tfrecord"},
         "arrays": {"files", "images", "schema", "tables", "tfrecord"},
@@ -151,9 +151,9 @@ MODULES = {
     # package with subpackages: its own modules
     "data": {"plan", "source", "options", "bad_records"},
     "data/sources": {
-        "csv_files", "example_fields", "idx_files", "image_fields", "image_folders", "json_lines",
-        "numpy_files", "parquet_columns", "parquet_files", "registry", "text_folders", "tfds_features",
-        "tfds_folder", "tfrecord_files",
+        "batch_sizes", "csv_files", "example_fields", "idx_files", "image_fields", "image_folders",
+        "json_lines", "numpy_files", "parquet_columns", "parquet_files", "registry",
+        "text_folders", "tfds_features", "tfds_folder", "tfrecord_files",
     },
     "cloud": {
         "downloads", "endpoints", "error_mapping", "error_table", "google_clients", "media_connections",

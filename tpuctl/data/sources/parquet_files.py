@@ -19,7 +19,7 @@ from tpuctl.data.files.source_files import SourceFiles, list_files
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import ClassCollector, Classes
 from tpuctl.data.source import Blocks, Part, ScanProgress, changed, evenly_spaced
-from tpuctl.data.sources.parquet_batches import batch_rows, cautious_rows
+from tpuctl.data.sources.batch_sizes import batch_rows, cautious_rows
 from tpuctl.data.sources.parquet_columns import arrow_column
 from tpuctl.data.tables.arrow_values import add_classes, parts_of_batch, with_arrays
 from tpuctl.data.tables.columns import (
