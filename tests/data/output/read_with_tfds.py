@@ -20,6 +20,7 @@ from tpuctl.data.options import Options, TokenOptions
 from tpuctl.data.plan import plan
 
 OPTIONS = {
+    "metadata": Options(types={"tags": "labels"}),
     "tokens": Options(tokens=TokenOptions("wordpiece", 6, vocabulary_size=30)),
     "zoo_keep": Options(channels="keep"),
     "zoo_rgba": Options(channels=4),

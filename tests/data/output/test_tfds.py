@@ -15,6 +15,7 @@ import pytest
 
 from tests.data.images.zoo.files import LITTER, ZOO
 from tests.data.source_trees import write_image
+from tests.data.sources.annotated.test_webdataset import sample, shard
 from tests.data.sources.annotated.trees import write_coco, write_mask
 from tests.forks.tensorflow_python import report_of
 from tests.paths import ROOT
@@ -57,6 +58,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_coco(root / "coco")
     write_image(root / "masks" / "images" / "1.png", shade=1)
     write_mask(root / "masks" / "masks" / "1.png")
+    shard(root / "webdataset" / "train-0000.tar", sample("0", 0) | sample("1", 1))
+    write_image(root / "metadata" / "a.png", shade=2)
+    (root / "metadata" / "metadata.csv").write_text("file_name,tags\na.png,red|blue\n")
     for number in range(3):
         write_image(root / "images" / ("cat", "dog")[number % 2] / f"{number}.png", shade=number)
     for name in ("zoo", "zoo_keep", "zoo_rgba"):
@@ -132,12 +136,14 @@ def test_every_kind_of_source_is_read(report: dict[str, Any]) -> None:
         "images": {"train": 3},
         "jsonl": {"train": 2},
         "masks": {"train": 1},
+        "metadata": {"train": 1},
         "numpy": {"train": 4, "test": 2},
         "parquet": {"train": 2},
         "text": {"train": 2},
         "tfrecord": {"train": 3},
         "theirs": {"train": 3, "test": 2},
         "tokens": {"train": 2},
+        "webdataset": {"train": 2},
         **{name: {"train": len(USABLE)} for name in ("zoo", "zoo_keep", "zoo_rgba")},
     }
 
@@ -215,6 +221,18 @@ def test_boxes_and_masks_are_those_of_the_pictures(report: dict[str, Any]) -> No
     assert report["masks"]["types"] == {"image": "Image", "segmentation_mask": "Image"}
     assert report["masks"]["records"][0]["segmentation_mask"] == [6, 8, 1, 72]
     assert report["masks"]["supervised"] == 2
+
+
+def test_samples_and_rows_beside_pictures_have_their_values(report: dict[str, Any]) -> None:
+    image = [6, 8, 3, 0]
+    assert in_order(report["webdataset"]["records"]) == in_order(
+        [
+            {"image": image, "label": number, "source": "x", "text": f"text {number}", "width": number}
+            for number in range(2)
+        ]
+    )
+    assert report["metadata"]["names"] == {"tags": ["blue", "red"]}
+    assert report["metadata"]["records"][0]["tags"] == [1, 0]
 
 
 def test_token_ids_are_a_vector(report: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from tests.data.source_trees import examples, items, no_progress, only_bad, open
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
-from tpuctl.data.schema.features import Label, Tensor, Text
+from tpuctl.data.schema.features import Label, Several, Tensor, Text
 from tpuctl.data.source import Observations, Source
 from tpuctl.data.sources.json_lines import read_json_lines
 from tpuctl.data.tfrecord.example_decoding import decode
@@ -182,3 +182,23 @@ def test_what_json_writes_is_read_back(
         values = decode(record)  # type: ignore[arg-type]
         assert (values["n"], values["x"], values["v"]) == ([row["n"]], [row["x"]], row["v"])
         assert values["t"] == [str(row["t"]).encode()]
+
+
+def test_a_list_of_classes_is_several_labels(tmp_path: Path) -> None:
+    lines = [
+        {"tags": ["b", "a"]},
+        {"tags": []},
+        {"tags": None},
+        {"tags": ["a"]},
+        {"tags": "a"},
+        {"tags": [None]},
+    ]
+    source = read(tmp_path, *lines, options=Options(label="tags"))
+    assert source.features == {"tags": Several(Label(("a", "b")))}
+    assert source.labels is None
+    assert [example["tags"] for example in examples(source)] == [[1, 0], [], [], [0]]
+    bad = [str(record) for record in items(source) if isinstance(record, BadRecord)]
+    assert bad == [
+        "line 5 of 'rows.jsonl' has 'a' in the column 'tags', which holds lists of classes",
+        "line 6 of 'rows.jsonl' has '[None]' in the column 'tags', which holds lists of classes",
+    ]

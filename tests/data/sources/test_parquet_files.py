@@ -15,7 +15,7 @@ from tests.data.source_trees import examples, items, no_progress, only_bad, open
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.options import Options
 from tpuctl.data.plan import plan
-from tpuctl.data.schema.features import Feature, Image, Label, Tensor, Text
+from tpuctl.data.schema.features import Feature, Image, Label, Several, Tensor, Text
 from tpuctl.data.source import Source
 from tpuctl.data.sources.parquet_files import read_parquet
 from tpuctl.data.trees.local import LocalTree
@@ -162,3 +162,10 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(ConfigError, match="Parquet needs pyarrow") as caught:
         read(file)
     assert "pip install 'tpuctl[parquet]'" in caught.value.hint
+
+
+def test_a_list_of_classes_is_several_labels(tmp_path: Path) -> None:
+    path = write(tmp_path, {"tags": [["b", "a"], [], None], "x": [1, 2, 3]})
+    source = read(path, Options(label="tags"))
+    assert source.features["tags"] == Several(Label(("a", "b")))
+    assert [example["tags"] for example in examples(source)] == [[1, 0], [], []]

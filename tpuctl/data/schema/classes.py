@@ -37,6 +37,8 @@ class Classes:
     """Class of each record, -1 for none; None where they are too many to hold."""
     fractions: bool
     """Whether it holds numbers that are not whole, and so no classes."""
+    several: bool = False
+    """Whether a record has a list of classes."""
 
 
 @dataclass
@@ -47,11 +49,18 @@ class ClassCollector:
     _keys: dict[Hashable, int] = field(default_factory=dict)
     _labels: array[int] = field(default_factory=lambda: array("i"))
     _records: int = 0
+    _several: bool = False
 
     def add(self, values: Iterable[object]) -> None:
-        """Add the values of the next records, None for a missing one; raises UsageError for too many."""
+        """Add the values of the next records, or lists of them, None for a missing one; raises UsageError."""
         keys = self._keys
-        labels = [keys.setdefault(_hashable(value), len(keys)) for value in values]
+        labels = []
+        for value in values:
+            if isinstance(value, list):
+                self._several = True
+                for item in value:
+                    keys.setdefault(_hashable(item), len(keys))
+            labels.append(0 if isinstance(value, list) else keys.setdefault(_hashable(value), len(keys)))
         self._add(np.array(labels, np.int32))
 
     def add_ranked(self, values: Iterable[Hashable], ranks: NDArray[np.int64]) -> None:
@@ -81,7 +90,8 @@ class ClassCollector:
             names = {value: str(int(name.partition(".")[0])) for value, name in names.items()}
         places = {name: place for place, name in enumerate(ordered)}
         numbers = {value: places[name] for value, name in names.items()}
-        return Classes(tuple(ordered), numbers, self._class_of_each(numbers), fractions)
+        labels = None if self._several else self._class_of_each(numbers)
+        return Classes(tuple(ordered), numbers, labels, fractions, self._several)
 
     def _class_of_each(self, numbers: dict[Hashable, int]) -> NDArray[np.int32] | None:
         if self._records > MOST_LABELS:

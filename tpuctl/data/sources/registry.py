@@ -24,7 +24,7 @@ from tpuctl.data.sources import (
     tfds_folder,
     tfrecord_files,
 )
-from tpuctl.data.sources.annotated import coco, masks
+from tpuctl.data.sources.annotated import coco, masks, metadata, webdataset
 from tpuctl.data.sources.annotated.fields import PICTURES
 from tpuctl.data.trees.local import LocalTree
 from tpuctl.data.trees.tree import Tree
@@ -69,6 +69,18 @@ READERS: dict[str, Reader] = {
         lambda names: names.has(tfds_folder.INFO) and names.has(tfds_folder.FEATURES),
         tfds_folder.read_tfds,
         "a folder that TFDS wrote",
+    ),
+    "webdataset": Reader(
+        lambda names: (
+            names.folder and (names.match(webdataset.SHARDS) or webdataset.shows_samples(names.names))
+        ),
+        webdataset.read_webdataset,
+        "tar shards of WebDataset",
+    ),
+    "metadata": Reader(
+        lambda names: names.folder and names.any(metadata.FILES),
+        metadata.read_metadata,
+        "pictures with a metadata.jsonl or metadata.csv",
     ),
     "coco": Reader(
         lambda names: names.folder and names.any(coco.FILES) and names.has(*PICTURES),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import MISSING, Classes
-from tpuctl.data.schema.features import TYPES, Feature, Label, Tensor, example_kind
+from tpuctl.data.schema.features import TYPES, Feature, Label, Several, Tensor, example_kind
 from tpuctl.data.source import Indices, supervised_pair
 from tpuctl.data.tfrecord.column_encoding import ColumnEncoder, Values
 from tpuctl.data.tfrecord.example_encoding import Encoder, Value
@@ -24,7 +25,7 @@ MOST_COLUMNS = 100_000
 """Columns that a table may have: each record holds the names of all of its fields."""
 MOST_FLOAT = 3.4028235677973366e38
 """The first float that does not round to one of 32 bits."""
-_MISFITS = (ValueError, TypeError, KeyError, AttributeError)
+MISFITS = (ValueError, TypeError, KeyError, AttributeError)
 """What `Column.convert` raises for a cell that the column cannot hold."""
 
 Cell = TypeVar("Cell")
@@ -72,7 +73,7 @@ class Columns(Generic[Cell]):
         """Return the example of a row that has a cell for each column."""
         try:
             values = [convert(cell) for convert, cell in zip(self._converters, cells, strict=True)]
-        except _MISFITS:
+        except MISFITS:
             return self._misfit(cells)
         return Record(self._encoder.encode(values))
 
@@ -83,7 +84,7 @@ class Columns(Generic[Cell]):
             values = [
                 [*map(convert, cells)] for convert, cells in zip(self._converters, columns, strict=True)
             ]
-        except _MISFITS:
+        except MISFITS:
             return None
         return self._encoder.encode_all(values)
 
@@ -107,7 +108,7 @@ class Columns(Generic[Cell]):
                     values.append(column.convert_many(held))
                 else:
                     values.append([*map(column.convert, to_list(held))])
-        except _MISFITS:
+        except MISFITS:
             return None
         return self._column_encoder.frames(values)
 
@@ -115,7 +116,7 @@ class Columns(Generic[Cell]):
         for column, cell in zip(self._columns, cells, strict=True):
             try:
                 column.convert(cell)
-            except _MISFITS:
+            except MISFITS:
                 return _explained(column, cell)
         raise AssertionError("every cell fits")
 
@@ -168,8 +169,21 @@ def label_column(options: Options, names: Iterable[str]) -> tuple[str, bool]:
 
 
 def class_column(name: str, classes: Classes) -> Column[Cell]:
-    """Return a column whose cells are the names or numbers of classes."""
+    """Return a column whose cells are the names or numbers of classes, or lists of them."""
+    if classes.several:
+        return Column(
+            name, Several(Label(classes.names)), partial(_several, classes.numbers), "lists of classes"
+        )
     return Column(name, Label(classes.names), classes.numbers.__getitem__, "classes")
+
+
+def _several(numbers: Mapping[Hashable, int], cell: object) -> list[int]:
+    """Return the numbers of the classes in a list; a missing one is an empty one."""
+    if cell is None:
+        return []
+    if not isinstance(cell, list):
+        raise InvalidValue
+    return [numbers[item] for item in cell]
 
 
 def target_column(column: Column[Cell]) -> Column[Cell]:
