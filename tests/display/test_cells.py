@@ -25,6 +25,7 @@ from tpuctl.display.cells import MOST_CHARACTERS, cell, state
         ("tags", {"team": "vision", "keep": ""}, "team=vision, keep"),
         ("seconds", 5400.4, "1h30m"),
         ("records", 12, 12),
+        ("bytes", 1_250_000, "1.2 MB"),
     ],
 )
 def test_values_are_said_as_people_read_them(name: str, value: object, text: object) -> None:

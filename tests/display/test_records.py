@@ -48,7 +48,7 @@ def text(result: Result) -> str:
 
 def test_fields_with_values_are_shown_and_others_left_out() -> None:
     shown = text(Result("r1", ended=datetime(2026, 1, 31, tzinfo=UTC)))
-    assert shown == "Result r1namer1state● READYended2026-01-31T00:00:00Zcost3 USD"
+    assert shown == "Result r1state● READYended2026-01-31T00:00:00Zcost3 USD"
 
 
 def test_records_within_it_are_tables_without_empty_columns() -> None:

@@ -11,6 +11,7 @@ from tpuctl.cli import printing, terminal
 from tpuctl.cli.layout import GAP, fit
 from tpuctl.nodes import HttpRequest
 from tpuctl.text import printable
+from tpuctl.text.sizes import format_bytes as format_bytes
 
 SCHEMA = 1
 
@@ -104,12 +105,3 @@ def _encodable(content: object) -> object:
     if isinstance(content, dict):
         return {_encodable(name): _encodable(value) for name, value in content.items()}
     return [_encodable(item) for item in content] if isinstance(content, (list, tuple)) else content
-
-
-def format_bytes(size: float) -> str:
-    """Return a size in bytes with its unit: `1.2 MB` (powers of ten)."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

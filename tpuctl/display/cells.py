@@ -9,6 +9,7 @@ from tpuctl import clock, durations
 from tpuctl.display.markup import Coloured
 from tpuctl.nodes import NodeState
 from tpuctl.runs import FAILED, LOST, MAINTENANCE, PREEMPTED, STOPPED, SUCCEEDED
+from tpuctl.text.sizes import format_bytes
 from tpuctl.worker.records import PREPARING, QUEUED, RUNNING
 
 COLOURS = {
@@ -22,6 +23,8 @@ COLOURS = {
 """Colour -> states of nodes, requests and runs; others are grey."""
 _COLOUR_OF = {str(state): colour for colour, states in COLOURS.items() for state in states}
 
+STATES, SIZE = ("state", "outcome"), "bytes"
+"""Names of fields that are states, and of one that is a size."""
 MOST_CHARACTERS = 300
 """Of a value, which may be a text of megabytes."""
 
@@ -33,10 +36,12 @@ def state(text: str) -> Coloured:
 
 def cell(name: str, value: object) -> object:
     """Return what a table shows of the field `name` of a record; numbers stay numbers."""
-    if name == "state":
+    if name in STATES:
         return state(str(value))
     if isinstance(value, bool):
         return "yes" if value else ""
+    if name == SIZE and isinstance(value, int):
+        return format_bytes(value)
     if isinstance(value, (int, float)):
         return durations.text(value) if name.endswith("seconds") else value
     if isinstance(value, datetime):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import SupportsIndex, TypeVar, overload
 
 from tpuctl.display import cells
@@ -52,18 +52,24 @@ class Listing(tuple[T, ...]):
         """Return a table of text; `list(...)` shows the records themselves."""
         if not self:
             return f"(no {self.noun})"
-        return text_table(list(self.columns), self._rows(MOST_LINES)) + self._more(MOST_LINES, "\n")
+        return text_table(*self._table(MOST_LINES)) + self._more(MOST_LINES, "\n")
 
     def _repr_html_(self) -> str:
         if not self:
             return element("div", f"no {self.noun}", class_="tpuctl")
-        return table(list(self.columns), self._rows(MOST_ROWS), self._more(MOST_ROWS) or self._count())
+        return table(*self._table(MOST_ROWS), self._more(MOST_ROWS) or self._count())
 
-    def _rows(self, most: int) -> list[Sequence[object]]:
-        return [
+    def _table(self, most: int) -> tuple[list[str], list[list[object]]]:
+        """Return headings and rows of the first records, without columns in which no record has a value."""
+        rows = [
             [cells.cell(name, value(record)) for name, value in self.columns.items()]
             for record in self[:most]
         ]
+        filled = [
+            place for place in range(len(self.columns)) if any(row[place] not in ("", None) for row in rows)
+        ]
+        headings = list(self.columns)
+        return [headings[place] for place in filled], [[row[place] for place in filled] for row in rows]
 
     def _count(self) -> str:
         return f"{len(self)} {self.noun if len(self) > 1 else self.noun.removesuffix('s')}"

@@ -90,7 +90,7 @@ def lines(texts: Iterable[str]) -> Markup:
         f"margin:.4em 0;padding:.4em .6em;border-left:3px solid {DOTS['grey']};background:none;color:inherit"
     )
     content = Markup("\n".join(html.escape(text) for text in texts))
-    return element("pre", content, style=f"{style};{SCROLLED};font-size:.9em;line-height:1.35")
+    return element("pre", content, style=f"{style};{SCROLLED};font:.85em/1.4 monospace;white-space:pre-wrap")
 
 
 def _heading() -> str:

@@ -12,19 +12,10 @@ LONGEST = 60
 
 
 def text_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table of text without trailing spaces; columns without a value are left out."""
-    texts = [[_cell(value) for value in row] for row in rows]
-    columns = [place for place in range(len(headings)) if any(row[place] for row in texts)]
-    table = [[headings[place].upper() for place in columns]]
-    table += [[row[place] for place in columns] for row in texts]
+    """Return a table of text without trailing spaces."""
+    table = [[heading.upper() for heading in headings], *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(width, column)) for column in zip(*table, strict=True)]
     return "\n".join("  ".join(map(_padded, row, widths)).rstrip() for row in table)
-
-
-def summary(kind: str, name: str, *parts: object) -> str:
-    """Return a record in one line: `<Node n1: READY, v3-8, europe-west4-a>`."""
-    texts = [printable.line(str(part)) for part in parts if part not in ("", None)]
-    return f"<{kind} {printable.line(name)}{': ' if texts else ''}{', '.join(texts)}>"
 
 
 def width(text: str) -> int:

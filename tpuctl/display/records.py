@@ -17,9 +17,13 @@ MOST_LINES = 50
 
 
 def record_html(record: Any, title: str = "") -> Markup:
-    """Return the fields of a dataclass that have a value."""
+    """Return the fields of a dataclass that have a value, its name in the title."""
     name = getattr(record, "name", "")
-    content = {field.name: _value(field.name, getattr(record, field.name)) for field in fields(record)}
+    content = {
+        field.name: _value(field.name, getattr(record, field.name))
+        for field in fields(record)
+        if field.name != "name"
+    }
     return facts(title or f"{type(record).__name__} {name}".strip(), content)
 
 

@@ -34,7 +34,7 @@ COLUMNS: Mapping[str, Callable[[NodeInfo], object]] = {
     "type": lambda node: node.accelerator,
     "hosts": lambda node: node.hosts or "",
     "state": lambda node: node.state,
-    "spot": lambda node: "yes" if node.spot else "no",
+    "spot": lambda node: "yes" if node.spot else "",
     "owner": lambda node: node.owner,
     "run": lambda node: node.run,
     "price per hour": lambda node: node.price_per_hour,

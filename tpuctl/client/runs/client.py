@@ -18,6 +18,7 @@ from tpuctl.client.runs.requests import submit_request
 from tpuctl.client.runs.run import Run
 from tpuctl.client.spans import Span, seconds
 from tpuctl.display.listing import Listing
+from tpuctl.runs import SUCCEEDED
 from tpuctl.upkeep.notes import TagCondition
 
 COLUMNS: Mapping[str, Callable[[RunInfo], object]] = {
@@ -30,7 +31,7 @@ COLUMNS: Mapping[str, Callable[[RunInfo], object]] = {
     "submitted": lambda run: clock.iso(run.submitted),
     "duration": lambda run: timedelta(seconds=round(run.duration.total_seconds())),
     "cost": lambda run: run.cost,
-    "reason": lambda run: run.reason,
+    "reason": lambda run: "" if run.state == SUCCEEDED else run.reason,
 }
 
 

@@ -17,7 +17,7 @@ from tpuctl.flows.runs.metrics.names import METRICS, STEP_TIME
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.polling import Stopped
-from tpuctl.runs import Verdict
+from tpuctl.runs import SUCCEEDED, Verdict
 
 METRICS_EVERY = 5
 """Looks, a second apart, after which metrics are read again."""
@@ -82,7 +82,7 @@ class Follower:
                 for name in METRICS
                 if name in metrics
             },
-            "reason": state.reason,
+            "reason": "" if state.label == SUCCEEDED else state.reason,
         }
 
 
