@@ -137,7 +137,7 @@ class TestDatasets:
     def test_options_that_contradict_each_other_are_refused(self, client: Client, table: Path) -> None:
         with pytest.raises(tpuctl.errors.UsageError, match="both set the number of hosts"):
             client.upload("rows", table, accelerator="v3-32", hosts=2)
-        with pytest.raises(tpuctl.errors.UsageError, match="length needs tokens"):
+        with pytest.raises(tpuctl.errors.UsageError, match="--length needs --tokens"):
             client.upload("rows", table, length=12)
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from tpuctl import accelerators
 from tpuctl.cli.datasets.tokens import TOKEN_OPTIONS, token_options
 from tpuctl.cli.session import Command
 from tpuctl.cli.value_types import ACCELERATOR, SOURCE
-from tpuctl.data.options import Channels, Options, TokenKind
+from tpuctl.client.datasets import requests
+from tpuctl.data.options import Channels, TokenKind
 from tpuctl.datasets import DatasetRef
 from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.request import UploadRequest
@@ -95,31 +95,15 @@ def upload_request(
     kind: str | None, skip_bad: bool,
 ) -> UploadRequest:  # fmt: skip
     """Return the typed options as a request; raises UsageError for one that cannot be read."""
-    made_of_text, vocabulary_tokens = token_options(tokens, vocabulary, length, text)
-    return UploadRequest(
-        source=str(source),
-        ref=DatasetRef(name, version),
-        kind=kind,
-        options=Options(
-            _types(types), label, _resize(resize), made_of_text, CHANNELS[channels] if channels else None
-        ),
-        splits=split,
-        hosts=_hosts(accelerator, hosts),
-        shards=shards,
-        shard_size=_bytes(shard_size),
-        seed=seed,
-        skip_bad=skip_bad,
-        vocabulary=vocabulary_tokens,
-    )
+    return requests.upload_request(
+        name, source, version=version, splits=split, accelerator=accelerator, hosts=hosts, shards=shards,
+        shard_size=_bytes(shard_size), seed=seed, resize=_resize(resize),
+        channels=CHANNELS[channels] if channels else None, label=label, types=_types(types),
+        tokens=token_options(tokens, vocabulary, length, text), kind=kind, skip_bad=skip_bad,
+    )  # fmt: skip
 
 
 _TYPED = tuple(inspect.signature(upload_request).parameters)
-
-
-def _hosts(accelerator: str | None, hosts: int | None) -> int:
-    if accelerator and hosts:
-        raise UsageError("--for and --hosts both set the number of hosts.", hint="Give one of them.")
-    return accelerators.accelerator(accelerator).hosts if accelerator else hosts or 1
 
 
 def _types(pairs: Iterable[str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from tpuctl.errors import UsageError
 from tpuctl.flows.nodes.expiry import require_time_left
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.nodes.lifetime import Lifetime
-from tpuctl.flows.nodes.plan import UpPlan, plan_up
+from tpuctl.flows.nodes.plan import UpPlan
 from tpuctl.flows.runs.submission.plan import SubmitPlan, SubmitRequest, on_node, read_header
 from tpuctl.flows.runs.whole import machine
 from tpuctl.flows.runs.whole.stage import node_name
@@ -87,10 +87,10 @@ class Outset:
 
     def up_plans(self) -> list[UpPlan]:
         """Return a plan for each type, in order; for a node that exists, that of its type alone."""
-        session, whole, provider = self._session, self._whole, self._cloud.provider
+        session, whole = self._session, self._whole
         header = read_header(whole.request.script).tpuctl
         name, types = node_name(whole.run), self._types(header.accelerators)
-        plans, key = list[UpPlan](), self._cloud.ssh.login_key()
+        plans = list[UpPlan]()
         for accelerator in self._existing(name, types) or types:
             options = whole.machine(accelerator=accelerator, name=name, framework=header.framework)
             whole.lifetime.check(slices=1, scopes=options.scopes)
@@ -106,7 +106,7 @@ class Outset:
                 wait=whole.wait,
                 detach=False,
             )
-            plans.append(plan_up(provider, key, options, search))
+            plans.append(creation.plan_of(session.context, options, search))
         warn_of_secrets(plans[0].options)
         return plans
 

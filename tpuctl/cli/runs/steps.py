@@ -11,9 +11,10 @@ from tpuctl.cli.runs.outset import Outset, WholeRun
 from tpuctl.cli.runs.pull import left_out
 from tpuctl.cli.runs.watch import tools
 from tpuctl.cli.session import Session
+from tpuctl.client.nodes import changes, creation
+from tpuctl.client.runs import submission
 from tpuctl.errors import DeclinedError, InterruptedByUser, NotFoundError, TpuctlError
 from tpuctl.flows.nodes import down
-from tpuctl.flows.nodes import up as creation
 from tpuctl.flows.nodes.inventory import take_inventory
 from tpuctl.flows.progress import Report
 from tpuctl.flows.runs import consequences
@@ -23,9 +24,7 @@ from tpuctl.flows.runs.recovery import rehearsal
 from tpuctl.flows.runs.recovery.machine import machine_name
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.stored_run import StoredRun
-from tpuctl.flows.runs.submission import access, launch_values, submit
-from tpuctl.flows.runs.submission.continuation import go_on
-from tpuctl.flows.runs.submission.plan import priced
+from tpuctl.flows.runs.submission import launch_values, submit
 from tpuctl.flows.runs.whole import machine
 from tpuctl.flows.runs.whole.endings import Phase, Position, failed, interrupted
 from tpuctl.flows.runs.whole.restart import await_restart
@@ -40,6 +39,7 @@ class Steps:
     def __init__(self, session: Session, whole: WholeRun) -> None:
         self._session = session
         self._whole = whole
+        self._context = session.context
         self._cloud = session.cloud
         self._outset = Outset(session, whole)
         self._stored = StoredRun(self._cloud.bucket, whole.run, session.warn)
@@ -64,14 +64,14 @@ class Steps:
     def _first_requests(self) -> list[HttpRequest]:
         provider = self._cloud.provider
         if self._whole.types is None:
-            plan = self._outset.planned()
-            keys = access.requests(provider, plan, self._cloud.ssh.login_key())
-            return [*keys, *submit.requests(self._cloud.bucket, plan)]
+            return submission.requests(self._context, self._outset.planned())
         first = self._outset.up_plans()[0]
         plan = self._outset.planned(machine.node_of(first))
         if first.existing is None:
             show_plan(self._session, first, self._outset.facts)
-        requests = [*creation.requests(provider, first), *submit.requests(self._cloud.bucket, plan)]
+        requests = [
+            *creation.requests(self._context, first), *submit.requests(self._cloud.bucket, plan),
+        ]  # fmt: skip
         if self._whole.is_deleted and first.existing is None:
             requests += machine.deletion_requests(provider, first)
         elif self._whole.is_deleted:
@@ -81,7 +81,7 @@ class Steps:
     def _removal_requests(self) -> list[HttpRequest]:
         inventory = take_inventory(self._cloud.provider)
         own = machine.own_nodes(inventory, self._whole.run, self._session.owner)
-        return down.requests(self._cloud.provider, down.DownPlan(own))
+        return changes.down_requests(self._context, down.DownPlan(own))
 
     def go(self) -> None:
         """Do what is left to do; the error that is raised at the end is that of the run's outcome."""
@@ -158,13 +158,12 @@ class Steps:
             plan = self._outset.planned()
         if not tpu:
             plan = on_free_node(self._session, plan, self._whole.policy, self._whole.request.script, "run")
-        plan = priced(plan, self._session.prices.recorded)
         self._at(Phase.STARTING, plan.node.name, exists=True)
         self._position.is_kept = plan.node.is_kept_by_terraform
-        plan = access.admit(self._cloud.provider, self._cloud.ssh, plan, output.note)
+        plan = submission.admit(self._context, plan, output.note)
         try:
             with show_late_count() as report:
-                submission = go_on(self._cloud.bucket, self._cloud.provider, self._cloud.ssh, plan, report)
+                started = submission.go_on(self._context, plan, report)
         except TpuctlError as error:
             verdict = self._stored.verdict()
             if verdict is None:
@@ -172,7 +171,7 @@ class Steps:
             output.note(error.message)
             return verdict
         self._session.listed.add("runs", self._whole.run)
-        for text in submission.notes:
+        for text in started.notes:
             output.note(text)
         return None
 
@@ -197,7 +196,7 @@ class Steps:
         )
         self._kept = removal.kept
         with show_steps() as report:
-            down.down(cloud.provider, removal.plan, report)
+            changes.down(self._context, removal.plan, report)
         self._deleted = [item.name for item in removal.plan.allocations]
         launch_values.forget(cloud.bucket.name, self._whole.run)
         session.listed.remove("nodes", self._deleted)

@@ -19,7 +19,7 @@ from tpuctl.flows.runs import consequences
 from tpuctl.flows.runs.recovery import rehearsal
 from tpuctl.flows.runs.recovery.events import Event
 from tpuctl.flows.runs.recovery.tools import Tools
-from tpuctl.flows.runs.recovery.watch import Watcher, interrupted, is_own, open_runs
+from tpuctl.flows.runs.recovery.watch import interrupted, is_own, open_runs
 from tpuctl.flows.runs.stored_run import StoredRun
 from tpuctl.flows.runs.submission.environment import variables_of
 from tpuctl.flows.runs.whole.restart import await_restart
@@ -58,12 +58,10 @@ def watch(
         _rehearse(session, runs, values)
         return
     with show_steps() as report:
-        watcher = Watcher(tools(session, report, values), lambda event: _show(session, event))
-        if everything:
-            watcher.watch_all(session.owner, once=once)
-            return
         stored = _stored(session, runs)
-        watcher.watch(stored, once=once)
+        own = tools(session, report, values)
+        for event in steps.watched(session.context, stored, own, once=once):
+            _show(session, event)
     if not once:
         _end(stored)
 

@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
-from tpuctl import accelerators
 from tpuctl.client.calls import Call, Stop
 from tpuctl.client.context import Context
-from tpuctl.client.datasets import steps
+from tpuctl.client.datasets import requests, steps
 from tpuctl.client.datasets.dataset import Dataset
 from tpuctl.client.datasets.records import DatasetInfo
 from tpuctl.client.records import Progress, ProgressCallback
-from tpuctl.data.options import Options, TokenKind, TokenOptions
+from tpuctl.data.options import Channels, TokenKind
 from tpuctl.datasets import DatasetRef
 from tpuctl.display.listing import Listing
-from tpuctl.errors import UsageError
 from tpuctl.flows.datasets.request import UploadRequest
 
 if TYPE_CHECKING:
@@ -30,8 +28,6 @@ COLUMNS: Mapping[str, Callable[[DatasetInfo], object]] = {
     "shards": lambda dataset: dataset.shards,
     "bytes": lambda dataset: dataset.bytes,
 }
-WORDS, LENGTH = 10_000, 128
-"""Entries of a vocabulary, and token ids of a record, unless somebody says otherwise."""
 
 
 class UploadOptions(TypedDict, total=False):
@@ -51,14 +47,16 @@ class UploadOptions(TypedDict, total=False):
     seed: int
     resize: tuple[int, int]
     """Height and width of all images."""
+    channels: Channels
+    """Channels of all images, or `keep` for as many as each has."""
     label: str
     """Column with the class."""
     types: Mapping[str, Literal["int", "float", "bool", "text", "bytes", "label"]]
     """Types of columns."""
     tokens: TokenKind
     """Replace text by ids of words, or of pieces of words."""
-    vocabulary: int | Sequence[str]
-    """Size of the vocabulary to build, or its tokens."""
+    vocabulary: int | str | Path | Sequence[str]
+    """Size of the vocabulary to build, its file, or its tokens."""
     length: int
     """Token ids of a record."""
     text: str
@@ -112,38 +110,14 @@ class DatasetClient:
 
 def _request(name: str, source: str | Path, options: UploadOptions) -> UploadRequest:
     splits = options.get("splits")
-    vocabulary = options.get("vocabulary")
-    return UploadRequest(
-        source=str(source),
-        ref=DatasetRef(name, options.get("version", "1.0.0")),
-        kind=options.get("format"),
-        options=Options(
-            dict(options.get("types", {})), options.get("label", ""), options.get("resize"), _tokens(options)
-        ),
+    return requests.upload_request(
+        name, source, version=options.get("version", requests.FIRST_VERSION),
         splits=",".join(f"{split}={share}" for split, share in splits.items()) if splits else None,
-        hosts=_hosts(options),
-        shards=options.get("shards"),
-        shard_size=options.get("shard_size"),
-        seed=options.get("seed", 0),
-        skip_bad=options.get("skip_bad", False),
-        vocabulary=None if vocabulary is None or isinstance(vocabulary, int) else tuple(vocabulary),
-    )
-
-
-def _tokens(options: UploadOptions) -> TokenOptions | None:
-    kind, vocabulary = options.get("tokens"), options.get("vocabulary", WORDS)
-    if kind is None:
-        for name in ("vocabulary", "length", "text"):
-            if name in options:
-                raise UsageError(f"{name} needs tokens, which selects words or pieces of words.")
-        return None
-    size = vocabulary if isinstance(vocabulary, int) else None
-    return TokenOptions(kind, options.get("length", LENGTH), size, options.get("text", ""))
-
-
-def _hosts(options: UploadOptions) -> int:
-    if "accelerator" in options and "hosts" in options:
-        raise UsageError("accelerator and hosts both set the number of hosts.", hint="Give one of them.")
-    if "accelerator" in options:
-        return accelerators.accelerator(options["accelerator"]).hosts
-    return options.get("hosts", 1)
+        accelerator=options.get("accelerator"), hosts=options.get("hosts"), shards=options.get("shards"),
+        shard_size=options.get("shard_size"), seed=options.get("seed", 0), resize=options.get("resize"),
+        channels=options.get("channels"), label=options.get("label", ""), types=options.get("types"),
+        tokens=requests.token_options(
+            options.get("tokens"), options.get("vocabulary"), options.get("length"), options.get("text")
+        ),
+        kind=options.get("format"), skip_bad=options.get("skip_bad", False),
+    )  # fmt: skip

@@ -103,11 +103,16 @@ def plan(context: Context, options: UpOptions, lifetime: Lifetime, search: Searc
     """Return what is to be done; sends reads only."""
     lifetime.check(slices=options.slices, scopes=options.scopes)
     options = replace(options, lifetime=lifetime, bucket=context.config.get("bucket"))
-    cloud = context.cloud
-    planned = plan_up(cloud.provider, cloud.ssh.login_key(), options, search)
+    planned = plan_of(context, options, search)
     if planned.stopped:
-        require_time_left(planned.stopped, cloud.server_time)
+        require_time_left(planned.stopped, context.cloud.server_time)
     return planned
+
+
+def plan_of(context: Context, options: UpOptions, search: Search) -> UpPlan:
+    """Return the same for options that have their lifetime, also for a stopped TPU whose time is over."""
+    cloud = context.cloud
+    return plan_up(cloud.provider, cloud.ssh.login_key(), options, search)
 
 
 def requests(context: Context, planned: UpPlan) -> list[HttpRequest]:

@@ -135,14 +135,10 @@ class RunClient:
         Without names all of your runs are watched, also those still to come, until it is stopped. `once`
         takes one step of each. `environment` has values that neither the bucket nor this machine has.
         """
-        from tpuctl.flows.runs.recovery.watch import Watcher  # noqa: PLC0415  slow to import
-
         call = Call(progress, stop)
-        watcher = Watcher(steps.tools(self._context, call.line, dict(environment or {})), lambda event: None)
+        tools = steps.tools(self._context, call.line, dict(environment or {}))
         stored = [steps.named(self._context, name) for name in dict.fromkeys(names)]
-        events = (
-            watcher.events(stored, once=once) if names else watcher.all_events(self._context.owner, once=once)
-        )
+        events = steps.watched(self._context, stored, tools, once=once)
         return (
             WatchEvent(event.run, event.attempt, event.action, event.detail) for event in call.each(events)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from tpuctl.flows.runs.control import wait as wait_flow
 from tpuctl.flows.runs.lookup import find_run
 from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.recovery import cancellation
+from tpuctl.flows.runs.recovery.events import Event
 from tpuctl.flows.runs.recovery.tools import Tools
 from tpuctl.flows.runs.state import RunState
 from tpuctl.flows.runs.stored_attempt import StoredAttempt
@@ -126,6 +127,18 @@ def pull(
         return now.verdict is not None and not now.verdict.restarts
 
     return flow.follow(run, folder, report, has_ended, selection, progress), now
+
+
+def watched(
+    context: Context, runs: Sequence[StoredRun], tools: Tools, *, once: bool
+) -> Generator[Event, None, None]:
+    """Start runs again, or without any all of this user's, and yield each event that is new."""
+    from tpuctl.flows.runs.recovery.watch import Watcher  # noqa: PLC0415  slow to import
+
+    watcher = Watcher(tools, lambda event: None)
+    if runs:
+        return watcher.events(runs, once=once)
+    return watcher.all_events(context.owner, once=once)
 
 
 def costs(context: Context, since: float) -> CostReport:

@@ -68,3 +68,11 @@ def start(
             raise
     say(f"Run '{planned.run.run}' was submitted before, and not started on every worker: it is now.")
     return continuation.go_on(cloud.bucket, cloud.provider, cloud.ssh, planned, report)
+
+
+def go_on(context: Context, planned: SubmitPlan, report: ReportCode | None = None) -> flow.Submission:
+    """Start the run, or what a submission that was killed has not started of it."""
+    from tpuctl.flows.runs.submission import continuation  # noqa: PLC0415  slow, and rarely needed
+
+    cloud, planned = context.cloud, priced(planned, context.prices.recorded)
+    return continuation.go_on(cloud.bucket, cloud.provider, cloud.ssh, planned, report)

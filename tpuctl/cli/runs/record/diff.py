@@ -6,8 +6,7 @@ import click
 
 from tpuctl.cli import output, printing
 from tpuctl.cli.session import Session, with_session
-from tpuctl.flows.runs.lookup import find_run
-from tpuctl.flows.runs.outcome import settle
+from tpuctl.client.runs import steps
 from tpuctl.flows.runs.record.code_difference import MOST_SHOWN
 from tpuctl.flows.runs.record.comparison import Comparison, Side, compare
 
@@ -38,9 +37,9 @@ def diff(session: Session, first: str, second: str) -> None:
 
 
 def _side(session: Session, name: str) -> Side:
-    run = find_run(session.cloud.bucket, name, session.warn)
+    run = steps.find(session.context, name)
     run.record  # noqa: B018  read for its error
-    return Side(run, settle(run, session.witnesses).verdict if run.attempt_numbers() else run.verdict())
+    return Side(run, steps.state(session.context, run).verdict if run.attempt_numbers() else run.verdict())
 
 
 def _show_json(sides: tuple[Side, Side], comparison: Comparison) -> None:

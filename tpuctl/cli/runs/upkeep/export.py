@@ -10,10 +10,9 @@ from tpuctl.cli import output
 from tpuctl.cli.progress import show_steps
 from tpuctl.cli.session import Session, with_session
 from tpuctl.cli.value_types import LocalPath
+from tpuctl.client.runs import steps
 from tpuctl.errors import StateError, UsageError
 from tpuctl.flows.runs.archive import export as flow
-from tpuctl.flows.runs.lookup import find_run
-from tpuctl.flows.runs.outcome import settle
 from tpuctl.flows.runs.state import RunState
 
 
@@ -33,12 +32,12 @@ def export(session: Session, run: str, path: Path | None, with_data: bool) -> No
     Example:
       tpuctl export digits-20260131-120000 --to digits.tar.gz --with-data
     """
-    stored = find_run(session.cloud.bucket, run, session.warn)
+    stored = steps.find(session.context, run)
     place = path or Path(f"{stored.name}.tar.gz")
     if place.exists():
         raise UsageError(f"There is a file {place} already.", hint="Name another one: --to FILE")
     stored.record  # noqa: B018  read for its error
-    verdict = _ended(stored.name, settle(stored, session.witnesses)).verdict
+    verdict = _ended(stored.name, steps.state(session.context, stored)).verdict
     assert verdict
     with show_steps() as report:
         written = flow.export(stored, verdict, session.cloud.data_bucket, place, report, with_data=with_data)
