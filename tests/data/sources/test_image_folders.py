@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data.source_trees import Tree, examples, items, no_progress, png, write_image
+from tests.data.source_trees import Tree, examples, items, no_progress, opened, png, write_image
 from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.images.header import inspect_image
 from tpuctl.data.options import Options
@@ -21,7 +21,9 @@ from tpuctl.errors import UsageError
 
 
 def read(root: Path, resize: tuple[int, int] | None = None) -> ImageSource:
-    return read_images(LocalTree(root), Options(resize=resize), no_progress)
+    source = read_images(LocalTree(root), Options(resize=resize), no_progress)
+    opened(source)
+    return source
 
 
 def image_feature(root: Path) -> ImageFeature:

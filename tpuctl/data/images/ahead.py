@@ -13,10 +13,9 @@ _CORES = os.cpu_count() or 1
 _WAITING = 2 * _CORES
 """Images converted ahead of each writer: while a large one is converted, the cores have others."""
 _MOST_BYTES = 1 << 25
-"""Bytes of the files that wait for the one in front of them, besides one."""
+"""Bytes of what waits for the item in front of it, besides one."""
 
-Content = bytes | OSError
-"""A file's bytes, or why it cannot be read."""
+P = TypeVar("P")
 R = TypeVar("R")
 
 
@@ -28,21 +27,25 @@ class Ahead:
         self._lock = Lock()
 
     def map(
-        self, work: Callable[[int, Content], R], files: Iterable[tuple[int, Content, bool]]
+        self,
+        work: Callable[[int, P], R],
+        items: Iterable[tuple[int, P, bool]],
+        weigh: Callable[[P], int] = lambda content: len(content) if isinstance(content, bytes) else 0,
     ) -> Iterator[tuple[int, R]]:
-        """Yield each file's number and the result of `work` on it, in order.
+        """Yield each item's number and the result of `work` on it, in order.
 
-        `files` are number, content, and whether the work takes long; what does not is done at once.
+        `items` are number, content, and whether the work takes long; what does not is done at once. `weigh`
+        returns the bytes of a content.
         """
         waiting: deque[tuple[int, int, R | Future[R]]] = deque()
         size = 0
         try:
-            for number, data, slow in files:
+            for number, content, slow in items:
                 if not slow and not waiting:
-                    yield number, work(number, data)
+                    yield number, work(number, content)
                     continue
-                result = self._threads().submit(work, number, data) if slow else work(number, data)
-                waiting.append((number, len(data) if isinstance(data, bytes) else 0, result))
+                result = self._threads().submit(work, number, content) if slow else work(number, content)
+                waiting.append((number, weigh(content), result))
                 size += waiting[-1][1]
                 while waiting and (len(waiting) > _WAITING or size > _MOST_BYTES):
                     size -= waiting[0][1]

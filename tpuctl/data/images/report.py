@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -39,3 +42,27 @@ class ImageReport(msgspec.Struct, frozen=True, omit_defaults=True):
         if len(self.reasons) == 1:
             return f" {next(iter(self.reasons))}"
         return ": " + ", ".join(f"{count:,} {reason}" for reason, count in self.reasons.items())
+
+
+def merged(reports: Sequence[ImageReport]) -> ImageReport | None:
+    """Return one report on the images of several fields; None without any."""
+    if len(reports) < 2:
+        return reports[0] if reports else None
+    channels = {report.channels for report in reports}
+    return ImageReport(
+        images=sum(report.images for report in reports),
+        kinds=_sum([report.kinds for report in reports]),
+        channels=channels.pop() if len(channels) == 1 else None,
+        converted=sum(report.converted for report in reports),
+        reasons=_sum([report.reasons for report in reports]),
+        bad=sum(report.bad for report in reports),
+        bad_reasons=_sum([report.bad_reasons for report in reports]),
+        sampled=any(report.sampled for report in reports),
+    )
+
+
+def _sum(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for numbers in counts:
+        total.update(numbers)
+    return dict(total.most_common())

@@ -96,6 +96,16 @@ class ImageCounts:
         except InvalidImage as error:
             self.add(bad_kind(error))
 
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self._kinds.total()
+
+    @property
+    def images(self) -> int:
+        """Those that are not bad."""
+        return sum(self._good().values())
+
     def rule(self, channels: Channels | None, size: tuple[int, int] | None = None) -> ImageRule:
         """Return the rule for these images: the channels that most of them have, or those the user gives."""
         if channels == "keep":
@@ -115,7 +125,7 @@ class ImageCounts:
         for kind, count in self._kinds.items():
             bad.update({kind.bad: count} if kind.bad else {})
         return ImageReport(
-            self._kinds.total(),
+            self.total,
             {NAMES[channels]: count for channels, count in self._channels().most_common()},
             rule.channels,
             converted_images,
@@ -145,7 +155,7 @@ class ImageCounts:
 
     def _most_dtype(self) -> str:
         wide = sum(count for kind, count in self._good().items() if kind.dtype == "uint16")
-        return "uint16" if 2 * wide > sum(self._good().values()) else "uint8"
+        return "uint16" if 2 * wide > self.images else "uint8"
 
     def _only_dtype(self) -> str:
         dtypes = {kind.dtype for kind in self._good()}

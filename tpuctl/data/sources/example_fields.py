@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tpuctl.data.images.header import InvalidImage, inspect_image
+from tpuctl.data.images.header import InvalidImage
+from tpuctl.data.images.rule import ImageRule
+from tpuctl.data.options import Options
 from tpuctl.data.schema.features import (
     Audio,
     Box,
@@ -20,7 +22,9 @@ from tpuctl.data.schema.features import (
     flat,
 )
 from tpuctl.data.source import Observations
+from tpuctl.data.sources.image_fields import ImageField, image_feature, image_field
 from tpuctl.data.tfrecord.example_decoding import Values, counts, decode
+from tpuctl.data.tfrecord.example_encoding import encode
 from tpuctl.errors import UsageError
 
 _SHARE = 0.99
@@ -30,53 +34,57 @@ _TENSORS: dict[type, str] = {bytes: "string", float: "float32", int: "int64"}
 _WORDS: dict[type, str] = {bytes: "bytes", float: "floats", int: "integers"}
 
 
-def infer_features(sample: Sequence[Mapping[str, Values]]) -> dict[str, Feature]:
-    """Return the features that most of the records have, by name in order."""
-    features = {}
+def infer_features(
+    sample: Sequence[Mapping[str, Values]], options: Options, *, sampled: bool
+) -> tuple[dict[str, Feature], dict[str, ImageField]]:
+    """Return the features that most of the records have, by name in order; and those that are images.
+
+    `sampled` tells that there are more records.
+    """
+    features: dict[str, Feature] = {}
+    images: dict[str, ImageField] = {}
     for name in sorted({name for record in sample for name in record}):
         values = [record.get(name) or [] for record in sample]
         present = [items for items in values if items]
         if 2 * len(present) > len(values):
-            features[name] = _inferred(present, _usual([len(items) for items in values]))
-    return features
+            length = _usual([len(items) for items in values])
+            encoded = [item for items in present for item in items if isinstance(item, bytes)]
+            field = image_field(encoded, options, sampled=sampled) if length == 1 else None
+            features[name] = field.feature if field else _inferred(present, length)
+            images |= {name: field} if field else {}
+    return features, images
 
 
 class ExampleChecks:
-    """Checks that a record has the right kind and number of values of each feature."""
+    """Checks that a record has the right kind and number of values of each feature; converts its images."""
 
-    def __init__(self, features: Mapping[str, Feature], *, inspect_images: bool) -> None:
+    def __init__(self, features: Mapping[str, Feature], rules: Mapping[str, ImageRule]) -> None:
+        """`rules` are those of the images that are to be looked at, by their names."""
         known = flat({name: feature for name, feature in features.items() if not isinstance(feature, Other)})
         self._kinds = [(name, example_kind(feature)) for name, feature in known.items()]
         self._numbers = [_number(feature) for feature in known.values()]
-        self._images = {
-            name: feature.shape[2]
-            for name, feature in features.items()
-            if inspect_images and isinstance(feature, Image)
-        }
+        self._rules = {name: rule for name, rule in rules.items() if isinstance(features.get(name), Image)}
 
-    def __call__(self, record: bytes, observations: Observations) -> str:
-        """Return what is wrong with a record, empty if it is right; notes the images' shapes."""
+    def __call__(self, record: bytes, observations: Observations) -> tuple[bytes, str]:
+        """Return a record, with its images converted, and what is wrong with it; notes the images' shapes."""
         try:
             actual = counts(record, self._kinds)
         except UsageError:
-            return "is not a tf.train.Example"
+            return record, "is not a tf.train.Example"
         for place, (number, varies) in enumerate(self._numbers):
             if not actual[place] or (actual[place] % number if varies else actual[place] != number):
-                return self._explained(decode(record)) or self._inspect(record, observations)
-        return self._inspect(record, observations)
+                if why := self._explained(decode(record)):
+                    return record, why
+                break
+        return self._with_images(record, observations)
 
     def final_features(
         self, features: Mapping[str, Feature], observations: Observations
     ) -> dict[str, Feature]:
         """Return the features with the heights, widths and encodings that all images had in common."""
         final = dict(features)
-        for name in self._images:
-            image = features[name]
-            if isinstance(image, Image):
-                height, width = (observations.only_number(f"{name} {side}") for side in ("height", "width"))
-                encoding = observations.only(f"{name} encoding")
-                shape = (height, width, image.shape[2])
-                final[name] = Image(shape, image.dtype, str(encoding) if encoding else None)
+        for name, rule in self._rules.items():
+            final[name] = image_feature(rule, observations, name)
         return final
 
     def _explained(self, record: Mapping[str, Values]) -> str:
@@ -89,12 +97,20 @@ class ExampleChecks:
                 return f"has {actual} in the feature '{name}', expected {expected}"
         return ""
 
-    def _inspect(self, record: bytes, observations: Observations) -> str:
-        values = decode(record) if self._images else {}
-        for name, channels in self._images.items():
-            if why := _inspect(name, values[name][0], channels, observations):
-                return why
-        return ""
+    def _with_images(self, record: bytes, observations: Observations) -> tuple[bytes, str]:
+        values = decode(record) if self._rules else {}
+        changed = False
+        for name, rule in self._rules.items():
+            original = values[name][0]
+            try:
+                image, info = rule.apply(original if isinstance(original, bytes) else b"")
+            except InvalidImage as error:
+                return record, f"has an image in the feature '{name}' which {error}"
+            for side, value in (("height", info.height), ("width", info.width), ("encoding", info.encoding)):
+                observations.note(f"{name} {side}", value)
+            changed = changed or image is not original
+            values[name] = [image]
+        return encode({name: items for name, items in values.items() if items}) if changed else record, ""
 
 
 def _usual(lengths: Sequence[int]) -> int | None:
@@ -109,11 +125,7 @@ def _inferred(present: Sequence[Values], length: int | None) -> Feature:
         return Tensor(_TENSORS[type(first)], (length,))
     if not isinstance(first, bytes):
         return Tensor(_TENSORS[type(first)])
-    try:
-        image = inspect_image(first)
-        return Image((None, None, image.channels), image.dtype)
-    except InvalidImage:
-        return Text() if all(map(_is_text, present)) else Tensor("string")
+    return Text() if all(map(_is_text, present)) else Tensor("string")
 
 
 def _number(feature: Feature) -> tuple[int, bool]:
@@ -124,19 +136,6 @@ def _number(feature: Feature) -> tuple[int, bool]:
         return feature.channels, True
     shape = feature.shape if isinstance(feature, Tensor) else (4,) if isinstance(feature, Box) else ()
     return prod(size for size in shape if size is not None), None in shape
-
-
-def _inspect(name: str, data: bytes | float, channels: int | None, observations: Observations) -> str:
-    try:
-        image = inspect_image(data if isinstance(data, bytes) else b"")
-    except InvalidImage as error:
-        return f"has an image in the feature '{name}' which {error}"
-    if image.channels != channels:
-        return f"has {image.channels} channels in the image '{name}', expected {channels}"
-    observations.note(f"{name} height", image.height)
-    observations.note(f"{name} width", image.width)
-    observations.note(f"{name} encoding", image.encoding)
-    return ""
 
 
 def _described(count: int) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from tpuctl.data.images.header import InvalidImage, inspect_image
-from tpuctl.data.schema.features import Image, Tensor
+from tpuctl.data.schema.features import Tensor
 from tpuctl.data.tables.arrow_values import with_arrays
 from tpuctl.data.tables.columns import Column, InvalidValue
 from tpuctl.data.tables.typed_cells import given_column, infer_column, list_column
@@ -17,25 +16,27 @@ from tpuctl.errors import UsageError
 if TYPE_CHECKING:
     import pyarrow
 
+Content = Callable[[object], bytes]
+"""Returns the bytes in a cell; none where it has none."""
 _WHOLE = [Tensor(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
 
 
 def arrow_column(
-    name: str, kind: pyarrow.DataType, has_nulls: bool, first: Callable[[], object]
+    name: str, kind: pyarrow.DataType, has_nulls: bool, images: Callable[[Content], Column[object] | None]
 ) -> Column[object]:
     """Return a column of an Arrow type; raises UsageError for one that a record cannot hold.
 
-    Whole numbers with nulls become floats. `first` returns the first value that is not null; it is called
-    only where bytes may be images: as they are, or in a struct's field `bytes`.
+    Whole numbers with nulls become floats. `images` returns the column of images, if half of its values are
+    some; it is called where bytes may be: as they are, or in a struct's field `bytes`.
     """
     import pyarrow.types as is_  # noqa: PLC0415  only for Parquet
 
     if is_.is_dictionary(kind):
         kind = kind.value_type
     if is_.is_struct(kind) and any(field.name == "bytes" and is_.is_binary(field.type) for field in kind):
-        return _image_column(name, first(), _bytes_of_struct) or _refuse(name, kind)
+        return images(_bytes_of_struct) or _refuse(name, kind)
     if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
-        return _image_column(name, first(), _bytes) or with_arrays(given_column(name, "bytes"), "bytes")
+        return images(_bytes) or with_arrays(given_column(name, "bytes"), "bytes")
     if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
         return _lists(name, kind, is_)
     column = _scalars(name, kind, is_) or _refuse(name, kind)
@@ -73,23 +74,6 @@ def _lists(name: str, kind: pyarrow.DataType, is_: ModuleType) -> Column[object]
         return column.convert(cell)
 
     return column._replace(convert=convert)
-
-
-def _image_column(name: str, first: object, content: Callable[[object], bytes]) -> Column[object] | None:
-    """Return a column of images if its first value is one; all others must have as many channels."""
-    try:
-        model = inspect_image(content(first))
-    except InvalidImage:
-        return None
-
-    def convert(cell: object) -> bytes:
-        data = content(cell)
-        if inspect_image(data).pixels != model.pixels:
-            raise InvalidValue
-        return data
-
-    holds = f"PNG or JPEG images with {model.channels} channel{'s' if model.channels > 1 else ''}"
-    return Column(name, Image((None, None, model.channels), model.dtype), convert, holds)
 
 
 def _bytes(cell: object) -> bytes:

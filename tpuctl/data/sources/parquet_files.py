@@ -20,7 +20,8 @@ from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import ClassCollector, Classes
 from tpuctl.data.source import Blocks, Part, ScanProgress, changed, evenly_spaced
 from tpuctl.data.sources.batch_sizes import batch_rows, cautious_rows
-from tpuctl.data.sources.parquet_columns import arrow_column
+from tpuctl.data.sources.image_fields import ImageField, image_column, image_field, report_of
+from tpuctl.data.sources.parquet_columns import Content, arrow_column
 from tpuctl.data.tables.arrow_values import add_classes, parts_of_batch, with_arrays
 from tpuctl.data.tables.columns import (
     Column,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 FILES = re.compile(r"\.(parquet|pq)$")
 _BUFFER = 1 << 20
+_MOST_COUNTED = 1 << 30
+"""Bytes of a source whose images are all counted; of a larger one those of some rows."""
 _MEASURED_GROUPS, _MEASURED_ROWS = 16, 200
 """Rows that are encoded to estimate the size of all."""
 
@@ -53,7 +56,7 @@ def read_parquet(tree: Tree, options: Options, progress: ScanProgress) -> Cached
     source = f"'{tree.name}'"
     if not sum(table.rows):
         raise UsageError(f"{source} has no records.", hint="Give a source with some.", file=tree.name)
-    check_options(options, table.names, source)
+    check_options(options, table.names, source, images=True)
     target, named_by_user = label_column(options, table.names)
     classes = table.classes(target, options, progress, named_by_user) if target else None
     columns = Columns(table.columns(options, target, classes), target)
@@ -65,6 +68,7 @@ def read_parquet(tree: Tree, options: Options, progress: ScanProgress) -> Cached
         labels=classes.labels if classes else None,
         parts=table.parts(columns),
         stream=partial(table.stream, columns, classes),
+        images=report_of(table.images, options, source),
     )
 
 
@@ -76,6 +80,7 @@ class _Table:
         self._parquet = _library()
         self.rows: list[int] = []
         self._with_nulls: set[str] = set()
+        self.images: list[ImageField] = []
         self._schema: pyarrow.Schema = self._open(0).schema_arrow
         self.names: tuple[str, ...] = tuple(self._schema.names)
         check_width(len(self.names), files.name(0))
@@ -96,7 +101,8 @@ class _Table:
                 column = with_arrays(given_column(name, options.types[name]), options.types[name])
             else:
                 kind = self._schema.field(name).type
-                column = arrow_column(name, kind, name in self._with_nulls, partial(self._first, name))
+                images = partial(self._images_of, name, options)
+                column = arrow_column(name, kind, name in self._with_nulls, images)
             columns.append(target_column(column) if name == target else column)
         return columns
 
@@ -158,30 +164,41 @@ class _Table:
     def _sizes(self, columns: Columns[object]) -> list[int]:
         """Return the sizes of some examples."""
         sizes: list[int] = []
+        for batch in self._samples(self.names):
+            records = map(columns.record, _transposed(batch))
+            sizes += [len(record.example) for record in records if not record.why]
+        return sizes
+
+    def _samples(self, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """Yield some rows of some row groups, which lie evenly in the source."""
         sample = evenly_spaced(len(self.files), _MEASURED_GROUPS).tolist()
         for number in sample:
             with self._open(number) as file, self._named(number):
                 groups = evenly_spaced(file.metadata.num_row_groups, max(_MEASURED_GROUPS // len(sample), 1))
                 for group in groups.tolist():
                     rows = min(_MEASURED_ROWS, cautious_rows(file.metadata))
-                    batches = file.iter_batches(rows, row_groups=[group], columns=[*self.names])
-                    for batch in islice(batches, 1):
-                        records = map(columns.record, _transposed(batch))
-                        sizes += [len(record.example) for record in records if not record.why]
-        return sizes
+                    yield from islice(file.iter_batches(rows, row_groups=[group], columns=[*names]), 1)
 
     def _batches(self, number: int, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         with self._open(number) as file, self._named(number):
             rows = batch_rows(file.metadata, partial(self._open, number))
             yield from file.iter_batches(rows, columns=[*names])
 
-    def _first(self, name: str) -> object:
-        """Return the first value in a column that is not null."""
-        for number in range(len(self.files)):
-            for batch in self._batches(number, [name]):
-                for value in batch.column(0).drop_null():
-                    return value.as_py()
-        return None
+    def _images_of(self, name: str, options: Options, content: Content) -> Column[object] | None:
+        """Return the column of images, if at least half of its values are some."""
+        all_of_it = self.files.size <= _MOST_COUNTED
+        field = image_field(map(content, self._values(name, all_of_it)), options, sampled=not all_of_it)
+        if field is None:
+            return None
+        self.images.append(field)
+        return image_column(name, field, content)
+
+    def _values(self, name: str, all_of_it: bool) -> Iterator[object]:
+        """Yield the values of a column that are not null: all, or those of some rows."""
+        every = (batch for number in range(len(self.files)) for batch in self._batches(number, [name]))
+        for batch in every if all_of_it else self._samples([name]):
+            for value in batch.column(0).drop_null():
+                yield value.as_py()
 
     def _read_footer(self, number: int, file: pyarrow.parquet.ParquetFile) -> None:
         """Read the number of rows of a file, and which columns have nulls."""

@@ -59,9 +59,9 @@ class TextSource(Source):
 
 def read_text_files(tree: Tree, options: Options, progress: ScanProgress) -> TextSource:
     """Return the tree of texts; raises UsageError where it is none."""
-    if options.types or options.label or options.resize:
+    if options.types or options.label or options.resize or options.channels:
         raise UsageError(
             "A tree of texts has the fields text and label, and no others.",
-            hint="Run it without --type, --label or --resize: the folders are the labels.",
+            hint="Run it without --type, --label, --resize or --channels: the folders are the labels.",
         )
     return TextSource(list_class_folders(tree, progress))

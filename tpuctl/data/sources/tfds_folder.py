@@ -31,10 +31,10 @@ _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 def read_tfds(tree: Tree, options: Options, progress: ScanProgress) -> TFRecordSource:
     """Return the dataset in the folder at `root`, or in the only version below it; raises UsageError."""
-    if options.types or options.label or options.resize:
+    if options.types or options.label or options.resize or options.channels:
         raise UsageError(
             "A dataset of TFDS has the types of its fields itself, and its records are not changed.",
-            hint="Run it without --type, --label or --resize.",
+            hint="Run it without --type, --label, --resize or --channels.",
         )
     folder = _version(tree)
     info, features = _json(folder, INFO), _features(folder)
@@ -47,7 +47,7 @@ def read_tfds(tree: Tree, options: Options, progress: ScanProgress) -> TFRecordS
             for number, count in enumerate(np.diff(rows.firsts).tolist()):
                 _check_count(rows.files.name(number), count, lengths[rows.files.name(number)][1])
         supervised = _supervised(info, features)
-        return TFRecordSource("tfds", rows, damaged, features, supervised, inspect_images=False)
+        return TFRecordSource("tfds", rows, damaged, features, supervised)
 
 
 def _version(tree: Tree) -> Tree:

@@ -14,6 +14,7 @@ from tpuctl.data.bad_records import BadRecord
 from tpuctl.data.files.contents import BLOCK, Contents
 from tpuctl.data.files.rows import Rows
 from tpuctl.data.files.source_files import SourceFiles, list_files
+from tpuctl.data.images.report import merged
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import ClassCollector
 from tpuctl.data.schema.features import TYPES, Feature, Label, Tensor, example_kind
@@ -28,6 +29,7 @@ from tpuctl.data.source import (
     supervised_pair,
 )
 from tpuctl.data.sources.example_fields import ExampleChecks, infer_features
+from tpuctl.data.sources.image_fields import ImageField
 from tpuctl.data.tables.columns import check_options, check_width, label_column
 from tpuctl.data.tfrecord.example_decoding import Values, decode
 from tpuctl.data.tfrecord.framing import LONGEST, OVERHEAD, frame_parts, framed_length
@@ -45,19 +47,22 @@ class TFRecordSource(Source):
 
     def __init__(
         self, kind: str, rows: Rows, damaged: Sequence[BadRecord], features: Mapping[str, Feature],
-        supervised: tuple[str, str] | None, labels: NDArray[np.int32] | None = None, *, inspect_images: bool,
+        supervised: tuple[str, str] | None, labels: NDArray[np.int32] | None = None,
+        images: Mapping[str, ImageField] = {},
     ) -> None:  # fmt: skip
-        """`damaged` are the records after which the rest of a file is lost."""
+        """`damaged` are the records after which the rest of a file is lost; `images` are looked at."""
         self._rows = rows
-        self._checks = ExampleChecks(features, inspect_images=inspect_images)
+        self._checks = ExampleChecks(features, {name: field.rule for name, field in images.items()})
+        report = merged([field.report for field in images.values()])
         super().__init__(
             kind=kind,
             origin=rows.files,
             features=features,
             supervised=supervised,
             labels=labels,
-            exact=not damaged,
+            exact=not damaged and not (report and report.converted),
             parts=_parts(rows),
+            images=report,
         )
         self.bad = [*self.bad, *damaged]
 
@@ -66,7 +71,8 @@ class TFRecordSource(Source):
             batch = indices[start : start + self._rows.batch]
             for index, framed in zip(batch.tolist(), self._rows.read(batch), strict=True):
                 record, why = unframed(framed)
-                why = why or self._checks(record, observations)
+                if not why:
+                    record, why = self._checks(record, observations)
                 yield self._bad(index, why) if why else record
 
     def final_features(self, observations: Observations) -> Mapping[str, Feature]:
@@ -88,10 +94,10 @@ def read_tfrecords(tree: Tree, options: Options, progress: ScanProgress) -> TFRe
     with closed_on_error(rows):
         sample = _sample(rows)
         check_width(len({feature for record in sample for feature in record}), tree.name)
-        features = infer_features(sample)
+        features, images = infer_features(sample, options, sampled=len(sample) < len(rows))
         if not features:
             raise _no_examples(tree.name, damaged)
-        check_options(options, tuple(features), f"'{tree.name}'")
+        check_options(options, tuple(features), f"'{tree.name}'", images=bool(images))
         features |= {
             name: _given(name, features[name], kind)
             for name, kind in options.types.items()
@@ -102,7 +108,7 @@ def read_tfrecords(tree: Tree, options: Options, progress: ScanProgress) -> TFRe
         if named_by_user and options.types.get(label, "label") == "label":
             features[label], labels = _classes(rows, label, features[label], progress)
         supervised = supervised_pair(list(features), label)
-        return TFRecordSource("tfrecord", rows, damaged, features, supervised, labels, inspect_images=True)
+        return TFRecordSource("tfrecord", rows, damaged, features, supervised, labels, images)
 
 
 def open_records(files: SourceFiles, progress: ScanProgress) -> tuple[Rows, list[BadRecord]]:

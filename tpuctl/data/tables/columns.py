@@ -11,7 +11,7 @@ import numpy as np
 
 from tpuctl.data.options import Options
 from tpuctl.data.schema.classes import MISSING, Classes
-from tpuctl.data.schema.features import TYPES, Feature, Label, Several, Tensor, example_kind
+from tpuctl.data.schema.features import TYPES, Feature, Image, Label, Several, Tensor, example_kind
 from tpuctl.data.source import Indices, supervised_pair
 from tpuctl.data.tfrecord.column_encoding import ColumnEncoder, Values
 from tpuctl.data.tfrecord.example_encoding import Encoder, Value
@@ -116,15 +116,20 @@ class Columns(Generic[Cell]):
         for column, cell in zip(self._columns, cells, strict=True):
             try:
                 column.convert(cell)
-            except MISFITS:
+            except MISFITS as error:
+                if isinstance(column.feature, Image):
+                    return Record(b"", f"has an image in the column '{column.name}' which {error}")
                 return _explained(column, cell)
         raise AssertionError("every cell fits")
 
 
-def check_options(options: Options, names: Sequence[str], source: str) -> None:
-    """Raise UsageError for options that a table with these columns cannot follow; `source` is its name."""
-    if options.resize:
-        raise UsageError(f"{source} has no images to bring to one size.", hint="Run it without --resize.")
+def check_options(options: Options, names: Sequence[str], source: str, *, images: bool = False) -> None:
+    """Raise UsageError for options that a table with these columns cannot follow; `source` is its name.
+
+    `images` tells that it may have some, which is checked later.
+    """
+    if not images:
+        check_no_images(options, source)
     for name in {**options.types, **({options.label: "label"} if options.label else {})}:
         if name not in names:
             close = nearest(name, names)
@@ -145,6 +150,14 @@ def check_options(options: Options, names: Sequence[str], source: str) -> None:
         raise UsageError(
             f"{labels[0]} and {labels[1]} cannot both be the label.", hint="Give one of them another type."
         )
+
+
+def check_no_images(options: Options, source: str) -> None:
+    """Raise UsageError for options that only images can follow."""
+    if options.resize:
+        raise UsageError(f"{source} has no images to bring to one size.", hint="Run it without --resize.")
+    if options.channels:
+        raise UsageError(f"{source} has no images, which have channels.", hint="Run it without --channels.")
 
 
 def check_width(count: int, source: str) -> None:
