@@ -19,7 +19,7 @@ ENDLESS = b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 1000
 def ends() -> Iterator[tuple[Connection, socket.socket]]:
     """Ours, and the service's."""
     near, far = socket.socketpair()
-    near.settimeout(30)
+    near.settimeout(60)
     with far, closing(Connection(near, "example.com:8080")) as connection:
         yield connection, far
 

@@ -74,7 +74,7 @@ def connect(relay: ScriptedRelay, patience: Patience = CALM, tokens: list[str] |
     stream = open_tunnel(
         Relay(token, relay.url, is_local=True, patience=patience), INSTANCE, "Worker 0 of 'n1'"
     )
-    stream.settimeout(20)
+    stream.settimeout(60)
     return stream
 
 

@@ -20,7 +20,7 @@ from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from tests.paths import ROOT
 
 NOBODY = 65534
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

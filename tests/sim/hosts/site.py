@@ -141,7 +141,7 @@ def hosts_of(count: int = 1, accelerator: str = "v3-8", *, preemptible: bool = F
     ]
 
 
-def wait_until(true: Callable[[], object], seconds: float = 10.0) -> None:
+def wait_until(true: Callable[[], object], seconds: float = 60.0) -> None:
     """Look until something has happened in another process."""
     deadline = time.monotonic() + seconds
     while not true():

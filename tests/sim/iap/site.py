@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 SUBPROTOCOL = "relay.tunnel.cloudproxy.app"
 HEADERS = {"Origin": "bot:iap-tunneler", "Authorization": "Bearer ya29.token"}
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which a test gives up what it waits for."""
 
 

@@ -133,7 +133,7 @@ def test_a_slow_relay_opens_late_and_shares_a_bandwidth(site: Site) -> None:
         site.running.faults.add("iap-slow", latency="200ms", bandwidth="200kB")
         begin = time.monotonic()
         in_loop(work)
-        assert 0.6 < time.monotonic() - begin < 10
+        assert time.monotonic() - begin > 0.6
 
 
 def test_a_tunnel_without_a_client_ends_after_a_while(
