@@ -21,6 +21,7 @@ pytest_plugins = (
     "tests.ordering.file_order",
     "tests.ordering.garbage",
     "tests.ordering.shared",
+    "tests.isolation.memory_disk",
     "tests.isolation.left_simulators",
     "tests.forks.client",
     "tests.sim.sqlite_without_disk",
