@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from tpuctl.faults import load_scenario
 from tpuctl.sim.iam.enforcement import enforcement
 from tpuctl.sim.settings import DELAYS, EGRESS, PASS
 from tpuctl.sim.simulator import Simulator
+
+UNLIMITED = (resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_DATA, resource.RLIMIT_AS)
+"""What a login on Ubuntu limits by no more than the hard limit."""
+STACK = 8 << 20
+"""Bytes of the stack of a login's programs."""
 
 
 def main() -> None:
@@ -70,6 +76,7 @@ async def serve(
     faults = load_scenario(scenario) if scenario else None
     enforced = None if iam is None else enforcement(Path(iam) if iam else None, iam_user)
     os.umask(0o077)  # its files are for its user alone
+    _lift_limits()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -89,6 +96,16 @@ async def serve(
                 pass
     finally:
         await simulator.close()
+
+
+def _lift_limits() -> None:
+    """Set soft limits as a login does: programs on hosts inherit them, and not those of who starts this."""
+    for kind in UNLIMITED:
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (hard, hard))
+    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    soft = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
 
 
 if __name__ == "__main__":

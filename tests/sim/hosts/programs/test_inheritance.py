@@ -32,6 +32,8 @@ print(json.dumps({
     "umask": int(status["Umask"], 8),
     "open files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     "core file": resource.getrlimit(resource.RLIMIT_CORE)[0],
+    "limits": {name: resource.getrlimit(getattr(resource, name)) for name in sys.argv[1:]},
+    "session": [os.getsid(0), os.getpgid(0)],
     "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1],
     "folder": os.getcwd(),
     "environment": dict(os.environ),
@@ -39,6 +41,11 @@ print(json.dumps({
 """
 PROGRAMS = sum(1 << (number - 1) for number in signal.valid_signals())
 """The signals that a program can set; the C library keeps two for itself, which nobody can reset."""
+LOWERED = {
+    "RLIMIT_CPU": 86_400, "RLIMIT_FSIZE": 1 << 40, "RLIMIT_DATA": 1 << 40, "RLIMIT_AS": 1 << 44,
+    "RLIMIT_STACK": 4 << 20,
+}  # fmt: skip
+"""Soft limits of the simulator's caller."""
 PYTHONS_OWN = sum(1 << (number - 1) for number in (signal.SIGPIPE, signal.SIGXFSZ))
 """Python ignores these in its own process, the one that reports."""
 
@@ -83,6 +90,10 @@ def _unusual() -> None:
     os.umask(0o077)
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    for name, soft in LOWERED.items():
+        kind = getattr(resource, name)
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (soft if hard < 0 else min(soft, hard), hard))
 
 
 @pytest.fixture(scope="module", params=["pipes", "terminal"])
@@ -93,7 +104,7 @@ def report(request: pytest.FixtureRequest, served: PublishedEndpoints, user: Use
     with paramiko.SSHClient() as client:
         client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
         client.connect(address, port, USER, key_filename=str(user.key), allow_agent=False)
-        command = f"python3 -I -c {shlex.quote(REPORT)}"
+        command = f"python3 -I -c {shlex.quote(REPORT)} {' '.join(LOWERED)}"
         _, output, _ = client.exec_command(command, get_pty=request.param == "terminal", timeout=60)
         return json.loads(output.read())
 
@@ -107,6 +118,15 @@ def test_umask_and_limits_are_those_of_a_login(report: Mapping[str, Any]) -> Non
     assert report["umask"] == 0o022
     assert report["open files"] == 1024
     assert report["core file"] == 0
+    limits = {name: tuple(limit) for name, limit in report["limits"].items()}
+    stack, hard = limits.pop("RLIMIT_STACK")
+    assert stack == (8 << 20 if hard < 0 else min(8 << 20, hard))
+    assert all(soft == hard for soft, hard in limits.values()), limits
+
+
+def test_it_is_in_a_session_of_its_own(report: Mapping[str, Any]) -> None:
+    assert os.getsid(0) not in report["session"]
+    assert report["session"][0] == report["session"][1]
 
 
 def test_no_file_of_the_simulator_is_open(report: Mapping[str, Any]) -> None:
