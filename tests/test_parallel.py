@@ -109,7 +109,7 @@ def test_a_stop_ends_the_work_on_every_item_and_is_raised_once() -> None:
         begun.wait(30)
         event.set()
 
-    stopper = threading.Thread(target=stop)
+    stopper = threading.Thread(target=stop, daemon=True)
     stopper.start()
     with stopped_by(event):
         with pytest.raises(Stopped):

@@ -129,7 +129,7 @@ class TestRetry:
 class TestStop:
     def test_a_pause_ends_when_another_thread_says_so(self) -> None:
         event = threading.Event()
-        other = threading.Thread(target=event.set)
+        other = threading.Thread(target=event.set, daemon=True)
         other.start()
         with stopped_by(event), pytest.raises(Stopped):
             sleep(3600)
