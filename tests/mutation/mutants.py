@@ -45,6 +45,11 @@ class Mutant:
         lines[self.line - 1] = (line[: self.start] + self.replacement.encode() + line[self.end :]).decode()
         return "".join(lines)
 
+    def diff(self, source: str) -> str:
+        """Return the line as it was and as it is, each after its sign."""
+        before, after = (text.splitlines()[self.line - 1].strip() for text in (source, self.applied(source)))
+        return f"- {before}\n+ {after}"
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.start} -> {self.replacement}"
 

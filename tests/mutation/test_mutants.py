@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.mutation.equivalents import EQUIVALENTS, reason
 from tests.mutation.mutants import mutants
-from tests.mutation.reach import reaching
 from tests.paths import ROOT
 
 
@@ -49,11 +49,23 @@ def test_what_changes_no_behaviour_is_left_alone(line: str) -> None:
     assert mutants("m.py", line) == []
 
 
-def test_every_module_has_tests_that_can_see_it() -> None:
-    modules = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tpuctl").rglob("*.py")]
-    assert [module for module in modules if not reaching(module)] == []
+def test_a_diff_has_the_line_as_it_was_and_as_it_is() -> None:
+    source = "x = 1\nif a < b:\n    pass\n"
+    assert mutants("m.py", source)[-1].diff(source) == "- if a < b:\n+ if a <= b:"
 
 
-def test_the_own_tests_of_a_module_come_first() -> None:
-    assert reaching("tpuctl/clock.py")[0] == ROOT / "tests/test_clock.py"
-    assert ROOT / "tests/cli" in reaching("tpuctl/flows/runs/submission/submit.py")
+def test_a_mistake_that_changes_no_behaviour_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EQUIVALENTS, ("m.py", "x = a < b", "x = a <= b"), "a is never b")
+    [mutant] = mutants("m.py", "x = a < b")
+    assert reason(mutant, "x = a < b") == "a is never b"
+    assert reason(mutant, "y = a < b") == ""
+
+
+def test_every_equivalent_is_a_mistake_that_can_be_made() -> None:
+    places = {
+        (file, *(line[2:] for line in mutant.diff(source).split("\n")))
+        for file in {file for file, _, _ in EQUIVALENTS}
+        for source in [(ROOT / file).read_text()]
+        for mutant in mutants(file, source)
+    }
+    assert set(EQUIVALENTS) - places == set()

@@ -1,0 +1,110 @@
+"""Judges a mistake: runs the tests that can see it, nearest first, up to the first that catches it."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.mutation.checkouts import Checkout
+from tests.mutation.mutants import Mutant
+from tests.mutation.programs import CpuClock
+
+TEST_TIMEOUT = 120
+"""Seconds for a test: a mistake that makes it wait for ever is caught, too."""
+BATCH = 12
+"""Files of tests in a process."""
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
+"""In pytest's summary."""
+PASSED, NOTHING_RUN = 0, 5
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of some tests, up to the first failure."""
+
+    code: int | None
+    """Of pytest; None if the run was ended."""
+    failed: str
+    """The test that failed, or stood still; empty if there is none."""
+    files: tuple[str, ...]
+    """Those of which a test was started."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of the tests with a mistake."""
+
+    mutant: Mutant
+    caught_by: str
+    """The test that fails with the mistake and passes without it, each alone; empty when none did."""
+    files: tuple[str, ...]
+    """The files of tests that were run."""
+    unreliable: tuple[str, ...]
+    """Tests that failed with the mistake, but pass with it when alone, or fail without it."""
+    seconds: float
+    """CPU seconds of the tests with the mistake."""
+
+
+def judge(mutant: Mutant, tests: Sequence[str], checkout: Checkout, clock: CpuClock) -> Outcome:
+    """Run files of tests with a mistake, until one catches it or the clock's budget is used up."""
+    unreliable: list[str] = []
+    files: dict[str, None] = {}
+    for begin in range(0, len(tests), BATCH):
+        while not clock.is_over:
+            with checkout.planted(mutant):
+                run = run_tests(checkout, tests[begin : begin + BATCH], clock, without=unreliable)
+            files |= dict.fromkeys(run.files)
+            if not run.failed:
+                break
+            if is_caught(mutant, run.failed, checkout, clock):
+                return Outcome(mutant, run.failed, tuple(files), tuple(unreliable), clock.used)
+            if run.failed in unreliable:  # cannot be deselected: a file that cannot be read
+                break
+            unreliable.append(run.failed)
+    return Outcome(mutant, "", tuple(files), tuple(unreliable), clock.used)
+
+
+def is_caught(mutant: Mutant, test: str, checkout: Checkout, clock: CpuClock) -> bool:
+    """Return whether a test, run alone, fails with a mistake and passes without it."""
+    if run_tests(checkout, [test], CpuClock(clock.budget, clock.standstill)).code != PASSED:
+        return False
+    with checkout.planted(mutant):
+        return bool(run_tests(checkout, [test], CpuClock(clock.budget, clock.standstill)).failed)
+
+
+def run_tests(
+    checkout: Checkout, tests: Sequence[str], clock: CpuClock, *, without: Sequence[str] = ()
+) -> Run:
+    """Run tests in a copy of the checkout, up to the first that fails or stands still."""
+    options = ["-x", "-v", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT}"]
+    omitted = [f"--deselect={test}" for test in without]
+    command = [str(checkout.python), "-m", "pytest", *options, *tests, *omitted]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    with tempfile.TemporaryFile("w+") as output:
+        code = clock.run(command, checkout.folder, environment, output)
+        output.seek(0)
+        text = output.read()
+    return Run(code, _failed(code, text, clock), _files(text))
+
+
+def _failed(code: int | None, text: str, clock: CpuClock) -> str:
+    if code in (PASSED, NOTHING_RUN) or (code is None and clock.is_over):
+        return ""
+    if summary := FAILED.search(text):
+        return summary[1]
+    started = _started(text)  # the program stood still or ended in this test
+    return started[-1] if started else ""
+
+
+def _started(text: str) -> list[str]:
+    """Return the tests that pytest -v names: each once it starts."""
+    lines = (line.partition("::") for line in text.splitlines() if line.startswith("tests/"))
+    names = (f"{file}::{test}" for file, _, test in lines if test)
+    return [re.sub(r" (?:(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b.*)?$", "", name) for name in names]
+
+
+def _files(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(test.partition("::")[0] for test in _started(text)))

@@ -1,0 +1,63 @@
+"""When a mistake counts as caught."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.checkouts import Checkout
+from tests.mutation.judging import judge
+from tests.mutation.mutants import Mutant
+from tests.mutation.programs import CpuClock
+
+MODULE = "def larger(a, b):\n    return a < b\n"
+MISTAKE = Mutant("module.py", 2, 13, 14, ">")
+TESTS = {
+    "blind": "def test_blind():\n    larger(1, 2)\n",
+    "good": "def test_good():\n    assert larger(1, 2)\n",
+    "broken": "def test_broken():\n    assert not larger(1, 2) and larger(1, 2)\n",
+    "ordered": "def test_first():\n    pass\n\ndef test_good():\n    assert larger(1, 2)\n",
+    "waiting": (
+        "import threading\n\ndef test_waits():\n"
+        "    if not larger(1, 2):\n        print('waits', flush=True)\n        threading.Event().wait()\n"
+    ),
+}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    """A module with tests of several kinds."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # starts in half the time
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_timeout")
+    (tmp_path / "module.py").write_text(MODULE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "tests").mkdir()
+    for name, text in TESTS.items():
+        (tmp_path / "tests" / f"test_{name}.py").write_text(f"from module import larger\n\n{text}")
+    return Checkout(tmp_path, Path(sys.executable))
+
+
+def test_a_mistake_is_caught_by_the_first_test_that_fails_with_it_only(checkout: Checkout) -> None:
+    tests = ["tests/test_blind.py", "tests/test_broken.py", "tests/test_good.py"]
+    outcome = judge(MISTAKE, tests, checkout, CpuClock(600))
+    assert outcome.caught_by == "tests/test_good.py::test_good"
+    assert outcome.unreliable == ("tests/test_broken.py::test_broken",)
+    assert outcome.files == tuple(tests)
+    assert (checkout.folder / "module.py").read_text() == MODULE
+
+
+def test_a_mistake_that_no_test_fails_with_survives(checkout: Checkout) -> None:
+    outcome = judge(MISTAKE, ["tests/test_blind.py"], checkout, CpuClock(600))
+    assert (outcome.caught_by, outcome.unreliable, outcome.files) == ("", (), ("tests/test_blind.py",))
+
+
+def test_a_mistake_over_the_budget_survives(checkout: Checkout) -> None:
+    outcome = judge(MISTAKE, ["tests/test_good.py"], checkout, CpuClock(0.0))
+    assert (outcome.caught_by, outcome.files) == ("", ())
+
+
+def test_a_test_that_stands_still_with_the_mistake_only_catches_it(checkout: Checkout) -> None:
+    outcome = judge(MISTAKE, ["tests/test_waiting.py"], checkout, CpuClock(600, standstill=3))
+    assert outcome.caught_by == "tests/test_waiting.py::test_waits"

@@ -1,0 +1,28 @@
+"""Which tests are run first."""
+
+from __future__ import annotations
+
+from tests.mutation.ranking import ranked
+from tests.paths import ROOT
+
+
+def test_every_module_has_tests_that_can_see_it() -> None:
+    modules = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tpuctl").rglob("*.py")]
+    assert [module for module in modules if not ranked(module, 1)] == []
+
+
+def test_the_own_tests_of_a_module_come_first() -> None:
+    assert ranked("tpuctl/clock.py", 1)[0] == "tests/test_clock.py"
+
+
+def test_tests_that_import_the_module_come_next_and_those_that_take_long_last() -> None:
+    tests = ranked("tpuctl/sim/world/state_machine.py", 1)
+    order = ["sim/world/test_plain_parts.py", "sim/tpu/queue/test_queue.py", "sim/tpu/clients/test_gcloud.py"]
+    assert sorted(order, key=lambda name: tests.index(f"tests/{name}")) == order
+
+
+def test_tests_that_have_the_words_of_the_function_come_first() -> None:
+    module = "tpuctl/sim/world/queue/provisioning.py"
+    source = (ROOT / module).read_text().splitlines()
+    line = next(number for number, text in enumerate(source, 1) if "Code.CANCELLED" in text)
+    assert ranked(module, line)[0].startswith("tests/sim/tpu/queue/")
