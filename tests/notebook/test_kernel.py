@@ -44,7 +44,6 @@ while not os.path.exists(os.environ["MARK"]):
     time.sleep(0.05)
 """
 HOSTILE = "<script>alert(1)<"
-WRITES = {"CreateNode", "objects.insert", "objects.create"}
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +86,23 @@ def test_nodes_are_a_table_in_html_and_in_text(kernel: Kernel) -> None:
     assert "n1" in shown.value
 
 
-def test_a_cell_runs_as_a_job_and_its_output_comes_back(kernel: Kernel, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def greeting(kernel: Kernel, sim: Simulator) -> Outputs:
+    """What a cell has shown that ran on the TPU, for the tests that need a run."""
+    before = submissions(sim)
     shown = kernel.run(GREETING)
-    assert shown.error == ""
-    lines = shown.text.splitlines()
+    assert submissions(sim) == before + 2, "its code and its record"
+    return shown
+
+
+def test_a_cell_runs_as_a_job_and_its_output_comes_back(greeting: Outputs, folder: Path) -> None:
+    assert greeting.error == ""
+    lines = greeting.text.splitlines()
     assert "hello notebook" in lines
     assert "hello world 0" in lines
     assert [line for line in lines if line.startswith("hello: succeeded")]
-    assert shown.value == "<tpuctl.Run hello>"
-    assert "succeeded" in shown.html
+    assert greeting.value == "<tpuctl.Run hello>"
+    assert "succeeded" in greeting.html
     assert [path.name for path in folder.glob("tpu_cell*")] == [], "nothing is left in the notebook's folder"
 
 
@@ -130,23 +137,28 @@ def test_a_job_that_fails_is_an_error_without_the_stack_of_tpuctl(kernel: Kernel
 def test_what_cannot_run_is_said_before_anything_is_sent(
     kernel: Kernel, sim: Simulator, cell: str, error: str
 ) -> None:
-    before = writes(sim)
+    before = submissions(sim)
     shown = kernel.run(cell)
     assert error in shown.error
     assert "Traceback" not in shown.error
-    assert writes(sim) == before
+    assert submissions(sim) == before
 
 
-def writes(sim: Simulator) -> int:
-    """How many requests have changed something."""
-    return sum(event.what in WRITES for event in sim.events.find(kind="request"))
+def submissions(sim: Simulator) -> int:
+    """How many objects of new runs were sent; hosts of earlier runs write none of these."""
+    sent = [
+        event
+        for pattern in ("*/bundles/*", "*/run.json")
+        for event in sim.events.find(kind="request", what="objects.create", resource=pattern)
+    ]
+    return len(sent)
 
 
 def test_help_is_printed_and_nothing_runs(kernel: Kernel, sim: Simulator) -> None:
-    before = writes(sim)
+    before = submissions(sim)
     assert "--dependency PACKAGE" in kernel.run("%%tpu --help\nprint(1)\n").text
     assert "%%tpu runs a cell" in kernel.run("%tpu --help").text
-    assert writes(sim) == before
+    assert submissions(sim) == before
 
 
 def test_an_interrupt_leaves_the_run_going_and_it_can_be_followed_again(kernel: Kernel, folder: Path) -> None:
@@ -171,7 +183,7 @@ def test_an_interrupt_leaves_the_run_going_and_it_can_be_followed_again(kernel: 
     assert kernel.run("end.succeeded").value == "True"
 
 
-def test_the_magic_for_a_line_lists_tpus_and_runs(kernel: Kernel) -> None:
+def test_the_magic_for_a_line_lists_tpus_and_runs(kernel: Kernel, greeting: Outputs) -> None:
     shown = kernel.run("%tpu")
     texts = [bundle["text/plain"] for bundle in shown.bundles]
     assert len(texts) == 2
@@ -216,8 +228,9 @@ def test_the_contact_sheet_of_a_dataset_is_a_picture(kernel: Kernel, folder: Pat
     assert shown.value == "<2 pictures of pets: .save('FILE.png')>"
     (bundle,) = shown.bundles
     assert Image.open(BytesIO(b64decode(bundle["image/png"]))).size[0] > 2 * 128
-    refused = kernel.run("client.dataset('texts').contact_sheet()")
-    assert "UsageError: The dataset 'texts' holds no images." in refused.error
+    (folder / "rows.csv").write_text("x,y\n1,2\n3,4\n")
+    refused = kernel.run("client.upload('rows', 'rows.csv').contact_sheet()")
+    assert "UsageError: The dataset 'rows' holds no images." in refused.error
 
 
 def test_the_notebook_of_the_recipes_runs(kernel: Kernel, folder: Path) -> None:
